@@ -1,4 +1,4 @@
-"""Attacks for audits: black box, white box, replays, membership. No lower package imports them."""
+"""Attacks for audits: black box, white box, replays and membership inference."""
 
 from discreet import public_names
 

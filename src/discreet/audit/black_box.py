@@ -1,31 +1,34 @@
-r"""Audits that test a privatizer's guarantee from outside.
+r"""Black-box audits, which test a privatizer's guarantee from its outputs.
 
-An audit is not a certificate. A pass says that no errors of the kinds that the tests can detect were found.
+An audit is not a certificate. If an audit passes, no errors of the kinds that its tests can detect were
+found.
 
 The two hypotheses of a game (``world`` 0 and 1 in code) are two neighbouring data sets.
 
 **Black box**, at H = 1, S = A = 2 (at H = 20 the loss of a Laplace release concentrates far below its worst
-case, and no black box detects an error). One user has two response trees that differ in every cell that they
-touch; the others replay fixed responses to the action that they are asked for. The transcript has everything
-except the target's own actions: releases with their public numbers, every plan; for a local privatizer the
-target's message and plan. Plans are public in this library, the target's included, which is more than joint
-privacy requires. The event of each statistic is chosen on a separate quarter of the runs. Clopper-Pearson
-limits p of its probabilities under the two hypotheses come from the rest. Then a true (epsilon, delta) is at
-least ln((p1_low - delta) / p0_high), and a true mu at least Phi^-1(p1_low) - Phi^-1(p0_high) [#]_. The bounds
-hold for any statistic, so three of them share the alarm probability:
+case, and no black box detects an error). The target user has two response trees that differ in every cell
+that they visit. All other users give fixed responses to the requested actions. The transcript contains
+everything except the target's own actions: releases with their public numbers, and every plan; for a local
+privatizer also the target's message and plan. All plans are public in this library, including the target's
+plan, which is more than joint privacy requires. The event of each statistic is chosen on a separate quarter
+of the runs. The other runs give Clopper-Pearson limits p of the event's probabilities under the two
+hypotheses. Then a true (epsilon, delta) is at least ln((p1_low - delta) / p0_high), and a true mu at least
+Phi^-1(p1_low) - Phi^-1(p0_high) [#]_. The bounds hold for any statistic, so three of them share the alarm
+probability:
 
 - the exact log-likelihood ratio of the known noise distribution, if there is one;
 - a linear score;
 - counts of events (how often each recorded number falls into each of its intervals).
 
-The last two are fitted to the separate quarter. They need no noise distribution, and detect effects outside
-any model: policies, clocks and weights that follow raw data.
+The last two statistics are fitted to the separate quarter. They need no noise distribution. They detect
+effects outside any model, for example policies, release schedules and weights that depend on raw data.
 
-Linear learners play in separate environments (:mod:`discreet.audit.linear_games`). There the recorded numbers
-are Gram matrices, responses and, if offline data are queried again, every answer. For the shuffle model the
-transcript has what the shuffler releases, batch by batch (:mod:`discreet.audit.shuffle_likelihood`).
+Linear learners are audited in separate environments (:mod:`discreet.audit.linear_games`). There the recorded
+numbers are Gram matrices, responses and, if offline data are queried again, every answer. For the shuffle
+model, the transcript contains the shuffler's releases, batch by batch
+(:mod:`discreet.audit.shuffle_likelihood`).
 
-The white box, at full size, is :mod:`discreet.audit.white_box`.
+The white-box audit at full size is in :mod:`discreet.audit.white_box`.
 
 .. [#] f-DP, Dong, Roth and Su 2022: a mu-GDP test of size a has power at most Phi(Phi^-1(a) + mu).
 """
@@ -76,14 +79,13 @@ from discreet.mechanisms.local.randomized_response import StepReports
 from discreet.mechanisms.query_queue import Response
 
 __all__ = [
-    "Bound", "BlackBoxEvidence", "Game", "People", "Reactive", "black_box", "bounds_of", "endless",
-    "epsilon_bound",
+    "Bound", "BlackBoxEvidence", "Game", "People", "Reactive", "black_box", "bounds_of", "endless", "epsilon_bound",
     "fit_events", "fit_linear", "half_scale_power", "mu_bound", "noise_matrix", "play", "rate_limits",
     "reactive", "respond",
 ]  # fmt: skip
 
-ALARM = 1e-6  # probability of a false alarm of one black box, and of one white box
-SLACK = 1e-6  # relative: rounding of float64 sums and of closed forms
+ALARM = 1e-6  # probability of a false alarm in one black-box or white-box audit
+SLACK = 1e-6  # relative tolerance for rounding of float64 sums and of closed forms
 
 Start = Callable[[Any, Schedule, Seeded], Session]
 Restart = Callable[[Any], Session]
@@ -91,14 +93,14 @@ Restart = Callable[[Any], Session]
 
 # ------------------------------------------------------------------------------- statistics
 def rate_limits(hits: int, runs: int, alarm: float) -> tuple[float, float]:
-    """Return Clopper-Pearson limits of a probability, each wrong with probability at most ``alarm``."""
+    """Return Clopper-Pearson limits; each limit is wrong with probability at most ``alarm``."""
     low = float(special.betaincinv(hits, runs - hits + 1, alarm)) if hits else 0.0
     high = float(special.betainccinv(hits + 1, runs - hits, alarm)) if hits < runs else 1.0
     return low, high
 
 
 def epsilon_bound(low: float, high: float, delta: float = 0.0) -> float:
-    """Return ln((low - delta) / high), a lower bound on epsilon at delta; -inf if the event gives none."""
+    """Return ln((low - delta) / high), a lower bound on epsilon; -inf if the event gives no bound."""
     return math.log((low - delta) / high) if low > delta and high > 0 else -math.inf
 
 
@@ -109,13 +111,13 @@ def mu_bound(low: float, high: float) -> float:
 
 @dataclass(frozen=True)
 class Bound:
-    """Lower bounds from one statistic, from frequencies of its event under both hypotheses.
+    """Lower bounds on epsilon and mu from one statistic, by event frequencies under both hypotheses.
 
     Parameters
     ----------
     epsilon, mu : lower bounds (-inf: none)
-    hits : counts of the last kind's event (under the hypothesis where it is more likely, under the other)
-    runs : evaluated runs per hypothesis
+    hits : counts of the event that gave the last bound, first under the hypothesis where it is more likely
+    runs : number of evaluated runs per hypothesis
     """
 
     statistic: str
@@ -135,7 +137,7 @@ def _bound(kind: str, hits: int, misses: int, ones: int, zeros: int, delta: floa
 
 
 def _best_threshold(one: Floats, zero: Floats, kind: str, delta: float, alarm: float) -> tuple[float, float]:
-    """Return (threshold, bound) of the best event {statistic >= threshold} on one sample."""
+    """Return the threshold whose event {statistic >= threshold} gives the best bound, and that bound."""
     candidates = np.unique(np.concatenate([np.quantile(one, np.linspace(0.0, 0.999, 80)), [one.max()]]))
     one, zero = np.sort(one), np.sort(zero)
     found = (math.inf, -math.inf)
@@ -158,8 +160,9 @@ def bounds_of(
 ) -> Bound:
     """Return bounds from samples of one statistic under hypotheses (0, 1).
 
-    ``chosen`` determines direction and threshold, separately for each kind of bound; ``judged``, independent
-    of it, is counted. All bounds hold together, except with probability ``alarm``.
+    The sample ``chosen`` determines direction and threshold, separately for each kind of bound. Events are
+    counted in the independent sample ``judged``. All bounds hold together with probability at least 1 -
+    ``alarm``.
     """
     each = alarm / (2 * len(kinds))
     values, seen = {"epsilon": -math.inf, "mu": -math.inf}, (0, 0)
@@ -168,7 +171,7 @@ def bounds_of(
         for likely in (1, 0):
             sign = 1.0 if likely else -1.0
             one, zero = sign * chosen[likely], sign * chosen[1 - likely]
-            # more runs evaluate the event than choose it: strict limits here would prefer common events
+            # fewer runs choose the event than evaluate it, so strict limits here would prefer common events
             threshold, value = _best_threshold(one, zero, kind, delta, max(each, 0.01))
             if value > best[0]:
                 best = (value, threshold, likely)
@@ -192,16 +195,16 @@ class Game(Protocol):
     @property
     def spec(self) -> ProblemSpec: ...
     def life(self, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
-        """Return the trajectory of the user (from 1) under a policy; others' do not depend on ``world``."""
+        """Return a user's trajectory under a policy; users count from 1. Only the target's uses ``world``."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """Players: ``users`` users, the ``target``-th (from 1) with a response tree for each hypothesis.
+    """Users of the game; the ``target``-th (from 1) has one response tree for each hypothesis.
 
-    All responses are fixed tables, so a plan determines all results except the target's. bits :
-    rewards are 0 and 1.
+    All responses are fixed tables, so a plan determines all trajectories except the target's. bits : True if
+    rewards are 0 or 1.
     """
 
     users: int = 4
@@ -224,7 +227,7 @@ class People:
 
     @property
     def spec(self) -> ProblemSpec:
-        """Return the public facts."""
+        """Return the public facts of the game."""
         return ProblemSpec(self.layout, self.users)
 
     def life(self, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
@@ -233,9 +236,10 @@ class People:
 
 
 def respond(people: People, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
-    """Return the trajectory of the user (from 1) under a policy; the target's states depend on ``world``.
+    """Return a user's trajectory under a policy; the target's states depend on ``world``.
 
-    Under both hypotheses the target's reward is 1: all their cells differ, by the largest possible amount.
+    Users count from 1. The target's reward is 1 under both hypotheses, so all cells of the target differ by
+    the largest possible amount.
     """
     tables: Any = people
     state = world if user == people.target else int(tables._starts[user - 1])
@@ -252,9 +256,10 @@ def respond(people: People, user: int, world: int, policy: NDArray[Any]) -> Traj
 
 @dataclass(frozen=True, eq=False)
 class Reactive:
-    """Learner for audits: a policy for each user, the action with the least noisy count in each state.
+    """Learner for audits whose policy takes the action with the smallest noisy count in each state.
 
-    endless : it states no number of users, so that releases never end.
+    It makes a new policy for each user. endless : True if no number of users is stated, so that releases
+    never end.
     """
 
     asked: CountQuery | None = None
@@ -262,7 +267,7 @@ class Reactive:
     endless: bool = False
 
     def query(self, spec: ProblemSpec) -> CountQuery:
-        """Return transitions and centred rewards, visits derived (the query of the default learner)."""
+        """Return the query of the default learner: transitions and centred rewards, with visits derived."""
         return self.asked or CountQuery(spec.layout, visits=False, center_rewards=True)
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
@@ -274,7 +279,7 @@ class Reactive:
         return spec
 
     def plan(self, state: ProblemSpec, release: Release, ask: Any) -> tuple[Plan, ProblemSpec]:
-        """Plan the actions with the least counts, whatever their value."""
+        """Return a plan of the actions with the smallest counts; values are ignored."""
         shown = release.estimates
         if not shown and release.measurement is not None:
             shown = release.measurement.estimates
@@ -284,7 +289,7 @@ class Reactive:
 
 
 def reactive(start: Start) -> Reactive:
-    """Return the learner for audits that a privatizer supports: it reads sums, or else measurements."""
+    """Return a learner for audits that the privatizer supports: it reads sums, or measurements."""
     spec = ProblemSpec(People.layout, 2)
     learner = Reactive()
     try:
@@ -295,7 +300,7 @@ def reactive(start: Start) -> Reactive:
 
 
 def endless(start: Start) -> Reactive | str:
-    """Return the learner for audits without a number of users, or why the privatizer rejects it."""
+    """Return the learner for audits without a number of users, or the privatizer's reason to reject it."""
     spec, learner = ProblemSpec(People.layout, 2), Reactive(endless=True)
     try:
         start(learner.query(spec), learner.schedule(spec), Seeded(0)).close()
@@ -312,13 +317,13 @@ class Transcript:
     ----------
     releases : (T, numbers) values
     public : other numbers (distributions, weights, users, plans), in a fixed order
-    before : all of it until the target's plan was made, which no record of theirs can affect
+    before : the part until the target's plan was made, which no record of the target can affect
     plans : the policy of each user
     contexts, cuts : other contents of each plan
-    message : the target's message of a local privatizer, else empty
+    message : the target's message under a local privatizer, else empty
     asked : answers from offline data
-    measured : the newest batch's values in the releases
-    read : the releases again, as audits decompose them; None for randomized responses alone
+    measured : values of the newest batch in each release
+    read : the releases in decomposed form; None if all noise is randomized responses
     """
 
     releases: Floats
@@ -334,14 +339,14 @@ class Transcript:
 
     @property
     def numbers(self) -> Floats:
-        """Return all numbers in one row; a message, whose length may vary, at its end."""
+        """Return all numbers in one row; the message is last, because its length can vary."""
         answers = [one.answer.value for one in self.asked]
         return np.concatenate([self.releases.ravel(), self.public, *answers, self.message])
 
 
 def _numbers(thing: Any) -> Floats:
     """Return all numbers in a message, or in nested lists of arrays, in a fixed order."""
-    if thing is None or isinstance(thing, str | bytes):  # bytes: only a shuffler sees them
+    if thing is None or isinstance(thing, str | bytes):  # only a shuffler sees bytes
         return np.zeros(0)
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         thing = [getattr(thing, item.name) for item in dataclasses.fields(thing)]
@@ -353,10 +358,10 @@ def _numbers(thing: Any) -> Floats:
 
 
 def noisy_numbers(release: Release, query: AuditQuery | None = None) -> Floats:
-    """Return released sums and the newest measurement: the numbers with noise.
+    """Return all numbers with noise: the released sums and the newest measurement.
 
-    ``query`` : if it is steered, families that the measurement leaves out read 0, so that every release
-    has as many numbers.
+    ``query`` : if it is steered, families that a measurement omits are filled with 0, so that every release
+    has the same number of values.
     """
     parts = [estimate.value.ravel() for estimate in release.estimates.values()]
     if release.measurement is not None:
@@ -391,11 +396,11 @@ def play(
     randomness: Seeded,
     restart: Restart | None = None,
 ) -> Transcript:
-    """Play one run of the common loop, under one hypothesis.
+    """Return the transcript of one run of the common loop under one hypothesis.
 
-    ``restart`` gets the session after the release that first holds the target, and returns its successor,
-    which is asked for the release again. The random bits that break learners' ties are public, equal in every
-    run.
+    ``restart`` is called with the session after the first release that contains the target. It returns a
+    successor session, from which the release is requested again. The random bits that break learners' ties
+    are public and equal in every run.
     """
     spec = people.spec
     query = learner.query(spec)
@@ -475,7 +480,7 @@ class _Seen:
 
 
 def _is_new(public: Sequence[Floats], release: Release) -> bool:
-    """Return True if it is a new release (a plan with last=False repeats the last one)."""
+    """Return True for a new release; a plan with last=False repeats the previous release."""
     return not public or public[-1][1] != release.number
 
 
@@ -483,7 +488,8 @@ def _is_new(public: Sequence[Floats], release: Release) -> bool:
 def claimed_noise(session: Any, query: AuditQuery, times: Sequence[int]) -> Noise | None:
     """Return the noise that is added to the query's cells, if the session adds noise to them.
 
-    Opens a plan of a local session of counts, to see what devices get (for linear sums: always vectors).
+    For a local session of counts, this opens a plan to read the device's encoder. Devices of linear sums
+    always send vectors.
     """
     found = noise_of(session, query, times)
     if isinstance(query, LinearQuery):
@@ -496,7 +502,7 @@ def claimed_noise(session: Any, query: AuditQuery, times: Sequence[int]) -> Nois
 
 
 def uniform(layout: Layout) -> Floats:
-    """Return (H, S, A) uniform probabilities of admissible actions: all can be played, so all clocks run."""
+    """Return (H, S, A) uniform probabilities of admissible actions, under which all clocks advance."""
     mask = np.ones((layout.states, layout.actions)) if layout.mask is None else layout.mask.astype(np.float64)
     return np.broadcast_to(mask / mask.sum(axis=1, keepdims=True), (layout.horizon, *mask.shape)).copy()
 
@@ -511,7 +517,7 @@ def _ratio(noise: Noise, zero: Floats, one: Floats) -> float:
 def _likelihood(
     begin: Callable[[], Session], query: AuditQuery, people: Game, learner: Any
 ) -> Callable[[Transcript], float] | None:
-    """Return the exact log-likelihood ratio of a transcript, hypothesis 1 against 0, by the claimed noise."""
+    """Return a function for the exact log-likelihood ratio of a transcript by the claimed noise."""
     session: Any = begin()
     times = session_times(session)
     noise = claimed_noise(session, query, times)
@@ -527,7 +533,7 @@ def _likelihood(
     def records(
         user: int, plan: NDArray[Any], context: Mapping[str, Any], cut: float
     ) -> list[tuple[Trajectory, Floats]]:
-        """Return, under hypotheses 0 and 1, the user's trajectory and its contribution."""
+        """Return the user's trajectory and its contribution under hypotheses 0 and 1."""
         at = user, b"".join([plan.tobytes(), *(context[name].tobytes() for name in sorted(context))]), cut
         if at not in known:
             lives = [people.life(user, world, plan) for world in (0, 1)]
@@ -569,7 +575,7 @@ def _likelihood(
 
 
 def _flips(session: Any) -> list[BinomialLaw] | None:
-    """Return distributions of the first batch's counters if noise is binomial flips, else None."""
+    """Return the distributions of the first batch's counters if noise is by random flips, else None."""
     if session.guarantee.trust != "shuffle":
         return None
     laws = list(session.laws_at(session_times(session)[0]).values())
@@ -581,7 +587,8 @@ def _report_laws(
 ) -> list[Any] | None:
     """Return exact distributions of the target's message under both hypotheses and the first plan.
 
-    None if not finite. ``reports`` : what the device runs instead of what it was given.
+    The result is None if they are not finite. ``reports`` : randomizer that the device runs instead of the
+    given one.
     """
     spec = people.spec
     first = session.release()
@@ -596,9 +603,9 @@ def _report_laws(
 
 
 def _report_likelihood(session: Any, people: Game, learner: Any) -> Callable[[Transcript], float] | None:
-    """Return the likelihood ratio of a finite message, from a run of the device on all its random outcomes.
+    """Return the likelihood ratio of a finite message, by running the device on all random outcomes.
 
-    Any score makes a valid bound, also that of a device that is wrong.
+    Every score gives a valid bound, even if it is computed from a faulty device.
     """
     if session.guarantee.trust != "local":
         return None
@@ -614,7 +621,7 @@ def _report_likelihood(session: Any, people: Game, learner: Any) -> Callable[[Tr
 
 
 def session_times(session: Any) -> list[int]:
-    """Return users at each release except the first (before any user came); [] if never ending."""
+    """Return the number of users at each release after the first (empty) one; [] if releases never end."""
     schedule: Schedule = session.schedule
     if schedule.users is None:
         return []
@@ -626,7 +633,7 @@ _BINS = 12
 
 
 def fit_linear(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
-    """Fit a linear score (Fisher's), which detects differences in averages or differences of numbers."""
+    """Fit Fisher's linear score, which detects differences in averages of numbers."""
     both = np.concatenate([one, zero])
     centre, spread = both.mean(axis=0), both.std(axis=0)
     keep = spread > 1e-12 * (1 + np.abs(centre))
@@ -639,7 +646,7 @@ def fit_linear(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
 
     ones, zeros = standard(one), standard(zero)
     within = 0.5 * (np.cov(ones, rowvar=False) + np.cov(zeros, rowvar=False))
-    # A ridge far below sampling noise: a difference of cells without noise must stay visible.
+    # The ridge is far below sampling noise, so that differences of cells without noise remain visible.
     within = np.atleast_2d(within) + 1e-9 * np.eye(int(keep.sum()))
     weights = np.linalg.solve(within, ones.mean(axis=0) - zeros.mean(axis=0))
     return lambda rows: standard(rows) @ weights
@@ -648,10 +655,9 @@ def fit_linear(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
 def fit_events(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
     """Fit sums over the recorded numbers of log-ratios of the frequencies of each number's interval.
 
-    The ratio is the frequency under hypothesis 1 over that under hypothesis 0.
-
-    If there are few different rows, frequencies of whole rows: the exact likelihood ratio of finite messages.
-    Whole numbers are separate events: a released zero is noise that was not drawn.
+    The ratio is the frequency under hypothesis 1 over that under hypothesis 0. If there are few different
+    rows, frequencies of whole rows are used, which gives the exact likelihood ratio of finite messages.
+    Integers are separate events, because a released zero shows that no noise was drawn.
     """
     both = np.concatenate([one, zero])
     rows, place = np.unique(both, axis=0, return_inverse=True)
@@ -687,7 +693,7 @@ def fit_events(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
 # ------------------------------------------------------------------------------------ the black box
 @dataclass(frozen=True)
 class BlackBoxEvidence:
-    """Results of a black box. ``bounds``: the best of each statistic; claims are the guarantee's."""
+    """Results of a black-box audit: the best bounds of each statistic, and the guarantee's claims."""
 
     __repr__ = brief
 
@@ -698,17 +704,17 @@ class BlackBoxEvidence:
 
     @property
     def epsilon(self) -> float:
-        """Greatest lower bound on epsilon at the guarantee's delta, at least 0."""
+        """Return the largest lower bound on epsilon at the guarantee's delta, at least 0."""
         return max(0.0, *(bound.epsilon for bound in self.bounds))
 
     @property
     def mu(self) -> float:
-        """Greatest lower bound on mu, at least 0."""
+        """Return the largest lower bound on mu, at least 0."""
         return max(0.0, *(bound.mu for bound in self.bounds))
 
     @property
     def exceeded(self) -> bool:
-        """True if a bound is above the claim; False if nothing is claimed."""
+        """Return True if a bound is above the claim; False if nothing is claimed."""
         claim = self.guarantee
         return (claim.epsilon is not None and self.epsilon > claim.epsilon * (1 + SLACK)) or (
             claim.mu is not None and self.mu > claim.mu * (1 + SLACK)
@@ -723,7 +729,7 @@ def sample(
     seed: int,
     restart: Restart | None = None,
 ) -> tuple[Guarantee, list[list[Transcript]], Callable[[Transcript], float] | None]:
-    """Return (guarantee, transcripts of hypotheses 0 and 1, the known likelihood ratio or None)."""
+    """Return the guarantee, transcripts of hypotheses 0 and 1, and the likelihood ratio (None: unknown)."""
     spec = people.spec
     query = learner.query(spec)
     schedule = learner.schedule(spec)
@@ -747,7 +753,10 @@ def sample(
 def _reports(
     start: Start, learner: Any, people: Game, world: int, runs: int, randomness: Seeded
 ) -> list[Transcript]:
-    """Sample the target's message repeatedly, as if they came first; the rest is post-processing of it."""
+    """Return many samples of the target's message, as if the target were the first user.
+
+    All later outputs are post-processing of this message.
+    """
     spec = people.spec
     session = start(learner.query(spec), learner.schedule(spec), randomness)
     first = session.release()
@@ -780,8 +789,8 @@ def black_box(
     ----------
     start : ``privatizer.start``, or any function that starts sessions
     learner : any learner; by default one that queries counts and reacts to them
-    runs : per hypothesis, at least 200; a quarter chooses the events
-    seed : of all runs
+    runs : number of runs per hypothesis, at least 200; a quarter of them chooses the events
+    seed : seed of all runs
     alarm : in (0, 0.5), probability of a bound above the true value
     people, restart : see :func:`play`
 
@@ -805,14 +814,14 @@ def black_box(
         scores[name] = [score(part) for part in rows]
     bounds: list[Bound] = []
     for name, (zero, one) in scores.items():
-        seen = 0 if name == "likelihood ratio" else cut // 2  # runs that fitted a score choose no threshold
+        seen = 0 if name == "likelihood ratio" else cut // 2  # fitting and thresholds use other runs
         chosen, judged = [zero[seen:cut], one[seen:cut]], [zero[cut:], one[cut:]]
         bounds.append(bounds_of(name, chosen, judged, delta, alarm / len(scores), kinds))
     return BlackBoxEvidence(guarantee, runs, alarm, tuple(bounds))
 
 
 def _table(worlds: Sequence[Sequence[Transcript]]) -> list[Floats]:
-    """Return (runs, numbers) of each hypothesis; shorter messages are padded with -1, which none has."""
+    """Return (runs, numbers) for each hypothesis; shorter messages are padded with -1, an unused value."""
     most = max(t.numbers.size for world in worlds for t in world)
     out = [np.full((len(world), most), -1.0) for world in worlds]
     for table, world in zip(out, worlds, strict=True):
@@ -824,11 +833,12 @@ def _table(worlds: Sequence[Sequence[Transcript]]) -> list[Floats]:
 def half_scale_power(
     start: Start, learner: Any, people: Game, runs: int, alarm: float, trials: int = 100, seed: int = 5
 ) -> float | None:
-    """Return how often the likelihood ratio of :func:`black_box` detects noise of half the claimed scale.
+    """Return the power of :func:`black_box`'s likelihood ratio against noise of half the claimed scale.
 
-    Share of ``trials`` in which the bound exceeds the claim; for simulated whitened noise, for the plans that
-    follow the release before any user came. For randomized responses: devices that respond at twice their
-    epsilon, by the claimed distribution. None if the distribution is unknown, or nothing is claimed.
+    The power is the share of ``trials`` in which the bound exceeds the claim. Whitened noise is simulated,
+    for the plans that follow the release before the first user. For randomized responses, devices respond at
+    twice their epsilon, and the score uses the claimed distribution. The result is None if the distribution
+    is unknown, or if nothing is claimed.
     """
     spec = people.spec
     query = learner.query(spec)
@@ -853,7 +863,7 @@ _Draw = Callable[[int, int, np.random.Generator], Floats]
 
 
 def _halved_noise(start: Start, learner: Any, people: Game) -> _Draw | None:
-    """Return draws of the likelihood ratio if noise has half its claimed scale, or half its flips."""
+    """Return a sampler of the likelihood ratio for noise of half the claimed scale, or half the flips."""
     spec = people.spec
     query, schedule = learner.query(spec), learner.schedule(spec)
     session: Any = start(query, schedule, Seeded(0))
@@ -878,7 +888,7 @@ def _halved_noise(start: Start, learner: Any, people: Game) -> _Draw | None:
     elif noise.mixings is None:  # one measurement
         gain = first.measurement.gain if first.measurement is not None else 1.0
         scales = noise.scales
-        if getattr(query, "cut", 0.0):  # one of its families is left out
+        if getattr(query, "cut", 0.0):  # one family of the query is omitted
             scales = taking_turns(query, scales, plan.cut or query.cut)
         moved = [response * gain * part / scale for part, scale in zip(change, scales, strict=True)]
     else:
@@ -908,12 +918,12 @@ def _halved_noise(start: Start, learner: Any, people: Game) -> _Draw | None:
 
 
 def _broken_reports(start: Start, learner: Any, people: Game) -> _Draw | None:
-    """Return draws of the likelihood ratio if devices respond at twice the epsilon that they claim."""
+    """Return a sampler of the likelihood ratio for devices that respond at twice the claimed epsilon."""
     spec = people.spec
     query, schedule = learner.query(spec), learner.schedule(spec)
     session: Any = start(query, schedule, Seeded(0))
     reports = getattr(getattr(session, "mechanism", None), "reports", None)
-    if reports is None or session.guarantee.trust != "local":  # else no party sees a single message
+    if reports is None or session.guarantee.trust != "local":  # otherwise no party sees single messages
         return None
     twice = StepReports.of(
         query, reports.kind, 2 * session.guarantee.epsilon, reports.steps, reports.reward_share
@@ -923,7 +933,7 @@ def _broken_reports(start: Start, learner: Any, people: Game) -> _Draw | None:
     if laws is None or broken is None:
         return None
     messages = sorted({*broken[0], *broken[1]})
-    # Messages outside the claimed alphabet (another size of subsets) are scored by their own distribution.
+    # Messages outside the claimed alphabet (another subset size) are scored by the actual distribution.
     scores = np.empty(len(messages))
     for i, message in enumerate(messages):
         zero, one = laws if message in laws[0] else broken

@@ -1,23 +1,23 @@
-"""Public contract as checks that run over everything in the registry, and over your own code.
+"""Checks of the public contract for all registered components, and for your own code.
 
-``discreet check-plugin`` runs them all, ``discreet check-plugin my_module`` those of the names that a module
-registers. A test suite of yours does the same::
+``discreet check`` runs all checks. ``discreet check my_module`` runs the checks of the names that a module
+registers. Your own test suite can do the same::
 
     @pytest.mark.parametrize("case", conformance.cases("my_module"), ids=str)
     def test_conforms(case):
         case.run()
 
-Checks are small (three states, a dozen users), so that they may run over every pair of learner and
-privatizer. They show that a component keeps the rules of :mod:`discreet.mechanisms.interfaces`:
+Checks are small (three states, a dozen users), so that they can run for every pair of learner and privatizer.
+They test that a component follows the rules of :mod:`discreet.mechanisms.interfaces`:
 
-* it starts with some partner;
-* equal seeds give equal results, and the compiled and the stepwise run give the same bits;
+* the component starts with at least one partner;
+* equal seeds give equal results, and the compiled and the stepwise run give identical results;
 * a policy is a function of earlier releases only, and a learner holds only released data;
 * the stated guarantee follows from the noise;
 * invalid input is refused.
 
-Sessions of privatizers that you add also pass the white-box audit (false alarms: 1e-6), since no other check
-knows their noise. The checks do not replace the proof in a mechanism's docstring.
+Sessions of privatizers that you add also pass the white-box audit (false-alarm probability 1e-6), because no
+other check knows their noise. The checks do not replace the proof in a mechanism's docstring.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _USERS = 11
 _EPSILON = 1.5
 _ALARM = 1e-6  # probability of a false alarm in one white-box audit
-_PARTNERS = ("private-ucb-vi", "private-ucb-po")  # learners that test a privatizer
+_PARTNERS = ("private-ucb-vi", "private-ucb-po")  # learners with which a privatizer is tested
 _HOUSES_OF_DATA = (
     "discreet.core.count_sessions",
     "discreet.core.stream_session",
@@ -70,7 +70,7 @@ class NotApplicable(Exception):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Result of a check. message : empty if it passed."""
+    """Result of a check; ``message`` is empty if the check passed."""
 
     subject: str
     check: str
@@ -78,7 +78,7 @@ class CheckResult:
     message: str = ""
 
     def to_json(self) -> dict[str, str]:
-        """Return plain values."""
+        """Return the fields as JSON values."""
         return asdict(self)
 
 
@@ -101,13 +101,13 @@ class Case:
             return
 
     def _checked(self) -> None:
-        """Run the check; division by zero or an invalid operation on numbers fails it."""
+        """Run the check; it also fails on a division by zero or an invalid floating-point operation."""
         with warnings.catch_warnings():
             warnings.simplefilter("error", RuntimeWarning)
             self.body()
 
     def outcome(self) -> CheckResult:
-        """Run the check and report its outcome."""
+        """Run the check and return its outcome."""
         try:
             self._checked()
         except NotApplicable as reason:
@@ -118,9 +118,10 @@ class Case:
 
 
 def _told(error: Exception) -> str:
-    """Describe an error in one line.
+    """Return a one-line description of an error.
 
-    The line has its kind unless a check raised it, its text, and its place if it has no text.
+    The line contains the error's text, or its location if it has no text. It also contains the error's class,
+    unless a check raised the error.
     """
     text = " ".join(str(error).split())
     if isinstance(error, AssertionError):
@@ -129,7 +130,7 @@ def _told(error: Exception) -> str:
 
 
 def _place(error: Exception) -> str:
-    """Return function, file and line of the code that raised the error."""
+    """Return the function, file and line that raised the error."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{last.name} ({Path(last.filename).name}, line {last.lineno})"
 
@@ -140,7 +141,7 @@ def _expect(true: Any, otherwise: str) -> None:
         raise AssertionError(otherwise)
 
 
-# ------------------------------------------------------------------------------- the small world
+# ------------------------------------------------------------------------------ small environments
 def small_world(stationary: bool = False) -> TabularMDP:
     """Return a small MDP for checks.
 
@@ -175,15 +176,15 @@ def small_featured_world(kind: type) -> TabularMDP:
     return envs.random_linear(states=3, actions=2, horizon=3, dimension=2, rewards="bernoulli")
 
 
-_GAUSSIAN = " gaussian"  # variant of privatizers that offer Gaussian noise
-_RELEASES: dict[str, dict[str, Any]] = {  # variants of privatizers that offer the release
+_GAUSSIAN = " gaussian"  # name suffix of the variant with Gaussian noise
+_RELEASES: dict[str, dict[str, Any]] = {  # variants of privatizers that support this release option
     " signed-digits": {"release": "signed-digits"},
     " square-root": {"release": "square-root", "noise": "gaussian", "delta": 1e-4},
     " optimal tree": {"release": "tree", "tree_estimate": "optimal"},
     " reports": {"release": "reports"},
 }
-_MECHANISMS = {"local": ("laplace", "oue", "krr"), "shuffle": ("amplified",)}  # variants besides the default
-_QUERIES: tuple[dict[str, Any], ...] = (  # other queries of a learner that has these options
+_MECHANISMS = {"local": ("laplace", "oue", "krr"), "shuffle": ("amplified",)}  # non-default variants
+_QUERIES: tuple[dict[str, Any], ...] = (  # options for further queries of learners that have these options
     {},
     {"derive_visits": False, "center_rewards": False},
     {"derive_visits": True, "center_rewards": False},
@@ -195,7 +196,7 @@ _QUERIES: tuple[dict[str, Any], ...] = (  # other queries of a learner that has 
 
 
 def _variants(entry: RegistryEntry) -> Iterator[str]:
-    """Yield a privatizer's name, and its Gaussian variant and releases if it has them."""
+    """Yield a privatizer's name, and the names of its Gaussian and release variants."""
     yield entry.name
     if {"arity", "tree_estimate"} <= set(registry.options_of(entry.factory())):
         yield from (entry.name + variant for variant in _RELEASES)
@@ -205,7 +206,7 @@ def _variants(entry: RegistryEntry) -> Iterator[str]:
 
 
 def _privatizer(name: str) -> Any:
-    """Build a privatizer (or a variant of it) at a common budget, if it takes one."""
+    """Build a privatizer or one of its variants, at a common budget if it has a budget."""
     mechanisms = {f" {one}": {"randomizer": one} for several in _MECHANISMS.values() for one in several}
     variants = {_GAUSSIAN: {"noise": "gaussian", "delta": 1e-4}, **_RELEASES, **mechanisms}
     variant = next((v for v in variants if name.endswith(v)), "")
@@ -238,7 +239,7 @@ def _setup(
     world = small_world(stationary=pooled)
     if needs is not None:
         world = small_featured_world(needs)
-    if hasattr(learns, "least_users"):  # users that the learner's schedule needs
+    if hasattr(learns, "least_users"):  # number of users that the learner's schedule needs
         users = max(users, learns.least_users(ProblemSpec(world.layout)))
     try:
         return Setup(world, learns, protects, users, by=by, stepwise=stepwise)
@@ -254,7 +255,7 @@ def _queries(learner: str) -> Iterator[dict[str, Any]]:
 # --------------------------------------------------------------------------- a run, step by step
 @dataclass(frozen=True)
 class _Transcript:
-    """Public outputs of a run, and the objects that the learner held."""
+    """Public outputs of a run, and the objects in the learner's state."""
 
     policies: list[Any]  # one for each user
     plans: list[Plan]
@@ -264,7 +265,7 @@ class _Transcript:
 
 
 def _interact(setup: Setup, seed: int = 3, replaced: int | None = None) -> _Transcript:
-    """Run the loop of the protocol; user ``replaced`` has another trajectory, with the same noise."""
+    """Run the protocol's loop; user ``replaced`` has another trajectory, and the noise is unchanged."""
     from discreet.core.noise.seeded_rng import SeededRng
     from discreet.core.rng import Seeded
     from discreet.envs.rollouts.rollout import rollout
@@ -293,7 +294,7 @@ def _interact(setup: Setup, seed: int = 3, replaced: int | None = None) -> _Tran
 
 
 def _other_life(setup: Setup, trajectory: Trajectory) -> Trajectory:
-    """Return an admissible trajectory that shares no (state, action) with the given one, if one exists."""
+    """Return an admissible trajectory that, if possible, shares no (state, action) with the given one."""
     from discreet.core.trajectories import Trajectory
 
     layout = setup.mdp.layout
@@ -310,7 +311,7 @@ class _Inventory(pickle.Pickler):
         self.classes: set[type] = set()
 
     def reducer_override(self, thing: Any) -> Any:
-        """Record the class, pickle as usual."""
+        """Record the object's class; pickle the object as usual."""
         self.classes.add(thing if isinstance(thing, type) else type(thing))
         return NotImplemented
 
@@ -327,7 +328,7 @@ def _same_bits(left: Any, right: Any) -> bool:
 
 # ------------------------------------------------------------------- checks of learner x privatizer
 def _deterministic(learner: str, privatizer: str) -> None:
-    """Check that equal seeds give equal bits, in any order, and that other repetitions of a seed differ."""
+    """Check that equal seeds give identical results in any order, and other repetition indices do not."""
     setup = _setup(learner, privatizer)
     later, first = setup.run(5, 1), setup.run(5, 0)
     again = setup.run(5, 0)
@@ -337,7 +338,7 @@ def _deterministic(learner: str, privatizer: str) -> None:
 
 
 def _curves(learner: str, privatizer: str) -> None:
-    """Check that regret is finite, never falls, is at most H per user, and is recorded to the last user."""
+    """Check that regret is finite, nondecreasing, at most H per user, and recorded up to the last user."""
     for by in ("episode", "batch"):
         setup = _setup(learner, privatizer, by)
         run = setup.run(1, 0)
@@ -355,7 +356,7 @@ def _curves(learner: str, privatizer: str) -> None:
 
 
 def _stepwise_is_fused(learner: str, privatizer: str) -> None:
-    """Check that the compiled and the stepwise run give the same bits, by episode and by batch."""
+    """Check that the compiled and the stepwise run give identical results, by episode and by batch."""
     for options in _queries(learner):
         for by in ("episode", "batch"):
             pair = partial(_setup, learner, privatizer, by, options=options)
@@ -369,7 +370,7 @@ def _stepwise_is_fused(learner: str, privatizer: str) -> None:
 
 
 def _plans(learner: str, privatizer: str) -> None:
-    """Check that plans have the declared shapes, use admissible actions, and depend on arguments only."""
+    """Check that plans have the declared shapes and admissible actions, and depend on arguments only."""
     setup = _setup(learner, privatizer)
     layout = setup.mdp.layout
     seen = _interact(setup)
@@ -405,7 +406,7 @@ def _no_answers(question: Any) -> Any:
 
 
 def _isolated(learner: str, privatizer: str) -> None:
-    """Check that the learner's state holds no object that saw user data and can be stored and continued."""
+    """Check that the learner's state holds no object with user data, and can be stored and continued."""
     setup = _setup(learner, privatizer)
     seen = _interact(setup)
     for state in (seen.states[1], seen.states[-1]):
@@ -421,7 +422,7 @@ def _isolated(learner: str, privatizer: str) -> None:
 
 
 def _no_foresight(learner: str, privatizer: str) -> None:
-    """Check that replacing user k's trajectory changes no policy up to and including theirs (same noise)."""
+    """Check that, with equal noise, user k's trajectory does not affect the policies of users 1 to k."""
     setup = _setup(learner, privatizer)
     ours = _interact(setup)
     for user in (0, setup.episodes // 2):
@@ -456,7 +457,8 @@ def _guaranteed(learner: str, privatizer: str) -> None:
 def _recomputed(learner: str, privatizer: str) -> None:
     """Check that the noise gives the stated guarantee.
 
-    The loss is that of the worst pair of trajectories over the scales, times exposures.
+    The loss is the change between the worst pair of trajectories, divided by the noise scales, times
+    exposures.
     """
     for options in _queries(learner):
         setup = _setup(learner, privatizer, options=options)
@@ -469,7 +471,7 @@ def _costs_what_it_states(setup: Setup, where: str) -> None:
     from discreet.core.rng import Seeded
 
     session = setup.start(Seeded(0, 0))
-    loss, stated = worst_loss(setup), session.guarantee  # of the session itself
+    loss, stated = worst_loss(setup), session.guarantee  # the session's own guarantee
     session.close()
     promised = stated.epsilon if loss.norm == "l1" else stated.mu
     name = "epsilon" if loss.norm == "l1" else "mu"
@@ -486,7 +488,7 @@ def _costs_what_it_states(setup: Setup, where: str) -> None:
 
 @dataclass(frozen=True)
 class PrivacyLoss:
-    """Privacy loss of two explicit trajectories: epsilon where norm is "l1", mu where it is "l2"."""
+    """Privacy loss of two explicit trajectories: epsilon if norm is "l1", mu if norm is "l2"."""
 
     norm: Literal["l1", "l2"]
     value: float
@@ -496,11 +498,11 @@ def worst_loss(setup: Setup) -> PrivacyLoss:
     """Recompute a count session's loss from its noise distributions and two disjoint trajectories.
 
     The scale of one draw is computed from the noise distribution of the first release. The cost of one user's
-    shift is computed from the matrix B of the noise alone. For Laplace noise it is the least l1 norm of draws
-    that hide the user in all prefixes; for Gaussian noise, the user's shift of the prefixes in units of the
-    covariance B B^T. Under local privacy a user is in one message. For randomized reports the loss is the
-    largest ratio of the randomizers' own probabilities, for every reported step. Raises
-    :class:`NotApplicable` for other mechanisms; their tests must recompute the loss.
+    shift is computed from the noise matrix B only. For Laplace noise it is the least l1 norm of draws that
+    hide the user in all prefixes; for Gaussian noise, the user's shift of the prefixes in units of the
+    covariance B B^T. Under local privacy each user affects one message. For randomized reports, the loss of
+    each reported step is the largest ratio of the randomizer's probabilities. Raises :class:`NotApplicable`
+    for other mechanisms; their tests must recompute the loss.
     """
     from discreet.audit.noise_matrix import noise_matrix
     from discreet.core.count_sessions import CountSession
@@ -525,7 +527,8 @@ def worst_loss(setup: Setup) -> PrivacyLoss:
         )
     noise = session.laws_at(users)
     if session.mechanism.stream == "decaying":
-        # Fresh noise per release; a user's column of a decaying sum has l2 norm 1 over the infinite future.
+        # Each release has fresh noise; a user's column of a decaying sum has l2 norm 1 over all future
+        # releases.
         draws, noise = 1, session.measurement_laws(users, users)
     elif session.guarantee.trust == "joint":
         assert session.mechanism.walk is not None
@@ -542,7 +545,7 @@ def worst_loss(setup: Setup) -> PrivacyLoss:
     )
     total = 0.0
     for name, law in noise.items():
-        deviation = law.std() / math.sqrt(draws)  # of one draw
+        deviation = law.std() / math.sqrt(draws)  # std of one draw
         change = np.abs(one[name] - other[name])
         total += float(
             change.sum() * math.sqrt(2) / deviation if laplace else (change**2).sum() / deviation**2
@@ -553,7 +556,7 @@ def worst_loss(setup: Setup) -> PrivacyLoss:
 
 
 def _exposures(matrix: Any, family: str) -> float:
-    """Return the largest cost of one unit at one step in all later prefixes: l1 of draws, or l2 squared."""
+    """Return the largest cost of a unit change at one step in all later prefixes: l1, or l2 squared."""
     from scipy.optimize import linprog
 
     prefixes = np.tril(np.ones((len(matrix), len(matrix))))
@@ -577,7 +580,7 @@ def _gaussian_delta(mu: float, epsilon: float) -> float:
 
 # --------------------------------------------------------------------------- checks of a learner
 def _learner_specification(learner: str) -> None:
-    """Check that a learner is a frozen value: it compares, pickles, and names unknown options."""
+    """Check that a learner is immutable, compares by value, pickles, and rejects unknown options by name."""
     built = registry.build("learner", learner)
     _expect(dataclasses.is_dataclass(built), "a learner is a frozen dataclass")
     _expect(pickle.loads(pickle.dumps(built)) == built, "does not survive pickling")
@@ -587,7 +590,7 @@ def _learner_specification(learner: str) -> None:
 
 
 def _learner_runs(learner: str) -> None:
-    """Check that it runs with some privatizer; a learner that fits none would pass all other checks."""
+    """Check that a learner runs with at least one privatizer; otherwise all other checks would be skipped."""
     names = [name for entry in registry.entries("privatizer") for name in _variants(entry)]
     _first_fitting(names, partial(_setup, learner)).run(0, 0)
 
@@ -603,7 +606,7 @@ def _first_fitting(partners: Iterable[str], setup_of: Callable[[str], Setup]) ->
 
 
 def _noise_off(learner: str) -> None:
-    """Check that without noise a private learner equals its baseline, bit for bit."""
+    """Check that without noise a private learner gives results identical to its baseline's."""
     baseline = registry.entry("learner", learner).baseline
     if baseline is None:
         raise NotApplicable("names no baseline")
@@ -632,7 +635,7 @@ def _refuses_unknown(kind: registry.Kind, name: str) -> None:
 
 # ------------------------------------------------------------------------- checks of a privatizer
 def _privatizer_specification(privatizer: str) -> None:
-    """Check that a privatizer is a frozen value without data, and that invalid budgets are refused."""
+    """Check that a privatizer is immutable, holds no data, and refuses invalid budgets."""
     entry = registry.entry("privatizer", privatizer)
     built = _privatizer(privatizer)
     _expect(dataclasses.is_dataclass(built), "a privatizer is a frozen dataclass")
@@ -658,7 +661,7 @@ def _any_learner(privatizer: str) -> Setup:
 
 
 def _privatizer_starts(privatizer: str) -> None:
-    """Check that it starts and releases with some learner.
+    """Check that a privatizer starts and releases with at least one learner.
 
     A privatizer that refuses all learners would pass every other check.
     """
@@ -666,7 +669,7 @@ def _privatizer_starts(privatizer: str) -> None:
 
 
 def _white_box(privatizer: str) -> None:
-    """Check the identities of the white-box audit in its releases, with its own noise distribution."""
+    """Check the white-box identities in a privatizer's releases, with its own noise distribution."""
     from discreet.audit.black_box import reactive
     from discreet.audit.white_box import white_box
     from discreet.core.layout import Layout
@@ -683,7 +686,7 @@ def _white_box(privatizer: str) -> None:
 
 
 def _order_of_calls(privatizer: str) -> None:
-    """Check that calls out of order, too many users and broken records raise, and that nothing is added."""
+    """Check that calls out of order, too many users and invalid records raise and add nothing."""
     for setup in _with_partners(privatizer):
         _misuse(setup)
 
@@ -726,7 +729,7 @@ def _misuse(setup: Setup) -> None:
 
 
 def _with_partners(privatizer: str) -> Iterator[Setup]:
-    """Yield the privatizer with each partner that it fits."""
+    """Yield the set-up of a privatizer with each partner that it supports."""
     fitting, reasons = [], []
     for learner in _PARTNERS:
         try:
@@ -755,7 +758,7 @@ def _raises(kind: type[Exception] | tuple[type[Exception], ...], what: str, call
 
 
 def _support_is_public(privatizer: str) -> None:
-    """Check that the set of released cells that are zero does not depend on the data."""
+    """Check that the set of zero cells in a release does not depend on the data."""
     from discreet.core.rng import Seeded
 
     for setup in _with_partners(privatizer):
@@ -787,7 +790,7 @@ def _environment(name: str) -> Any:
 
 
 def _world_is_sound(name: str) -> None:
-    """Check an environment's tables.
+    """Check the tables of an environment.
 
     Distributions sum to 1, rewards are in [0, 1], values are ordered, equal options give equal tables.
     """
@@ -856,7 +859,7 @@ PAIR_CHECKS: dict[str, Callable[[str, str], None]] = {
     "guarantee is stated": _guaranteed,
     "guarantee is what the noise buys": _recomputed,
 }
-OWN_PRIVATIZER_CHECKS: dict[str, Callable[[str], None]] = {  # built-in ones have tests of audits
+OWN_PRIVATIZER_CHECKS: dict[str, Callable[[str], None]] = {  # built-in privatizers have separate audit tests
     "noise passes the white-box audit": _white_box,
 }
 ENVIRONMENT_CHECKS: dict[str, Callable[[str], None]] = {
@@ -865,9 +868,9 @@ ENVIRONMENT_CHECKS: dict[str, Callable[[str], None]] = {
 }
 
 
-# ------------------------------------------------------------------------------ stored people
+# -------------------------------------------------------------------------- offline learners
 def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path, Any]:
-    """Run all steps from rows to a verified folder, for a dozen synthetic users."""
+    """Run all steps from stored rows to a verified folder, for a dozen synthetic users."""
     from discreet.core.rng import Secure, Seeded
     from discreet.data.row_batches import open_source
     from discreet.data.schema import Schema
@@ -878,7 +881,7 @@ def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path,
     from discreet.pipeline.synthetic_data import write_made_up
 
     found = registry.entry("offline learner", name)
-    own = "rho" in registry.options_of(found.factory())  # the learner takes the budget itself
+    own = "rho" in registry.options_of(found.factory())  # the learner itself has the budget
     budget = {"epsilon": _EPSILON, "delta": 1e-6}
     learner = registry.build("offline learner", name, None, budget if own else {})
     exact = isinstance(learner, APVI | Linear)
@@ -893,7 +896,7 @@ def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path,
 
 
 def _offline_learns(name: str) -> None:
-    """Check an offline learner, from a file to a folder whose statement verifies.
+    """Check an offline learner on all steps from a data file to a folder with a verified statement.
 
     Actions are admissible, and equal noise gives an equal policy.
     """
@@ -917,10 +920,10 @@ OFFLINE_CHECKS: dict[str, Callable[[str], None]] = {"learns from stored people":
 
 
 def plugin_cases(module: str | None = None, pairs: bool = True) -> Iterator[Case]:
-    """Yield every check of everything registered, or of the names that ``module`` registers.
+    """Yield all checks of all registered components, or of those that ``module`` registers.
 
-    A learner of yours runs with every privatizer, a privatizer of yours with two learners. ``pairs=False``
-    omits these pairs. Raises ``ValueError`` if the module cannot be imported or registers nothing.
+    Your learner runs with every privatizer. Your privatizer runs with two learners. ``pairs=False`` omits
+    these pairs. Raises ``ValueError`` if the module cannot be imported or registers nothing.
     """
     mine = registry.entries() if module is None else registry.load_plugin(module)
     if not mine:
@@ -979,9 +982,9 @@ def _pairs_of(mine: tuple[RegistryEntry, ...]) -> Iterator[tuple[str, str]]:
 
 
 def run_every_combination() -> int:
-    """Run every learner with every privatizer once, tiny, at each speed: compiles all kernels.
+    """Run every learner with every privatizer once, on a tiny problem, stepwise and compiled.
 
-    Returns the number of combinations that ran.
+    This compiles all kernels. Returns the number of combinations that ran.
     """
     count = 0
     for learner, privatizer in dict.fromkeys(_pairs_of(registry.entries())):
@@ -1000,10 +1003,10 @@ def run_every_combination() -> int:
 
 
 def _by_the_way() -> None:
-    """Run the code that no pair of defaults reaches with three users.
+    """Run code that the default pairs do not reach with three users.
 
-    These are fits and queries that need more users, releases with noise from the operating system, users
-    submitted together, and text identifiers.
+    It includes fits and queries that need more users, releases with noise from the operating system's random
+    source, batches of users submitted in one call, and text identifiers.
     """
     import pyarrow as pa
 
@@ -1018,7 +1021,7 @@ def _by_the_way() -> None:
 
 
 def _secure_release() -> None:
-    """Release with noise from the operating system, for each family; submit users one by one and together."""
+    """Release with secure noise for each family; submit users one by one and in one call."""
     from discreet.core.rng import Secure, SecureRng
     from discreet.envs.rollouts.rollout import rollout_batch
     from discreet.mechanisms.interfaces import Plan

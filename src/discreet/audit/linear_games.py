@@ -1,24 +1,25 @@
-r"""Games for audits of linear sums: environments in which one user can reach the loss of the lemmas.
+r"""Games for audits of linear sums, in which one user can reach the loss stated by the lemmas.
 
-Linear learners query sums of features, so a game needs a public feature map. Here pairs ``(s, a)`` have one
-of a few directions u of equal length, for every action. Their inner products t with the first are 1, -1, 0
-and 1/4. They include, exactly or nearly, the maximisers of lemmas 1 to 5 of
-:mod:`discreet.mechanisms.linear.sensitivities` (1/4 is that of lemma 3 for centred targets at equal scales).
-A state is a direction and a sign sigma.
+Linear learners query sums of features, so a game needs a public feature map. In these games the features of a
+pair ``(s, a)`` are one of a few directions u of equal length, the same for every action. The inner products t
+of these directions with the first direction are 1, -1, 0 and 1/4. The directions include, exactly or nearly,
+the maximisers of lemmas 1 to 5 of :mod:`discreet.mechanisms.linear.sensitivities` (1/4 is that of lemma 3 for
+centred targets at equal scales). A state is a direction and a sign sigma.
 
-* Linear mixtures: ``phi(s' | s, a) = u_s sigma(s') 2 / S``. Values that are largest where sigma = 1 and least
-  elsewhere then give x = u_s at the bound of ||x||, and y at an end of its range. Raw, centred and span
-  targets attain their contracts together. With coordinates of one sign (``nonneg``) sigma(s') = -1 becomes 0.
+* Linear mixtures: ``phi(s' | s, a) = u_s sigma(s') 2 / S``. With values that are largest where sigma = 1 and
+  smallest elsewhere, x = u_s attains the bound of ||x||, and y is at an end of its range. Raw, centred and
+  span targets then attain their declared bounds. If features have coordinates of one sign (``nonneg``),
+  sigma(s') = -1 is replaced by 0.
 * Linear MDPs: phi = u_s, unit vectors on a cone around a fixed axis, so that 1 is in the span of the features
-  (which centred targets and the model form need). The axis takes 1 % off, and inner products are as above
-  except -1, which is -0.98. With coordinates of one sign, one-hot.
+  (which centred targets and the model form need). The axis uses 1 % of the squared length. Inner products are
+  as above, except that -1 is replaced by -0.98. If features have coordinates of one sign, they are one-hot.
 
-The canary is computed, not assumed: of all records of the game, it is the pair whose exchange costs most by
-the noise that the session claims (:func:`canary`). :class:`Probe` makes a learner's queries at its times,
-but chooses contexts and values itself: the claim holds for any of them, and the probe's are the costliest. So
-the short game uses the probe, and the long one the learner itself. The best pair can cost less than the
-claim if a claim is an upper bound: two pairs of a step (UCRL-VTR+), separate queries and Gram matrices,
-l1 norms.
+The canary is computed: among all pairs of records in the game, it is the pair with the largest loss when
+exchanged, by the noise that the session claims (:func:`canary`). :class:`Probe` makes a learner's queries at
+its times, but chooses contexts and values itself: the claim holds for all contexts and values, and those of
+the probe cause the largest loss. Therefore the short game uses the probe, and the long game the learner
+itself. If a claim is only an upper bound, the canary's loss can be below the claim. This is the case for two
+pairs of a step (UCRL-VTR+), separate queries and Gram matrices, and l1 norms.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ __all__ = ["LinearPeople", "Probe", "canary", "game_of", "spec_of", "values_of"]
 
 Kind = Literal["mixture", "linear"]
 
-_COSINES = (1.0, -1.0, 0.0, 0.25)  # between the directions and the first one
+_COSINES = (1.0, -1.0, 0.0, 0.25)  # inner products of directions with the first
 _AXIS = 0.1  # common component of unit vectors, so that 1 is in their span
 
 
 # ----------------------------------------------------------------------------------- environments
 def _directions(kind: Kind, nonneg: bool) -> Floats:
-    """Return (n, d) unit vectors."""
+    """Return the (n, d) directions, which are unit vectors."""
     if nonneg:
         return np.eye(3)
     least = _AXIS**2 if kind == "linear" else 0.0
@@ -68,14 +69,14 @@ def _directions(kind: Kind, nonneg: bool) -> Floats:
 
 
 def _signs(states: int) -> Floats:
-    """Return (S,) sigma: a direction has two states."""
+    """Return the (S,) signs sigma; each direction has two states."""
     return np.resize([1.0, -1.0], states)
 
 
 def spec_of(
     kind: Kind, horizon: int, users: int, budget: Budget | None = None, nonneg: bool = False
 ) -> ProblemSpec:
-    """Return the public facts of these environments: features, and rewards of 1 where sigma = 1, else 0."""
+    """Return the public facts of a game: features, and rewards that are 1 where sigma = 1, else 0."""
     rows = np.repeat(_directions(kind, nonneg), 2, axis=0)  # (S, d)
     states, actions = len(rows), 2
     sigma = _signs(states)
@@ -94,7 +95,7 @@ def spec_of(
 
 
 def values_of(query: LinearQuery) -> Floats:
-    """Return (H + 1, S) values at the ends of their range: the largest where sigma = 1, 0 elsewhere."""
+    """Return (H + 1, S) values that are the largest possible where sigma = 1, and 0 elsewhere."""
     layout = query.layout
     most = np.zeros(layout.horizon + 1)
     if isinstance(query, MixtureQuery):
@@ -106,9 +107,10 @@ def values_of(query: LinearQuery) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class LinearPeople:
-    """Players: all users' states and rewards are fixed, actions follow the policy.
+    """Users of the game; their states and rewards are fixed, and their actions follow the policy.
 
-    spec : from :func:`spec_of`. target : from 1. own : (states, rewards) of the target under both hypotheses.
+    spec : result of :func:`spec_of`. target : number of the target, from 1. own : (states, rewards) of the
+    target under each hypothesis.
     """
 
     spec: ProblemSpec
@@ -118,11 +120,11 @@ class LinearPeople:
 
     @property
     def users(self) -> int:
-        """Number of users."""
+        """Return the number of users."""
         return int(self.spec.users or 0)
 
     def life(self, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
-        """Return what the user (from 1) does under a policy."""
+        """Return the trajectory of a user (numbered from 1) under a policy."""
         luck, h = np.random.default_rng([self.seed, user]), self.spec.horizon
         states, rewards = luck.integers(self.spec.states, size=h + 1), luck.random(h)
         if user == self.target and self.own:
@@ -131,7 +133,7 @@ class LinearPeople:
 
 
 def followed(states: NDArray[Any], rewards: Floats, policy: NDArray[Any]) -> Trajectory:
-    """Return these states and rewards, with the policy's most likely actions."""
+    """Return a trajectory with these states and rewards and with the policy's most likely actions."""
     rows = np.asarray(policy)[np.arange(len(rewards)), states[:-1]]
     actions = rows if rows.ndim == 1 else rows.argmax(axis=1)
     return Trajectory(np.array(states, np.int64), np.array(actions, np.int64), np.array(rewards, np.float64))
@@ -140,9 +142,9 @@ def followed(states: NDArray[Any], rewards: Floats, policy: NDArray[Any]) -> Tra
 # ----------------------------------------------------------------------------------- the probe
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """Learner that makes another one's queries at its times, with the costliest values; plays one action.
+    """Learner with the queries and times of another learner, and with values of the largest loss.
 
-    asked, when : the learner's query and schedule in the environment of the game.
+    Its policy always takes one action. asked, when : the other learner's query and schedule in the game.
     """
 
     asked: LinearQuery
@@ -150,23 +152,23 @@ class Probe:
 
     @classmethod
     def of(cls, learner: Any, spec: ProblemSpec) -> Probe:
-        """Build a probe that replaces a learner."""
+        """Return a probe that replaces the learner."""
         return cls(learner.query(spec), learner.schedule(spec))
 
     def query(self, spec: ProblemSpec) -> LinearQuery:
-        """Return the learner's query."""
+        """Return the replaced learner's query."""
         return self.asked
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the learner's schedule."""
+        """Return the replaced learner's schedule."""
         return self.when
 
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> tuple[ProblemSpec, int, int]:
-        """Return the spec, the last release with queries, and rounds of them so far."""
+        """Return the spec, the number of the last release with queries, and the number of query rounds."""
         return spec, 0, 0
 
     def plan(self, state: tuple[ProblemSpec, int, int], release: Release, ask: Any) -> tuple[Plan, Any]:
-        """Make all due queries; then all users until the next release follow one plan."""
+        """Make all due queries, and return one plan for all users until the next release."""
         spec, read, rounds = state
         query, schedule, values = self.asked, self.when, values_of(self.asked)
         if release.number > read and query.requeries and rounds < (schedule.answers or release.number):
@@ -184,7 +186,7 @@ class Probe:
 
 
 def context_of(query: LinearQuery, values: Floats) -> dict[str, Floats]:
-    """Return a plan's context with these values and the largest weights."""
+    """Return a plan's context with these values and with the largest weights."""
     if not isinstance(query, MixtureQuery):
         return {}
     found = {"values": values}
@@ -196,7 +198,7 @@ def context_of(query: LinearQuery, values: Floats) -> dict[str, Floats]:
 
 # ---------------------------------------------------------------------------------- the canary
 def _records(query: LinearQuery) -> list[tuple[NDArray[Any], Floats]]:
-    """Return all (states, rewards) with rewards 0 and 1 that the statistics distinguish.
+    """Return all (states, rewards) that the statistics distinguish; rewards are 0 or 1.
 
     The last state is not varied.
     """
@@ -211,10 +213,11 @@ def _records(query: LinearQuery) -> list[tuple[NDArray[Any], Floats]]:
 
 
 def canary(start: Start, learner: Any, people: LinearPeople) -> tuple[LinearPeople, float]:
-    """Return the game with the target's costliest pair of records, and its loss, mu or epsilon, by claimed
-    noise.
+    """Return the game with the pair of target records that has the largest loss, and that loss.
 
-    Costs are those under the learner's first context and its queries to placeholder users.
+    The loss is mu or epsilon, by the claimed noise.
+
+    Losses are computed for the learner's first context, and for its queries about placeholder users.
     """
     spec = people.spec
     query = learner.query(spec)
@@ -249,7 +252,7 @@ def canary(start: Start, learner: Any, people: LinearPeople) -> tuple[LinearPeop
 def game_of(
     learner: Any, users: int, budget: Budget | None = None, *, nonneg: bool = False, horizon: int = 2
 ) -> LinearPeople | None:
-    """Return the game for a learner with linear features, without a canary yet, or None for any other."""
+    """Return the game (without a canary) for a learner with linear features, else None."""
     users = checks.integer("users", users, 2)
     for kind in ("mixture", "linear"):
         spec = spec_of(kind, horizon, users, budget, nonneg)

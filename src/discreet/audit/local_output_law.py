@@ -1,7 +1,7 @@
-"""Exact distribution of a device's message, from its code run on every outcome of its random bits.
+"""Exact distribution of a device's message, computed by running its code on all random outcomes.
 
-An encoder that draws only by ``below`` and ``flip`` has finitely many outcomes. A scripted random source
-records the requests and enumerates all outcomes, with exact probabilities (fractions over 2^53 and
+An encoder that draws only with ``below`` and ``flip`` has finitely many outcomes. A scripted random source
+records the encoder's requests and enumerates all outcomes, with exact probabilities (fractions over 2^53 and
 over the requested sizes). This audits the code that runs on the device, not its description.
 """
 
@@ -35,7 +35,10 @@ class _NotFinite(Exception):
 
 
 class _Script:
-    """Random source that follows ``path``, then first branches; ``taken``: (choice, choices) of each draw."""
+    """Random source that follows ``path``, then takes first branches.
+
+    taken : (choice, number of choices) of each draw.
+    """
 
     exact = True
 
@@ -45,7 +48,7 @@ class _Script:
         self.chance = Fraction(1)
 
     def _choose(self, chances: list[Fraction]) -> int:
-        """Return a branch of positive probability; scripts hold its index among those."""
+        """Return the index of the scripted branch; scripts count branches of positive probability only."""
         possible = [i for i, chance in enumerate(chances) if chance > 0]
         at = self._path[len(self.taken)] if len(self.taken) < len(self._path) else 0
         self.taken.append((at, len(possible)))
@@ -68,7 +71,7 @@ class _Script:
 def law_of(encoder: Encoder, life: Trajectory, plan: Plan) -> Law | None:
     """Return the exact probability of each message.
 
-    None if the distribution is not finite, or has too many outcomes.
+    Returns None if the distribution is not finite, or has too many outcomes.
     """
     law: dict[Message, Fraction] = defaultdict(Fraction)
     path: list[int] = []
@@ -91,7 +94,7 @@ def law_of(encoder: Encoder, life: Trajectory, plan: Plan) -> Law | None:
 
 
 def log_ratio(one: Law, zero: Law, message: Message) -> float:
-    """Return ln of the message's probability under ``one`` over that under ``zero``; may be infinite."""
+    """Return the log-likelihood ratio of a message, ``one`` over ``zero``; it can be infinite."""
     p, q = one.get(message, Fraction(0)), zero.get(message, Fraction(0))
     if p == q:
         return 0.0
@@ -101,9 +104,7 @@ def log_ratio(one: Law, zero: Law, message: Message) -> float:
 
 
 def largest_ratio(laws: Iterable[Law]) -> float:
-    """Return the largest log-likelihood ratio of any message between any two distributions: the exact
-    epsilon.
-    """
+    """Return the exact epsilon: the largest log-likelihood ratio of any message and any two laws."""
     every = list(laws)
     worst = 0.0
     for message in set(itertools.chain.from_iterable(every)):
@@ -115,7 +116,7 @@ def largest_ratio(laws: Iterable[Law]) -> float:
 
 
 def lives(layout: Layout) -> Iterator[Trajectory]:
-    """Yield every trajectory with rewards 0 and 1, on and off any policy: the extremes of all laws."""
+    """Yield every trajectory with rewards 0 or 1, for all actions; these give the extreme distributions."""
     h = layout.horizon
     pairs = [
         (s, a) for s in range(layout.states) for a in range(layout.actions) if layout.row_index[s, a] >= 0

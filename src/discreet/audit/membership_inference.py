@@ -1,38 +1,41 @@
-r"""Membership inference: tests whether a user's trajectory was in the data.
+r"""Membership inference attacks, which test whether a user's trajectory was in the data.
 
-An attack is a game. n - 1 users are drawn from an MDP; the target's trajectory x is the n-th record ("in"),
-or another trajectory x' is ("out"): the neighbours of every guarantee here. A learner's run on either data
-set is shown to adversaries of increasing strength, who answer with a score:
+An attack is a game. n - 1 users are drawn from an MDP; the n-th record is the target's trajectory x ("in") or
+another trajectory x' ("out"). These two data sets are neighbours in the sense of every guarantee in this
+library. Outputs of a learner's run on one of the two are given to adversaries of increasing strength, each of
+which returns a score:
 
 1. **policy**: sees only the learned actions (H, S);
 2. **values**: sees the actions and the pessimistic values Q (H, S, A);
-3. **release**: sees what the learner saw, noisy or exact counts.
+3. **release**: sees the learner's input, which is noisy or exact counts.
 
-``knows`` states their other knowledge. ``"everything"``: the other n - 1 records, x and x' (the adversary of
-the definition of privacy). ``"population"``: the MDP and x; the others, and x', are fresh draws in every run
-(the assumption of a shadow-model attack [#]_).
+``knows`` states what else the adversaries know. ``"everything"``: the other n - 1 records, x and x' (the
+adversary of the definition of privacy). ``"population"``: the MDP and x; the other records, and x', are drawn
+again in every run (the assumption of a shadow-model attack [#]_).
 
-*Scores.* The first two are learned from shadow runs of both kinds, which the adversary can make, because the
-algorithm is public: log-ratios of frequencies, or a linear discriminant
-(:func:`discreet.audit.black_box.fit_events`, :func:`~discreet.audit.black_box.fit_linear`). The one with the
-greater AUC on runs that are not evaluated later is used. Policies without noise under known others are two
-constants, and the adversary compares. The third, under known others, is the log-likelihood ratio of the noise
-distribution, the most powerful test by Neyman and Pearson. With Gaussian noise it attains the trade-off curve
-of mu-GDP at mu = the l2 norm of the change over the scales, exactly. Under unknown others it is the
-log-likelihood ratio of normal sums, (c(x) - m)' C^-1 (release - its mean). Here m is the mean of one user's
-counts and C the covariance of the release. It would be optimal if sums were normal.
+*Scores.* The scores of the first two adversaries are learned from shadow runs of both kinds. An adversary can
+make such runs, because the algorithm is public. The scores are log-ratios of frequencies, or a linear
+discriminant (:func:`discreet.audit.black_box.fit_events`, :func:`~discreet.audit.black_box.fit_linear`). The
+score with the greater AUC on separate runs is used. Without noise and with known others, there are only two
+possible policies, and the adversary compares them. The score of the third adversary, with known others, is
+the log-likelihood ratio of the noise distribution, which is the most powerful test by Neyman and Pearson.
+With Gaussian noise this score attains exactly the trade-off curve of mu-GDP, where mu is the l2 norm of the
+change divided by the scales. With unknown others the score is the log-likelihood ratio of normal sums,
+(c(x) - m)' C^-1 (release - its mean). Here m is the mean of one user's counts and C the covariance of the
+release. It would be optimal if sums were normal.
 
 *Bound from the guarantee.* Suppose that x can be distinguished from x' with true positive rate at most
 1 - f(a) at false positive rate a, for each data set of others. Then this also holds on average over others,
-targets and x', because f is convex [#]_. So the curve bounds each game here, for every score. f is that of
-mu-GDP, or the largest of those of the (epsilon, delta) that the guarantee implies (for zCDP: many).
+targets and x', because f is convex [#]_. Therefore the curve bounds every score in each game of this module.
+f is the curve of mu-GDP, or the maximum of the curves of all (epsilon, delta) that the guarantee implies
+(zCDP implies many).
 
-*Evaluation.* Thresholds are fixed on a quarter of the runs (of the games, if a game has only one outcome),
-rates counted on the rest. Clopper-Pearson limits are for the targets at hand. Given them the runs are
-independent, with a mean rate, and sums of unequal Bernoulli variables spread less than those of equal ones
-[#]_ (if a game has one outcome, the games are the sample). A claim is
-*exceeded* if some event's lower limit of the true positive rate is above the curve at the upper limit of
-its false positive rate. If the claim is true, this happens with probability at most ``alarm``.
+*Evaluation.* Thresholds are chosen on a quarter of the runs (of the games, if a game has only one outcome),
+and rates are counted on all other runs. Clopper-Pearson limits are conditional on the games' targets. Given
+the targets, the runs are independent with a mean rate. A sum of Bernoulli variables with unequal rates has a
+smaller variance than one with equal rates [#]_. If a game has one outcome, the games are the sample. A
+claim is *exceeded* if some event's lower limit of the true positive rate is above the curve at the upper
+limit of its false positive rate. If the claim is true, this happens with probability at most ``alarm``.
 
 An attack that fails proves nothing: another may succeed. The curve bounds all of them.
 
@@ -90,9 +93,9 @@ Target = Literal["drawn", "canary"]
 ADVERSARIES: tuple[Adversary, ...] = get_args(Adversary)
 LEVELS = (0.001, 0.01, 0.1, 0.25, 0.5)  # false positive rates at which thresholds are set
 ALARM = 1e-6
-_INTERVAL = 0.025  # each side of the intervals that are shown
-_MOST_CELLS = 20_000  # of a release: attacks run the learner thousands of times
-_FEW = 20  # shadow runs of a kind, below which no covariance is fitted
+_INTERVAL = 0.025  # error probability on each side of the reported intervals
+_MOST_CELLS = 20_000  # largest number of cells in a release; attacks run the learner thousands of times
+_FEW = 20  # least number of shadow runs of a kind for fitting a covariance
 
 
 # ------------------------------------------------------------------------ what a guarantee implies
@@ -100,8 +103,8 @@ _FEW = 20  # shadow runs of a kind, below which no covariance is fitted
 class Tradeoff:
     """Largest true positive rate at each false positive rate that a guarantee allows.
 
-    mu : of Gaussian DP, or None.
-    pairs : (epsilon, delta) that hold together, if mu is None. Without pairs, nothing is bounded.
+    mu : parameter of Gaussian DP, or None.
+    pairs : (epsilon, delta) that hold together, if mu is None. Without pairs, no rate is bounded.
     """
 
     __repr__ = brief
@@ -111,7 +114,7 @@ class Tradeoff:
 
     @classmethod
     def of(cls, guarantee: Guarantee) -> Tradeoff:
-        """Return the curve of a stated guarantee; for zCDP, epsilon at many delta."""
+        """Return the curve of a stated guarantee; zCDP is converted to (epsilon, delta) at many delta."""
         if guarantee.epsilon is None:
             return cls()
         if guarantee.mu is not None:
@@ -124,8 +127,9 @@ class Tradeoff:
 
     @classmethod
     def of_exchanges(cls, exchanges: Sequence[tuple[numerical.Coordinate, ...]]) -> Tradeoff:
-        """Return the curve of independent noises, moved in any of these ways: epsilon at many delta,
-        numerically.
+        """Return the curve for independent noises that are shifted in any of these ways.
+
+        It is computed numerically, from epsilon at many delta.
         """
         deltas = (1e-8, 1e-6, 1e-4, 1e-3, 3e-3, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
         return cls(pairs=tuple((numerical.worst_epsilon(exchanges, delta), delta) for delta in deltas))
@@ -145,7 +149,7 @@ class Tradeoff:
 
     @cached_property
     def auc(self) -> float:
-        """Area under the curve, a bound on every attack's; Phi(mu / sqrt 2) for Gaussian DP."""
+        """Return the area under the curve, a bound on every attack's AUC; Phi(mu / sqrt 2) if Gaussian."""
         if self.mu is not None:
             return float(special.ndtr(self.mu / math.sqrt(2.0)))
         grid = np.unique(np.concatenate([np.linspace(0.0, 1.0, 4001), np.logspace(-12, 0, 2001)]))
@@ -153,7 +157,7 @@ class Tradeoff:
 
     @cached_property
     def advantage(self) -> float:
-        """Largest possible difference of the two rates, the total variation."""
+        """Return the largest possible difference of the two rates, which is the total variation."""
         if self.mu is not None:
             return float(2.0 * special.ndtr(0.5 * self.mu) - 1.0)
         # f is piecewise linear and symmetric: the largest difference is at a = f(a)
@@ -162,7 +166,7 @@ class Tradeoff:
         )
 
 
-# ----------------------------------------------------------------------------------- what came out
+# ----------------------------------------------------------------------------- results of attacks
 class Rate(NamedTuple):
     """Measured probability and its 95 % Clopper-Pearson interval."""
 
@@ -177,7 +181,7 @@ def _rate(hits: int, runs: int) -> Rate:
 
 @dataclass(frozen=True)
 class Point:
-    """One threshold, set for the false positive rate ``level``; hits of the evaluated runs in and out."""
+    """One threshold, chosen for the false positive rate ``level``, with hits in the evaluated runs."""
 
     level: float
     inside: int
@@ -186,17 +190,18 @@ class Point:
 
     @property
     def true_positive(self) -> Rate:
-        """Rate among runs with the target in the data."""
+        """Return the positive rate among runs with the target in the data."""
         return _rate(self.inside, self.runs[0])
 
     @property
     def false_positive(self) -> Rate:
-        """Rate among runs without the target."""
+        """Return the positive rate among runs without the target."""
         return _rate(self.outside, self.runs[1])
 
     def limits(self, alarm: float) -> tuple[float, float]:
-        """Return (lower limit of the true, upper limit of the false positive rate), each wrong with
-        ``alarm``.
+        """Return a lower limit of the true and an upper limit of the false positive rate.
+
+        Each limit is wrong with probability at most ``alarm``.
         """
         return (
             rate_limits(self.inside, self.runs[0], alarm)[0],
@@ -212,7 +217,7 @@ class Roc:
     ----------
     statistic : name of the score
     inside, outside : scores of runs with and without the target; larger means "in"
-    points : by threshold, :data:`LEVELS` and the one that had the greatest advantage (level nan)
+    points : one per threshold, for :data:`LEVELS` and for the greatest advantage (level nan)
     """
 
     __repr__ = brief
@@ -234,10 +239,12 @@ class Roc:
 
     @cached_property
     def auc(self) -> tuple[float, float]:
-        """Return the probability that a run with the target scores more than one without (ties half), and its
-        error.
+        """Return the AUC and its standard error.
 
-        The standard error is DeLong's, over runs, given the targets.
+        The AUC is the probability that a run with the target has a larger score than a run without (ties
+        count half).
+
+        The standard error is DeLong's, over runs, conditional on the targets.
         """
         zero, one = np.sort(self.outside), np.sort(self.inside)
         above = 0.5 * (np.searchsorted(zero, self.inside) + np.searchsorted(zero, self.inside, "right"))
@@ -248,12 +255,12 @@ class Roc:
 
     @property
     def advantage(self) -> float:
-        """True minus false positive rate, at the threshold that was best on other runs."""
+        """Return true minus false positive rate, at the threshold that was best on other runs."""
         best = self.points[-1]
         return best.true_positive.value - best.false_positive.value
 
     def at(self, level: float) -> Point:
-        """Return the point of a level of :data:`LEVELS`."""
+        """Return the point for a level of :data:`LEVELS`."""
         return self.points[LEVELS.index(checks.choice("level", level, LEVELS))]
 
 
@@ -265,8 +272,9 @@ class AttackResult:
     ----------
     claim : the guarantee whose curve is drawn
     bound : that curve
-    realised : the largest change of the games' exchanges over the scales, l2 for Gaussian noise (the mu of
-        that exchange), l1 for Laplace noise (its epsilon); None without noise or under unknown others
+    realised : the largest change, over the games' exchanges, divided by the scales. It is the l2 norm for
+        Gaussian noise (the mu of that exchange) and the l1 norm for Laplace noise (its epsilon). None without
+        noise or with unknown others
     exchanges : every way to exchange a user, for ``numerical``; empty unless noise is Laplace
     alarm : probability of ``exceeded`` under a true claim
     """
@@ -291,24 +299,25 @@ class AttackResult:
 
     @cached_property
     def bound(self) -> Tradeoff:
-        """Curve that the claim implies."""
+        """Return the curve that the claim implies."""
         return Tradeoff.of(self.claim)
 
     @cached_property
     def numerical(self) -> Tradeoff | None:
-        """Curve of Laplace noise by its privacy-loss distribution, below a pure epsilon's curve.
+        """Return the curve of Laplace noise by its privacy-loss distribution, below a pure epsilon's curve.
 
-        Takes some seconds. It is None for other noise, because the curve of mu-GDP is exact.
+        The computation takes some seconds. The result is None for other noise, because the curve of mu-GDP is
+        exact.
         """
         return Tradeoff.of_exchanges(self.exchanges) if self.exchanges else None
 
     def roc(self, adversary: Adversary) -> Roc:
-        """Return one adversary's scores."""
+        """Return the scores and points of one adversary."""
         return self.rocs[ADVERSARIES.index(checks.choice("adversary", adversary, ADVERSARIES))]
 
     @property
     def _each(self) -> float:
-        """Alarm of one limit."""
+        """Return the error probability of one limit."""
         return self.alarm / (2 * sum(len(roc.points) for roc in self.rocs))
 
     def exceeds(self, adversary: Adversary) -> bool:
@@ -320,11 +329,11 @@ class AttackResult:
 
     @property
     def exceeded(self) -> bool:
-        """True if at least one adversary contradicts the claim; False if nothing is claimed."""
+        """Return True if at least one adversary contradicts the claim; False if nothing is claimed."""
         return any(self.exceeds(roc.adversary) for roc in self.rocs)
 
     def lower_bounds(self, adversary: Adversary) -> tuple[float, float]:
-        """Return lower bounds on the mechanism's (mu, epsilon at the claim's delta); 0: no information."""
+        """Return lower bounds on mu and on epsilon at the claim's delta; 0 means no information."""
         mu, epsilon, delta = 0.0, 0.0, self.claim.delta
         for point in self.roc(adversary).points:
             low, high = point.limits(self._each)
@@ -333,7 +342,7 @@ class AttackResult:
         return mu, epsilon
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one table row for each adversary, plain values."""
+        """Return one table row of built-in types for each adversary."""
         out = []
         for roc in self.rocs:
             mu, epsilon = self.lower_bounds(roc.adversary)
@@ -378,9 +387,9 @@ class AttackResult:
         }
 
 
-# ------------------------------------------------------------------------------ the rarest person
+# ---------------------------------------------------------------------- least likely trajectory
 def _log_steps(world: TabularMDP, behaviour: PolicyRows) -> tuple[Floats, Floats]:
-    """Return minus log-probabilities: (H, S, A, S) of steps given their state, and (S,) of starts.
+    """Return negative log-probabilities: (H, S, A, S) of steps given the state, and (S,) of first states.
 
     Infinite values stand for probability 0.
     """
@@ -396,7 +405,7 @@ def _log_steps(world: TabularMDP, behaviour: PolicyRows) -> tuple[Floats, Floats
 
 
 def _cheapest(step: Floats, start: Floats) -> Trajectory | None:
-    """Return the path of least cost, rewards 0; None if every path's cost is infinite."""
+    """Return the path of least cost, with rewards 0; None if every path has infinite cost."""
     horizon, states = step.shape[:2]
     ahead = np.zeros(states)
     moves = np.empty((horizon, states), np.int64)
@@ -415,9 +424,10 @@ def _cheapest(step: Floats, start: Floats) -> Trajectory | None:
 
 
 def rarest(world: TabularMDP, behaviour: ArrayLike | PolicyRows) -> Trajectory:
-    """Return the least likely possible trajectory, by dynamic programming, with rewards of 1 throughout.
+    """Return the least likely trajectory of positive probability, with rewards of 1 at every step.
 
-    Rewards are the largest a record can hold, whether or not this MDP pays them.
+    It is found by dynamic programming. Rewards are the largest that a record can contain, even if this MDP
+    never pays them.
     """
     step, start = _log_steps(world, policy_rows(world.layout, behaviour))
     path = _cheapest(*(np.where(np.isfinite(cost), -cost, np.inf) for cost in (step, start)))
@@ -428,7 +438,7 @@ def rarest(world: TabularMDP, behaviour: ArrayLike | PolicyRows) -> Trajectory:
 def most_likely(
     world: TabularMDP, behaviour: ArrayLike | PolicyRows, apart: Trajectory | None = None
 ) -> Trajectory:
-    """Return the most likely trajectory, rewards 0, among those that share no pair with ``apart``."""
+    """Return the most likely trajectory that shares no pair with ``apart``; its rewards are 0."""
     step, start = _log_steps(world, policy_rows(world.layout, behaviour))
     if apart is not None:
         without = step.copy()
@@ -443,7 +453,7 @@ def most_likely(
 
 # ---------------------------------------------------------------------------------------- the game
 class _ShadowStatistics(NamedTuple):
-    """Data of one run that adversaries see: flat arrays."""
+    """Data of one run that adversaries see, as flat arrays."""
 
     policy: Floats
     values: Floats
@@ -451,7 +461,7 @@ class _ShadowStatistics(NamedTuple):
 
 
 class _Game(NamedTuple):
-    """Target: contributions of x, and of x' (None: a fresh draw in each run); others' (None: fresh)."""
+    """Contributions of x, of x', and of the other users; None means a new draw in each run."""
 
     inside: Floats
     outside: Floats | None
@@ -479,7 +489,7 @@ class _MembershipBench:
         return self.query.to_cells(self.query.contribution(life))
 
     def drawn(self, number: int, first: int) -> Trajectories:
-        """Draw users of the MDP who are in no game's data."""
+        """Draw users from the MDP who are not in any game's data."""
         return rollout_batch(self.world, self.behaviour, number, self.seed, 1, first)
 
     def others(self, batch: int) -> Floats:
@@ -489,7 +499,7 @@ class _MembershipBench:
         return np.asarray(self.query.to_cells(crowd.sums))
 
     def release(self, cells: Floats, run: int) -> Release:
-        """Release all users at once, with separate noise in every run."""
+        """Return one release of all users, with separate noise in every run."""
         schedule = self.learner.schedule(self.users)
         session = self.privatizer.start(self.query, schedule, Seeded(self.seed, 2 + run))
         if not isinstance(session, CountSession) or session.mechanism.reports is not None:
@@ -501,7 +511,7 @@ class _MembershipBench:
             return session.release()
 
     def seen(self, cells: Floats, run: int) -> _ShadowStatistics:
-        """Return one run."""
+        """Return the adversaries' data of one run."""
         release = self.release(cells, run)
         learned: OfflinePolicy = self.learner.learn(release, self.spec)
         actions = learned.policy[..., None] == np.arange(self.spec.actions)
@@ -513,7 +523,7 @@ class _MembershipBench:
 def _play(
     bench: _MembershipBench, game: _Game, inside: bool, runs: int, first: int
 ) -> list[_ShadowStatistics]:
-    """Return runs of one kind; ``first`` numbers them, so that no two share random numbers."""
+    """Return runs of one kind, numbered from ``first`` so that no two runs share random numbers."""
     out = []
     for run in range(first, first + runs):
         others = bench.others(run) if game.others is None else game.others
@@ -525,7 +535,7 @@ def _play(
 
 
 def _stack(seen: Sequence[_ShadowStatistics], adversary: Adversary) -> Floats:
-    """Return (runs, numbers), what this adversary sees."""
+    """Return the (runs, numbers) array that this adversary sees."""
     if adversary == "values":
         return np.array([np.concatenate([one.policy, one.values]) for one in seen])
     return np.array([getattr(one, adversary) for one in seen])
@@ -540,7 +550,7 @@ def _learned(inside: Floats, outside: Floats) -> dict[str, Score]:
 
 
 def _likelihood(bench: _MembershipBench, game: _Game, release: Release) -> Score:
-    """Return ln of the ratio of densities, known others; without noise: which of the two it is."""
+    """Return the log-likelihood ratio for known others; without noise, an indicator of the data set."""
     assert game.others is not None
     assert game.outside is not None
     one, zero = game.others + game.inside, game.others + game.outside
@@ -564,7 +574,7 @@ def _likelihood(bench: _MembershipBench, game: _Game, release: Release) -> Score
 
 
 def _scales(bench: _MembershipBench, release: Release) -> tuple[Floats, bool] | None:
-    """Return (cells,) b or sigma of the release's noise, and whether it is Laplace; None without noise."""
+    """Return the (cells,) scales of the noise, and True for Laplace noise; None without noise."""
     laws = [release.estimates[name].law for name in bench.query.row_families]
     kinds = {law.family for law in laws}
     if kinds == {"none"}:
@@ -577,7 +587,7 @@ def _scales(bench: _MembershipBench, release: Release) -> tuple[Floats, bool] | 
 
 
 def _exchanges(bench: _MembershipBench, release: Release) -> tuple[tuple[numerical.Coordinate, ...], ...]:
-    """Return every way to exchange a user under Laplace noise, one record a step."""
+    """Return every way to exchange a user with one record per step, under Laplace noise."""
     patterns, found = calibration.shift_patterns(bench.query, 1), _scales(bench, release)
     if patterns is None or found is None or not found[1]:
         return ()
@@ -590,7 +600,7 @@ def _exchanges(bench: _MembershipBench, release: Release) -> tuple[tuple[numeric
 
 
 def _normal_ratio(bench: _MembershipBench, release: Release, people: int = 4000) -> Callable[[_Game], Score]:
-    """Return the score for unknown others, with sums taken as normal."""
+    """Return the score for unknown others, under the assumption of normal sums."""
     drawn = np.array([bench.cells(life) for life in bench.drawn(people, 2**40)])
     mean, centred = drawn.mean(axis=0), drawn - drawn.mean(axis=0)
     variance = (bench.users - 1) / (people - 1) * (centred.T @ centred)
@@ -598,7 +608,7 @@ def _normal_ratio(bench: _MembershipBench, release: Release, people: int = 4000)
     if scales is not None:
         units, laplace = scales
         variance[np.diag_indices_from(variance)] += (2.0 if laplace else 1.0) * units**2
-    # a ridge: cells that no drawn user has moved may still have a variance
+    # the ridge allows for a variance in cells that no drawn user has changed
     variance[np.diag_indices_from(variance)] += (bench.users - 1) / people
 
     def score(game: _Game) -> Score:
@@ -614,7 +624,10 @@ def _auc(inside: Floats, outside: Floats) -> float:
 
 
 def _judged(adversary: Adversary, scores: Mapping[str, tuple[Floats, Floats]]) -> Roc:
-    """Choose a score and thresholds on some runs, count the others. scores : (games, trials) in and out."""
+    """Choose a score and thresholds on some runs, and evaluate all other runs.
+
+    scores : (games, trials) arrays of runs in and out.
+    """
     split: dict[str, list[tuple[Floats, Floats]]] = {}
     for name, pair in scores.items():
         games, trials = pair[0].shape
@@ -635,7 +648,7 @@ def _judged(adversary: Adversary, scores: Mapping[str, tuple[Floats, Floats]]) -
 
 
 def _threshold(inside: Floats, outside: Floats, level: float) -> float:
-    """Return the least score of either kind that at most this share of runs without the target reaches."""
+    """Return the smallest score that at most the share ``level`` of runs without the target reaches."""
     worst = np.sort(outside)[::-1][int(level * outside.size)]
     above = inside[inside > worst].min(initial=np.inf), outside[outside > worst].min(initial=np.inf)
     return float(min(above)) if np.isfinite(min(above)) else float(np.nextafter(worst, np.inf))
@@ -658,25 +671,28 @@ def membership_attack(
     claim: Guarantee | None = None,
     alarm: float = ALARM,
 ) -> AttackResult:
-    """Play the game against a learner, with and without the target, and evaluate three adversaries.
+    """Run a learner with and without the target, and evaluate three adversaries.
 
     Parameters
     ----------
     world : TabularMDP
-        Small: a release has at most 20 000 cells (H S^2 A and some), since learners run 2 x games x
-        (shadows + trials) times, some milliseconds each.
-    learner : APVI, DPAPVI
+        A small MDP: a release has at most 20 000 cells (slightly more than H S^2 A). The learner runs 2 x
+        games x (shadows + trials) times, and each run takes some milliseconds.
+    learner : OfflineLearner
+        APVI or DPAPVI.
     privatizer : NoPrivacy, or Central with Gaussian or Laplace noise
-    users, behaviour : n, at least 2; policy of the users, uniform by default
+    users : n, at least 2
+    behaviour : policy of the users; uniform by default
     target : "drawn" or "canary"
         x is a draw from the population in each game, or the rarest trajectory (:func:`rarest`). x' is another
         draw, or the most likely trajectory that shares no pair with the canary (:func:`most_likely`).
     knows : "everything" or "population"
-    games : targets, each with other users, at least 4; shadows, trials : runs of either kind a game. With
-        known others and no noise all runs of a game are the same: one is made, and many games cost little.
-    seed : of users and noise
-    known_rewards : rewards are public, the learner queries none
-    claim : the guarantee to hold the attack against; by default that of the release
+    games : number of targets, each with different other users, at least 4; shadows, trials : number of runs
+        of each kind per game. With known others and no noise, all runs of a game are equal, so only one is
+        made and many games take little time.
+    seed : seed of users and noise
+    known_rewards : True if rewards are public and the learner does not query them
+    claim : guarantee to compare the attack with; by default that of the release
     alarm : in (0, 0.5], probability of ``exceeded`` under a true claim
 
     Raises
@@ -771,7 +787,7 @@ class _Games:
 
 
 def _game(bench: _MembershipBench, target: Target, knows: Knowledge, number: int) -> _Game:
-    """Return the number-th target, its exchange and the other users; draws that no run uses."""
+    """Return the game with this number: target, exchange and other users; no run uses these draws."""
     if target == "canary":
         life = rarest(bench.world, bench.behaviour)
         other = most_likely(bench.world, bench.behaviour, life)
@@ -783,7 +799,7 @@ def _game(bench: _MembershipBench, target: Target, knows: Knowledge, number: int
 
 
 def _change(bench: _MembershipBench, game: _Game, release: Release) -> float | None:
-    """Return the exchange's change over the scales: l2 for Gaussian, l1 for Laplace noise."""
+    """Return the norm of the exchange's change over the scales: l2 for Gaussian, l1 for Laplace noise."""
     scales = _scales(bench, release)
     if scales is None or game.outside is None:
         return None

@@ -1,4 +1,4 @@
-"""Noise of a factorization mechanism for prefix sums as a matrix, read off its session's program."""
+"""Noise matrix of a factorization mechanism for prefix sums, computed from the session's program."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["noise_matrix"]
 
 
 def noise_matrix(walk: Walk) -> tuple[Floats, list[tuple[int, int]]]:
-    """Return (B, addresses): row n - 1 holds the weights of the draws in the noise of prefix n = 1 .. N - 1.
+    """Return (B, addresses); row n - 1 of B holds the weights of draws in the noise of prefix n = 1 .. N - 1.
 
-    Computed from the program, for audits: O(N) rows, one column per draw. Draws count in units of
-    the base scale. Raises ``ValueError`` if N is unknown or an address is drawn twice.
+    B is computed from the program, for audits. It has O(N) rows and one column per draw. Draws are in units
+    of the base scale. Raises ``ValueError`` if N is unknown or an address is drawn twice.
     """
     if walk.leaves is None:
         raise ValueError("leaves = None: the matrix has no last row")

@@ -1,16 +1,17 @@
-r"""Claimed properties of noise for audits: how it is mixed into releases, its scale, and the residuals.
+r"""Model of a session's claimed noise, for audits: mixing into releases, scale, and residuals.
 
 A session's releases are read in one of two ways. If there are sums, release i of family f is the exact sum
 plus B_f z with z independent and of scale 1, B_f = (mixing of the mechanism) times (its scales). For a
 factorization mechanism the mixing is read off its program (:func:`discreet.audit.noise_matrix.noise_matrix`).
-There may be only measurements (clocks of rows, group returns, clipped rewards). Then each is gain * S with
-fresh noise in the cells that were due, where S is the decaying sum of the row's data. Decay, gain, due rows
-and scales are those that the release itself states, and S is recomputed here from records.
+Some sessions release only measurements (rows with separate schedules, group returns, clipped rewards). Each
+measurement is gain * S plus fresh noise in the cells that were due, where S is the decaying sum of the row's
+data. Decay, gain, due rows and scales are read from the release, and S is recomputed here from records.
 
-For linear sums a "family" here is a run of cells that share a scale (:attr:`LinearQuery.blocks`: the diagonal
-of a Gram matrix at one step, the part above it, an array). Cells are those of the upper triangle. Answers
-from offline data (:class:`AnsweredQuery`) have fresh noise at the scale that each states. The answer without
-noise, and the centre that is subtracted, are recomputed here from the query and the records.
+For linear sums, "family" means here a contiguous block of cells that share a scale
+(:attr:`LinearQuery.blocks`: the diagonal of a Gram matrix at one step, the part above it, an array). For
+matrices, only the cells of the upper triangle are used. Answers from offline data (:class:`AnsweredQuery`) have fresh
+noise, at the scale that each answer states. The answer without noise, and the centre that is subtracted, are
+recomputed here from the query and the records.
 """
 
 from __future__ import annotations
@@ -33,20 +34,19 @@ from discreet.mechanisms.linear.linear_queries import GramQuery, LinearQuery
 from discreet.mechanisms.query_queue import Response
 
 __all__ = [
-    "AnsweredQuery", "AuditQuery", "Noise", "Readings", "expected", "expected_answer", "families_of",
-    "has_sums",
+    "AnsweredQuery", "AuditQuery", "Noise", "Readings", "expected", "expected_answer", "families_of", "has_sums",
     "noise_matrix", "noise_of", "readings", "scale_of", "stated_stds", "summand", "whitened",
 ]  # fmt: skip
 
 AuditQuery = CountQuery | LinearQuery
 
 
-# -------------------------------------------------------------------------------- what noise mixes
+# ------------------------------------------------------------------------------ claimed mixing of noise
 def noise_matrix(session: Any, times: Sequence[int]) -> Floats | None:
-    """Return B (T, m): the noise of the sums after times[i] users is B[i] z in every cell, z independent.
+    """Return B (T, m): in every cell, the noise of the sums after times[i] users is B[i] z.
 
-    Each z has the family's own scale. A session that mixes noise in another way states so by a method
-    ``noise_matrix(times)``; None if noise is not added to sums, or nothing is known.
+    The entries of z are independent and have the family's scale. A session with another mixing provides it by
+    a method ``noise_matrix(times)``. Returns None if noise is not added to sums, or if the mixing is unknown.
     """
     own = getattr(session, "noise_matrix", None)
     if own is not None:
@@ -73,14 +73,15 @@ def noise_matrix(session: Any, times: Sequence[int]) -> Floats | None:
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """Claimed noise.
+    """Noise that a session claims.
 
     Parameters
     ----------
-    family : its code
-    scales : (families,) of one draw
+    family : code of the noise distribution
+    scales : (families,) scales of one draw
     mixings : B_f, None if unknown
-    measured : no sums are released; noise is fresh in each measurement, at the scales that it states
+    measured : True if no sums are released; each measurement then has fresh noise at the scales that it
+    states
     """
 
     family: int
@@ -90,12 +91,12 @@ class Noise:
 
     @property
     def laplace(self) -> bool:
-        """True for Laplace noise, False for Gaussian."""
+        """Return True for Laplace noise, False for Gaussian noise."""
         return self.family == kernels.LAPLACE
 
     @property
     def square(self) -> bool:
-        """True if whitened residuals are the draws themselves."""
+        """Return True if whitened residuals are single draws."""
         return self.measured or (
             self.mixings is not None and self.mixings[0].shape[0] == self.mixings[0].shape[1]
         )
@@ -108,7 +109,7 @@ def has_sums(session: Any) -> bool:
 
 
 def _linear_noise(session: Any, query: LinearQuery, times: Sequence[int]) -> Noise | None:
-    """Return the noise of linear sums: one scale for each block."""
+    """Return the claimed noise of linear sums, with one scale for each block."""
     mechanism = session.mechanism
     if not mechanism.scales:
         return None
@@ -132,7 +133,7 @@ def noise_of(session: Any, query: AuditQuery, times: Sequence[int]) -> Noise | N
     if unit is None:
         return Noise(family, scales, None, False)
     by_release = getattr(mechanism, "release_scales", None)
-    if by_release is not None and np.size(by_release):  # draw i belongs to release i
+    if by_release is not None and np.size(by_release):  # each release has its own draw
         columns = np.array([mechanism.scales_at(i) for i in range(1, len(times) + 1)])
         return Noise(family, scales, tuple(unit * columns[:, f] for f in range(scales.size)), False)
     return Noise(family, scales, tuple(unit * scale for scale in scales), False)
@@ -141,9 +142,9 @@ def noise_of(session: Any, query: AuditQuery, times: Sequence[int]) -> Noise | N
 # --------------------------------------------------------------------------- releases as numbers
 @dataclass(frozen=True, eq=False)
 class Readings:
-    """Releases as arrays (T, cells), in the order of the query's cells: values, due mask, scale of the noise.
+    """Releases as (T, cells) arrays of values, due masks and noise scales, in the query's order of cells.
 
-    A scale is infinite if a release leaves the family out; its decaying sum continues.
+    A scale is infinite if a release omits the family; the family's decaying sum continues.
     decay, gain : (T,) as measurements state them (0 and 1 for sums). measured : False for sums.
     """
 
@@ -156,14 +157,14 @@ class Readings:
 
 
 def families_of(query: AuditQuery) -> list[str]:
-    """Return the names of parts that share a scale, in the order of the query's offsets."""
+    """Return the names of families (cells that share a scale), in the order of the query's offsets."""
     if isinstance(query, LinearQuery):
         return [f"{name}[{step}]{' diagonal' if diagonal else ''}" for name, step, diagonal in query.blocks]
     return list(query.row_families)
 
 
 def stated_stds(query: AuditQuery, release: Release) -> list[float]:
-    """Return the standard deviations of one cell that a release states, by the same names."""
+    """Return the standard deviations of one cell that a release states, for each of these families."""
     if isinstance(query, LinearQuery):
         laws: dict[str, Any] = {name: e.law for name, e in release.estimates.items()}
         return [
@@ -176,14 +177,17 @@ def stated_stds(query: AuditQuery, release: Release) -> list[float]:
 def summand(
     query: AuditQuery, life: Trajectory, context: Mapping[str, Any], cut: float | None = None
 ) -> Floats:
-    """Return (cells,) what one user's record adds under a plan with this context; ``cut`` : the current C."""
+    """Return the (cells,) contribution of one user's record under a plan with this context.
+
+    cut : the current C.
+    """
     if isinstance(query, LinearQuery):
         return query.to_cells(query.user_tables(query.prepared(context), life))
     return query.to_cells(query.contribution(life, cut=cut))
 
 
 def _released(query: AuditQuery, release: Release) -> Floats:
-    """Return (cells,) the sums of a release; for matrices the upper triangle, its diagonal first."""
+    """Return the (cells,) sums of a release; of matrices the upper triangle, with the diagonal first."""
     values = {name: np.asarray(e.value, np.float64) for name, e in release.estimates.items()}
     if isinstance(query, LinearQuery):
         for name in filter(query.is_gram, values):
@@ -199,13 +203,13 @@ def _cells(query: CountQuery, name: str, table: NDArray[Any]) -> NDArray[Any]:
 
 
 def scale_of(estimate: Estimate) -> float:
-    """Return the scale of one draw, as its distribution states it."""
+    """Return the scale of one draw, read from the estimate's noise distribution."""
     laplace = estimate.law.family.endswith("laplace")
     return estimate.law.std() / (math.sqrt(2.0) if laplace else 1.0)
 
 
 def readings(query: AuditQuery, releases: Sequence[Release]) -> Readings:
-    """Return sums if there are any, else measurements. Families that a release leaves out are not due."""
+    """Return sums if they are released, else measurements; families that a release omits are not due."""
     if releases and releases[-1].estimates:
         values = np.array([_released(query, release) for release in releases])
         still = np.zeros(len(releases))
@@ -235,7 +239,7 @@ def readings(query: AuditQuery, releases: Sequence[Release]) -> Readings:
 
 
 def expected(read: Readings, batches: Floats) -> Floats:
-    """Return (T, cells) the releases without noise. batches : (T, cells) sums of each batch."""
+    """Return the (T, cells) releases without noise; ``batches`` (T, cells) are the sums of each batch."""
     if not read.measured:
         return np.asarray(np.cumsum(batches, axis=0))
     held, decaying, out = np.zeros(batches.shape[1]), np.zeros(batches.shape[1]), np.zeros_like(batches)
@@ -249,7 +253,7 @@ def expected(read: Readings, batches: Floats) -> Floats:
 
 
 def whitened(noise: Noise, query: AuditQuery, read: Readings, residuals: Floats) -> Floats:
-    """Return residuals (T, cells) as independent noise of scale 1; 0 if nothing is stated."""
+    """Return the (T, cells) residuals, whitened to noise of scale 1; 0 where no scale is stated."""
     if read.measured:
         return np.where(read.due, residuals / read.scales, 0.0)
     assert noise.mixings is not None
@@ -265,7 +269,7 @@ def whitened(noise: Noise, query: AuditQuery, read: Readings, residuals: Floats)
 # --------------------------------------------------------------------- answers from offline data
 @dataclass(frozen=True, eq=False)
 class AnsweredQuery:
-    """One query, after ``users`` users, and its answer."""
+    """Query made after ``users`` users, with its answer."""
 
     question: Response
     users: int
@@ -273,7 +277,7 @@ class AnsweredQuery:
 
 
 def expected_answer(query: GramQuery, question: Response, lives: Sequence[Trajectory]) -> Floats:
-    """Return (d,) the answer without noise: the sum of w phi (r + V(s') - centre) at the query's step."""
+    """Return the (d,) answer without noise: the sum of w phi (r + V(s') - centre) at the query's step."""
     h, after = question.step, np.asarray(question.values, np.float64)
     low, high = question.interval
     if query.span == "values":

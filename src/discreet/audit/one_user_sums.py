@@ -1,4 +1,4 @@
-"""Contribution of one user to every family, implemented a second time: the definition, cell by cell.
+"""Contribution of one user to every family, computed cell by cell as a second implementation.
 
 Sessions add records by compiled code (:mod:`discreet.core.count_kernels`). Audits and tests compare their
 sums, and the stated sensitivities, with this module, which uses no kernels.
@@ -28,7 +28,7 @@ __all__ = ["summand"]
 
 
 def summand(query: CountQuery, trajectory: Trajectory, group: int, cut: float | None) -> Mapping[str, Floats]:
-    """Return one checked user's summand: see :meth:`CountQuery.contribution`."""
+    """Return the summand of one user with checked records; see :meth:`CountQuery.contribution`."""
     sums = {name: np.zeros(shape) for name, shape in query.families.items()}
     left = query.cut if cut is None else cut if math.isfinite(cut) else 0.0
     if query.groups:

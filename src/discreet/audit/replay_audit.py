@@ -1,21 +1,22 @@
-r"""Replay of a learner's own plans: the largest change that one user causes in all outputs of a session.
+r"""Replay audit: the largest change that one user causes in all outputs, under a learner's own plans.
 
-The learner is played once. Its plans, batches, groups, shares, cuts and queries are public. They are
-then replayed in other sessions, whatever is released there, so that runs differ only in noise and
-records. Under one seed, with one user's record exchanged, the noise cancels. What remains is the
-exact shift of all outputs: sums, measurements and answers of all releases. Under other seeds, with the same
-records, only noise changes, and its covariance is estimated. This uses no distribution, scale or mixing that
-a mechanism states, and no record, only the guarantee. So it detects errors that audits based on the
-mechanism's statements cannot, such as a plan that is not carried out.
+The learner is run once. Its plans, batches, groups, shares, cuts and queries are public. These are then
+replayed in other sessions, independent of the outputs there, so that runs differ only in noise and records.
+If the seed is the same and one user's record is exchanged, the noise cancels, and the difference is the exact
+shift of all outputs: sums, measurements and answers of all releases. If the records are the same and the
+seeds differ, only noise changes, and its covariance is estimated. The audit uses the guarantee, but no
+distribution, scale or mixing that a mechanism states. Therefore it detects errors that audits based on the
+mechanism's statements cannot detect, such as a plan that is not carried out.
 
-The metric. Cells of a family that are noisy at the same releases are exchangeable. With d (outputs) the shift
-of one cell and C the covariance of its outputs over cells and seeds, d^T C^-1 d is the squared loss there in
-units of the noise. Gaussian noise: mu^2 is the sum over cells. An estimate of C from n samples of p outputs
-makes each term too large by n / chi^2 with n - p + 1 degrees of freedom. This gives a lower bound of mu.
-Laplace noise of scale b has variance 2 b^2. The l1 norm of shifts in units of b is the user's epsilon. It is
-at least sqrt(2 d^T C^-1 d) for each cell and adds up over cells; n counts 2/5 there, as the fourth moment is
-twice a normal's. A shift outside the range of the noise has no bound at all. The costliest user and records
-are chosen on other seeds than they are evaluated on.
+The metric. Cells of a family that are noisy at the same releases are exchangeable. Let d (outputs) be the
+shift of one cell, and C the covariance of its outputs over cells and seeds. Then d^T C^-1 d is the squared
+loss of the cell in units of the noise. For Gaussian noise, mu^2 is the sum over cells. An estimate of C from
+n samples of p outputs makes each term too large by n / chi^2 with n - p + 1 degrees of freedom. This gives a
+lower bound of mu. Laplace noise of scale b has variance 2 b^2. The l1 norm of shifts in units of b is the
+user's epsilon. For each cell it is at least sqrt(2 d^T C^-1 d), and these bounds are summed over cells. For
+Laplace noise, n is multiplied by 2/5, because the fourth moment is twice that of a normal. If a shift is
+outside the range of the noise, the loss is infinite. The user and records with the largest loss are chosen on
+one set of seeds and evaluated on another.
 """
 
 from __future__ import annotations
@@ -47,16 +48,16 @@ __all__ = ["LearnerReplay", "replay_box"]
 NAME = "the learner's own plans, replayed: a user moves all outputs by at most the claimed"
 _SIZES = (4096, 1024, 256, 32)
 _MOST_RELEASES = 100
-_FIRST, _SEEDS = 12, 96  # runs that choose the exchange, others that evaluate it
+_FIRST, _SEEDS = 12, 96  # number of runs that choose the exchange, and of other runs that evaluate it
 _TARGETS = 6
 
 Key = tuple[str, int]
-Outputs = dict[Key, Floats]  # (outputs, cells) by family, in the order in which they came
+Outputs = dict[Key, Floats]  # (outputs, cells) by family, in order of release
 
 
 @dataclass(frozen=True, eq=False)
 class LearnerReplay:
-    """Actions of a learner in one run: plans in order, and the queries before each of them."""
+    """Plans of a learner in one run, in order, with the queries before each plan."""
 
     query: AuditQuery
     schedule: Any
@@ -65,7 +66,7 @@ class LearnerReplay:
 
     @property
     def users(self) -> int:
-        """Number of users of all plans."""
+        """Return the number of users of all plans."""
         return sum(plan.users for plan in self.plans)
 
     def __str__(self) -> str:
@@ -78,9 +79,9 @@ class LearnerReplay:
         return ", ".join([users, *(f"{n} {words}" for n, words in said if n)])
 
 
-# ------------------------------------------------------------------------------- people, and sessions
+# ------------------------------------------------------------------------------- users and sessions
 def _life(plan: Plan, layout: Layout, states: Sequence[int], action: int, reward: float) -> Trajectory:
-    """Return a trajectory that cycles through ``states`` and follows the plan: its first or last action."""
+    """Return a trajectory that cycles through ``states`` and takes the plan's first or last action."""
     path = np.resize(np.asarray(states, np.int64), layout.horizon + 1)
     rows = np.asarray(plan.policy)[np.arange(layout.horizon), path[:-1]]
     if rows.ndim > 1:
@@ -89,7 +90,7 @@ def _life(plan: Plan, layout: Layout, states: Sequence[int], action: int, reward
 
 
 def _pairs(plan: Plan, layout: Layout) -> list[tuple[Trajectory, Trajectory]]:
-    """Return the exchanges with the largest possible change."""
+    """Return the exchanges of two trajectories with the largest possible change."""
     last = layout.states - 1
     ways = (
         (([0], 0, 1.0), ([last], -1, 1.0)),
@@ -101,9 +102,10 @@ def _pairs(plan: Plan, layout: Layout) -> list[tuple[Trajectory, Trajectory]]:
 
 
 def _flat(query: AuditQuery, release: Release) -> list[tuple[Key, Floats]]:
-    """Return every noisy number of a release once, by family (linear sums: by step, diagonals separate).
+    """Return every noisy number of a release once, by family.
 
-    Sums and the measurement of a family share noise, so they are outputs of one family.
+    For linear sums, families are by step, with separate diagonals. The sums and the measurement of a family
+    share noise, so both are outputs of one family.
     """
     out: list[tuple[Key, Floats]] = []
     for found in (release.estimates, getattr(release.measurement, "estimates", {})):
@@ -125,7 +127,7 @@ def _flat(query: AuditQuery, release: Release) -> list[tuple[Key, Floats]]:
 def _submit(
     session: Any, plan: Plan, encoder: Any, layout: Layout, key: Any, came: int, who: int, life: Any
 ) -> None:
-    """Submit users who stay in place, except the ``who``-th of the plan (from 0), if it is in the plan."""
+    """Submit users who stay in one state, except the ``who``-th user (from 0), if they are in the plan."""
     opened, still = getattr(session, "open_plan", plan), _life(plan, layout, [0], 0, 0.25)
     if session.guarantee.trust != "local" and hasattr(session, "submit_many"):
         states, actions, rewards = (
@@ -142,7 +144,7 @@ def _submit(
 
 
 def recorded(start: Start, learner: Any, spec: ProblemSpec, users: int, seed: int) -> LearnerReplay:
-    """Record what the learner does with ``users`` users who stay in place, if the policy allows it."""
+    """Return the learner's plans and queries for ``users`` users who stay in one state where they can."""
     query, schedule, source = learner.query(spec), learner.schedule(spec), Seeded(seed)
     session: Any = start(query, schedule, source)
     state, came = learner.begin(spec, source.keys.ties), 0
@@ -171,8 +173,9 @@ def recorded(start: Start, learner: Any, spec: ProblemSpec, users: int, seed: in
 def replayed(
     start: Start, replay: LearnerReplay, source: Seeded, target: int = -1, life: Trajectory | None = None
 ) -> Outputs:
-    """Return all outputs; all users stay in place except the ``target``-th (from 0), with their own
-    trajectory.
+    """Return all outputs of a replay.
+
+    All users stay in one state, except the ``target``-th (from 0), who has a separate trajectory.
     """
     session: Any = start(replay.query, replay.schedule, source)
     out: dict[Key, list[Floats]] = {}
@@ -199,10 +202,10 @@ class _Pool:
 
     Parameters
     ----------
-    rows : outputs that are noisy
-    cells : their indices
-    noise : (rows, samples) less its mean
-    samples : number of independent ones
+    rows : indices of noisy outputs
+    cells : indices of the cells
+    noise : (rows, samples) noise minus its mean
+    samples : number of independent samples
     """
 
     name: Key
@@ -228,7 +231,10 @@ def _pools(seeds: Sequence[Outputs]) -> list[_Pool]:
 
 
 def _loss(pools: Sequence[_Pool], shift: Outputs, laplace: bool, alarm: float) -> float:
-    """Return a lower bound of the loss, except for a false alarm; infinite if moved outputs have no noise."""
+    """Return a lower bound of the loss that holds with probability at least 1 - ``alarm``.
+
+    It is infinite if outputs without noise change.
+    """
     total = 0.0
     for pool in pools:
         moved = shift[pool.name][:, pool.cells]
@@ -239,7 +245,7 @@ def _loss(pools: Sequence[_Pool], shift: Outputs, laplace: bool, alarm: float) -
             return math.inf
         if not pool.rows.size:
             continue
-        # Fewer outputs give a lower bound too: those that move most, as many as are well estimated.
+        # A subset of outputs also gives a lower bound; use the largest shifts that are well estimated.
         own = moved[pool.rows]
         effective = pool.samples * (0.4 if laplace else 1.0)
         kept = np.argsort(-np.abs(own).max(axis=1), kind="stable")[: int(effective // 4)]
@@ -278,14 +284,14 @@ def replay_box(
     alarm: float = ALARM,
     budget: Budget | None = None,
 ) -> Identity:
-    """Return the identity of the learner's own plans: see the module's docstring; at S = 3, A = 2, H = 4.
+    """Return the identity for the learner's own plans, at S = 3, A = 2, H = 4 (module docstring).
 
     Parameters
     ----------
-    users : users of the learner's run; None: as many, up to 4096, as make at most 100 releases
-    seed : of all runs
+    users : number of users in the learner's run. None: the most users, up to 4096, with at most 100 releases
+    seed : seed of all runs
     alarm : probability of a false alarm
-    budget : the privatizer's, by which some learners choose options
+    budget : budget of the privatizer, from which some learners choose options
     """
     learner = learner or reactive(start)
     spec = _spec(learner, budget, users)

@@ -1,13 +1,14 @@
-"""``discreet audit``: black box and white box of a privatizer in one report, and the tables of the page.
+"""Implementation of ``discreet audit``: black-box and white-box audits of a privatizer in one report.
 
 :mod:`discreet.audit.black_box` documents the method and its power. The black-box games share the alarm
-probability. A short one has one release, where the likelihood ratio has most power. A longer one has several,
-where errors between releases show. In a third the number of users is not stated. A privatizer that chooses
-its mechanism would choose another one at the games' size. The games therefore use the noise and the release
-that it chooses at the size of the white box (:func:`as_asked`). If that is impossible, the report says so. A
-learner with linear features plays in separate environments (:mod:`discreet.audit.linear_games`). Its short
-game makes its queries with the costliest contexts, and features of any sign. Its long game is the learner's
-own, with features of one sign.
+probability. The short game has one release, for which the likelihood ratio has the largest power. The long
+game has several releases, so that errors between releases can be detected. In a third game, the number of
+users is not stated. A privatizer that chooses its mechanism automatically would choose a different mechanism
+at the size of the games. The games therefore use the noise and the release that the privatizer chooses at the
+size of the white box (:func:`as_asked`). If that is impossible, the report says so. A learner with linear
+features is audited in separate environments (:mod:`discreet.audit.linear_games`). In the short game, its
+queries are made with the contexts of largest loss and with features of any sign. In the long game, the
+learner itself runs, with features of one sign.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from discreet.mechanisms.argument_roles import check_role
 from discreet.mechanisms.interfaces import Learner, Privatizer, ProblemSpec, Session
 from discreet.mechanisms.restore_session import restore
 
-SHORT, LONG = 2, 6  # users of the two games
+SHORT, LONG = 2, 6  # number of users in the two games
 
 NO_CERTIFICATE = (
     "A pass is no certificate: it says that no error was found by tests that see some errors and not others. "
@@ -50,21 +51,21 @@ NO_CERTIFICATE = (
 
 @dataclass(frozen=True)
 class Audit:
-    """Result of an audit.
+    """Result of the audit of one privatizer.
 
     Parameters
     ----------
-    privatizer, learner : their names
-    identities : identities of the white box, each with its result
-    runs : runs of the short game, under each of its two hypotheses
+    privatizer, learner : names
+    identities : results of the white-box identities
+    runs : number of runs of the short game under each hypothesis
     seconds : duration of the audit
     guarantee : guarantee at the black box's size, whose H is ``horizon``
     evidence : evidence of the short and the long game
-    games : their names, one for each piece of evidence
-    power : power of the short one against half the noise, None if not known
-    alarm : probability of a false alarm by any part
-    mechanisms : in words, at the requested size and in the games
-    notes : what was not played as requested, and why
+    games : names of the games, one for each piece of evidence
+    power : power of the short game against half the noise, None if unknown
+    alarm : probability of a false alarm in any part
+    mechanisms : descriptions of the mechanisms at the requested size and in the games
+    notes : games that did not run as requested, with reasons
     """
 
     __repr__ = brief
@@ -85,23 +86,23 @@ class Audit:
 
     @property
     def epsilon(self) -> float:
-        """Greatest lower bound on epsilon, at least 0."""
+        """Return the largest lower bound on epsilon, at least 0."""
         return max(one.epsilon for one in self.evidence)
 
     @property
     def mu(self) -> float:
-        """Greatest lower bound on mu, at least 0; 0 if none is claimed."""
+        """Return the largest lower bound on mu, at least 0; 0 if no mu is claimed."""
         return max(one.mu for one in self.evidence)
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """Findings that contradict the claim; empty: none was found."""
+        """Return the findings that contradict the claim; empty if there are none."""
         found = ["a lower bound exceeds the claim"] if any(one.exceeded for one in self.evidence) else []
         return (*found, *(one.name for one in self.identities if one.passed is False))
 
     @property
     def power_words(self) -> str:
-        """Return the power of the black box in words."""
+        """Return a text about the power of the black box."""
         if self.power is None:
             return (
                 "The noise law of this mechanism is not known to the audit, so the power of its black box "
@@ -122,7 +123,7 @@ class Audit:
         return f"Nothing was found. {self.power_words}.{notes} {NO_CERTIFICATE}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return one document; bounds without information are null."""
+        """Return the audit as one JSON document; bounds without information are null."""
         return {
             "privatizer": self.privatizer,
             "learner": self.learner,
@@ -163,7 +164,7 @@ class Audit:
 
 
 def saved_and_restored(session: Any) -> Session:
-    """Return the session that :func:`discreet.mechanisms.restore_session.restore` makes of saved state."""
+    """Save a session, and return the session restored from the saved state."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "session"
         session.save(path)
@@ -172,13 +173,13 @@ def saved_and_restored(session: Any) -> Session:
 
 
 def _restart(start: Start, learner: Any, spec: ProblemSpec) -> Restart | None:
-    """Return save and restore, for sessions that the library can restore."""
+    """Return :func:`saved_and_restored` if the library can restore the session, else None."""
     session = start(learner.query(spec), learner.schedule(spec), Seeded(0))
     return saved_and_restored if hasattr(session, "save") else None
 
 
 def _games(start: Start, learner: Any, budget: Any) -> tuple[Any, Game, Game]:
-    """Return (learner of the short game, the short game, the long one)."""
+    """Return the learner of the short game, the short game, and the long game."""
     short = audit_linear.game_of(learner, SHORT, budget)
     long = audit_linear.game_of(learner, LONG, budget, nonneg=True)
     if short is None or long is None:
@@ -199,7 +200,7 @@ _RELEASES = {"tree": "tree", "optimaltree": "tree", "signeddigits": "signed-digi
 
 
 def _options_of(mechanism: Any) -> dict[str, Any]:
-    """Return options that would repeat this mechanism's choices; empty if nothing was chosen."""
+    """Return options that fix this mechanism's automatic choices; empty if there were none."""
     stream = getattr(mechanism, "stream", "exact")
     if stream == "exact":
         return {}
@@ -236,10 +237,11 @@ def _words(found: dict[str, Any]) -> str:
 def as_asked(
     privatizer: Any, learner: Any, full: ProblemSpec, short: ProblemSpec
 ) -> tuple[Any, tuple[str, str], list[str]]:
-    """Return (privatizer with its choices at full size, mechanisms in words there and in the games, notes).
+    """Return a privatizer with its choices at full size, descriptions of the mechanisms, and notes.
 
-    Given options are kept. If the choice cannot be made at the size of the games (or no options can
-    express it) the privatizer is unchanged, and the note says what is played instead.
+    The descriptions are of the mechanisms at full size and in the games. Explicit options are kept. If the
+    choice is not possible at the size of the games, or if no options can express it, the privatizer is
+    unchanged, and a note states what is used instead.
     """
 
     def chosen(one: Any, spec: ProblemSpec) -> tuple[dict[str, Any], Guarantee]:
@@ -280,20 +282,20 @@ def audit_privatizer(
     restart: Restart | None = None,
     names: tuple[str, str] = ("", ""),
 ) -> Audit:
-    """Audit a privatizer, alone or under a learner.
+    """Audit a privatizer, with or without a learner.
 
     Parameters
     ----------
     privatizer : any object with ``start``
-    learner : makes queries and plans; None: counts with derived visits and centred rewards, a plan for each
-        user
-    runs : per hypothesis, of the short game; a quarter as many of the others. At least 800.
-    seed : of all sessions
-    alarm : in (0, 0.5], probability of a false alarm; half of it is the black box's
+    learner : learner that makes queries and plans. None: a learner for audits that queries counts with
+        derived visits and centred rewards, and plans for each user
+    runs : number of runs of the short game per hypothesis, at least 800; other games have a quarter as many
+    seed : seed of all sessions
+    alarm : in (0, 0.5], probability of a false alarm; half of it is for the black box
     layout : size of the white box; S = 6, A = 2, H = 20 by default; not for learners with linear features
-    restart : gets a session and returns its successor, in the white box and in the long game; by default, a
-        session of the library is saved to a file and restored, in the white box only
-    names : of privatizer and learner, as shown
+    restart : function from a session to its successor. By default, in the white box, sessions of the library
+        are saved to a file and restored. A given function is used in the long game too
+    names : displayed names of privatizer and learner
 
     Raises
     ------
@@ -366,7 +368,7 @@ _POWER_RUNS = (500, 1000, 2000, 4000, 8000, 16000)
 
 
 def table(audits: Iterable[Audit]) -> str:
-    """Return Markdown: each mechanism's claims and the results."""
+    """Return a Markdown table of each mechanism's claims and audit results."""
     rows = [
         "| mechanism | claimed | lower bound | identities | power at half the scale |",
         "|---|---|---|---|---|",
@@ -390,7 +392,7 @@ def table(audits: Iterable[Audit]) -> str:
 
 
 def power_table(privatizers: Iterable[tuple[str, Any]], alarm: float = core.ALARM, trials: int = 100) -> str:
-    """Return Markdown: how often the short game detects half the noise scale, by runs per hypothesis."""
+    """Return a Markdown table of the short game's power against half the noise scale, by number of runs."""
     rows = [
         f"| mechanism | {' | '.join(str(n) for n in _POWER_RUNS)} |",
         f"|---|{'---|' * len(_POWER_RUNS)}",

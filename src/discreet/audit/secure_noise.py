@@ -1,22 +1,22 @@
-r"""Noise of exact and seeded sources as a session releases it: distribution, grid, and shared draws.
+r"""Tests of the noise in a session's releases, from secure or seeded sources: law, grid, shared draws.
 
-Two sessions under one seed cannot test secure noise: other code draws it, and never twice. Only the noise
-itself is observable. If users trust the server, all users are absent. Releases are then noise
-alone, and :func:`noise_table` decomposes them into single draws by the mixing that the mechanism claims
-(:mod:`discreet.audit.noise_model`). If devices add the noise, messages are used, less the record's
-contribution, which is recomputed (rewards of 1/4 are on every grid, so nothing is rounded).
+Secure noise cannot be tested by two sessions under one seed, because separate code draws it and never repeats
+a draw. Only the noise itself is observable. With a trusted server, all users are made absent. Releases then
+consist of noise only, and :func:`noise_table` decomposes them into single draws by the mixing that the
+mechanism claims (:mod:`discreet.audit.noise_model`). If devices add the noise, messages are used, minus the
+record's contribution, which is recomputed (rewards of 1/4 are on every grid, so nothing is rounded).
 
 Checks of secure draws, in units of the claimed scale:
 
-- they are on their public grid;
-- they have the discrete distribution of that scale (randomized probability integral transforms are uniform:
-  Kolmogorov and Smirnov, exact for discrete distributions);
+- all draws are on their public grid;
+- the draws have the discrete distribution of that scale (randomized probability integral transforms are
+  uniform: Kolmogorov and Smirnov, exact for discrete distributions);
 - no two cells, of one family or of several, no two releases and no two messages share noise (signs agree as
   fair random bits do);
 - no block of one release or message (a family) equals another of the same size, cell by cell.
 
-The query is the learner's. A second query has visits and rewards: families of equal size and scale,
-so that an error that swaps or shares arrays of one shape is detectable.
+The first query is the learner's. A second query has visits and rewards, which are families of equal size and
+scale. With this query, an error that swaps or shares arrays of equal shape can be detected.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ from discreet.mechanisms.linear.linear_queries import LinearQuery
 __all__ = ["NoiseTable", "law_of_draws", "noise_table", "secure_box", "sharing"]
 
 _LAYOUT = Layout(3, 2, 4)
-_FINEST = 1e-4  # of a scale: no test can distinguish a finer grid from a continuum
-_NO_DRAW = 1e-9  # of a scale: rounding of a draw of 0, whose sign is not random
+_FINEST = 1e-4  # share of a scale; tests cannot distinguish a finer grid from a continuum
+_NO_DRAW = 1e-9  # share of a scale; a smaller draw is a rounded 0, whose sign is not random
 
 
 @dataclass(frozen=True, eq=False)
 class NoiseTable:
-    """Single draws of noise, as releases or messages show them.
+    """Single draws of noise, recovered from releases or messages.
 
     Parameters
     ----------
-    draws : (runs, T, cells) in units of the claimed scale, T releases or messages
-    due : (T, cells) where noise exists
-    units : (cells,) the grid in the same units, 0 for continuous noise
-    families, offsets : names of parts with a separate scale, and their positions
+    draws : (runs, T, cells) draws in units of the claimed scale, for T releases or messages
+    due : (T, cells) mask of cells that have noise
+    units : (cells,) grid spacing in the same units, 0 for continuous noise
+    families, offsets : names and positions of the parts that have separate scales
     laplace : True for Laplace noise, False for Gaussian
-    single : False if each is a sum of draws, uncorrelated
+    single : False if each entry is a sum of several draws; such entries are uncorrelated
     """
 
     draws: Floats
@@ -92,7 +92,7 @@ def _life(layout: Layout) -> Trajectory:
 
 
 def _units(session: Any, query: AuditQuery, scales: Floats) -> Floats:
-    """Return (cells,) the grid of the noise in units of its scale, 0 if it has none."""
+    """Return the (cells,) grid spacing of the noise in units of its scale, 0 for continuous noise."""
     mechanism = session.mechanism
     if isinstance(query, LinearQuery):
         found = (
@@ -112,11 +112,10 @@ def _units(session: Any, query: AuditQuery, scales: Floats) -> Floats:
 def noise_table(
     start: Start, query: AuditQuery, schedule: Schedule, source: Callable[[int], Randomness], runs: int
 ) -> NoiseTable | None:
-    """Return draws of ``runs`` sessions, the r-th from ``source(r)``.
+    """Return the draws of ``runs`` sessions; session r uses ``source(r)``.
 
-    None if no noise of a known distribution is claimed. Raises ``ValueError`` if the privatizer rejects
-    query,
-    schedule or source.
+    The result is None if no noise of a known distribution is claimed. Raises ``ValueError`` if the privatizer
+    rejects query, schedule or source.
     """
     times = [int(time) for time in schedule.release_times if time > 0]
     session: Any = start(query, schedule, cast(Any, source(0)))
@@ -138,7 +137,7 @@ def noise_table(
 def _releases(
     start: Start, query: AuditQuery, schedule: Schedule, source: Any, times: Sequence[int], noise: Any
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return (draws, due) of releases without users."""
+    """Return (draws, due) for releases without users."""
     session, came, made = start(query, schedule, source), 0, []
     session.release()
     for time in times:
@@ -151,7 +150,7 @@ def _releases(
     empty = expected(read, np.zeros_like(read.values))
     if read.measured and not (
         isinstance(query, CountQuery) and query.steered
-    ):  # a discrete distribution's deviation is not its scale's
+    ):  # a discrete distribution's std differs from that of its scale
         scales = np.repeat(noise.scales, np.diff(query.offsets))
         return np.where(read.due, (read.values - empty) / scales, 0.0), read.due
     return whitened(noise, query, read, read.values - empty), read.due
@@ -160,7 +159,7 @@ def _releases(
 def _messages(
     start: Start, query: AuditQuery, schedule: Schedule, source: Any, times: Sequence[int], noise: Any
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return (draws, due) of all messages until the first two releases, less the records' contributions."""
+    """Return (draws, due) for all messages before the first two releases, minus the contributions."""
     session: Any = start(query, schedule, source)
     session.release()
     life, user, out = _life(query.layout), 0, []
@@ -187,17 +186,17 @@ def _messages(
 
 # ----------------------------------------------------------------------------------- tests of draws
 def _lattice_law(laplace: bool, unit: float) -> tuple[Floats, Floats]:
-    """Return (integers, their probabilities) of the discrete distribution of scale 1 on multiples of
-    ``unit``.
-    """
+    """Return integers k and the probabilities of k ``unit`` in the discrete distribution of scale 1."""
     x = np.arange(-math.ceil(40 / unit), math.ceil(40 / unit) + 1) * unit
     weights = np.exp(-np.abs(x)) if laplace else np.exp(-0.5 * x**2)
     return np.round(x / unit), weights / weights.sum()
 
 
 def law_of_draws(table: NoiseTable, seed: int) -> list[tuple[str, float, float, int]]:
-    """Return (family, p-value, standard deviation over the claimed one, draws off their grid), if draws are
-    single.
+    """Return test results for each family; [] unless draws are single.
+
+    A result is (family, p-value, standard deviation divided by the claimed one, number of draws off the
+    grid).
 
     The p-value is Kolmogorov and Smirnov's of randomized integral transforms, uniform under the distribution.
     """
@@ -224,16 +223,17 @@ def law_of_draws(table: NoiseTable, seed: int) -> list[tuple[str, float, float, 
 
 
 def sharing(table: NoiseTable, alarm: float) -> list[tuple[str, int, int]]:
-    """Return (what, pairs that share noise, pairs): of all cells of all releases or messages, and of whole
-    blocks.
+    """Return counts of pairs that share noise, for single cells and for whole blocks.
 
-    Signs of independent draws agree as fair random bits do, zeros left out. For whole blocks of equal size (a
-    family of a release or message) signs are compared cell by cell over all runs, which detects noise that is
-    shared in part. Each of the two parts gives a false alarm with probability at most alarm / 2. Sums of
+    An entry is (kind, pairs that share noise, number of pairs), over all releases or messages.
+
+    Signs of independent draws agree as fair random bits do; zeros are ignored. For whole blocks of equal size
+    (a family of a release or message) signs are compared cell by cell over all runs, which detects noise that
+    is partly shared. Each of the two parts gives a false alarm with probability at most alarm / 2. Sums of
     several draws each, which are not independent, are not compared: the number of pairs is then 0.
     """
     runs, times, cells = table.draws.shape
-    told = table.due & (np.abs(table.draws) > _NO_DRAW)  # smaller values are rounding of a draw of 0
+    told = table.due & (np.abs(table.draws) > _NO_DRAW)  # smaller values are rounded draws of 0
     signs = np.sign(np.where(told, table.draws, 0.0)).astype(np.float32)
     if not table.single:
         return []
@@ -257,9 +257,7 @@ def sharing(table: NoiseTable, alarm: float) -> list[tuple[str, int, int]]:
 
 
 def enough_runs(cells: int, alarm: float) -> int:
-    """Return the sessions needed to distinguish two cells that share all their noise from chance, despite
-    zeros.
-    """
+    """Return the number of sessions needed to detect two cells that share all their noise."""
     pairs = max(1.0, cells * (cells - 1) / 2)
     return math.ceil(1.3 * (1 + math.log2(4 * pairs / alarm))) + 4
 
@@ -273,15 +271,16 @@ def secure_box(
     alarm: float = ALARM,
     budget: Budget | None = None,
 ) -> list[Identity]:
-    """Return identities of exact noise, at S = 3, A = 2, H = 4 (linear learners: H = 2): see module
-    docstring.
+    """Return the identities for secure noise (module docstring).
+
+    The size is S = 3, A = 2, H = 4 (H = 2 for linear learners).
 
     Parameters
     ----------
-    users : in each session
-    seed : of the randomization in tests; the noise has none
-    alarm : probability of a false alarm by any of them
-    budget : the privatizer's, by which linear learners choose options
+    users : number of users in each session
+    seed : seed of the randomization in tests; the noise has no seed
+    alarm : probability of a false alarm in any identity
+    budget : budget of the privatizer, from which linear learners choose options
     """
     learner = learner or reactive(start)
     linear = audit_linear.game_of(learner, users, budget)

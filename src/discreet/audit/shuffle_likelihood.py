@@ -1,4 +1,4 @@
-r"""Exact likelihood ratio of a shuffler's release of a batch.
+r"""Exact likelihood ratio of a batch that a shuffler releases.
 
 Each counter of a batch is the sum of its users' own bits and of random flips, whose distribution the release
 states: a sum of binomials (:class:`~discreet.accounting.noise_distributions.binomial.BinomialLaw`),
@@ -23,12 +23,12 @@ from discreet.core.releases import Floats, Measurement
 
 __all__ = ["flips_ratio", "half_flips", "log_law"]
 
-_NEVER = -700.0  # logarithm of an impossible event, and of what rounds to it
+_NEVER = -700.0  # logarithm used for events of probability 0 after rounding
 
 
 @lru_cache(maxsize=256)
 def log_law(components: Components) -> Floats:
-    """Return (N + 1,) ln P(X = k), X the sum of independent Bin(N_j, p_j)."""
+    """Return the (N + 1,) values ln P(X = k), where X is a sum of independent Bin(N_j, p_j)."""
     law = np.ones(1)
     for number, p in components:
         law = np.convolve(law, stats.binom.pmf(np.arange(number + 1), number, p))
@@ -39,7 +39,7 @@ def log_law(components: Components) -> Floats:
 
 
 def _at(law: BinomialLaw, noise: Floats) -> Floats:
-    """Return ln of the probability of this noise in each cell."""
+    """Return the log-probability of this noise in each cell."""
     components = law.components
     if not components:
         return np.where(np.abs(noise) < 1e-9, 0.0, _NEVER)
@@ -50,7 +50,7 @@ def _at(law: BinomialLaw, noise: Floats) -> Floats:
 
 
 def flips_ratio(query: CountQuery, measured: Sequence[Measurement], batches: Floats) -> float:
-    """Return ln P_1 / P_0 of the batches' sums.
+    """Return the log-likelihood ratio ln P_1 / P_0 of the batches' sums.
 
     batches : (T, 2, cells) users' sums under hypotheses 0 and 1.
     """
@@ -68,9 +68,9 @@ def flips_ratio(query: CountQuery, measured: Sequence[Measurement], batches: Flo
 def half_flips(
     query: CountQuery, laws: Sequence[BinomialLaw], change: Floats, world: int, runs: int, luck: Any
 ) -> Floats:
-    """Return (runs,) the ratio of one batch whose counters have, and state, half their flips.
+    """Return (runs,) simulated ratios of one batch whose counters have, and state, half their flips.
 
-    change : (cells,) the target's contribution under hypothesis 1 less that under hypothesis 0.
+    change : (cells,) the target's contribution under hypothesis 1 minus that under hypothesis 0.
     """
     total = np.zeros(runs)
     for f, law in enumerate(laws):

@@ -1,23 +1,24 @@
-r"""White-box audits: identities that a session of any privatizer must satisfy, at full size.
+r"""White-box audits: identities that every privatizer's session must satisfy, tested at full size.
 
-They use the same session API as all other code. Two sessions under one seed differ by one user's record only,
-so the noise cancels: which numbers move, and by how much, is exact. Let B_f be the matrix that mixes
+The audits use the same session API as all other code. Two sessions under one seed differ by one user's record
+only, so the noise cancels, and the change of every number is exact. Let B_f be the matrix that mixes
 independent noises of scale 1 into the releases of family f (:mod:`discreet.audit.noise_model`) and u_k the
-releases' response to a unit change of user k. The user's loss is their change in family f times the l1
-(Laplace: the least ||s||_1 with B_f s = u_k) or l2 norm of B_f^+ u_k, all families together. The worst of all
-users and of many changes is taken. Whitened residuals B_f^-1 (release - sums) are tested against the claimed
-distribution, and for independence over cells and releases.
+releases' response to a unit change of user k. A user's loss in family f is the user's change times the l2
+norm of B_f^+ u_k, or for Laplace noise times the least ||s||_1 with B_f s = u_k. The losses of all families
+are combined. The audit uses the largest loss over all users and over many changes. Whitened residuals B_f^-1
+(release - sums) are tested against the claimed distribution, and for independence over cells and releases.
 
-Policies alternate from release to release (all actions, the first, the last), so that clocks of rows advance
-separately; fixed trajectories follow them. Devices that report a few steps are run on every outcome of their
-random bits at a small size (:mod:`discreet.audit.local_output_law`): their largest likelihood ratio is exact.
-At full size they are run on seeded random bits, and reports of the true records are counted.
+Policies alternate from release to release (all actions, the first, the last), so that schedules of rows
+advance separately. Fixed trajectories follow these policies. Devices that report a few steps are run on every
+outcome of their random bits at a small size (:mod:`discreet.audit.local_output_law`): their largest
+likelihood ratio is exact. At full size these devices are run on seeded random bits, and reports of the true
+records are counted.
 
 Linear learners are tested in the environments of :mod:`discreet.audit.linear_games` at H = 4, under contexts
-that change from release to release. If offline data are queried again, every answer is one more family: its
-noise is tested with that of the Gram matrices, its loss is added to theirs.
+that change from release to release. If offline data are queried again, every answer is a further family. Its
+noise is tested together with the noise of the Gram matrices, and its loss is added to their loss.
 
-An audit is not a certificate. A pass says that no errors of the kinds that the tests can detect were found.
+An audit is not a certificate. If it passes, no errors of the kinds that its tests can detect were found.
 """
 
 from __future__ import annotations
@@ -81,8 +82,9 @@ __all__ = ["Identity", "agreeing", "white_box"]
 
 @dataclass(frozen=True)
 class Identity:
-    """Result of one identity: the value found and the allowed one, in words. ``passed`` is None if not
-    applicable.
+    """Result of one identity, with texts of the measured and of the allowed value.
+
+    ``passed`` is None if the identity does not apply.
     """
 
     name: str
@@ -96,8 +98,9 @@ class Identity:
 
 # ------------------------------------------------------------------------------------- fixed lives
 def _life(layout: Layout, states: Sequence[int], action: int, reward: Sequence[float]) -> Trajectory:
-    """Return a trajectory that cycles through ``states`` and ``reward``; ``action`` counts the admissible
-    ones.
+    """Return a trajectory that cycles through ``states`` and ``reward``.
+
+    action : index among the admissible actions of a state.
     """
     path = np.resize(np.asarray(states, np.int64), layout.horizon + 1)
     actions = np.array([_nth(layout, s, action) for s in path[:-1].tolist()], np.int64)
@@ -105,7 +108,7 @@ def _life(layout: Layout, states: Sequence[int], action: int, reward: Sequence[f
 
 
 def _nth(layout: Layout, state: int, action: int) -> int:
-    """Return the action of this number among the admissible ones, or the last."""
+    """Return the admissible action with this index, or the last admissible action."""
     row = _admissible(layout, state)
     return int(row[min(action, len(row) - 1)])
 
@@ -114,7 +117,7 @@ def _admissible(layout: Layout, state: int) -> Any:
     return np.flatnonzero(np.ones(layout.actions) if layout.mask is None else layout.mask[state])
 
 
-@lru_cache(maxsize=4)  # a bench uses them more than once
+@lru_cache(maxsize=4)  # a bench uses the trajectories several times
 def _random_lives(layout: Layout, seed: int, number: int) -> tuple[Trajectory, ...]:
     luck = np.random.default_rng(seed)
     return tuple(_random_life(layout, luck) for _ in range(number))
@@ -128,17 +131,18 @@ def _random_life(layout: Layout, luck: np.random.Generator) -> Trajectory:
     return Trajectory(states, actions, rewards)
 
 
-_EVERY, _FIRST, _LAST = None, 0, 10**6  # policies by release: uniform, the first action, the last
+_EVERY, _FIRST, _LAST = None, 0, 10**6  # policies by release: uniform, first action, last action
 _CYCLE = (_EVERY, _FIRST, _LAST, _LAST)
 _SHARES = (None, 0.3, 0.6)
-_FORGETS = (2, 5)  # indices of releases of a query with groups after which earlier batches are forgotten
-_CUTS = (0.0, 0.5, 0.5, 1.0, math.inf)  # shares of the range from the first C to H; then centred rewards
+_FORGETS = (2, 5)  # earlier batches are forgotten after these releases of a query with groups
+_CUTS = (0.0, 0.5, 0.5, 1.0, math.inf)  # C as shares of its range; then centred
 
 
 @dataclass(frozen=True, eq=False)
 class _PrivatizerBench:
-    """Test bench of a privatizer: fixed trajectories under alternating policies, sessions of one or many
-    seeds.
+    """Test bench of a privatizer, with fixed trajectories under alternating policies.
+
+    Sessions can have one seed or many.
     """
 
     start: Start
@@ -154,7 +158,7 @@ class _PrivatizerBench:
         return self.start(self.query, self.schedule, Seeded(self.seed, run))
 
     def plan(self, release: int, users: int) -> Plan:
-        """Return the plan of the users before the release of this index."""
+        """Return the plan for the users before the release with this index."""
         layout, which = self.query.layout, _CYCLE[release % len(_CYCLE)]
         if which is None:
             policy: Any = uniform(layout)
@@ -174,15 +178,15 @@ class _PrivatizerBench:
         return Plan(policy, users=users, group=group, return_share=share, forget=forget)
 
     def life(self, release: int, states: Sequence[int], reward: Sequence[float]) -> Trajectory:
-        """Return a trajectory that follows the release's policy."""
+        """Return a trajectory that follows the policy of this release."""
         return _life(self.query.layout, states, _CYCLE[release % len(_CYCLE)] or 0, reward)
 
     def batch(self, user: int) -> int:
-        """Return the index of the first release that holds the user (from 0)."""
+        """Return the index of the first release that contains the user; users count from 0."""
         return int(np.searchsorted(np.array(self.times), user, side="right"))
 
     def lives(self, moved: int | None = None) -> list[Trajectory]:
-        """Return trajectories that stay in place, except the ``moved``-th (from 0)."""
+        """Return trajectories that stay in one state, except the ``moved``-th (from 0)."""
         return [self.moving(user) if user == moved else self.still(user) for user in range(self.times[-1])]
 
     def still(self, user: int) -> Trajectory:
@@ -192,8 +196,9 @@ class _PrivatizerBench:
         return self.life(self.batch(user), [self.query.layout.states - 1], [1.0])
 
     def releases(self, lives: Sequence[Trajectory], run: int = 0, before: Any = None) -> list[Release]:
-        """Return all releases except the first; calls ``before(session, encoder, plan)`` before user 1
-        submits.
+        """Return all releases except the first.
+
+        ``before(session, encoder, plan)`` is called before user 1 submits.
         """
         session, came, out = self.session(run), 0, []
         session.release()
@@ -212,19 +217,19 @@ class _PrivatizerBench:
         return out
 
     def cut(self, release: int) -> float | None:
-        """Return C for the users before the release of this index: it grows; then centred rewards follow."""
+        """Return C for the users before this release; C grows, and finally centred rewards replace it."""
         if not getattr(self.query, "cut", 0.0):
             return None
         first, share = self.query.cut, _CUTS[min(release, len(_CUTS) - 1)]
         return share if math.isinf(share) else float(first + share * (self.query.layout.horizon - first))
 
     def cells(self, life: Trajectory, release: int = 0) -> Floats:
-        """Return the contribution of a trajectory before the release of this index."""
+        """Return the contribution of a trajectory that is submitted before this release."""
         group = release % max(1, self.query.groups)
         return self.query.to_cells(self.query.contribution(life, group, self.cut(release)))
 
     def sums(self) -> Floats:
-        """Return (T, cells) sums of each batch of users who stay in place."""
+        """Return the (T, cells) sums of each batch of users who stay in one state."""
         out = np.zeros((len(self.times), self.query.cells))
         for user in range(self.times[-1]):
             out[self.batch(user)] += self.cells(self.still(user), self.batch(user))
@@ -249,14 +254,14 @@ class _PrivatizerBench:
         ]
 
     def pairs(self, number: int) -> list[tuple[Trajectory, Trajectory]]:
-        """Return the extreme pairs, and ``number`` random ones."""
+        """Return the extreme pairs, and ``number`` random pairs."""
         lives = _random_lives(self.query.layout, self.seed, 2 * number)
         return [*self.ends(), *zip(lives[::2], lives[1::2], strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
 class _LinearBench(_PrivatizerBench):
-    """Test bench for linear sums: the first plan's context is the costliest one, later ones are random."""
+    """Test bench for linear sums; the first plan's context has the largest loss, others are random."""
 
     def context(self, release: int) -> dict[str, Floats]:
         values = audit_linear.values_of(self.query)
@@ -277,7 +282,7 @@ class _LinearBench(_PrivatizerBench):
         return summand(self.query, life, self.context(release))
 
     def ends(self) -> list[tuple[Trajectory, Trajectory]]:
-        """Return pairs of users who stay in different states: all steps at their worst together."""
+        """Return pairs of users who stay in different states, so that every step has its largest change."""
         layout = self.query.layout
         return [
             (_life(layout, [a], 0, [r]), _life(layout, [b], 0, [q]))
@@ -287,7 +292,7 @@ class _LinearBench(_PrivatizerBench):
         ]
 
     def asked(self, lives: Sequence[Trajectory], run: int = 0) -> tuple[list[Release], list[AnsweredQuery]]:
-        """Return releases, with every planned query, about the costliest values."""
+        """Return the releases and every planned query, for the values of largest loss."""
         query, session, came = self.query, self.session(run), 0
         values = audit_linear.values_of(query)
         releases: list[Release] = []
@@ -311,7 +316,7 @@ class _LinearBench(_PrivatizerBench):
 
 
 def _changes(bench: _PrivatizerBench, pairs: int, release: int = 0) -> Floats:
-    """Return (n, cells) changes over random pairs of trajectories and over extreme pairs."""
+    """Return the (n, cells) changes between random and between extreme pairs of trajectories."""
     return np.array(
         [bench.cells(one, release) - bench.cells(other, release) for one, other in bench.pairs(pairs)]
     )
@@ -319,7 +324,7 @@ def _changes(bench: _PrivatizerBench, pairs: int, release: int = 0) -> Floats:
 
 # ------------------------------------------------------------------------------- what a user moves
 def _responses(bench: _PrivatizerBench) -> tuple[Floats, list[str]]:
-    """Return the (T, users) response of the releases to a unit change of each user, and the faults found."""
+    """Return the (T, users) responses of releases to a unit change of each user, and faults found."""
     users, times = bench.times[-1], np.array(bench.times)
     base = bench.releases(bench.lives())
     read, wrong = bench.read(base), []
@@ -336,7 +341,7 @@ def _responses(bench: _PrivatizerBench) -> tuple[Floats, list[str]]:
             wrong.append(f"user {k + 1} moves a release made before she came")
         if (np.abs(moved[:, ~touched]) > rounding).any():
             wrong.append(f"user {k + 1} moves cells that she does not touch")
-        heard = told & touched  # families that a release leaves out do not move
+        heard = told & touched  # families that a release omits do not change
         ratio = np.where(heard, moved / np.where(touched, change, 1.0), 0.0)
         mean = ratio.sum(axis=1) / np.maximum(1, heard.sum(axis=1))
         matrix[:, k] = np.where(after, mean, 0.0)
@@ -351,12 +356,12 @@ def _responses(bench: _PrivatizerBench) -> tuple[Floats, list[str]]:
 
 
 def _unplayed(bench: _PrivatizerBench) -> Identity:
-    """Check, under clocks of rows, that unplayed rows have no measurement and records there add nothing."""
+    """Check that, with schedules by row, rows outside the policy are not measured and ignore records."""
     layout, times = bench.query.layout, bench.times
     lives = bench.lives()
-    last, at = layout.states - 1, min(bench.times[0], times[-1] - 1)  # a user of the second release
+    last, at = layout.states - 1, min(bench.times[0], times[-1] - 1)  # a user in the second release
     ways = []
-    for state, reward in ((0, 1.0), (last, 0.0)):  # its policy plays the first action, the user the last
+    for state, reward in ((0, 1.0), (last, 0.0)):  # the policy takes the first action, the user the last
         lives[at] = _life(layout, [state], _LAST, [reward])
         ways.append(bench.read(bench.releases(lives)))
     same = ways[0].values.tobytes() == ways[1].values.tobytes()
@@ -373,7 +378,7 @@ def _unplayed(bench: _PrivatizerBench) -> Identity:
 
 
 def _made_from(bench: _PrivatizerBench) -> Identity:
-    """Check that sums add nothing to the measurements: P_i = (y_i + (1 - decay) sum_{j<i} y_j) / gain."""
+    """Check that sums follow from measurements: P_i = (y_i + (1 - decay) sum_{j<i} y_j) / gain."""
     name = "sums are made from the measurements"
     before, off, largest = np.zeros(bench.query.cells), 0.0, 1.0
     for release in bench.releases(bench.lives()):
@@ -400,8 +405,9 @@ def _least_l1(mixing: Floats, response: Floats) -> float:
 
 
 def _column_norm(laplace: bool, mixing: Floats, response: Floats) -> float:
-    """Return the norm of one user's column: l2 of B^+ u (Gaussian), least l1 (Laplace), inf if B cannot hide
-    u.
+    """Return the norm of one user's column: l2 of B^+ u (Gaussian) or least l1 (Laplace).
+
+    It is infinite if u is not in the range of B.
     """
     shift, *_ = np.linalg.lstsq(mixing, response, rcond=None)
     if not np.allclose(mixing @ shift, response, atol=1e-7):
@@ -418,11 +424,10 @@ def _column_norm(laplace: bool, mixing: Floats, response: Floats) -> float:
 def _noise_checks(
     draws: Floats, due: Any, noise: Noise, families: Sequence[str], offsets: Sequence[int], alarm: float
 ) -> list[Identity]:
-    """Check distribution and independence of whitened residuals (seeds, T, cells), in units of the claimed
-    scale.
+    """Check distribution and independence of whitened residuals (seeds, T, cells).
 
-    due : (T, cells) where noise exists. families, offsets : names of parts with a separate scale, and
-    positions.
+    Residuals are in units of the claimed scale. due : (T, cells) mask of cells with noise. families, offsets
+    : names and positions of parts with separate scales.
     """
     square, laplace = noise.square, noise.laplace
     law = stats.laplace() if laplace else stats.norm()
@@ -435,7 +440,7 @@ def _noise_checks(
             continue
         if square or not laplace:
             p = float(stats.kstest(part.ravel(), law.cdf).pvalue)
-        else:  # sums of Laplace noises: fourth moments are at most a Laplace variable's
+        else:  # sums of Laplace noises; their kurtosis is at most that of one Laplace variable
             z = (float((part**2).mean()) - 2.0) / math.sqrt(20.0 / part.size)
             p = float(2 * stats.norm.sf(abs(z)))
         if p <= chance:
@@ -459,7 +464,7 @@ def _noise_checks(
     if square or not laplace:
         both = seeds * np.einsum("ic,jc->ij", due.astype(np.float64), due.astype(np.float64))
         mixed = agreeing(np.einsum("sic,sjc->ij", signs, signs), both, alarm / 8 / count)
-    else:  # uncorrelated, not independent: products of two have mean 0 and a variance that is measured
+    else:  # uncorrelated but not independent: products of two have mean 0 and a measured variance
         products = np.einsum("sic,sjc->ij", draws, draws)
         squares = np.einsum("sic,sjc->ij", draws**2, draws**2)
         np.fill_diagonal(products, 0.0)
@@ -475,9 +480,10 @@ def _noise_checks(
 
 
 def agreeing(sums: Any, numbers: Any, alarm: float) -> int:
-    """Count pairs of signs that agree (or differ) more often than fair random bits, each with this alarm.
+    """Return the number of pairs whose signs agree (or differ) too often for fair random bits.
 
-    sums : (n, n) of products of signs; numbers : (n, n) counts of products that were not 0.
+    sums : (n, n) sums of products of signs. numbers : (n, n) counts of products that are not 0. alarm : error
+    probability of one pair.
     """
     sums, numbers = np.abs(np.asarray(sums, np.float64)), np.asarray(numbers, np.float64)
     sizes, place = np.unique(numbers, return_inverse=True)
@@ -487,7 +493,7 @@ def agreeing(sums: Any, numbers: Any, alarm: float) -> int:
 
 
 def _stated(bench: _PrivatizerBench, noise: Noise) -> Identity:
-    """Check the standard deviations that releases state against the rows of B."""
+    """Check that the standard deviations that releases state agree with the rows of B."""
     name, worst = "stated laws have the noise's standard deviation", 0.0
     if noise.mixings is None:
         return Identity(
@@ -522,17 +528,17 @@ def _refusals(bench: _PrivatizerBench, still: Trajectory) -> Identity:
                 message: Message = encoder(life, plan, SeededRng(Seeded(0).keys.noise, 0))
                 session.submit(message)
                 accepted.append(name)
-                return  # it counts as the user: one is enough
+                return  # the record was accepted as the user's; one is enough
             except (ValueError, IndexError):
                 continue
 
-    if bench.times[0] == 1:  # or the count of users in the open batch would be too small
+    if bench.times[0] == 1:  # otherwise the number of users in the current batch would be too small
         lives = bench.lives()
         plain = bench.read(bench.releases(lives)).values
         try:
             tried = bench.read(bench.releases(lives, before=try_all)).values
             same = np.array_equal(plain, tried)
-        except RuntimeError:  # the accepted record took the user's place
+        except RuntimeError:  # the accepted record counted as the user's record
             same = False
     else:
         session: Any = bench.session()
@@ -547,7 +553,7 @@ def _refusals(bench: _PrivatizerBench, still: Trajectory) -> Identity:
 
 
 def _own_data(start: Start, learner: Any, seed: int, games: Sequence[Game]) -> Identity:
-    """Check that both hypotheses of the game are equal, bit for bit, until the target submits.
+    """Check that outputs under both hypotheses of the game are identical until the target submits.
 
     This includes the target's plan.
     """
@@ -563,7 +569,7 @@ def _own_data(start: Start, learner: Any, seed: int, games: Sequence[Game]) -> I
 
 
 def _repeats(start: Start, learner: Any, seed: int, restart: Restart | None, people: Game) -> Identity:
-    """Check that a release requested twice, and again after a restart, is the same; so are all after it."""
+    """Check that a repeated request, also after a restart, gives the same release and same later ones."""
     spec = people.spec
     query, schedule = learner.query(spec), learner.schedule(spec)
     schedule = dataclasses.replace(schedule, times=None, growth=1.0, pooled_shares=None)
@@ -586,7 +592,7 @@ def _repeats(start: Start, learner: Any, seed: int, restart: Restart | None, peo
                     session = restart(session)
                 shown.append(noisy_numbers(session.release()))
             encoder = session.begin(Plan(policy, context=context, group=group))
-            if again and restart is not None and n == 4:  # with a plan open
+            if again and restart is not None and n == 4:  # while a plan is in use
                 session = restart(session)
             life = people.life(n + 1, 0, policy)
             session.submit(encoder(life, session.open_plan, SeededRng(Seeded(seed).keys.noise, n)))
@@ -610,16 +616,16 @@ def white_box(
     restart: Restart | None = None,
     budget: Budget | None = None,
 ) -> list[Identity]:
-    """Return identities at full size: see the module's docstring.
+    """Return the results of all identities at full size (module docstring).
 
     Parameters
     ----------
     layout : S = 6, A = 2, H = 20 by default (linear learners have separate environments)
-    budget : the privatizer's, by which such learners choose options
-    users : of each session, 4 to 64
-    alarm : probability of a false alarm by any of the statistical identities (distribution, independence, own
-        records reported); the others are exact
-    restart : gets a session and returns its successor (saved and restored)
+    budget : budget of the privatizer, from which such learners choose options
+    users : number of users of each session, 4 to 64
+    alarm : probability of a false alarm in any statistical identity (distribution, independence, own records
+        reported); all other identities are exact
+    restart : function from a session to its successor (saved and restored)
     """
     users = checks.integer("users", users, 4, 64)
     learner, layout = learner or reactive(start), layout or Layout(6, 2, 20)
@@ -659,7 +665,7 @@ def white_box(
 
 
 def _changed(bench: _PrivatizerBench) -> Identity:
-    """Count by brute force the cells of a count family that one user changes."""
+    """Check, by brute force, the number of cells of a count family that one user changes."""
     horizon, changes = bench.query.layout.horizon, _changes(bench, 500)
     counts = {
         name: int((part != 0).sum(axis=1).max())
@@ -697,7 +703,7 @@ def _noise_and_loss(bench: _PrivatizerBench, claim: Any, noise: Noise, alarm: fl
     if not noise.measured and noise.mixings is None:
         if noise.laplace:
             return [*out, Identity("noise and realised loss", None, "how noise is mixed is not known")]
-        # the covariance is estimated over exchangeable cells
+        # the covariance is estimated from exchangeable cells
         many = np.moveaxis(residuals / np.repeat(noise.scales, np.diff(query.offsets)), 1, 0)
         many = many.reshape(len(times), -1)
         root = np.linalg.cholesky(many @ many.T / many.shape[1])
@@ -719,7 +725,7 @@ def _noise_and_loss(bench: _PrivatizerBench, claim: Any, noise: Noise, alarm: fl
 
 # --------------------------------------------------------------------- answers from offline data
 def _answer_noise(bench: _LinearBench, run: int) -> Floats:
-    """Return (T, steps d) noise of every answer in units of its stated scale, 0 without a query."""
+    """Return the (T, steps d) noise of every answer in units of its stated scale; 0 without a query."""
     query, lives = bench.query, bench.lives()
     _, asked = bench.asked(lives, run)
     out = np.zeros((len(bench.times), query.steps, query.features.dimension))
@@ -730,7 +736,7 @@ def _answer_noise(bench: _LinearBench, run: int) -> Floats:
 
 
 def _answers(bench: _LinearBench) -> list[Identity]:
-    """Check that a user moves only later answers, by their own record once; no unplanned query works."""
+    """Check that a user changes only later answers, by one record, and that unplanned queries fail."""
     query, users, wrong = bench.query, bench.times[-1], 0
     _, base = bench.asked(bench.lives())
     for k in range(users):
@@ -773,7 +779,7 @@ def _answers(bench: _LinearBench) -> list[Identity]:
 
 
 def _answer_losses(bench: _LinearBench, power: int, pairs: int) -> Floats:
-    """Return (users, pairs): each user's exchanges in all later answers, as sums of powers of the shifts."""
+    """Return (users, pairs) sums over later answers of powers of the shifts that exchanges cause."""
     query = bench.query
     _, asked = bench.asked(bench.lives())
     both = bench.pairs(pairs)
@@ -786,14 +792,14 @@ def _answer_losses(bench: _LinearBench, power: int, pairs: int) -> Floats:
 
 
 def _mixings(bench: _PrivatizerBench, noise: Noise, read: Readings) -> list[Floats]:
-    """Return B_f of each family; for measurements, the scales that each states (1 if it is left out)."""
+    """Return B_f of each family; for measurements, the stated scales (1 if the family is omitted)."""
     if noise.mixings is not None:
         return list(noise.mixings)
     return [np.diag(np.where(told, scales, 1.0)) for told, scales in _told(bench, read)]
 
 
 def _told(bench: _PrivatizerBench, read: Readings) -> list[tuple[NDArray[np.bool_], Floats]]:
-    """Return, for each family, (T,) masks of the releases that have it, and the scales that they state."""
+    """Return (T,) masks of the releases with a family, and the scales they state, for each family."""
     columns = [read.scales[:, at] for at in bench.query.offsets[:-1].tolist()]
     return [(np.isfinite(column), column) for column in columns]
 
@@ -803,7 +809,8 @@ def _loss(
 ) -> Identity:
     """Return the largest loss over users and changes.
 
-    It is sum_f (change in f) (column norm in f), for Gaussian noise the sum of squares.
+    The loss is sum_f (change in f) (column norm in f); for Gaussian noise it is the sum of squares of these
+    products.
     """
     name = "realised loss is at most the claimed"
     power = 1 if noise.laplace else 2
@@ -815,7 +822,7 @@ def _loss(
             for b, heard in zip(_mixings(bench, noise, read), told, strict=True)
         ]
     )  # (families, users)
-    # A user's contribution may depend on the cut of their batch.
+    # A user's contribution can depend on the cut of the user's batch.
     cuts = [bench.cut(bench.batch(user)) for user in range(matrix.shape[1])]
     changes = {cut: _changes(bench, 500, bench.batch(cuts.index(cut))) for cut in dict.fromkeys(cuts)}
     moved = {
@@ -833,7 +840,8 @@ def _loss(
         return Identity(name, None, "the guarantee claims none")
     words = ""
     if noise.laplace and claim.delta and loss > stated:
-        # noise set by its privacy-loss distribution: each draw is one coordinate of the worst exchanges
+        # noise calibrated by its privacy-loss distribution: each draw is one coordinate of the worst
+        # exchanges
         worst = sorted(zip(losses.max(axis=0).tolist(), range(losses.shape[1]), strict=True))[-8:]
         user = int(losses.max(axis=1).argmax())
         mixings, hers = _mixings(bench, noise, read), changes[cuts[user]]
@@ -851,7 +859,7 @@ def _numerical(
     responses: Sequence[Floats],
     delta: float,
 ) -> float:
-    """Return epsilon at delta of fresh Laplace noise in every draw, for one exchange."""
+    """Return epsilon at delta for one exchange, with independent Laplace noise in every draw."""
     counts: dict[float, int] = {}
     parts = np.split(change, bench.query.offsets[1:-1])
     for part, b, response in zip(parts, mixings, responses, strict=True):
@@ -864,9 +872,9 @@ def _numerical(
 
 # ------------------------------------------------------------------------------- reports of a few steps
 def _reports(start: Start, learner: Any, bench: _PrivatizerBench, seed: int, alarm: float) -> list[Identity]:
-    """Check the randomizer: its exact distribution at small sizes; the rate of own records at full size.
+    """Check the randomizer's exact distribution at small sizes, and the rate of own records at full size.
 
-    Runs what the session names as its randomizer, which devices are given or a trusted server runs itself.
+    The randomizer is the one that the session names. Devices run it, or a trusted server runs it itself.
     """
     name, worst, claimed, ran = "a message's exact law loses at most the claimed", 0.0, 0.0, 0
     for horizon, most in ((1, 64), (2, 8)):
@@ -898,14 +906,14 @@ def _reports(start: Start, learner: Any, bench: _PrivatizerBench, seed: int, ala
 
 
 def _randomizer(session: Any, encoder: Any) -> Any:
-    """Return the randomizer: the encoder that devices were given, or what a trusted server runs instead."""
+    """Return the randomizer: the devices' encoder, or the one that a trusted server runs itself."""
     return getattr(session, "open_randomizer", encoder)
 
 
 def _own_reports(bench: _PrivatizerBench, alarm: float) -> Identity:
-    """Check, at full size, the frequency of reports that hold the true record.
+    """Check, at full size, the frequency of reports that contain the true record.
 
-    The public numbers of the mechanism determine it.
+    The public numbers of the mechanism determine the expected frequency.
     """
     name = "own records are reported as often as stated"
     reports: Any = None

@@ -1,4 +1,4 @@
-"""Environments: factories with typed keyword options, each returning a :class:`TabularMDP`.
+"""Environments: factories with typed keyword options that return a :class:`TabularMDP`.
 
 Gymnasium and icu-sepsis are imported only by the functions that need them.
 """

@@ -1,4 +1,4 @@
-"""Bandits with or without contexts, and an environment whose best action is a gamble."""
+"""Bandits with or without contexts, and an environment whose best policy gambles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from discreet.envs.mdp.tabular import TabularMDP
 def bandit(
     *, contexts: int = 1, actions: int = 10, horizon: int = 10, spread: float = 1.0, seed: int = 0
 ) -> TabularMDP:
-    """Return repeated bandits: each step has a context drawn uniformly, independent of earlier actions.
+    """Return a repeated contextual bandit: each step draws a uniform context, independent of actions.
 
     Parameters
     ----------
@@ -44,12 +44,12 @@ def bandit(
 def gamble(
     *, chance: float = 0.05, safe: float = 0.3, actions: int = 3, horizon: int = 10, seed: int = 0
 ) -> TabularMDP:
-    """Return an environment with a safe action of small reward, and gambles of which one is the best policy.
+    """Return an environment with one safe action of small reward and several gambles, one of them optimal.
 
-    Three states: choosing, won, lost. In *choosing* one action pays ``safe`` and stays. Each other action
-    pays 0 and moves to *won* with its own probability, else to *lost*. The reward is 1 in *won* and 0 in
-    *lost* until the last step. The best gamble wins with a probability that is ``chance`` above break-even
-    over the horizon, the others with half of it.
+    There are three states: choosing, won, lost. In *choosing*, one action has reward ``safe`` and stays. Each
+    other action has reward 0 and leads to *won* with a separate probability, else to *lost*. The reward is 1
+    in *won* and 0 in *lost* until the last step. The best gamble wins with a probability that is ``chance``
+    above break-even over the horizon. The other gambles win with half of that probability.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def gamble(
     """
     a, h = checks.integer("actions", actions, 2), checks.integer("horizon", horizon, 2)
     safe = checks.real("safe", safe, 0.0, 1.0, open_low=True, open_high=True)
-    even = safe * h / (h - 1)  # break-even of an immediate gamble: chance (H - 1) = safe H
+    even = safe * h / (h - 1)  # break-even of a gamble at the first step: probability x (H - 1) = safe x H
     best = even + checks.real("chance", chance, 0.0, open_low=True)
     if best > 1.0:
         raise ValueError(f"chance = {chance:g}: must be at most {1.0 - even:.4g} with this safe and horizon")

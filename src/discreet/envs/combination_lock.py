@@ -20,14 +20,15 @@ def combination_lock(
     depth: int | None = None,
     rewards: Literal["bernoulli", "deterministic"] = "bernoulli",
 ) -> TabularMDP:
-    """Return a seeded random MDP for deep exploration, start state 0, the same rows at every step.
+    """Return a seeded stationary random MDP for deep exploration, with start state 0.
 
-    States 0 .. depth - 1 are the lock. Each has one right action, drawn at random, which advances with a
-    probability uniform on [0.5, 0.9] and else stays. Every other action falls to one random state behind
-    it or to a trap. At the last lock state the right action has a mean reward uniform on [0.7, 1]; it stays
-    with its probability, else falls back by one. The other states are traps: Dirichlet(0.3) rows over the
-    traps and the start. Lures: every action of a trap and the wrong actions of the start have a mean reward
-    uniform on [0, 0.02]. Uniform play observes almost no other rewards.
+    States 0 .. depth - 1 are the lock. In each of them, one action drawn at random is right: it advances with
+    a probability drawn uniformly from [0.5, 0.9], and else stays. Every other action leads to one random
+    earlier lock state or to a trap. At the last lock state, the right action has a mean reward drawn
+    uniformly from [0.7, 1]; it stays with its probability, and else goes back by one state. The other states
+    are traps: Dirichlet(0.3) rows over the traps and the start. Every action of a trap and the wrong actions
+    of the start have a mean reward drawn uniformly from [0, 0.02]. Under the uniform policy, almost no other
+    rewards are observed.
 
     Parameters
     ----------
@@ -38,7 +39,7 @@ def combination_lock(
     seed : int
         At least 0. The MDP is a function of this and the other options (drawn by NumPy's Philox).
     depth : int, optional
-        States of the lock, 2..S; None: all states, so no traps.
+        Number of lock states, 2..S. None: all states, so there are no traps.
     rewards : "bernoulli" or "deterministic"
         Distribution of the rewards.
 

@@ -1,10 +1,10 @@
-"""Gymnasium's tabular environments as finite-horizon MDPs, and the reverse.
+"""Conversion of Gymnasium's tabular environments to finite-horizon MDPs, and the reverse.
 
-Rewards are mapped affinely into [0, 1]. The range always contains 0. A step after the end of an
-episode has reward 0 in the environment, and the image of 0 here. A return over H steps then maps
-affinely too, value = H offset + scale * original. Policies keep their order, and regrets only
-change their unit. (A reward of 0 after the end would favour longer episodes: in
-CliffWalking every step costs 1, and never arriving would become the best policy.)
+Rewards are mapped affinely into [0, 1]. The range always contains 0. After the end of an episode, a step has
+reward 0 in the environment. In the MDP it has the mapped value of 0. A return over H steps is then mapped
+affinely too: value = H offset + scale * original. The order of policies is preserved, and regrets change only
+in unit. (If steps after the end had a mapped reward of 0, longer episodes would be better: in CliffWalking
+every step costs 1, and never reaching the goal would be optimal.)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _Table(NamedTuple):
-    """Flat entries of a transition table: from (s, a) with probability p to s' with reward r."""
+    """Flat entries of a transition table: from (s, a), with probability p, to s', with reward r."""
 
     state: NDArray[np.int64]
     action: NDArray[np.int64]
@@ -57,14 +57,14 @@ def from_gymnasium(
     Returns
     -------
     TabularMDP
-        ``reward_map`` is the map of rewards. If an episode may end in a state with further transitions in
-        the table, one absorbing state is added as the last.
+        ``reward_map`` is the map of rewards. If an episode can end in a state that has further transitions in
+        the table, an absorbing state is added as the last state.
 
     Raises
     ------
     ValueError
-        For an unknown environment, one without a transition table or initial distribution, or with an
-        invalid table: the message names the state and the action.
+        If the environment is unknown, has no transition table or initial distribution, or has an invalid
+        table. For an invalid table the message names the state and the action.
     ImportError
         If Gymnasium is not installed.
     """
@@ -116,12 +116,12 @@ def _limit(env: Any, label: str) -> Any:
 
 
 def to_gymnasium(mdp: TabularMDP, seed: int | None = None) -> gymnasium.Env[np.int64, np.int64]:
-    """Return the MDP ``mdp`` as a ``gymnasium.Env`` with Discrete spaces; its rewards are in [0, 1].
+    """Return ``mdp`` as a ``gymnasium.Env`` with Discrete spaces and rewards in [0, 1].
 
     Episodes are truncated after H steps and end early in a terminal state whose reward is 0. ``info``
     has ``step`` (h, which a non-stationary MDP needs in addition to the state) and ``action_mask`` (A,) int8.
-    An inadmissible action raises ``ValueError``. ``seed`` seeds the first episode that is reset
-    without a seed.
+    An inadmissible action raises ``ValueError``. ``seed`` is used for the first episode that is reset without
+    a seed.
     """
     _gymnasium()
     from discreet.envs.to_gymnasium import TabularEnv
@@ -134,7 +134,7 @@ def _gymnasium() -> Any:
 
 
 def _made(env_id: Any, options: dict[str, Any]) -> Any:
-    """Return the environment, made with the given options."""
+    """Return the environment, created with the given options."""
     gymnasium = _gymnasium()
     given = {name: value for name, value in options.items() if value is not None}
     if isinstance(env_id, gymnasium.Env):
@@ -160,7 +160,7 @@ def _size(space: Any) -> int:
 
 
 def _entries(table: Any) -> Iterator[tuple[int, int, float, int, float, bool]]:
-    """Return ``(s, a, p, s', r, ended)`` of a ``P[s][a] = [(p, s', r, ended), ...]``, p > 0."""
+    """Yield ``(s, a, p, s', r, ended)`` with p > 0 from ``P[s][a] = [(p, s', r, ended), ...]``."""
     for s, actions in _items(table):
         for a, outcomes in _items(actions):
             total = 0.0
@@ -185,7 +185,7 @@ def _items(table: Any) -> Iterable[tuple[int, Any]]:
 
 
 def _read(table: Any, declared: int) -> tuple[_Table, int, list[int]]:
-    """Return entries of a table, the number of states (at least ``declared``), and the terminal states."""
+    """Return the entries of a table, the number of states (at least ``declared``), and terminal states."""
     rows = [*_entries(table)]
     if not rows:
         raise ValueError("P: must have an action in at least one state")
@@ -217,7 +217,7 @@ def _read(table: Any, declared: int) -> tuple[_Table, int, list[int]]:
 
 
 def _rewards(table: _Table, transitions: NDArray[np.float64]) -> dict[str, Any]:
-    """Return rewards of the MDP: by pair if they follow from it, by successor, or by distribution."""
+    """Return the MDP's rewards: by pair if the pair determines them, by successor, or as distributions."""
     s, a, p, after, r = table
     support, outcome = np.unique(r, return_inverse=True)
     law = np.zeros((*transitions.shape, support.size))

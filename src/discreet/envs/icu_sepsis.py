@@ -1,9 +1,9 @@
-"""ICU-Sepsis (Choudhary et al. 2024): treatment of sepsis, a tabular MDP from intensive-care records.
+"""ICU-Sepsis (Choudhary et al. 2024): a tabular MDP of sepsis treatment from intensive-care records.
 
-716 states (713 clusters of patients, then death, survival and the end), 25 actions (5 levels of
-fluids times 5 of vasopressors). A state admits the actions that clinicians took often enough:
-2 313 admissible pairs. The reward is 1 on reaching survival, so a value is a probability of survival
-within H steps. Trajectories come from the fitted model, not from patients.
+The MDP has 716 states (713 clusters of patients, then death, survival and the end) and 25 actions (5 levels
+of fluids times 5 levels of vasopressors). In a state, those actions are admissible that clinicians took often
+enough; there are 2 313 admissible pairs. The reward is 1 on reaching survival, so a value is a probability of
+survival within H steps. Trajectories come from the fitted model, not from patients.
 
 The data are in the ``icu-sepsis`` wheel. Only its data file is read, because importing the package
 prints messages and imports legacy ``gym``.
@@ -31,7 +31,7 @@ def icu_sepsis(*, horizon: int = 20) -> TabularMDP:
     """Return the ICU-Sepsis MDP over ``horizon`` steps: S = 716, A = 25, masked, stationary.
 
     Terminal states 713 (death), 714 (survival), 715 (end) are absorbing with reward 0 and admit
-    every action. Reward 1, deterministic given the successor, on the step into survival.
+    every action. The reward is 1 on the step into survival, and deterministic given the successor.
 
     Raises
     ------
@@ -62,11 +62,12 @@ def expert_policy(
 ) -> NDArray[np.float64]:
     """Return the clinicians' estimated policy of ICU-Sepsis, (horizon, 716, 25), 0 on inadmissible pairs.
 
-    The shipped table puts 15.6 % of its mass (mean over the 713 states) on inadmissible actions, whose
-    effect in the ICU-Sepsis environment is that of a uniform admissible action. ``"environment"``
-    moves that mass accordingly, which keeps the shipped policy's value exactly. ``"renormalised"``
-    drops it and rescales the rest, which gives a different policy with a different value. In terminal
-    states, where the table is zero, the policy is uniform. horizon : H >= 1; ``ValueError`` for less.
+    The table in the wheel has 15.6 % of its probability (mean over the 713 states) on inadmissible actions,
+    whose effect in the ICU-Sepsis environment is that of a uniform admissible action. ``"environment"``
+    redistributes this probability accordingly, which preserves the value of the table's policy exactly.
+    ``"renormalised"`` removes this probability and rescales the remaining ones, which gives a different
+    policy with a different value. In terminal states, where the table is zero, the policy is uniform. horizon
+    : H >= 1; ``ValueError`` for less.
     """
     horizon = checks.integer("horizon", horizon, 1)
     checks.choice("inadmissible", inadmissible, ("environment", "renormalised"))
@@ -94,7 +95,7 @@ def _assets() -> Path:
 
 
 def _admissible(assets: Path) -> NDArray[np.bool_]:
-    """Read (716, 25) from the text file: a line of counts, then the admissible actions of each state."""
+    """Read the (716, 25) mask from the text file: a line of counts, then each state's admissible actions."""
     counts, *lines = (assets / "admissible_actions.txt").read_text().splitlines()
     mask = np.zeros((len(counts.split()), 25), dtype=bool)
     for state, line in enumerate(lines[: len(mask)]):

@@ -1,9 +1,9 @@
-r"""Environments with public features: linear mixtures, the hypercube, random and wide linear MDPs.
+r"""Environments with public features: linear mixtures, hypercubes, and random and wide linear MDPs.
 
-Families of linear mixtures and linear MDPs. Each is a function of its options
-and a seed, drawn by ``numpy.random.default_rng(seed)`` in the order that its docstring states. ``X_mdp`` is
-the model with its weights. ``X`` is the same MDP as a :class:`~discreet.envs.mdp.tabular.TabularMDP` with
-the features. A simulation runs it. A learner receives the public facts and the features only.
+Each environment is a function of its options and a seed. It is drawn by ``numpy.random.default_rng(seed)`` in
+the order that its docstring states. ``X_mdp`` returns the model with its weights. ``X`` returns the same MDP
+as a :class:`~discreet.envs.mdp.tabular.TabularMDP` with the features, which simulations run. A learner
+receives only the public facts and the features.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Options = ParamSpec("Options")
 def _as_table(
     world: Callable[Options, LinearMDP | LinearMixtureMDP], name: str, words: str
 ) -> Callable[Options, TabularMDP]:
-    """Return the factory of the same MDP, with the same options, as a table."""
+    """Return a factory with the same options that returns the same MDP as a table."""
 
     @wraps(world)
     def table(*args: Options.args, **options: Options.kwargs) -> TabularMDP:
@@ -67,7 +67,7 @@ def linear_mixture_mdp(
 
     * base rows (m, S, A) ~ Dirichlet(``concentration``) over the S states;
     * weights (H,) ~ Dirichlet(1/2) over the m models;
-    * which (h, s, a) have a reward, each with probability ``rewarding``;
+    * the set of (h, s, a) with a reward, each with probability ``rewarding``;
     * mean rewards (H, S, A) uniform on [0, 1], 0 for pairs without reward.
 
     Parameters
@@ -129,18 +129,20 @@ linear_mixture = _as_table(
 def hypercube_mdp(
     *, dimension: int = 5, horizon: int = 6, gap: float | None = None, seed: int = 0
 ) -> LinearMixtureMDP:
-    """Return the hard instance of Zhou, Gu and Szepesvari (2021): one hidden best corner of a cube per step.
+    """Return the hard linear mixture of Zhou, Gu and Szepesvari (2021) on a hypercube.
+
+    At each step, the best action is one unknown corner of the cube.
 
     States 0 .. H - 1 are a chain. State H is its end without reward, and state H + 1 has reward 1 at every
     step; both are absorbing. Actions are the corners a of {-1, 1}^(d-1), in the order of
-    ``itertools.product``. From chain state j, action a at step h leads to H + 1 with probability
-    delta + <mu_h, a> and else to j + 1. Here delta = 1 / H, mu_h is in {-gap, gap}^(d-1), and
-    ||mu_h||_1 = D = gap (d - 1).
+    ``itertools.product``. From chain state j, action a at step h leads to H + 1 with probability delta +
+    <mu_h, a>, and otherwise to j + 1. Here delta = 1 / H, mu_h is in {-gap, gap}^(d-1), and ||mu_h||_1 = D =
+    gap (d - 1).
 
     The features are ``phi(j + 1 | j, a) = (a0 (1 - delta), -b0 a)``, ``phi(H + 1 | j, a) = (a0 delta, b0
-    a)``, and ``phi(x | x, a) = (a0, 0)`` in the absorbing states. Further ``w_h = (1 / a0, mu_h / b0)``, a0^2
-    = 1 / (1 + D) and b0^2 = gap / (1 + D). Then C_w = 1 + D; F01 and F+- are the enumerated suprema, F01 <= 1
-    and F+-^2 = max(1, (1 - 2 delta)^2 + 4 D) / (1 + D).
+    a)``, and ``phi(x | x, a) = (a0, 0)`` in the absorbing states. The weights are ``w_h = (1 / a0, mu_h /
+    b0)``, a0^2 = 1 / (1 + D) and b0^2 = gap / (1 + D). Then C_w = 1 + D; F01 and F+- are the enumerated
+    suprema, F01 <= 1 and F+-^2 = max(1, (1 - 2 delta)^2 + 4 D) / (1 + D).
 
     Parameters
     ----------
@@ -243,8 +245,8 @@ random_linear = _as_table(
 )
 
 
-CLIMB, WORK, SLIP = 0, 1, 2  # effects of the wide MDP; every further one restarts
-_MAIN, _ASIDE = 0.9, 0.1  # probabilities of the two levels that a coordinate leads to
+CLIMB, WORK, SLIP = 0, 1, 2  # effects of the wide MDP; all further effects restart
+_MAIN, _ASIDE = 0.9, 0.1  # probabilities of the two levels to which a coordinate leads
 
 
 def wide_linear_mdp(
@@ -258,19 +260,20 @@ def wide_linear_mdp(
     seed: int = 0,
     rewards: RewardLaw = "deterministic",
 ) -> LinearMDP:
-    """Return a linear MDP of useful size, d = levels x actions: thousands of states, of which a user sees H.
+    """Return a linear MDP with many states and small feature dimension d = levels x actions.
 
-    State s has the hidden level s mod L. The *effect* of action a is drawn by a separate permutation in every
-    state. The effects are: climb one level; work (stay, with reward ((l + 1) / L)^2 at level l); slip one
-    level; or restart at level 0. A table therefore learns nothing about other states from one state. The
-    features phi(s, a) = (1 - u) e_{(l, e)} + u e_{(l, e')} contain everything: mostly effect e, and a share u
-    <= ``blend`` of another effect e'. Coordinate (l, e) leads to the level of its effect with probability
-    0.9; the rest falls one level (work) or stays (the others). Within a level it leads to ``support`` states
-    with Dirichlet(1) weights: rows hold at most 4 x support successors. Features are in the simplex,
-    ||phi||_2 <= ||phi||_1 = 1.
+    State s has the hidden level s mod L. It can have thousands of states, of which a user visits about H. In
+    every state, a separate random permutation assigns an *effect* to each action. The effects are: climb one
+    level; work (stay, with reward ((l + 1) / L)^2 at level l); slip one level; or restart at level 0.
+    Therefore a tabular learner learns nothing about other states from one state. The features phi(s, a) =
+    (1 - u) e_{(l, e)} + u e_{(l, e')} contain everything: mostly effect e, and a share u <= ``blend`` of
+    another effect e'. Coordinate (l, e) leads to the level of its effect with probability 0.9. With
+    probability 0.1 it falls one level (if the effect is work) or stays (all other effects). Within a level, a
+    coordinate leads to ``support`` states with Dirichlet(1) weights, so rows have at most 4 x support
+    successors. Features are in the simplex, ||phi||_2 <= ||phi||_1 = 1.
 
     Transitions and rewards are the same at every step; the first state is uniform on level 0. The myopic
-    policy works at once; the best policy climbs first.
+    policy works at every step; the optimal policy climbs first.
 
     Draws, in this order:
 

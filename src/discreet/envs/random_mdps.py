@@ -37,16 +37,17 @@ def random_mdp(
     concentration : float
         Above 0; rows are Dirichlet with this parameter for every possible successor.
     successors : int, optional
-        Possible successors of a pair, chosen uniformly, 1..S; None: all states.
+        Number of possible successors of a pair, 1..S; they are chosen uniformly. None: all states.
     rewarding : int
         Number of (s, a) with a reward, 0..SA; its mean is uniform on [0.3, 1]. The others have reward 0.
     stationary : bool
-        One transition row and mean for all steps, or new ones at each step (same rewarding pairs).
+        True: the same transition rows and mean rewards at all steps. False: new ones at each step, with the
+        same rewarding pairs.
     varies : "both", "rows" or "rewards"
         Part that a non-stationary MDP draws again at each step; the other part is that of the first step.
         Must be "both" if ``stationary``.
     terminal : int
-        Number of last states that end the episode: absorbing and without reward; 0..S - 1.
+        Number of terminal states, 0..S - 1. They are the last states, absorbing and without reward.
     rewards : "bernoulli" or "deterministic"
         Distribution of the rewards.
 
@@ -94,7 +95,7 @@ def _tables(
 
 
 def _subsets(draw: np.random.Generator, shape: tuple[int, ...], n: int, k: int) -> NDArray[np.int64]:
-    """Return uniform k-subsets of range(n), the same one for every row if k = n."""
+    """Return uniform random k-subsets of range(n); if k = n, every subset is range(n)."""
     if k == n:
         return np.broadcast_to(np.arange(n), (*shape, n))
     return draw.random((*shape, n)).argsort(axis=-1)[..., :k]

@@ -1,8 +1,8 @@
-"""RiverSwim (Strehl and Littman 2008), as in the public code of Chowdhury and Zhou (2021).
+"""RiverSwim (Strehl and Littman 2008), with the numbers in the public code of Chowdhury and Zhou (2021).
 
-A swimmer in a chain of states: action 0 swims left and always succeeds, action 1 swims right
-against the current. The left bank has a small reward. The right bank has a large reward that many
-successful steps must reach: a learner that stops exploring early stays at the left bank.
+The states form a chain. Action 0 moves left and always succeeds; action 1 moves right against the current and
+can fail. The leftmost state has a small reward. The rightmost state has a large reward that is reached only
+after many successful steps. A learner that stops exploring early stays at the left end.
 """
 
 from __future__ import annotations

@@ -10,11 +10,12 @@ from discreet.envs.mdp.tabular import TabularMDP
 
 
 def switching_chain(*, states: int = 6, horizon: int = 20, seed: int = 0) -> TabularMDP:
-    """Return a non-stationary control for learners that share data over steps.
+    """Return a non-stationary chain, a control for learners that share data over steps.
 
-    RiverSwim's chain, except that the probability of advancing is drawn uniformly from [0.1, 0.7] for every
-    step and state, and the two actions are swapped at every third step. Pooling steps gives a wrong model.
-    Bernoulli rewards: 0.005 for staying at the left end, 1 for staying at the right end.
+    The chain is that of RiverSwim, except that the probability of advancing is drawn uniformly from [0.1,
+    0.7] for every step and state, and the two actions are swapped at every third step. Pooling the data of
+    steps gives a wrong model. Rewards are Bernoulli, with mean 0.005 for staying at the left end and 1 for
+    staying at the right end.
 
     Parameters
     ----------

@@ -5,10 +5,10 @@ Two states, 100 actions, d = 10, H = 20. The features are ``phi(s, a) = (bits(a)
 1, else alpha_{h,2}.
 
 There are two corrections. The printed features have ||phi||^2 = popcount(a) + 1, up to 7, but the algorithm
-and its noise assume 1. Here they are divided by sqrt(7), and measures and weights are multiplied by it
-(``raw_features`` keeps them as printed). Codes up to 99 need 7 bits, so one coordinate is 0 everywhere and
-the feature covariance is singular (``Features.dead``). The paper does not state the order of the bits: most
-significant first by default.
+and its noise assume 1. Here the features are divided by sqrt(7), and measures and weights are multiplied by
+sqrt(7) (``raw_features`` keeps the printed features). Codes up to 99 need 7 bits, so one coordinate is 0
+everywhere and the feature covariance is singular (``Features.dead``). The paper does not state the order of
+the bits; the default is most significant first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from discreet.envs.mdp.tabular import TabularMDP
 from discreet.mechanisms.features import Features
 
 STATES, ACTIONS, BITS = 2, 100, 8
-LARGEST = 7.0  # of ||phi||^2 as printed: six bits (63, 95) and one indicator
+LARGEST = 7.0  # largest ||phi||^2 as printed: six bits (actions 63, 95) and one indicator
 
 
 def synthetic_linear_mdp(
@@ -35,7 +35,9 @@ def synthetic_linear_mdp(
     rewards: Literal["deterministic", "bernoulli"] = "deterministic",
     raw_features: bool = False,
 ) -> LinearMDP:
-    """Return the instance of a seed; draws are alpha (H, 2), then r (H,), uniform, by ``default_rng(seed)``.
+    """Return the instance for a seed.
+
+    ``default_rng(seed)`` draws alpha (H, 2), then r (H,), all uniform on [0, 1].
 
     ``theta_h = (r/8, 0, r/8, 1/2 - r/2, r/8, 0, r/8, 0, r/2, 1/2 - r/2)`` with r = r_h; the first state is
     uniform. Source: Qiao and Wang (2023), section 6.
@@ -113,8 +115,8 @@ def synthetic_linear(
 def synthetic_linear_behaviour(*, horizon: int = 20, first: float = 0.6) -> NDArray[np.float64]:
     """Return the (horizon, S, A) behaviour policy of the paper.
 
-    Action 0 has probability ``first`` in [0, 1], the others share the rest equally. Raises ``ValueError`` if
-    ``horizon`` is below 1 or ``first`` is not a probability.
+    Action 0 has probability ``first`` in [0, 1]. All other actions have equal probabilities. Raises
+    ``ValueError`` if ``horizon`` is below 1 or ``first`` is not a probability.
     """
     p = checks.real("first", first, 0.0, 1.0)
     row = np.full(ACTIONS, (1.0 - p) / (ACTIONS - 1))

@@ -1,4 +1,4 @@
-"""Gymnasium interface of a :class:`TabularMDP`. The only module that imports Gymnasium."""
+"""Gymnasium interface of a :class:`TabularMDP`; the only module that imports Gymnasium."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from discreet.envs.mdp.tabular import TabularMDP
 
 
 class TabularEnv(gymnasium.Env[np.int64, np.int64]):
-    """See :func:`discreet.envs.to_gymnasium`."""
+    """Gymnasium environment of a tabular MDP; see :func:`discreet.envs.to_gymnasium`."""
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
 
@@ -22,14 +22,14 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         self.action_space = gymnasium.spaces.Discrete(mdp.actions)
         self._seed = seed
         self._mask = mdp.mask.astype(np.int8)
-        # An early end drops the rewards of the remaining steps, so it is used only if these are 0.
+        # An early end omits the rewards of the remaining steps, so episodes end early only if these are 0.
         self._ends = {s for s in mdp.terminal if not mdp.row_rewards[:, mdp.layout.state_ptr[s]].any()}
         self._state = self._step = -1
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.int64, dict[str, Any]]:
-        """Start an episode; a seed makes it and the following ones reproducible."""
+        """Start an episode; a seed makes this and all following episodes reproducible."""
         if seed is None:
             seed, self._seed = self._seed, None
         super().reset(seed=seed)
@@ -38,7 +38,7 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         return np.int64(self._state), self._info()
 
     def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
-        """Play one action and return (state, reward, terminated, truncated, info)."""
+        """Take one action, and return (state, reward, terminated, truncated, info)."""
         mdp, h = self.mdp, self._step
         if not 0 <= h < mdp.horizon or self._state in self._ends:
             raise ValueError("step: the episode has ended or not begun; call reset first")
@@ -56,7 +56,7 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         return np.int64(after), reward, after in self._ends, self._step == mdp.horizon, self._info()
 
     def _drawn(self, row: int) -> tuple[int, int]:
-        """Draw an entry of a transition row, and return it with its successor."""
+        """Draw an entry of a transition row, and return the entry and its successor."""
         first, last = self.mdp.row_ptr[row : row + 2]
         entry = int(self.np_random.choice(np.arange(first, last), p=self.mdp.probability[first:last]))
         return entry, int(self.mdp.successor[entry])

@@ -2,7 +2,7 @@
 
 Jin, Yang, Wang and Jordan 2020, assumption A. The constructor checks the norms of phi
 (:class:`~discreet.mechanisms.features.Features`), that every row phi^T mu_h is a distribution, and that every
-mean reward is in [0, 1]. :meth:`LinearMDP.to_tabular` is the same MDP as a table.
+mean reward is in [0, 1]. :meth:`LinearMDP.to_tabular` returns the same MDP as a table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from discreet.mechanisms.interfaces import probabilities
 
 Floats = NDArray[np.float64]
 
-_TOLERANCE = 1e-9  # rounding of phi^T mu and phi^T theta
+_TOLERANCE = 1e-9  # tolerance for rounding of phi^T mu and phi^T theta
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -41,7 +41,7 @@ class LinearMDP:
         The first state, or its distribution.
     reward_law : "deterministic" or "bernoulli"
     horizon : int, optional
-        H; needed where neither measures nor weights have H slots.
+        H; required if neither measures nor weights have H slots.
     name : str
         Name in labels and files.
 
@@ -113,11 +113,11 @@ class LinearMDP:
 
     @property
     def layout(self) -> Layout:
-        """Return S, A, H; every action is admissible."""
+        """Return the layout with S, A and H, in which every action is admissible."""
         return Layout(self.features.states, self.features.actions, self.horizon)
 
     def to_tabular(self) -> TabularMDP:
-        """Return the same MDP as a table; rows are clipped at 0 and normalised against rounding."""
+        """Return the same MDP as a table; rows are clipped at 0 and normalised to remove rounding errors."""
         rows = _rows(self.features, self.measures)  # changed in place below, because it may be large
         np.maximum(rows, 0.0, out=rows)
         rows /= rows.sum(axis=-1, keepdims=True)
@@ -132,7 +132,7 @@ class LinearMDP:
         )
 
     def scaled(self, factor: float) -> LinearMDP:
-        """Return the same MDP with features times ``factor``, measures and weights divided by it."""
+        """Return the same MDP with features times ``factor``; measures and weights are divided by it."""
         features = self.features.scaled(factor)
         return LinearMDP(
             features, self.measures / factor, self.weights / factor, self.initial,
@@ -141,7 +141,7 @@ class LinearMDP:
 
 
 def starting(initial: int | ArrayLike, states: int) -> Floats:
-    """Return (S,) probabilities of the first state; an integer has probability 1.
+    """Return the (S,) distribution of the first state; an integer means one certain state.
 
     Raises ``ValueError`` on anything else.
     """
@@ -153,11 +153,11 @@ def starting(initial: int | ArrayLike, states: int) -> Floats:
 
 
 def _rows(features: Features, measures: Floats) -> Floats:
-    """Return (T, S, A, S) phi^T mu_h."""
+    """Return the (T, S, A, S) transition rows phi^T mu_h."""
     flat = features.rows @ measures
     return flat.reshape(len(measures), features.states, features.actions, features.states)
 
 
 def _means(features: Features, weights: Floats) -> Floats:
-    """Return (T, S, A) phi^T theta_h."""
+    """Return the (T, S, A) mean rewards phi^T theta_h."""
     return (weights @ features.rows.T).reshape(len(weights), features.states, features.actions)

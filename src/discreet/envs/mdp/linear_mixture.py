@@ -1,8 +1,8 @@
-"""Linear mixture MDPs: P_h(s' | s, a) = <phi(s' | s, a), w_h>, known features and unknown weights.
+"""Linear mixture MDPs: P_h(s' | s, a) = <phi(s' | s, a), w_h> with known features, unknown weights.
 
-Jia et al. 2020, Ayoub et al. 2020. The features carry their contracts
-(:class:`~discreet.mechanisms.features.MixtureFeatures`); the constructor here certifies that every row is a
-distribution and that ||w_h||_2 <= C_w. :meth:`LinearMixtureMDP.to_tabular` is the same MDP as a table.
+Jia et al. 2020, Ayoub et al. 2020. The features include their declared bounds
+(:class:`~discreet.mechanisms.features.MixtureFeatures`). The constructor checks that every row is a
+distribution and that ||w_h||_2 <= C_w. :meth:`LinearMixtureMDP.to_tabular` returns the same MDP as a table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from discreet.mechanisms.interfaces import probabilities
 
 Floats = NDArray[np.float64]
 
-_TOLERANCE = 1e-9  # rounding of <phi, w>
+_TOLERANCE = 1e-9  # tolerance for rounding of <phi, w>
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -47,8 +47,8 @@ class LinearMixtureMDP:
     Raises
     ------
     ValueError
-        If a shape does not fit, a row is not a distribution, w_h is too long, a mean reward is outside [0,
-        1], or rewards are not linear in ``features.rewards`` (if given) with weights in their bound.
+        If a shape does not fit, a row is not a distribution, ||w_h|| exceeds C_w, a mean reward is outside
+        [0, 1], or rewards are not linear in ``features.rewards`` (if given) with weights within their bound.
     """
 
     __repr__ = brief
@@ -115,11 +115,11 @@ class LinearMixtureMDP:
 
     @property
     def layout(self) -> Layout:
-        """Return S, A, H; every action is admissible."""
+        """Return the layout with S, A and H, in which every action is admissible."""
         return Layout(self.features.states, self.features.actions, self.horizon)
 
     def to_tabular(self) -> TabularMDP:
-        """Return the same MDP as a table, with its features; rows are normalised against rounding."""
+        """Return the same MDP as a table with features; rows are normalised to remove rounding errors."""
         rows = np.maximum(_rows(self.features, self.weights), 0.0)
         return TabularMDP(
             rows / rows.sum(axis=-1, keepdims=True),
@@ -132,12 +132,12 @@ class LinearMixtureMDP:
 
 
 def _rows(features: MixtureFeatures, weights: Floats) -> Floats:
-    """Return (H, S, A, S) <phi(s' | s, a), w_h>."""
+    """Return the (H, S, A, S) transition rows <phi(s' | s, a), w_h>."""
     return np.tensordot(weights, features.columns, axes=(1, 2))
 
 
 def _certify_rewards(features: MixtureFeatures, means: Floats) -> None:
-    """Check that the rewards are <psi, theta_h>, ||theta_h|| <= C_r, with the shortest solution."""
+    """Check that rewards are <psi, theta_h> and that the shortest theta_h has ||theta_h|| <= C_r."""
     psi = features.rewards
     if psi is None:
         return

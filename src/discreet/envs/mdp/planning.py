@@ -16,10 +16,8 @@ Ints = NDArray[np.int64]
 def optimal_values(mdp: TabularMDP) -> tuple[Floats, Floats, Ints]:
     """Return ``V* (H + 1, S)``, ``Q* (H, S, A)`` and an optimal policy (H, S) of ``mdp``.
 
-    The method is backward induction.
-
-    Exact except for rounding. Values are in units of reward, V*_h in [0, H - h]. The policy takes the first
-    maximiser; Q* is -inf at inadmissible pairs.
+    The method is backward induction, which is exact except for rounding. Values are in units of reward, with
+    V*_h in [0, H - h]. The policy takes the first maximiser; Q* is -inf at inadmissible pairs.
     """
     layout = mdp.layout
     values = np.empty((layout.horizon + 1, layout.states))
@@ -32,7 +30,7 @@ def optimal_values(mdp: TabularMDP) -> tuple[Floats, Floats, Ints]:
 def evaluate_policy(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
     """Return ``V^pi (H + 1, S)``, V^pi[H] = 0, of a (H, S) or stochastic (H, S, A) policy in ``mdp``.
 
-    Raises ``ValueError`` on a policy of another shape, or one that plays an inadmissible action.
+    Raises ``ValueError`` if the policy has another shape, or if it takes an inadmissible action.
     """
     values = np.empty((mdp.horizon + 1, mdp.states))
     world_kernels.evaluate(mdp.world, *policy_rows(mdp.layout, policy), values)
@@ -73,7 +71,7 @@ def occupancy(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
 
 
 def uniform_policy(mdp: TabularMDP) -> Floats:
-    """Return the policy (H, S, A) that plays every admissible action of ``mdp`` with equal probability."""
+    """Return the (H, S, A) policy that takes every admissible action of ``mdp`` with equal probability."""
     mask = mdp.mask
     row = mask / mask.sum(axis=1, keepdims=True)
     return np.repeat(row[None], mdp.horizon, axis=0)

@@ -1,8 +1,7 @@
-"""Tabular finite-horizon MDPs: transition rows, rewards, an initial distribution.
+"""Tabular finite-horizon MDPs, with transition rows, rewards and an initial distribution.
 
-The storage is sparse. A stationary MDP with 716 states and 25 actions holds its non-zero
-transition probabilities on admissible pairs once, without arrays of size H. ``world`` gives the same
-arrays to the compiled kernels.
+The storage is sparse. A stationary MDP stores the non-zero transition probabilities of admissible pairs once,
+without arrays of size H. ``world`` passes the same arrays to the compiled kernels.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ Ints = NDArray[np.int64]
 RewardLaw = Literal["deterministic", "bernoulli", "discrete"]
 
 _LAWS = ("deterministic", "bernoulli", "discrete")
-_NORMALISED = 1e-12  # rows closer than this to 1 are kept as they are
+_NORMALISED = 1e-12  # rows whose sum is closer than this to 1 are not normalised
 
 
 @dataclass(frozen=True)
 class RewardMap:
-    """Map of rewards of another scale into [0, 1]: mapped = offset + scale * original."""
+    """Affine map of original rewards into [0, 1]: mapped = offset + scale * original."""
 
     scale: float = 1.0
     offset: float = 0.0
 
     def original_return(self, value: float, steps: int) -> float:
-        """Return the return in original units of a mapped return (or value) over ``steps`` steps."""
+        """Convert a mapped return (or value) over ``steps`` steps to original units."""
         return (value - steps * self.offset) / self.scale
 
 
@@ -52,33 +51,35 @@ class TabularMDP(Sized):
         P_h(s' | s, a); rows sum to 1 (within 1e-9, then normalised). Rows of inadmissible pairs are
         not read.
     rewards : (S, A), (1, S, A) or (H, S, A); or per successor (S, A, S), (1, S, A, S), (H, S, A, S)
-        Mean rewards in [0, 1] (their value, for deterministic ones). Per successor: the reward's distribution
-        depends on s' too, and the mean of the pair follows. A shape that fits both (H = S = A) is
-        read as (H, S, A); a leading axis of 1 makes it per successor. None if ``reward_law="discrete"``.
+        Mean rewards in [0, 1]; for deterministic rewards, their values. If they are per successor, the
+        reward's distribution depends on s' too, and the mean of the pair is computed. A shape that fits both
+        cases (H = S = A) is read as (H, S, A); add a leading axis of 1 for rewards per successor. None if
+        ``reward_law="discrete"``.
     initial : int or (S,)
         The first state, or its distribution.
     horizon : int, optional
-        H; needed when neither transitions nor rewards have H slots.
+        H; required if neither transitions nor rewards have H slots.
     mask : (S, A) bool, optional
-        Admissible actions (public); None: all.
+        Admissible actions, which are public; None: all actions.
     reward_law : "deterministic", "bernoulli" or "discrete"
         Given (s, a), rewards are independent of s' unless they are given per successor.
     reward_support, reward_probabilities : (M,) in [0, 1], and (T, S, A, M) or (T, S, A, S, M)
         Distribution of discrete rewards, per pair or per successor, T = 1 or H.
     terminal : states
-        Absorbing states with one constant reward (mostly 0) in which ended episodes stay (public).
+        Absorbing states with one constant reward (usually 0) in which episodes stay after their end. They are
+        public.
     name : str
         For labels.
     reward_map : RewardMap
         Map from the original rewards, if they were mapped into [0, 1].
     features : Features or MixtureFeatures, optional
         The public feature map in which the MDP is linear (``LinearMDP`` and ``LinearMixtureMDP`` set it);
-        planning and play never read it.
+        planning and simulation never read it.
 
     Raises
     ------
     ValueError
-        If a shape, probability, reward, state or the mask is not allowed; the message names it.
+        If a shape, probability, reward, state or the mask is invalid; the message names the argument.
 
     Notes
     -----
@@ -168,7 +169,7 @@ class TabularMDP(Sized):
 
     @property
     def mask(self) -> NDArray[np.bool_]:
-        """Return (S, A), True where the action is admissible."""
+        """Return a (S, A) mask that is True for admissible actions."""
         return self.layout.row_index >= 0
 
     @property
@@ -178,7 +179,7 @@ class TabularMDP(Sized):
 
     @property
     def stationary(self) -> bool:
-        """Return True if transitions and rewards were declared the same at every step."""
+        """Return True if transitions and rewards were declared equal at all steps."""
         return self.transition_slots == 1 and self.row_rewards.shape[0] == 1
 
     @cached_property
@@ -187,7 +188,7 @@ class TabularMDP(Sized):
 
     @property
     def transitions(self) -> Floats:
-        """Return read-only (H, S, A, S) P_h(s' | s, a).
+        """Return the read-only (H, S, A, S) array of P_h(s' | s, a).
 
         The probability is 0 at inadmissible pairs. The array is a view without H copies.
         """
@@ -195,12 +196,12 @@ class TabularMDP(Sized):
 
     @property
     def rewards(self) -> Floats:
-        """Return (H, S, A) read-only mean rewards, 0 at inadmissible pairs."""
+        """Return the read-only (H, S, A) mean rewards, 0 at inadmissible pairs."""
         return self._broadcast(self.layout.from_rows(self.row_rewards))
 
     @property
     def successor_rewards(self) -> Floats | None:
-        """Return (H, S, A, S) read-only mean rewards per successor (0 where impossible), or None."""
+        """Return read-only (H, S, A, S) mean rewards per successor (0 if impossible), or None."""
         return None if self.entry_rewards is None else self._broadcast(self._dense(self.entry_rewards))
 
     @cached_property
@@ -250,11 +251,11 @@ class TabularMDP(Sized):
 
     @property
     def _entries(self) -> int:
-        """Return the number of transition entries, without those of the initial distribution."""
+        """Return the number of transition entries, excluding the initial distribution's entries."""
         return int(self.row_ptr[-2])
 
     def _dense(self, entries: Floats) -> Floats:
-        """Return (T, S, A, S) from one number for each transition entry, 0 elsewhere."""
+        """Return a (T, S, A, S) array with one number for each transition entry, 0 elsewhere."""
         dense = np.zeros((self.row_ptr.size - 2, self.states))
         dense[_entry_rows(self.row_ptr), self.successor[: self._entries]] = entries
         return self.layout.from_rows(dense.reshape(-1, self.layout.rows, self.states))
@@ -275,7 +276,10 @@ class TabularMDP(Sized):
         return tuple(found)
 
     def _random_reward(self, rows: Ints, at: Ints) -> bool:
-        """Return True if a reward of these rows (``at``: with their slots), one successor each, is random."""
+        """Return True if a reward of these rows is random; each row has one successor.
+
+        at : indices of the same rows in all slots.
+        """
         if self.reward_law == "bernoulli":
             return not bool(np.isin(self.row_rewards[:, rows], (0, 1)).all())
         if self.outcome_probabilities is None:
@@ -290,7 +294,7 @@ class TabularMDP(Sized):
                 value.flags.writeable = False
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields only: derived values are rebuilt on demand."""
+        """Return the fields only, because derived values are recomputed on demand."""
         return {name: self.__dict__[name] for name in self.__dataclass_fields__}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -298,7 +302,7 @@ class TabularMDP(Sized):
         self._freeze()
 
 
-# ------------------------------------------------------------------------------ the door
+# -------------------------------------------------------------------- checks of arguments
 
 
 def _array(name: str, value: ArrayLike) -> Floats:
@@ -309,7 +313,7 @@ def _array(name: str, value: ArrayLike) -> Floats:
 
 
 def _slots(name: str, array: Floats, ndim: int) -> Floats:
-    """Return a (T, ...) array with ``ndim`` axes from one with or without its slot axis."""
+    """Return the array with ``ndim`` axes; the slot axis T is added if it is missing."""
     if array.ndim == ndim - 1:
         array = array[None]
     if array.ndim != ndim or 0 in array.shape:
@@ -411,7 +415,7 @@ def _where(layout: Layout, row: int) -> str:
 
 
 def _checked_rows(rows: Floats, layout: Layout) -> Floats:
-    """Return transition rows (T R, S), checked; rows off by rounding are normalised in a copy."""
+    """Return checked transition rows (T R, S); rows with rounding errors are normalised in a copy."""
     for bad, what in ((~np.isfinite(rows), "finite"), (rows < 0, "at least 0")):
         if bad.any():
             row, column = np.argwhere(bad)[0]
@@ -434,7 +438,7 @@ def _normalised(name: str, rows: Floats, layout: Layout | None = None) -> Floats
 
 
 def _checked_rewards(values: Floats, support: Floats | None, layout: Layout) -> Floats:
-    """Return the reward table (T, R, ...) by rows, means or probabilities, checked to be in [0, 1]."""
+    """Return the reward table (T, R, ...) by rows, after a check that its numbers are in [0, 1]."""
     bad = ~((values >= 0) & (values <= 1))
     name = "rewards" if support is None else "reward_probabilities"
     if bad.any():
@@ -459,7 +463,7 @@ def _initial(initial: int | ArrayLike, states: int) -> Floats:
 
 
 def _sparse(rows: Floats) -> tuple[Ints, Ints, Floats]:
-    """Return pointers, columns and values of the positive entries, by falling value within a row."""
+    """Return pointers, columns and values of positive entries, in decreasing order within a row."""
     row, column = np.nonzero(rows)
     values = rows[row, column]
     order = np.lexsort((column, -values, row))
@@ -481,5 +485,5 @@ def _tables(ptr: Ints, probability: Floats) -> tuple[Floats, NDArray[np.uint64],
 
 
 def _own(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a writeable C-contiguous copy: kernels have one signature, without read-only arrays."""
+    """Return a writeable C-contiguous copy, because kernels accept no read-only arrays."""
     return np.array(array, order="C")

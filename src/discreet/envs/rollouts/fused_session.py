@@ -18,7 +18,7 @@ from discreet.mechanisms.local.randomized_response_session import report_arrays
 
 __all__ = ["SessionKernel", "handed_over"]
 
-_STREAMS = ("exact", "walk", "local", "decaying", "reports")  # by their numbers in compiled loops
+_STREAMS = ("exact", "walk", "local", "decaying", "reports")  # indices are the codes in compiled loops
 
 _NO_PROGRAM = walks.Program(
     walks.TREE, np.zeros(2, np.int64), np.zeros(0), np.zeros((1, 6), np.int64), np.zeros((1, 4))
@@ -32,7 +32,7 @@ _NO_REPORTS = local_kernels.ReportArrays(
 
 @dataclass(frozen=True, eq=False)
 class SessionKernel:
-    """Arrays of a session inside the fused driver: see :mod:`discreet.core.count_kernels`."""
+    """Arrays of a session in the fused driver; see :mod:`discreet.core.count_kernels`."""
 
     stream: int
     family: int
@@ -48,8 +48,8 @@ class SessionKernel:
     stack: Floats
     decay: float
     gain: float
-    clock_growth: float  # of rows' own clocks; below 0: the common clock
-    row_of: Ints  # (cells,) the row of each cell, empty on the common clock
+    clock_growth: float  # growth factor of rows' separate schedules; below 0: common schedule
+    row_of: Ints  # (cells,) row of each cell; empty for a common schedule
     pending: Floats
     counted: Floats
     program: walks.Program
@@ -58,9 +58,10 @@ class SessionKernel:
 
 
 def handed_over(session: CountSession) -> SessionKernel:
-    """Return flat arrays for the fused driver, and end stepwise use: two callers must not share one noise.
+    """Return flat arrays for the fused driver, and end stepwise use of the session.
 
-    Raises ``RuntimeError`` unless the session is fresh, seeded, and K is known.
+    Two callers must not draw the same noise. Raises ``RuntimeError`` unless the session is unused and seeded,
+    and K is known.
     """
     with session._call():
         session._check_open()

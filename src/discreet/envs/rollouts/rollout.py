@@ -1,4 +1,4 @@
-"""Rollouts of simulated users: trajectories one by one, and the counts of many users at once.
+"""Rollouts of simulated users: single trajectories, and joint counts of many users.
 
 All functions here call the kernels that the fused simulation calls, with streams addressed by
 (seed, run, role, index): user ``i`` has the same random numbers in any order and with any function.
@@ -17,7 +17,7 @@ from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.rollouts import local_reports_kernels as report_flow_kernels
 from discreet.mechanisms.policy_rows import PolicyRows, policy_rows
 
-MOST_USERS = 10**10  # the binomial sampler's rounding is invisible up to here
+MOST_USERS = 10**10  # up to this number, rounding in the binomial sampler has no visible effect
 
 
 def rollout(
@@ -25,8 +25,8 @@ def rollout(
 ) -> Trajectory:
     """Return the trajectory of user ``episode`` (from 0) in ``mdp`` under a (H, S) or (H, S, A) policy.
 
-    ``key`` (2,) uint64 is the environment's key of the run: any two numbers, or
-    ``streams_kernels.run_key(seed, run)``. Equal keys and numbers give equal trajectories. Raises
+    ``key`` (2,) uint64 is the random key of the environment in this run: any two numbers, or
+    ``streams_kernels.run_key(seed, run)``. Equal keys and user numbers give equal trajectories. Raises
     ``ValueError`` if the policy does not fit ``mdp``, or ``episode`` is below 0.
     """
     played = _play(mdp, policy, environment_key(key), checks.integer("episode", episode, 0), 1)
@@ -36,10 +36,11 @@ def rollout(
 def rollout_batch(
     mdp: TabularMDP, policy: ArrayLike | PolicyRows, n: int, seed: int = 0, run: int = 0, first: int = 0
 ) -> Trajectories:
-    """Return trajectories of n users of a run, starting at ``first``: (n, H + 1) states, (n, H) the rest.
+    """Return the trajectories of users ``first`` .. ``first + n - 1`` of a run.
 
-    ``mdp`` : TabularMDP; ``policy`` : (H, S) int or (H, S, A). Equal to ``n`` calls of :func:`rollout` with
-    ``run_key(seed, run)``. Raises ``ValueError`` if the policy does not fit, or a number is below 0.
+    ``mdp`` : TabularMDP; ``policy`` : (H, S) int or (H, S, A). States are (n, H + 1); actions and rewards are
+    (n, H). The result equals that of ``n`` calls of :func:`rollout` with ``run_key(seed, run)``. Raises
+    ``ValueError`` if the policy does not fit, or a number is below 0.
     """
     key = run_key(checks.integer("seed", seed, 0), checks.integer("run", run, 0))
     return _play(mdp, policy, key, checks.integer("first", first, 0), checks.integer("n", n, 0))
@@ -96,11 +97,11 @@ def batch_counts(
 def reward_bits(
     mdp: TabularMDP, counts: dict[str, NDArray[np.float64]], key: NDArray[np.uint64], batch: int = 0
 ) -> NDArray[np.float64]:
-    """Return (H, S, A) sums of rewards rounded at random to bits, of users with these :func:`batch_counts`.
+    """Draw (H, S, A) sums of rewards rounded at random to bits, for users with these counts.
 
-    Counts are by steps. Rewards that are bits are not changed by rounding. Otherwise, for any reward
-    distribution, each rounded bit is 1 with the mean reward of its pair (of its pair and successor),
-    independently given the transitions: a binomial.
+    The counts are those of :func:`batch_counts`, by step. Rewards of 0 or 1 are not changed by rounding. For
+    any other reward distribution, each rounded bit is 1 with probability equal to the mean reward of its pair
+    (or of its pair and successor). Bits are independent given the transitions, so their sums are binomial.
     """
     if mdp.reward_law == "bernoulli":
         return counts["reward_sums"]
@@ -126,9 +127,9 @@ def reported_counts(
 ) -> dict[str, NDArray[np.float64]]:
     """Draw the reports of n users who each report ``steps`` random steps.
 
-    The draw is exact, from their joint distribution. ``share`` : probability that a report is about the
-    reward, rounded at random to a bit, not the move. Returns ``reported_moves (H, S, A, S)``, ``reported_bits
-    (H, S, A, 2)``, and for all users ``step_visits (H, S, A)`` and ``starts (S,)``.
+    The draw is from the exact joint distribution. ``share`` : probability that a report is about the reward,
+    rounded at random to a bit, instead of the transition. Returns ``reported_moves (H, S, A, S)``,
+    ``reported_bits (H, S, A, 2)``, and for all users ``step_visits (H, S, A)`` and ``starts (S,)``.
     """
     n = checks.integer("n", n, 0, MOST_USERS)
     steps = checks.integer("steps", steps, 1, mdp.horizon)
@@ -158,17 +159,18 @@ def reported_step(
     key: NDArray[np.uint64],
     batch: int = 0,
 ) -> dict[str, NDArray[np.float64]]:
-    """Draw the reports of users with these :func:`batch_counts` who all report the same step.
+    """Draw the reports of users with these counts, who all report the same step.
 
-    Each user reports one record: with probability ``share`` the reward, rounded at random to a bit, else
-    the move. The choice is independent of the data, so binomials of the counts have the exact joint
-    distribution. Returns ``reported_moves (1, S, A, S)`` and ``reported_bits (1, S, A, 2)``.
+    The counts are those of :func:`batch_counts`. Each user reports one record: with probability ``share`` the
+    reward, rounded at random to a bit, and otherwise the transition. The choice is independent of the data,
+    so binomial draws from the counts have the exact joint distribution. Returns ``reported_moves (1, S, A,
+    S)`` and ``reported_bits (1, S, A, 2)``.
     """
     share = checks.real("share", share, 0.0, 1.0)
     address = [*environment_key(key).tolist(), checks.integer("batch", batch, 0), 0x73746570]
     source = np.random.Generator(np.random.Philox(np.random.SeedSequence(address)))
     moves = counts["transition_counts"][step].astype(np.int64)
-    asked = source.binomial(moves, share)  # users who report their reward
+    asked = source.binomial(moves, share)  # number of users who report a reward
     by_successor = mdp.successor_rewards
     if by_successor is None:
         ones = source.binomial(asked.sum(axis=-1), np.clip(mdp.rewards[step], 0.0, 1.0))
@@ -180,7 +182,7 @@ def reported_step(
 
 
 def environment_key(key: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the key of a run, or raise ``ValueError``."""
+    """Return the checked key of a run; raise ``ValueError`` if it is invalid."""
     if not isinstance(key, np.ndarray) or key.shape != (2,) or key.dtype != np.uint64:
         raise ValueError(f"key = {checks.said(key)}: must be two 64-bit words, an array (2,) of uint64")
     return key

@@ -1,8 +1,8 @@
-"""Sums that many simulated users submit to a session at once, for all trust models.
+"""Sums that many simulated users submit to a session in one call, for all trust models.
 
 A user's record is drawn from the true model. The user's message is a function of the record and of random
-numbers. Sums over n users with the same policy have a joint distribution that is drawn without playing single
-users:
+numbers. Sums over n users with the same policy are drawn from their joint distribution, without simulating
+single users:
 
 ====================  ================================  ===========================================
 trusted party         drawn here, exactly               added by the session
@@ -20,9 +20,9 @@ The left column's draws are those of :mod:`discreet.envs.rollouts.rollout`, at a
 and do not depend on privacy. The right column's draws are made in the sessions, which define the noise
 distributions (``submit_sum``). This module selects the draws that a session needs, and converts tables of
 counts to the families of a query. The fused simulation (:mod:`discreet.experiments.fused_driver_kernels`)
-does the same in one compiled loop, bit for bit.
+does the same in one compiled loop, with identical results.
 
-For sums that are not functions of counts (clipped returns, clipped rewards), users are played one by one.
+For sums that are not functions of counts (clipped returns, clipped rewards), users are simulated one by one.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from discreet.mechanisms.policy_rows import PolicyRows, policy_rows
 Floats = NDArray[np.float64]
 Key = NDArray[np.uint64]
 
-_CHUNK = 2**16  # users per chunk: an interrupt takes effect between two chunks
+_CHUNK = 2**16  # users per chunk; interrupts take effect between chunks
 
 __all__ = ["Crowd", "count_crowd", "crowd_of", "played_counts", "reports_of"]
 
@@ -82,7 +82,7 @@ class Crowd:
 
 
 def reports_of(session: Any) -> Any:
-    """Return the report mechanism of a session; None if users send something else."""
+    """Return the report mechanism of a session; None if users do not send reports."""
     if isinstance(session, CountSession):
         return session._mechanism.reports  # not session.mechanism: that is a copy, made for every batch
     return getattr(session, "reports", None)
@@ -106,12 +106,12 @@ def crowd_of(
     address: int = 0,
     group: int | None = None,
 ) -> Crowd:
-    """Return the next ``users`` of a session, all with one policy, (H, S) or (H, S, A).
+    """Return the next ``users`` users of a session, who all follow one policy, (H, S) or (H, S, A).
 
     - query : the session's query (a session of batches states its query itself).
-    - key : the environment's key of the run.
+    - key : random key of the environment in this run.
     - address : address of the draw, such as the first user's number.
-    - group : group of the plan, in a query with groups.
+    - group : group of the plan, if the query has groups.
     """
     query = _asked(session, query)
     reports = reports_of(session)
@@ -139,7 +139,7 @@ def count_crowd(
     key: Key,
     address: int = 0,
 ) -> Crowd:
-    """Return the users as :func:`crowd_of` does, for a trusted server: the query's families, exactly."""
+    """Return the users as :func:`crowd_of` does, for a trusted server, with exact sums of the families."""
     return _counted(mdp, query, policy, users, key, address, 0, query.cut, False)[0]
 
 
@@ -154,13 +154,13 @@ def played_counts(
     cut: float = 0.0,
     pooled: bool = False,
 ) -> tuple[dict[str, Floats], float]:
-    """Return the counts of users ``first .. first + n - 1``, played one by one, and their returns.
+    """Simulate users ``first .. first + n - 1`` one by one; return their counts and sum of returns.
 
     The counts are those of :func:`discreet.envs.rollouts.rollout.batch_counts` and ``cut_reward_sums (1,
     S, A)``. The latter sums each user's rewards over all steps in order of time until their total reaches
-    ``cut``; the last one is clipped. Also returned is the sum over users of min(return, ``clip``). Neither is
-    a function of counts. The users are those of :func:`discreet.envs.rollouts.rollout.rollout`, counted as a
-    session counts. The cost grows with n.
+    ``cut``; the last one is clipped. The second result is the sum over users of min(return, ``clip``).
+    Neither ``cut_reward_sums`` nor this sum is a function of counts. The users are those of
+    :func:`discreet.envs.rollouts.rollout.rollout`, counted as a session counts. The cost grows with n.
     """
     n = checks.integer("n", n, 0, MOST_USERS)
     first, clip, cut = (
@@ -170,7 +170,7 @@ def played_counts(
     shape, starts = (layout.horizon, layout.rows), np.zeros(layout.states)
     sizes = np.array([math.prod(shape), math.prod(shape) * layout.states, math.prod(shape), layout.rows])
     ends = np.cumsum(sizes).tolist()
-    begins = np.array([0, ends[0], ends[1], -1, -1, 0, ends[2]], np.int64)  # by the codes of families
+    begins = np.array([0, ends[0], ends[1], -1, -1, 0, ends[2]], np.int64)  # indexed by the codes of families
     cells = np.zeros(ends[3])
     played, key, returns = policy_rows(layout, policy), environment_key(key), 0.0
     for begin in range(0, n, _CHUNK):
@@ -188,7 +188,7 @@ def played_counts(
 
 
 def _crowd(mdp: TabularMDP, counts: Mapping[str, Floats], names: Any = None) -> Crowd:
-    """Return the drawn tables with these names; all tables if ``names`` is None."""
+    """Return the batch with the drawn tables of these names; with all tables if ``names`` is None."""
     sums = counts if names is None else {name: counts[name] for name in names}
     return Crowd(sums, counts["starts"], mdp.layout.to_rows(counts["step_visits"]))
 
@@ -206,8 +206,8 @@ def _counted(
 ) -> tuple[Crowd, dict[str, Floats]]:
     """Return the families of a query of counts, and the tables of all steps behind them.
 
-    ``cut`` : C of the batch; if infinite, centred rewards are released instead of clipped ones. ``bits`` :
-    rewards are rounded to bits.
+    ``cut`` : C of the batch; if it is infinite, centred rewards are released instead of clipped rewards.
+    ``bits`` : True if rewards are rounded to bits.
     """
     if query.groups:
         counts, returns = played_counts(mdp, policy, users, key, address, query.clip, pooled=query.stationary)
@@ -217,7 +217,7 @@ def _counted(
         counts, _ = played_counts(mdp, policy, users, key, address, cut=cut)
     else:
         counts = batch_counts(mdp, policy, users, key, address, pooled=query.stationary)
-    if cut and math.isinf(cut):  # no reward is clipped any more, and the rest is a function of the flow
+    if cut and math.isinf(cut):  # no reward is clipped, and all other sums are functions of the flow
         counts[CUT_REWARDS] = np.zeros(query.families[CUT_REWARDS])
     if bits:
         counts[REWARDS] = reward_bits(mdp, counts, key, address)

@@ -1,11 +1,11 @@
 """Post-processing of noisy linear statistics: positive definite Gram matrices, tails, widths, model rows.
 
-Everything here reads released numbers only and costs no privacy.
+All functions read released numbers only and cost no privacy.
 
 Tails. With probability 1 - p, ||GOE(s)||_op <= s (2 sqrt(d) + 2 sqrt(log(2/p))). The proof has two parts. E
 lambda_max <= 2 s sqrt(d) (Sudakov and Fernique), and lambda_max is sqrt(2) s-Lipschitz in coordinates in
-which the noise is standard normal. A normal vector has ||N(0, s^2 I)|| <= s (sqrt(d) + sqrt(2 log(1/p))). A
-sum of n such noises has sqrt(n) times the bound.
+which the noise is standard normal. A normal vector has ||N(0, s^2 I)|| <= s (sqrt(d) + sqrt(2 log(1/p))). For
+a sum of n independent noises of this kind, the bound is multiplied by sqrt(n).
 
 Width. Let y_i = <X_i, w> + eta_i with eta of range c (R = c/2). Let B be added to the Gram matrix, with all
 eigenvalues of B (ridge and noise) in [low, high]. The response has noise g, with ||g|| <= C_g and ||w|| <=
@@ -52,9 +52,9 @@ def check_ridge(ridge: Ridge) -> Ridge:
 def ridge_level(
     scale: float, dimension: int, ridge: Ridge, lam: float, terms: int = 1, failure: float = 0.01
 ) -> float:
-    """Return L = lam + ridge 2 s sqrt(n d), in units of the noise's spectral edge.
+    """Return the ridge level L = lam + ridge 2 s sqrt(n d), where 2 s sqrt(n d) is the spectral edge.
 
-    With "bound" return lam + 2 tail.
+    If ``ridge`` is "bound", return lam + 2 tail.
     """
     lam = checks.positive("lam", lam)
     if check_ridge(ridge) == "bound":
@@ -63,7 +63,7 @@ def ridge_level(
 
 
 class Repaired(NamedTuple):
-    """Positive definite matrix, its inverse, and how many eigenvalues were raised to the floor."""
+    """Positive definite matrix, its inverse, and the number of eigenvalues raised to the floor."""
 
     matrix: Floats
     inverse: Floats
@@ -71,7 +71,7 @@ class Repaired(NamedTuple):
 
 
 def repaired(gram: Floats, ridge: float, floor: float) -> Repaired:
-    """Symmetrise, add ``ridge`` I, raise eigenvalues to ``floor`` > 0. (d, d) in and out."""
+    """Symmetrise a (d, d) matrix, add ``ridge`` I, and raise eigenvalues to at least ``floor`` > 0."""
     floor = checks.positive("floor", floor)
     symmetric = 0.5 * (gram + gram.T) + ridge * np.eye(len(gram))
     values, vectors = np.linalg.eigh(symmetric)
@@ -82,7 +82,7 @@ def repaired(gram: Floats, ridge: float, floor: float) -> Repaired:
 
 
 class Factored(NamedTuple):
-    """Positive definite matrices Lambda by a factor of their inverses.
+    """Positive definite matrices Lambda, represented by a factor of their inverses.
 
     Attributes
     ----------
@@ -99,14 +99,14 @@ class Factored(NamedTuple):
     floored: int
 
 
-_TOUCH = 1e-9  # relative amount by which rounding may put an eigenvalue below the floor
+_TOUCH = 1e-9  # relative tolerance for eigenvalues below the floor due to rounding
 
 
 def factored(grams: Floats, ridges: Floats, floors: Floats) -> Factored:
-    """Symmetrise (n, d, d), add ridges I, raise eigenvalues to ``floors`` > 0.
+    """Symmetrise (n, d, d) matrices, add ridges I, and raise eigenvalues to at least ``floors`` > 0.
 
-    Cholesky factors of all matrices are used, and also test that Lambda - floor I > 0. A matrix that fails
-    this test is repaired by its eigenvalues.
+    The result uses Cholesky factors. A Cholesky factorisation also tests that Lambda - floor I > 0. A matrix
+    that fails this test is repaired by its eigenvalues.
     """
     d = grams.shape[-1]
     symmetric = 0.5 * (grams + grams.swapaxes(-1, -2))
@@ -135,7 +135,7 @@ def factored(grams: Floats, ridges: Floats, floors: Floats) -> Factored:
 
 
 def norms(rows: Floats, inverse: Floats) -> Floats:
-    """Return (n,) ||phi||_{Lambda^-1} of every row phi of (n, d)."""
+    """Return the (n,) norms ||phi||_{Lambda^-1} of the rows phi of ``rows`` (n, d)."""
     squared = np.einsum("nd,nd->n", rows @ inverse, rows)
     return np.sqrt(np.maximum(squared, 0.0))
 
@@ -152,7 +152,7 @@ def simplex_rows(rows: Floats) -> Floats:
 def model_values(
     rows: Floats, inverse: Floats, successors: Floats, values: Floats, project: Project = "simplex"
 ) -> Floats:
-    """Return (n,) next values P^ V of the model form, P^ = 1/S + phi^T Lambda^-1 M, for phi in ``rows``.
+    """Return the (n,) next values P^ V in model form, with P^ = 1/S + phi^T Lambda^-1 M, for phi in ``rows``.
 
     Parameters
     ----------
@@ -161,13 +161,13 @@ def model_values(
     inverse : (d, d)
         Lambda^-1.
     successors : (d, S)
-        M = sum phi (e_{s'} - 1/S)^T and noise. The true rows sum to 0. The noise along 1 contains no data and
-        would be multiplied by V's mean, so it is removed.
+        M = sum phi (e_{s'} - 1/S)^T and noise. The true rows sum to 0. The component of the noise along 1
+        contains no data and would be multiplied by V's mean, so this component is removed.
     values : (S,)
         V.
     project : "simplex", "range" or "none"
-        ``simplex``: each row of P^ onto the simplex, (n, S) numbers. ``range``: P^ V into the range of V,
-        which never forms P^.
+        ``simplex``: project each row of P^ onto the simplex, which needs an (n, S) array. ``range``: clip P^
+        V to the range of V, without computing P^.
     """
     if project == "simplex":
         moved = successors - successors.mean(axis=1, keepdims=True)
@@ -179,8 +179,8 @@ def model_values(
 
 
 def model_rewards(rows: Floats, inverse: Floats, sums: Floats) -> Floats:
-    """Return (n,) mean rewards clip(1/2 + phi^T Lambda^-1 r, 0, 1).
+    """Return the (n,) mean rewards clip(1/2 + phi^T Lambda^-1 r, 0, 1).
 
-    r = sum phi (reward - 1/2) and noise, (d,).
+    sums : (d,) r = sum phi (reward - 1/2), with noise.
     """
     return np.clip(0.5 + rows @ (inverse @ sums), 0.0, 1.0)

@@ -1,4 +1,4 @@
-r"""Private model: estimates of transitions and rewards from one release, with privacy slacks.
+r"""Private model: estimates of transitions and rewards from one release, with bounds on the noise's effect.
 
 With hats for released sums and |N^ - N| <= E1, |R^ - R| <= E2, |N3^ - N3| <= E3 uniformly, the rules ``post``
 are:
@@ -8,15 +8,15 @@ are:
 - ``lp``: D = N~ (projection), Lambda_r = E + E2 and Lambda_p = (S + 3) E / 2. P~ sums to 1.
 
 Here E = 4 max(E1, E3), P~ = N3~ / D, and r~ = R^ / D clipped to [0, 1]. With ``raw``, negative N3^ are
-clipped at 0. This keeps their error bound, and optimism fails without it. For every pair
+clipped at 0. Clipping preserves the error bound. Without clipping, optimism fails. For every pair
 
     |r~ - r| <= L_r / sqrt(D) + Lambda_r / D,    ||P~ - P||_1 <= L_p / sqrt(D) + Lambda_p / D.
 
 *Derivation.* |r~ - r| <= |R^ - R| / D + |R - N r| / D + r |N - D| / D. Raw: |N - D| <= 2 E1 if N^ + E1 >= 1,
 else N = 0 and D = 1, absorbed by L_r >= 1. Projection: N <= D <= N + E. For the transitions the bound is sum
 |N3~ - N3| / D + ||N3 - N P||_1 / D + |N - D| / D. There sum |N3~ - N3| <= S E3 (raw), or <= S E / 2 + E / 2
-(projection: each entry moves by at most E / 2, plus E / (2 S)). In both N <= D gives sqrt(N) / D <= 1 /
-sqrt(D). QED
+(projection: each entry moves by at most E / 2, plus E / (2 S)). In both cases N <= D implies sqrt(N) / D <= 1
+/ sqrt(D). QED
 
 Sources: Chowdhury and Zhou 2021 (raw), Qiao and Wang 2023 (lp).
 """
@@ -51,15 +51,15 @@ __all__ = ["ErrorBounds", "Post", "PrivateModel", "noise_errors", "release_rows"
 def release_rows(release: Release, layout: Layout) -> tuple[Floats, Floats, Floats]:
     """Return released sums as tables of rows.
 
-    The tables are visits (T, R), transitions (T, R, S) and reward sums (T, R). Visits that were not released
-    are the sums of their transitions over s', centred reward sums become R = Rc + N / 2, absent ones 0.
-    Tables by (state, action) and by rows are both read.
+    The tables are visits (T, R), transitions (T, R, S) and reward sums (T, R). If visits were not released,
+    they are computed as sums of transitions over s'. Centred reward sums are converted by R = Rc + N / 2.
+    Absent reward sums are 0. The release can hold tables by (state, action) or tables by rows.
 
     Raises
     ------
     ValueError
-        If there are no transition counts, an estimate is not a plain sum over users, or a shape does
-        not fit the layout.
+        If there are no transition counts, an estimate is not a sum over users, or a shape does not fit the
+        layout.
     """
     estimates = release.estimates
     if TRANSITIONS not in estimates:
@@ -84,7 +84,7 @@ def release_rows(release: Release, layout: Layout) -> tuple[Floats, Floats, Floa
             raise ValueError(f"release.{name} has shape {shape}: must be {pairs}")
         value = checks.floats(f"release.{name}", estimate.value, shape)
         tables[name] = layout.to_rows(value) if shape == pairs else value
-    if VISITS in tables:  # the tables are owned here, so large ones are not copied again
+    if VISITS in tables:  # these arrays are not shared, so large tables need no further copy
         visits, sums = tables[VISITS], np.zeros((slots, layout.rows))
         if rewards is not None:
             sums = tables[rewards] if rewards == REWARDS else tables[rewards] + 0.5 * visits
@@ -104,21 +104,21 @@ def release_rows(release: Release, layout: Layout) -> tuple[Floats, Floats, Floa
 
 @dataclass(frozen=True)
 class ErrorBounds:
-    """Rule from noise distributions to bounds E1 (visits), E2 (rewards), E3 (transitions), E_row.
+    """Rule that computes bounds E1 (visits), E2 (rewards), E3 (transitions), E_row from noise distributions.
 
     Parameters
     ----------
     mode : "quantile", "sd" or "published"
-        ``quantile``: exact two-sided tail quantiles, a union bound over all cells and releases (theory).
-        ``sd``: z standard deviations of the noisiest release so far (experiments).
-        ``published``: the papers' b sqrt(8 m log(6 S A T / failure)), that is 2 std sqrt(log(...)), with
-        S^2 A T for transitions; below the true quantile for m < 7 terms.
+        ``quantile``: exact two-sided tail quantiles, with a union bound over all cells and releases (theory).
+        ``sd``: z standard deviations of the noise, at the release with the largest noise so far
+        (experiments). ``published``: the papers' b sqrt(8 m log(6 S A T / failure)), that is 2 std
+        sqrt(log(...)), with S^2 A T for transitions. It is below the true quantile for m < 7 terms.
     failure : float
-        In (0, 1): probability that any error exceeds its bound, in total.
+        Total probability that any error exceeds its bound, in (0, 1).
     z : float
-        Standard deviations, above 0, of mode ``sd``.
+        Number of standard deviations in mode ``sd``, > 0.
     rows : bool
-        Also bound the error of a row's sum of transition counts (else E_row = 0).
+        True: bound the error of a row's sum of transition counts too. False: E_row = 0.
     """
 
     mode: ErrorMode = "quantile"
@@ -132,10 +132,11 @@ class ErrorBounds:
         checks.positive("E_z", self.z)
 
     def of(self, laws: Mapping[str, NoiseDistribution], layout: Layout, episodes: int) -> Floats:
-        """Return (5,) float64 error bounds from the noise distributions of a release, by family.
+        """Return the (5,) float64 error bounds for a release whose families have these noise distributions.
 
-        They are E1, E2, E3, E_row and 0. Without a family of visits E1 is the error of a row's sum; centred
-        rewards add E1 / 2 to E2; without a reward family E2 = 0. ``episodes`` is K, for mode ``published``.
+        They are E1, E2, E3, E_row and 0. If visits were not released, E1 is the error of a row's sum of
+        transitions. For centred rewards, E1 / 2 is added to E2. Without a reward family E2 = 0. ``episodes``
+        is K, for mode ``published``.
         """
         share = self.failure / (4.0 if self.rows else 3.0)
         steps = float(layout.rows * layout.horizon * episodes)
@@ -173,18 +174,18 @@ def noise_errors(release: Release, layout: Layout, bounds: ErrorBounds, episodes
 
 @dataclass(frozen=True, eq=False)
 class PrivateModel:
-    """Estimated transitions and rewards of one release; see the module for formulas and bounds.
+    """Transitions and rewards estimated from one release; see the module for formulas and bounds.
 
     Attributes
     ----------
     denominators : (T, S, A)
         D; 0 at inadmissible pairs. T = 1 if steps are pooled, else H.
     transitions : (T, S, A, S)
-        P~. With post "raw" rows need not sum to 1: never sample from them.
+        P~. With post "raw", rows need not sum to 1, so do not sample from these rows.
     rewards : (T, S, A)
         r~ in [0, 1].
     reward_slack, transition_slack : float
-        Lambda_r and Lambda_p, in counts: divide by D.
+        Lambda_r and Lambda_p, in counts; divide them by D.
     errors : (5,)
         E1, E2, E3, E_row, 0.
     post : "none", "raw" or "lp"
@@ -212,13 +213,13 @@ class PrivateModel:
         Parameters
         ----------
         release : Release
-            Of a :class:`~discreet.core.count_query.CountQuery`.
+            Release of a :class:`~discreet.core.count_query.CountQuery`.
         layout : Layout
-            The public sizes and mask.
+            Public sizes and admissible pairs.
         post : "none", "raw" or "lp"
-            Post-processing. A release without noise is not post-processed, for any value.
+            Post-processing. A release without noise is never post-processed.
         bounds : ErrorBounds, optional
-            Exact quantiles at failure probability 0.05 by default.
+            Rule for the error bounds; by default exact quantiles with failure probability 0.05.
         clip_negative : bool
             Post "raw": clip negative noisy counts at 0 (default).
 

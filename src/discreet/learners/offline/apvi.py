@@ -1,16 +1,16 @@
 r"""APVI and DP-APVI: pessimistic value iteration from one release of counts of stored trajectories.
 
 Yin and Wang 2021 (APVI, no privacy) and Qiao and Wang 2023, "Offline RL with Differential Privacy",
-algorithm 1 (DP-APVI). Everything here is post-processing of one release. Only the options of the query
-(``visits``, ``reward_share``) enter the noise; they are fixed before data.
+algorithm 1 (DP-APVI). All computations here are post-processing of one release. Only the options of the query
+(``visits``, ``reward_share``) affect the noise. They are fixed before data.
 
 With hats for released sums, sigma_v and sigma_t the standard deviations of visits and transitions:
 
 1. visits and transitions are combined by least squares (``combine``), then truncated at 0;
 2. per (h, s, a) the consistent counts x minimise max |x - n^(s')| over x >= 0, |sum x - n^| <= w
    (:mod:`discreet.learners.estimation.model_kernels`, the same programme as online). Then n~ = sum x and P~ =
-   x / n~. Because the targets are not negative, the optimum is unique: n^ itself if its sum fits, else all
-   entries move up by one amount, or down with a floor at 0;
+   x / n~. Because the targets are not negative, the optimum is unique: it is n^ itself if its sum fits.
+   Otherwise all entries are increased by one amount, or decreased by one amount and floored at 0;
 3. a pair is *supported* if n~ > T;
 4. for h = H, ..., 1, with iota = log(H S A / p), b_h = H - h + 1, r known or r~ = 1/2 + R~ / n~ from
    centred sums,
@@ -18,39 +18,41 @@ With hats for released sums, sigma_v and sigma_t the standard deviations of visi
        Gamma = c1 sqrt(Var_{P~}(V_{h+1}) iota / max(n~ - T, 1)) + (c2 S E + c3) H iota / n~          (1)
        Q_h = clip(r + P~ V_{h+1} - Gamma, 0, b_h) if supported, else 0;   V_h = max_a Q_h,
 
-   greedily; ``pessimism="hoeffding"`` has H instead of the standard deviation. Because no reward is negative,
-   a known r is a lower bound: with ``reward_floor`` Q_h is never below it, supported or not. In the paper
-   unsupported pairs have Gamma = C H with C > 1, so Q = 0. Unknown rewards add
+   greedily; ``pessimism="hoeffding"`` uses H instead of the standard deviation. Because no reward is
+   negative, a known r is a lower bound: with ``reward_floor`` Q_h is never below it, supported or not. In the
+   paper unsupported pairs have Gamma = C H with C > 1, so Q = 0. Unknown rewards add
 
        (c1 / sqrt 2) sqrt(iota / (2 max(n~ - T, 1))) + c4 (E_r + E / 2) / n~                           (2)
 
-   (Hoeffding, and |R~ - R| <= E_r; both factors are 1 at the constants of the theory).
+   (by Hoeffding's inequality and |R~ - R| <= E_r; the factors c1 / sqrt 2 and c4 are 1 at the constants of
+   the theory).
 
-E / 2 bounds every noise of visits and transitions with probability 1 - p, E_r that of rewards. In the paper
-(``E_mode="published"``), with rho-zCDP, sigma^2 = 2 H / rho and E = 4 sqrt(H log(4 H S^2 A / p) / rho). With
-Laplace noise of scale 4 H / epsilon, E = (8 H / epsilon) log(2 H S^2 A / p). ``quantile`` computes E from the
-release's exact noise distribution instead.
+With probability 1 - p, E / 2 bounds the noise of every cell of visits and transitions, and E_r bounds the
+noise of rewards. In the paper (``E_mode="published"``), with rho-zCDP, sigma^2 = 2 H / rho and E = 4 sqrt(H
+log(4 H S^2 A / p) / rho). With Laplace noise of scale 4 H / epsilon, E = (8 H / epsilon) log(2 H S^2 A / p).
+``quantile`` computes E from the release's exact noise distribution instead.
 
-Sensitivity (:mod:`discreet.core.count_query`): a replaced trajectory moves one unit out of one cell and one
-into another in each table at every step. Therefore l2 = sqrt(2 H) per table, sqrt(4 H) in all, and l1 = 4 H:
-the paper's noise is exact (its text states 2 H for sqrt(2 H)). Corrections: as printed the penalty vanishes
-with E, so the algorithm does not reduce to APVI without noise. With the term c3 H iota / n~, c3 = 7/3, of the
-empirical Bernstein inequality it does. Without visits in the release (``visits="derived"``: each is the sum
-of S counts, and a count's variance is halved) sigma_v^2 is S H / rho instead of 2 H / rho.
+Sensitivity (:mod:`discreet.core.count_query`): if a trajectory is replaced, at every step one unit leaves one
+cell of each table and one unit enters another cell. Therefore l2 = sqrt(2 H) per table, sqrt(4 H) in all, and
+l1 = 4 H: the paper's noise is exact (its text states 2 H for sqrt(2 H)). Corrections: the noise penalty as
+printed is 0 if E = 0, so without noise the printed algorithm does not equal APVI. It does with the term c3 H
+iota / n~, c3 = 7/3, of the empirical Bernstein inequality. If visits are not released (``visits="derived"``),
+each visit count is the sum of S transition counts, and the variance of a count is halved. Then sigma_v^2 is S
+H / rho instead of 2 H / rho.
 
-Memory. A release is read once, from the last step to the first. One step of its tables (R S cells per step)
-is held, in about three copies. S = 716, A = 25, H = 20 without a mask takes 0.6 GB (all steps at once: 11
-GB).
+Memory. A release is read once, from the last step to the first. Only one step of its tables (R S cells) is in
+memory, in about three copies. For S = 716, A = 25, H = 20 without a mask this takes 0.6 GB (11 GB for all
+steps together).
 
-Pessimism. At ``preset="theory"`` V_1 is at most the value of the policy, except with probability p each for
-noise and sampling. The ``default`` constants are measured, not proven; neither choice affects privacy. They
+Pessimism. At ``preset="theory"`` V_1 is at most the value of the policy, with failure probability p for noise
+and p for sampling. The ``default`` constants are measured, not proven; neither choice affects privacy. They
 were chosen on 24 random MDPs of each size: S = 3, 5, 8 and 16, A = 3, H = 5. There rho was 0.1 and 1, and n
 was 300 to 30 000. No table in the documentation uses these MDPs. On them the least-squares combination, the
 floor of known rewards and a c2 below 0.0003 each lower the suboptimality; deriving visits does so for S <= 4
-only. The value c2 = 1e-6 is best on two cohorts of ICU-Sepsis (S = 716, seeds that no table uses), where 3e-5
-clips every value to 0. It is as good as 3e-5 on the small MDPs: the paper's penalty grows with S, the error
-of projected counts does not. (A penalty by the noise distribution, sigma ||V - P~ V||_2 / n~, was not
-better.) Unknown rewards (S = 5) need c4 = 0.1 (0 and 0.3 are worse). For them shares from 0.3 to 0.6 are
+only. The value c2 = 1e-6 is best on two cohorts of ICU-Sepsis (S = 716, seeds that no table uses), where c2 =
+3e-5 clips every value to 0. On the small MDPs, 1e-6 is as good as 3e-5: the paper's penalty grows with S, the
+error of projected counts does not. (A penalty by the noise distribution, sigma ||V - P~ V||_2 / n~, was not
+better.) For unknown rewards (S = 5), c4 = 0.1 is better than 0 and 0.3. Reward shares from 0.3 to 0.6 are
 equally good, and better than 0.2.
 """
 
@@ -88,7 +90,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _READ = (VISITS, TRANSITIONS, REWARDS, CENTERED_REWARDS)
-_DERIVE_UP_TO = 4  # states: up to here, sums of transitions are as good as released visits
+_DERIVE_UP_TO = 4  # up to this S, sums of transitions are as good as released visits
 
 __all__ = ["APVI", "DPAPVI", "OfflinePolicy"]
 
@@ -100,26 +102,26 @@ class OfflinePolicy:
     Attributes
     ----------
     policy : (H, S) int
-        The first maximiser of q.
+        First maximiser of q.
     q : (H, S, A)
         Pessimistic values in [0, H]; -inf at inadmissible pairs.
     values : (H + 1, S)
         Maximum over actions of q. They are lower bounds of the policy's values under the theory's constants
         (``heuristics`` is empty), with probability 1 - failure each for noise and sampling.
     supported : (H, S)
-        True if there are users behind the policy's action: its estimated visits are above T, and above
-        ``support`` standard deviations of their noise, before they are truncated and projected. This estimate
-        is unbiased. In contrast, n~ of a pair that no user played is up to E / 2 (the positive halves of S
-        noises), so that the planner may play it. A single pair that no user played passes with probability
-        0.00135 at the default of 3; the planner chooses among A. If the pessimistic values of the best two
-        actions are equal (for example all clipped to 0), the first one is not a recommendation and is not
+        True if users took the policy's action: the action's estimated visits, before truncation and
+        projection, are above T and above ``support`` standard deviations of their noise. This estimate is
+        unbiased. In contrast, n~ of an unvisited pair can be up to E / 2 (the positive parts of S noises), so
+        the planner can choose it. One unvisited pair passes the test with probability 0.00135 at the default
+        ``support`` of 3; the planner chooses among A pairs. If the pessimistic values of the best two actions
+        are equal (for example all clipped to 0), the first action is not a recommendation and is not
         supported.
     visits : (H, S, A)
-        The consistent counts n~ of the release.
+        Consistent counts n~ of the release.
     threshold : float
         T, in visits.
     noise_error : float
-        E, twice the bound of one count's noise.
+        E, which is twice the bound on one count's noise.
     users : int
         Number of users in the release.
     guarantee : Guarantee
@@ -127,8 +129,8 @@ class OfflinePolicy:
     heuristics : tuple of str
         Reasons why ``values`` are not proven bounds.
     behaviour : (H, S) int
-        The most frequent action by the estimated visits (before they are truncated and projected); noise at
-        states without users.
+        Most frequent action by the estimated visits before truncation and projection. At states without users
+        it is determined by noise.
     """
 
     __repr__ = brief
@@ -148,16 +150,16 @@ class OfflinePolicy:
     def lower_bound(self, initial: ArrayLike) -> float:
         """Return the pessimistic value from a public ``initial`` distribution (S,), in [0, H].
 
-        Raises ``ValueError`` unless it has S entries, each at least 0, that add up to 1.
+        Raises ``ValueError`` unless ``initial`` has S entries, each at least 0, with sum 1.
         """
         start = probabilities("initial", checks.floats("initial", initial, self.values.shape[1:]))
         return float(start @ self.values[0])
 
 
 class _ReleaseNoise(NamedTuple):
-    """Public facts on a release's noise, the same at every step."""
+    """Public facts about a release's noise, which are equal at every step."""
 
-    sigma: float  # standard deviation of the estimate of visits before its projection
+    sigma: float  # standard deviation of estimated visits before the projection
     error: float  # E
     reward_error: float  # E_r
 
@@ -167,12 +169,12 @@ class _StepCounts(NamedTuple):
 
     moves: Floats  # (R, S) x
     visits: Floats  # (R,) n~
-    estimated: Floats  # (R,) visits before truncation and projection: unbiased
-    rewards: Floats  # (R,) r~, or the known ones
+    estimated: Floats  # (R,) unbiased visits, before truncation and projection
+    rewards: Floats  # (R,) r~, or known rewards
 
 
 class _Steps:
-    """Release (dense or not) read one step at a time."""
+    """Reader of a release, dense or stepwise, one step at a time."""
 
     def __init__(self, release: Release | StepwiseRelease, layout: Layout, pooled: bool) -> None:
         if release.users == 0:
@@ -195,9 +197,9 @@ class _Steps:
             self.laws = {name: _pooled(law, layout.horizon) for name, law in self.laws.items()}
 
     def rows(self, h: int) -> tuple[Floats, Floats, Floats]:
-        """Return visits (R,), transitions (R, S) and reward sums (R,), which the caller may change.
+        """Return visits (R,), transitions (R, S) and reward sums (R,), as arrays that the caller can change.
 
-        Values of step h, or of all steps together if they are pooled.
+        They are the values of step h, or the sums over all steps if steps are pooled.
         """
         if not self._pooled:
             return self._of_step(h)
@@ -228,7 +230,7 @@ class _Steps:
 
 
 def _pooled(law: NoiseDistribution, horizon: int) -> NoiseDistribution:
-    """Return the noise distribution of a cell's sum over all steps, whose noises are independent."""
+    """Return the noise distribution of a cell's sum over all steps, with independent noise per step."""
     if law.family == "none":
         return law
     if not isinstance(law, LaplaceSumLaw | GaussianSumLaw):
@@ -240,7 +242,7 @@ def _pooled(law: NoiseDistribution, horizon: int) -> NoiseDistribution:
 
 
 def _decided(q: Floats) -> Bools:
-    """Return (H, S): True if one action is better than all others, or the only one."""
+    """Return a (H, S) mask that is True if one action is better than all others, or the only action."""
     if q.shape[-1] == 1:
         return np.ones(q.shape[:-1], np.bool_)
     second, best = np.moveaxis(np.partition(q, -2, axis=-1)[..., -2:], -1, 0)
@@ -248,7 +250,7 @@ def _decided(q: Floats) -> Bools:
 
 
 def _published_bound(law: NoiseDistribution, noises: int, failure: float) -> float:
-    """Return the paper's union bound over ``noises`` Gaussians (2 exp(-t^2 / 2) each) or Laplaces."""
+    """Return the paper's union bound over ``noises`` Gaussian (2 exp(-t^2 / 2) each) or Laplace variables."""
     if "laplace" in law.family:
         return law.std() / math.sqrt(2) * math.log(noises / failure)
     return law.std() * math.sqrt(2 * math.log(2 * noises / failure))
@@ -256,7 +258,7 @@ def _published_bound(law: NoiseDistribution, noises: int, failure: float) -> flo
 
 @dataclass(frozen=True, kw_only=True)
 class _Pessimistic(Knobs):
-    """Equations (1) and (2) on any counts with any description of their noise."""
+    """Base that plans by equations (1) and (2); subclasses provide the counts and the noise terms."""
 
     c1: float | None = None
     c3: float | None = None
@@ -285,7 +287,7 @@ class _Pessimistic(Knobs):
 
     # ------------------------------------------------------------------ before data
     def query(self, spec: ProblemSpec) -> CountQuery:
-        """Return the query: transitions, optionally visits, and centred rewards unless known."""
+        """Return the query for transitions, optionally visits, and centred rewards if rewards are unknown."""
         known = spec.known_rewards is not None
         return CountQuery(
             spec.layout,
@@ -300,15 +302,15 @@ class _Pessimistic(Knobs):
 
     @staticmethod
     def schedule(users: int) -> Schedule:
-        """Return a schedule with one release after all users, whose policy may have been any."""
+        """Return a schedule with one release after all users; any policy of the users is allowed."""
         return Schedule.one_shot(users, plans="stochastic")
 
     # ------------------------------------------------------------------- after data
     def learn(self, release: Release | StepwiseRelease, spec: ProblemSpec) -> OfflinePolicy:
-        """Return the policy from one release, read backward, in the memory of one step.
+        """Learn a policy from one release, which is read backward with one step in memory.
 
-        Only the release's values depend on the query: rewards (``spec.known_rewards``) and all
-        other options may differ from those that it was made for.
+        Only the release's values depend on the query. Known rewards (``spec.known_rewards``) and all options
+        outside the query can differ from those at the time of the release.
 
         Raises
         ------
@@ -333,7 +335,7 @@ class _Pessimistic(Knobs):
         counts: _StepCounts | None = None
         for h in range(layout.horizon - 1, -1, -1):
             if counts is None or not self.stationary:
-                counts = None  # one step is held at a time
+                counts = None  # only one step is in memory
                 counts = self._counts(steps, h, noise, spec)
             elif spec.known_rewards is not None:
                 counts = counts._replace(rewards=layout.to_rows(spec.known_rewards[h : h + 1])[0])
@@ -369,7 +371,7 @@ class _Pessimistic(Knobs):
         return self.min_visits or 0.0
 
     def _noise_penalty(self, noise: _ReleaseNoise, spec: ProblemSpec, iota: float) -> tuple[float, float]:
-        """Return numerators over n~ of the noise's penalties for transitions and for rewards."""
+        """Return the noise penalties for transitions and for rewards, multiplied by n~."""
         return 0.0, 0.0
 
     def _backup(
@@ -381,7 +383,7 @@ class _Pessimistic(Knobs):
         noise: _ReleaseNoise,
         spec: ProblemSpec,
     ) -> Floats:
-        """Apply equations (1) and (2): Q of step h by rows (R,), from V of the next step (S,)."""
+        """Return Q of step h by rows (R,), by equations (1) and (2), from V of the next step (S,)."""
         layout = spec.layout
         horizon = layout.horizon
         c1, c3 = self.c1 or 0.0, self.c3 or 0.0
@@ -393,7 +395,7 @@ class _Pessimistic(Knobs):
         fixed = (moves_slack + c3 * horizon * iota) / safe
         if spec.known_rewards is None:
             fixed += 0.5 * c1 * width + rewards_slack / safe
-        # centred at mid-range: the variance of nearly equal large values stays exact
+        # centred at mid-range, so that the variance of nearly equal large values is accurate
         middle = 0.5 * (after.min() + after.max())
         ahead = after - middle
         mean = counts.moves @ ahead / safe
@@ -416,9 +418,9 @@ def _rewards(
     consistent: Floats,
     spec: ProblemSpec,
 ) -> Floats:
-    """Return r~ of step h by rows, in [0, 1].
+    """Return the rewards r~ of step h by rows, in [0, 1].
 
-    r~ is known, or computed from centred or plain sums over the consistent counts.
+    r~ is known, or it is computed from centred or uncentred sums divided by the consistent counts.
     """
     if spec.known_rewards is not None:
         return spec.layout.to_rows(spec.known_rewards[h : h + 1])[0]
@@ -430,17 +432,17 @@ def _rewards(
 
 @dataclass(frozen=True, kw_only=True)
 class APVI(_Pessimistic):
-    """Adaptive pessimistic value iteration (Yin and Wang 2021) on exact counts: the baseline.
+    """Adaptive pessimistic value iteration (Yin and Wang 2021) on exact counts, the baseline.
 
-    The same code as :class:`DPAPVI` without noise. A noisy release is truncated at 0 and used as counts; the
-    noise distribution is ignored.
+    It uses the same code as :class:`DPAPVI` without noise. A noisy release is truncated at 0 and used as
+    counts; the noise distribution is ignored.
 
     Parameters
     ----------
     c1, c3 : float
         Constants of the penalty (1), at least 0: sqrt(2) and 7/3 in theory.
     min_visits : float
-        Threshold: pairs with at most this many visits are unsupported; 0 in theory.
+        Pairs with at most this number of visits are unsupported; 0 in theory.
     pessimism, failure, clip, reward_share, reward_floor, support, stationary
         As for :class:`DPAPVI`.
     preset : "default" (c1 = 0.2, c3 = 0.02: measured), "theory" or "paper" (theory without the floor)
@@ -465,45 +467,48 @@ class APVI(_Pessimistic):
 
 @dataclass(frozen=True, kw_only=True)
 class DPAPVI(_Pessimistic):
-    """DP-APVI (Qiao and Wang 2023, algorithm 1): pessimism from one private release of counts.
+    """DP-APVI (Qiao and Wang 2023, algorithm 1): pessimistic planning from one private release of counts.
 
     Parameters
     ----------
     c1, c2, c3, c4 : float
-        Constants of the penalties (1) and (2), at least 0: sampling, noise, lower order, noise of unknown
-        rewards. sqrt(2), 16, 7/3 and 1 in theory.
+        Constants of the penalties (1) and (2), at least 0, for sampling, noise, lower order, and noise of
+        unknown rewards. In theory they are sqrt(2), 16, 7/3 and 1.
     threshold : float or "bound"
-        T in standard deviations of the noise of visits, or E ("bound", the paper's).
+        T in standard deviations of the noise of visits, or "bound" for T = E, as in the paper.
     min_visits : float
-        T is at least this many visits.
+        Lower limit of T, in visits.
     support : float
-        For ``supported`` in the policy's file: number of standard deviations of the noise of visits above
-        which visits count as users. Planning does not use it.
+        Used for ``supported`` in the policy's file: visits above this number of standard deviations of their
+        noise count as support. Planning does not use this option.
     stationary : bool
-        Plan with one model for all steps, from the sums of the released steps: H times the counts at sqrt(H)
-        times the noise, which equals the noise of counts pooled before the noise. The environment must be
-        declared stationary.
+        True: plan with one model for all steps, from the sums of the released steps. These have H times the
+        counts and sqrt(H) times the noise, which is the same noise as for counts that are pooled before noise
+        is added. The environment must be declared stationary.
     pessimism : "bernstein" or "hoeffding"
-        The paper's algorithm 1, or its variant with H instead of the standard deviation.
+        "bernstein" is the paper's algorithm 1; "hoeffding" uses H instead of the standard deviation.
     failure : float
         p in (0, 1).
     clip : "H-h+1" or "H"
         Upper end of Q.
     E_mode : "quantile" or "published"
-        E from the exact noise distribution, or the paper's formula (for released visits only).
+        "quantile" computes E from the exact noise distribution; "published" uses the paper's formula (only if
+        visits are released).
     width : float
         Half-width w of the projection, in units of E: 0.5 in the paper; 0 keeps the (truncated) visits.
     combine : bool
-        Combine visits and transitions by least squares before the projection.
+        True: combine visits and transitions by least squares before the projection.
     visits : "released", "derived" or "auto"
-        Release visits in addition to transitions (the paper), or derive them; ``auto``: derive for S <= 4.
+        "released": release visits in addition to transitions, as in the paper. "derived": compute visits from
+        transitions. "auto": derive for S <= 4, release otherwise.
     reward_share : float
-        Share of the budget in (0, 1) for unknown rewards (0.2 in theory); visits and transitions share the
-        rest equally.
+        Share of the budget in (0, 1) for unknown rewards (0.2 in theory); visits and transitions have equal
+        shares of the remaining budget.
     reward_floor : bool
-        If rewards are known: Q is at least the reward itself, a proven bound.
+        True: if rewards are known, Q is at least the reward itself, which is a proven bound.
     preset : "default", "theory" or "paper"
-        ``paper`` is as printed (no c3); ``theory`` the corrected constants, for which pessimism is proven.
+        ``paper``: constants as printed, without c3. ``theory``: corrected constants, for which pessimism is
+        proven.
     """
 
     c2: float | None = None
@@ -584,7 +589,7 @@ class DPAPVI(_Pessimistic):
         laws, layout = steps.laws, spec.layout
         visits, moves, sums = steps.rows(h)
         better = estimated = visits
-        # the table of moves is large and owned here, so it is changed in place
+        # the transition table is large and not shared, so it is changed in place
         if self._combines(laws):
             variance, of_moves = laws[VISITS].std() ** 2, laws[TRANSITIONS].std() ** 2
             both = variance + layout.states * of_moves
@@ -594,16 +599,16 @@ class DPAPVI(_Pessimistic):
         if noise.error > 0.0:
             np.maximum(moves, 0.0, out=moves)
             targets, half = np.maximum(better, 0.0), np.full(layout.rows, (self.width or 0.0) * noise.error)
-            # a row is written after its last read
+            # each row is written after it was last read
             kernels.project_table(moves, targets, half, moves, np.empty(layout.rows))
             better = moves.sum(axis=-1)
         rewards = _rewards(laws, h, visits, sums, better, spec)
         return _StepCounts(moves, better, estimated, rewards)
 
     def _errors(self, laws: Mapping[str, NoiseDistribution], layout: Layout) -> tuple[float, float]:
-        """Return (E, E_r): 2 x the bound of the noises of visits and transitions, and that of rewards."""
+        """Return E, twice the bound on the noise of visits and transitions, and the reward bound E_r."""
         failure, pairs = self.failure or 0.05, layout.horizon * layout.rows
-        moves, noises = laws[TRANSITIONS], 2 * pairs * layout.states  # at most this many in both tables
+        moves, noises = laws[TRANSITIONS], 2 * pairs * layout.states  # upper bound of cells in both tables
         reward = next((laws[name] for name in (CENTERED_REWARDS, REWARDS) if name in laws), None)
         if self.E_mode == "published" and VISITS in laws:
             error = 2 * max(_published_bound(law, noises, failure) for law in (laws[VISITS], moves))

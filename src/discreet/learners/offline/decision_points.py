@@ -1,11 +1,11 @@
-"""Decision points: follow the behaviour policy except in a few states with a better action by the data.
+"""Decision points: policies that deviate from the behaviour policy only in a few states.
 
-Everything is post-processing of one release of first visits (:mod:`discreet.learners.ope.first_visit_query`).
-The gain of a change, the choice of changes and their unbiased evaluation are defined in
-:mod:`discreet.learners.ope.deviation_gains` (from returns) and
-:mod:`discreet.learners.ope.transition_gains` (from next states); the more informative one is used. The idea
-of learning where to deviate instead of a policy: Simao, Laroche and Tachet des Combes 2019 (SPIBB); single
-decision points in intensive care: arXiv 2410.09361.
+In these states, the data show a better action. All computations are post-processing of one release of first
+visits (:mod:`discreet.learners.ope.first_visit_query`). The gain of a change, the choice of changes and their
+unbiased evaluation are defined in :mod:`discreet.learners.ope.deviation_gains` (from returns) and
+:mod:`discreet.learners.ope.transition_gains` (from next states); the more informative estimate is used. The
+idea of learning where to deviate instead of a policy: Simao, Laroche and Tachet des Combes 2019 (SPIBB);
+single decision points in intensive care: arXiv 2410.09361.
 """
 
 from __future__ import annotations
@@ -45,19 +45,20 @@ class DecisionPolicy:
     Attributes
     ----------
     policy : (H, S) int
-        The same at every step: the new action in changed states, elsewhere the users' most frequent action.
+        Actions, equal at every step: the new action in changed states, the users' most frequent action
+        elsewhere.
     supported : (H, S) bool
-        The changed states. Elsewhere continue as before.
+        Mask of the changed states. In other states, continue as before.
     q : (H, S, A)
         Return of an action if users continue as before, in the user's units of return. It is -inf at
-        inadmissible pairs, and the state's value if too few users took the action. In a changed state the
+        inadmissible pairs. If too few users took the action, it is the state's value. In a changed state the
         entry of the new action is one standard deviation below its expectation.
     behaviour : (H, S) int
         The users' most frequent action.
     changes : int
         Number of changed states.
     path : Path
-        All other possible points.
+        Path with all other points that can be selected.
     asked : float
         Strength of a hidden cause that the gain must survive to be shown.
     guarantee : Guarantee
@@ -77,7 +78,7 @@ class DecisionPolicy:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """Return whether the gain is shown, and on which condition (:mod:`discreet.learners.ope.verdict`)."""
+        """Return the verdict on the gain, with its condition (:mod:`discreet.learners.ope.verdict`)."""
         return verdict_of(self.path, self.changes, self.asked)
 
     @cached_property
@@ -87,29 +88,31 @@ class DecisionPolicy:
 
     @property
     def changed(self) -> Bools:
-        """Return (S,) bool, the changed states."""
+        """Return a (S,) mask of the changed states."""
         return np.asarray(self.supported[0])
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecisionPoints(Knobs):
-    """Few changes to the behaviour policy, each where the data show a gain.
+    """Learner that changes the behaviour policy in a few states where the data show a gain.
 
-    Needs an environment that is declared stationary, and an offline data set (``Central`` or ``NoPrivacy``).
+    It needs an environment that is declared stationary, and an offline data set (``Central`` or
+    ``NoPrivacy``).
 
     Parameters
     ----------
     caution : float
-        The number of changes is chosen by a policy's expected gain minus this many standard deviations, at
-        least 0. Larger values give fewer changes.
+        The number of changes maximises the expected gain minus this many standard deviations, at least 0.
+        Larger values give fewer changes.
     most_changes : int, optional
         Largest number of changed states, at least 1.
     hidden_cause : float
-        Factor in [1, 50]. The report says that a gain is shown only if an unrecorded cause that changes the
-        odds of an action by less than this cannot explain it (:mod:`discreet.learners.ope.hidden_cause`).
+        Factor in [1, 50]. The report states that a gain is shown only if no unrecorded cause that changes the
+        odds of an action by less than this factor can explain the gain
+        (:mod:`discreet.learners.ope.hidden_cause`).
 
-    The first two select a point of one path of policies. The statements on points hold for all of them
-    together, so the same release can be planned from any number of times.
+    ``caution`` and ``most_changes`` select one point of a path of policies. The statements about points hold
+    for all points together, so any number of plans can be made from the same release.
     """
 
     caution: float | None = None
@@ -130,20 +133,20 @@ class DecisionPoints(Knobs):
 
     @staticmethod
     def question(spec: ProblemSpec) -> FirstVisits:
-        """Return the query for users in the environment of ``spec``, and how their episodes are counted."""
+        """Return the first-visit query for the environment of ``spec``, with its conversion of episodes."""
         return FirstVisits(spec)
 
     def query(self, spec: ProblemSpec) -> CountQuery:
-        """Return the summed query. Raises ``ValueError`` unless the environment is declared stationary."""
+        """Return the count query; raise ``ValueError`` unless the environment is declared stationary."""
         return self.question(spec).query()
 
     @staticmethod
     def schedule(users: int) -> Schedule:
-        """Return a schedule with one release after all users, whose policy may have been any."""
+        """Return a schedule with one release after all users; any policy of the users is allowed."""
         return Schedule.one_shot(users, plans="stochastic")
 
     def told(self, people: Trajectories, spec: ProblemSpec, group: Ints | None = None) -> Trajectories:
-        """Return the episodes of ``people`` in the environment of ``spec`` as the query counts them.
+        """Return the episodes of ``people`` in the environment of ``spec``, converted to the query's records.
 
         group : (n,) integers in [0, G), if the spec has groups.
         """
@@ -152,9 +155,9 @@ class DecisionPoints(Knobs):
     def learn(
         self, release: Release | StepwiseRelease, spec: ProblemSpec, level: float = 0.95
     ) -> DecisionPolicy:
-        """Return the policy from one release of first visits in the environment of ``spec``.
+        """Learn a policy from one release of first visits in the environment of ``spec``.
 
-        level : in (0, 1), of all intervals together.
+        level : joint level of all intervals, in (0, 1).
 
         Raises ``ValueError`` on a release of another query.
         """
@@ -163,10 +166,10 @@ class DecisionPoints(Knobs):
         return self.of(release, self.question(spec), level)
 
     def of(self, release: StepwiseRelease, question: FirstVisits, level: float = 0.95) -> DecisionPolicy:
-        """Return the policy as :meth:`learn` does, for users who may have several episodes.
+        """Learn a policy as :meth:`learn` does, for users who can have several episodes.
 
-        release : of counts of first visits. question : the query (``FirstVisits``). level : coverage of
-        the intervals, in (0, 1).
+        release : release of counts of first visits. question : the query (``FirstVisits``). level : coverage
+        of the intervals, in (0, 1).
         """
         told = question.read(release)
         path = path_of(told, level)
@@ -192,7 +195,7 @@ def _policy(path: Path, count: int, spec: ProblemSpec, asked: float, guarantee: 
     q[own, action[own]] = expected[own]
     admissible = spec.layout.row_index >= 0
     value = np.clip(path.whole.value[:-1, None], 0.0, 1.0)
-    q = np.where(np.isfinite(q), np.clip(q, 0.0, 1.0), value)  # terminal states count one action only
+    q = np.where(np.isfinite(q), np.clip(q, 0.0, 1.0), value)  # terminal states count one action
     q = np.where(admissible, least + (most - least) * q, -np.inf)
 
     def every_step(table: NDArray[Any]) -> NDArray[Any]:

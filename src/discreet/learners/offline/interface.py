@@ -12,7 +12,7 @@ __all__ = ["OfflineLearner"]
 
 
 class OfflineLearner(Protocol):
-    """Learner that asks one query of all users, then learns from the one release."""
+    """Learner that makes one query to all users, then learns from its single release."""
 
     def query(self, spec: ProblemSpec) -> CountQuery:
         """Return the query for all users in the environment that ``spec`` describes."""
@@ -23,5 +23,5 @@ class OfflineLearner(Protocol):
         ...
 
     def learn(self, release: Release | StepwiseRelease, spec: ProblemSpec) -> OfflinePolicy:
-        """Learn a policy for ``spec`` from the release. This is post-processing, so it may be repeated."""
+        """Learn a policy for ``spec`` from the release; as post-processing, this can be repeated."""
         ...

@@ -1,43 +1,47 @@
 """Pessimistic value iteration for linear MDPs from stored trajectories: PEVI, VAPVI, DP-VAPVI, DP-PEVI.
 
-A learner states its questions in advance (:meth:`~Linear.questions`), and the core answers them
-(:class:`~discreet.mechanisms.linear.adaptive_queries.ResponseSession`). The rest is post-processing of
-the answers. With b_h = H - h (code: h from 0) the bound of values at step h, backward:
+A learner states its queries in advance (:meth:`~Linear.questions`), and the core answers them
+(:class:`~discreet.mechanisms.linear.adaptive_queries.ResponseSession`). All further computation is
+post-processing of the answers. Let b_h = H - h be the bound of values at step h (h starts at 0 in the code).
+Backward over steps:
 
 * PEVI (Jin, Yang and Wang 2021). With Lambda = lam I + sum phi phi^T and w = Lambda^-1 sum phi (r + V(s')),
   the value is Q = clip(phi^T w - c d H ||phi||_{Lambda^-1}, 0, b_h).
 * VAPVI (Yin, Duan, Wang and Wang 2022). Records are weighted by 1 / max{1, Var}, and the penalty is
   C sqrt(d) ||phi||. The variance is Var = clip(phi^T beta, 0, b^2) - clip(phi^T theta, 0, b)^2, where beta
   and theta are ridge estimates of V^2 and V.
-* DP-VAPVI (Qiao and Wang 2023, algorithm 2). VAPVI on noisy sums. ``preset="paper"`` draws the printed
-  noise. With rho0 = rho / (5 H), the noise is GOE of s = 1 / (2 sqrt(rho0)) on both Grams. It has variance
-  2 H^4 / rho0 on sum phi V^2 and 2 H^2 / rho0 on the other two vectors. The printed sensitivity of the Gram,
-  1/sqrt(2), is that of add-or-remove; under replace-one it is 1, but the clipped values compensate for this.
-  The guarantee is computed from the noise drawn. At H = 20 it is 0.969 rho for features in the unit ball, and
-  40.4 rho for those of its appendix F as printed (norms up to sqrt(7)). It is less if features are declared
+* DP-VAPVI (Qiao and Wang 2023, algorithm 2) is VAPVI on noisy sums. ``preset="paper"`` draws the printed
+  noise. With rho0 = rho / (5 H), the noise is GOE of s = 1 / (2 sqrt(rho0)) on both Grams. The noise has
+  variance 2 H^4 / rho0 on sum phi V^2, and 2 H^2 / rho0 on the other two vectors. The printed sensitivity of
+  the Gram, 1/sqrt(2), is valid if neighbours differ by adding or removing a user. If neighbours replace one
+  user, the sensitivity is 1, but the clipped values compensate for this. The guarantee is computed from the
+  actual noise. At H = 20 it is 0.969 rho for features in the unit ball, and 40.4 rho for the features of the
+  paper's appendix F as printed (norms up to sqrt(7)). The loss is smaller if features are declared
   nonnegative.
-* DP-PEVI (ours, the default): no variances, therefore 2 H noisy sums instead of 5 H; Gram and
-  response accounted together (lemma 3); targets centred, noise scaled to the range of the released values.
-  With ``response="model"`` Gram, next states and rewards are released once (lemma 5, finite S).
+* DP-PEVI (new here, the default) uses no variances, and therefore 2 H noisy sums instead of 5 H. Gram and
+  response are accounted together (lemma 3), targets are centred, and noise is scaled to the range of the
+  released values. With ``response="model"`` Gram, next states and rewards are released once (lemma 5, finite
+  S).
 
 Without noise, DP-VAPVI and DP-PEVI with the matching options are VAPVI and PEVI.
 
-Known rewards r (H, S, A). The questions are then about V(s') alone, in [0, b_{h+1}]. Because no value is
-negative, Q = r + clip(phi^T w - penalty, 0, b_{h+1}): pessimism applies only to the unknown part. At the last
-step everything is known: no question is asked, and Q = r.
+Known rewards r (H, S, A). If rewards are known, the queries are about V(s') only, in [0, b_{h+1}]. Because no
+value is negative, Q = r + clip(phi^T w - penalty, 0, b_{h+1}): pessimism applies only to the unknown part. At
+the last step everything is known, so no query is made and Q = r.
 
-Support. With one-hot features ||phi||^2_{Lambda^-1} = 1 / (n + L), L the ridge in all. In general
+Support. With one-hot features ||phi||^2_{Lambda^-1} = 1 / (n + L), where L is the total ridge. In general
 
     n_eff(s, a) = 1 / ||phi||^2_{Lambda^-1} - L / ||phi||^2                                        (1)
 
 is the number of visits of a pair with exactly these features that would leave the same uncertainty, after
 noise. Along phi the noise of the Gram matrix, in visits, has standard deviation sqrt(2) s / ||phi||^2. A pair
 is supported if n_eff is above half a visit and above ``support`` (3) of these deviations. If features
-generalise, a pair that no user played can be supported. For the weighted Gram matrix of VAPVI a visit counts
-w(s, a), and n_eff has the same unit.
+generalise, a pair without visits can be supported. For the weighted Gram matrix of VAPVI a visit counts w(s,
+a), and n_eff has the same unit.
 
-Learning from a stored data set has two stages, so that a ledger can be written in between.
-:meth:`Linear.open` fixes all questions, takes all users and asks nothing; :meth:`Linear.ask` draws noise.
+Learning from a stored data set has two stages, so that a ledger can be written between the stages.
+:meth:`Linear.open` fixes all queries and opens a session for all users, without any query. :meth:`Linear.ask`
+makes the queries, which draws noise.
 """
 
 from __future__ import annotations
@@ -79,22 +83,21 @@ from discreet.utils.config import Knobs
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_STATED_DELTA = 1e-6  # delta at which a budget in rho or mu is also stated as (epsilon, delta)
+_STATED_DELTA = 1e-6  # delta for stating a budget in rho or mu also as (epsilon, delta)
 
-_LEVEL = 0.95  # level of the gain's interval, unless the report asks for another one
+_LEVEL = 0.95  # default level of the gain's interval
 _START_SHARE = 0.04  # share of the holdout half's budget for the initial distribution
 
-_MOST_ONE_HOT = 1000  # dimensions: a minute of planning at H = 20
+_MOST_ONE_HOT = 1000  # largest dimension; planning takes a minute at H = 20
 
 __all__ = [
-    "DPPEVI", "DPVAPVI", "PEVI", "VAPVI", "Core", "LinearOfflinePolicy", "Linear", "learn_linear",
-    "replan_linear",
+    "DPPEVI", "DPVAPVI", "PEVI", "VAPVI", "Core", "LinearOfflinePolicy", "Linear", "learn_linear", "replan_linear",
     "schema_features",
 ]  # fmt: skip
 
 
 class Core(Protocol):
-    """Questions that a learner may ask; only public arrays go in."""
+    """Queries that a learner can make; all arguments are public arrays."""
 
     @property
     def users(self) -> int: ...
@@ -118,7 +121,7 @@ class LinearOfflinePolicy:
     values : (H + 1, S)
         Pessimistic V.
     q : (H, S, A)
-        Pessimistic Q; -inf where not admissible.
+        Pessimistic Q; -inf at inadmissible pairs.
     floored : int
         Number of eigenvalues of noisy Gram matrices that had to be raised.
     supported : (H, S)
@@ -128,12 +131,12 @@ class LinearOfflinePolicy:
     users : int
         Number of users in the sums.
     guarantee : Guarantee, optional
-        Guarantee of the session that answered; None when solved without a session.
+        Guarantee of the session that answered; None if no session was used.
     heuristics : tuple of str
-        Reasons why ``values`` are not proven lower bounds.
+        Reasons for which ``values`` are not proven lower bounds.
     gain : LinearGain, optional
-        Gain over the behaviour policy, for a learner with ``judged``. None also if the holdout half is too
-        small, or if a release was planned from again and this is not the policy that it evaluates.
+        Gain over the behaviour policy. None if the learner's ``judged`` is False, if the holdout half is too
+        small, or if this policy was planned again from a release that evaluates another policy.
     """
 
     __repr__ = brief
@@ -156,7 +159,7 @@ class LinearOfflinePolicy:
 
 
 class _StepFit(NamedTuple):
-    """Results of one step's answers, by pairs (S A,): predictions, penalties, and their precision."""
+    """Results of one step by pairs (S A,): predictions, penalties, and effective numbers of visits."""
 
     estimate: Floats
     penalty: Floats
@@ -169,8 +172,8 @@ class _StepFit(NamedTuple):
 class Linear(Knobs):
     """Base of the linear offline learners: S states, A actions, H steps, d features phi(s, a) in R^d.
 
-    Raises ``ValueError`` for an option out of its range. :meth:`open` raises it for options that do not fit a
-    problem.
+    Raises ``ValueError`` for an option out of its range. :meth:`open` raises ``ValueError`` for options that
+    do not fit the problem.
 
     Attributes
     ----------
@@ -179,8 +182,8 @@ class Linear(Knobs):
     support : float
         A pair is supported if its visits exceed this many standard deviations of their noise, at least 0.
     judged : bool
-        Whether to learn from one half of the users, and estimate on the other half the policy's gain over the
-        behaviour policy (:mod:`~discreet.learners.ope.linear_gains`).
+        True: learn from one half of the users, and estimate the policy's gain over the behaviour policy on
+        the other half (:mod:`~discreet.learners.ope.linear_gains`).
     """
 
     lam: float | None = None
@@ -202,7 +205,7 @@ class Linear(Knobs):
         known_rewards: bool = False,
         episodes: int = 1,
     ) -> tuple[Question, ...]:
-        """Return all questions, fixed before data.
+        """Return all queries, which are fixed before data.
 
         Parameters
         ----------
@@ -211,15 +214,15 @@ class Linear(Knobs):
         exact : bool
             True for discrete noise (secure randomness).
         known_rewards : bool
-            True if rewards will be given to the planner.
+            True if the planner will get known rewards.
         episodes : int
-            m, the largest number of episodes of one user; it has an effect if the noise is the printed one
-            and not set for a budget.
+            m, the largest number of episodes of one user. It matters only if the noise is the printed one,
+            which is not calibrated to a budget.
 
         Raises
         ------
         ValueError
-            If ``judged`` and known rewards are given together, and as the learner's own questions do.
+            If ``judged`` is combined with known rewards, or if the learner's options do not fit.
         """
         plan = self._learning(layout, features, exact, known_rewards, episodes)
         if not self.judged:
@@ -233,13 +236,13 @@ class Linear(Knobs):
     def _learning(
         self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
     ) -> tuple[Question, ...]:
-        """Return the questions that the policy is learned from."""
+        """Return the queries for learning the policy."""
         raise TypeError(f"{type(self).__name__} states no questions")
 
     def _judging(self, horizon: int, exact: bool) -> tuple[Question, ...]:
-        """Return the questions on the holdout half: first states, and a model of each step, last step first.
+        """Return the queries on the holdout half: first states, and a model of each step, last step first.
 
-        The halves have different users, so that each has the whole budget.
+        The halves have different users, so each half has the whole budget.
         """
         steps, start = self._judges(horizon, exact)
         last: dict[str, Any] = {"kind": "pair", "high": 1.0}
@@ -252,7 +255,7 @@ class Linear(Knobs):
         )
 
     def _judges(self, horizon: int, exact: bool) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Return the budget of each step, and of the start."""
+        """Return the budgets of the steps, and of the query on first states."""
         return [{"mu": None}] * horizon, {"mu": None}
 
     def open(
@@ -264,9 +267,10 @@ class Linear(Knobs):
         episodes: int = 1,
         known_rewards: bool = False,
     ) -> ResponseSession:
-        """Open a session that takes users (``submit_many``, ``absent``); its guarantee is known now.
+        """Open a session to which users are submitted (``submit_many``, ``absent``).
 
-        No budget is spent before :meth:`ask`. Raises ``ValueError`` if the options do not fit the problem.
+        Its guarantee is known already. No budget is spent before :meth:`ask`. Raises ``ValueError`` if the
+        options do not fit the problem.
 
         Parameters
         ----------
@@ -286,9 +290,9 @@ class Linear(Knobs):
     def ask(
         self, session: ResponseSession, known_rewards: ArrayLike | None = None
     ) -> tuple[LinearRelease, LinearOfflinePolicy]:
-        """Return the policy from all answers; this spends the session's budget.
+        """Make all queries, which spends the session's budget, and return the policy.
 
-        known_rewards : (H, S, A) in [0, 1], if the session was opened for known ones.
+        known_rewards : (H, S, A) in [0, 1], if the session was opened for known rewards.
 
         Raises ``ValueError``, and spends nothing, if the session was opened with other options.
         """
@@ -311,16 +315,16 @@ class Linear(Knobs):
     def solve(
         self, layout: Layout, features: Features, core: Core, known_rewards: ArrayLike | None = None
     ) -> LinearOfflinePolicy:
-        """Ask the planned questions and plan backward: post-processing of answers alone.
+        """Make the planned queries and plan backward, as post-processing of the answers.
 
-        Raises ``ValueError`` if an answer does not belong to a planned question.
+        Raises ``ValueError`` if an answer does not belong to a planned query.
 
         Parameters
         ----------
         layout, features
             Layout and features of the problem.
         core : session or stored release
-            Object that answers the questions.
+            Object that answers the queries.
         known_rewards : (H, S, A) in [0, 1], optional
         """
         shape = layout.horizon, layout.states, layout.actions
@@ -363,13 +367,13 @@ class Linear(Knobs):
         return False
 
     def heuristics(self) -> Iterable[str]:
-        """Yield the reasons why the values are not proven lower bounds."""
+        """Yield the reasons for which the values are not proven lower bounds."""
         return ("the constants of pessimism and ridge are measured, not those of a theorem",)
 
     def _step(
         self, layout: Layout, features: Features, core: Core, h: int, after: Floats, known: bool
     ) -> _StepFit:
-        """Ask the questions of step h and return the results: on next values alone with known rewards."""
+        """Make the queries of step h and return the results, for next values only if rewards are known."""
         raise TypeError(f"{type(self).__name__} plans nothing")
 
     def _repaired(self, answer: Answer, ridge: Ridge) -> Repaired:
@@ -377,7 +381,7 @@ class Linear(Knobs):
         return repaired(answer.gram, self._level(answer, ridge), self.lam or 0.0)
 
     def _level(self, answer: Answer, ridge: Ridge) -> float:
-        """Return L: the amount added to the diagonal."""
+        """Return L, the amount added to the diagonal."""
         assert answer.gram is not None and self.lam is not None
         if not answer.gram_scale:
             return self.lam
@@ -392,12 +396,12 @@ class Linear(Knobs):
         visits = 1.0 / np.where(squared > 0, length**2, 1.0) - self._level(answer, ridge) / safe
         noise = self.support * math.sqrt(2.0) * answer.gram_scale / safe
         one = 1.0 if weights is None else weights.ravel()
-        visits = np.where(squared > 0, visits / one, 0.0)  # a zero feature vector needs no visits
+        visits = np.where(squared > 0, visits / one, 0.0)  # zero features need no visits
         return visits, 0.5 + noise / one
 
 
 def _targets(layout: Layout, known_rewards: bool) -> Iterator[tuple[int, float]]:
-    """Return (h, bound of the values that step h adds to known rewards), last step first, while not 0."""
+    """Yield (h, bound of the target values of step h), last step first, for bounds above 0."""
     for h in reversed(range(layout.horizon - known_rewards)):
         yield h, float(layout.horizon - h - known_rewards)
 
@@ -410,7 +414,7 @@ def _rewards(known: ArrayLike, shape: tuple[int, int, int]) -> Floats:
 
 
 def _estimate(features: Features, gram: Repaired, answer: Answer) -> Floats:
-    """Return (S A,) predictions centre + phi^T Lambda^-1 u."""
+    """Return the (S A,) predictions centre + phi^T Lambda^-1 u."""
     assert answer.vector is not None
     return answer.centre + features.rows @ (gram.inverse @ answer.vector)
 
@@ -423,14 +427,15 @@ def learn_linear(
     randomness: Randomness,
     known_rewards: ArrayLike | None = None,
 ) -> LinearOfflinePolicy:
-    """Return a policy from the records of many users, one episode each, with its guarantee.
+    """Learn a policy from the records of many users, one episode each; return it with its guarantee.
 
-    Raises ``ValueError`` on broken records (a private message) and on options that do not fit the problem.
+    Raises ``ValueError`` for invalid records (its message contains private data) and for options that do not
+    fit the problem.
 
     Parameters
     ----------
     learner : DPPEVI, DPVAPVI, PEVI or VAPVI
-        It holds its budget.
+        The learner, which has the budget.
     layout : Layout
         S, A and H.
     features : Features
@@ -439,7 +444,7 @@ def learn_linear(
         Records of n users.
     randomness : Seeded (simulation) or Secure
     known_rewards : (H, S, A) in [0, 1], optional
-        Rewards, if they are public; then the questions are about next states only.
+        Rewards, if they are public. The queries are then about next states only.
     """
     known = known_rewards is not None
     with learner.open(layout, features, randomness, known_rewards=known) as session:
@@ -450,16 +455,16 @@ def learn_linear(
 def replan_linear(
     learner: Linear, release: LinearRelease, features: Features, known_rewards: ArrayLike | None = None
 ) -> LinearOfflinePolicy:
-    """Return a policy from a stored release: no data, no budget.
+    """Learn a policy from a stored release, without data and without budget.
 
-    A release in model form allows any option and any known rewards. Other releases allow only
-    options that lead to the same questions with the same public arrays. Raises ``ValueError``, which states
-    what differs.
+    A release in model form allows any option and any known rewards. Other releases allow only options that
+    lead to the same queries with the same public arrays. For other options a ``ValueError`` states the
+    difference.
 
     Parameters
     ----------
     learner : as for :func:`learn_linear`
-        Its budget is not used.
+        The learner; its budget is not used.
     release : LinearRelease
         Stored release.
     features : Features
@@ -482,10 +487,11 @@ def schema_features(
     l1: float | None = None,
     nonneg: bool = False,
 ) -> Features:
-    """Return the features that a public schema names: a table (S, A, d) with its bound, or one-hot (None).
+    """Return the features that a public schema names: a table (S, A, d) with its bound, or one-hot.
 
-    One-hot features have d = S A, a noisy matrix of d^2 entries and d^3 work per step. Above d = 1000 they
-    are refused, because counts (dp-apvi) give the same information with less noise and work.
+    One-hot features (None) have d = S A, and need a noisy matrix of d^2 entries and d^3 operations per step.
+    Above d = 1000 they are refused, because counts (dp-apvi) give the same information with less noise and
+    computation.
     """
     if table is not None:
         found = Features(table, bound, l1=l1, nonneg=nonneg)
@@ -517,7 +523,7 @@ class PEVI(Linear):
     Parameters
     ----------
     preset : "default" or "paper"
-        ``default``: the best constant on the synthetic linear MDP. ``paper``: lam = 1.
+        ``default``: the constant that was best on the synthetic linear MDP. ``paper``: lam = 1.
     c : float
         Constant of the penalty, at least 0.
     lam : float
@@ -545,7 +551,7 @@ class PEVI(Linear):
     def _learning(
         self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
     ) -> tuple[Question, ...]:
-        """Return one pair for each step, last step first, without noise.
+        """Return one query (a pair) for each step, last step first, without noise.
 
         The arguments are those of :meth:`questions`; ``exact`` and ``episodes`` are not used.
         """
@@ -567,7 +573,7 @@ class PEVI(Linear):
 
 @dataclass(frozen=True, kw_only=True)
 class _Pessimist(Linear):
-    """Penalty C sqrt(d) ||phi||_{Lambda^-1}, shared by VAPVI, DP-VAPVI and DP-PEVI."""
+    """Base with the penalty C sqrt(d) ||phi||_{Lambda^-1}, for VAPVI, DP-VAPVI and DP-PEVI."""
 
     C: float | None = None
 
@@ -582,13 +588,13 @@ class _Pessimist(Linear):
 
 @dataclass(frozen=True, kw_only=True)
 class _VarianceAware(_Pessimist):
-    """One step of VAPVI on the answers of a core, exact or noisy.
+    """Base that plans one step of VAPVI from the exact or noisy answers of a core.
 
-    split : variances from one half of the users, the regression from the other
+    split : True to estimate variances from one half of the users and the regression from the other half
         (:class:`~discreet.mechanisms.linear.adaptive_queries.Question`: ``half``).
-    var_max : cap of the variance, at least 1; None: H^2.
-    D : adds D / K to the penalty.
-    ridge : in multiples of the noise's spectral edge, or "bound"; without noise it is not used.
+    var_max : upper limit of the variance, at least 1; None: H^2.
+    D : constant of the term D / K in the penalty.
+    ridge : ridge in spectral edges of the noise matrix, or "bound"; without noise it is not used.
     """
 
     split: bool | None = None
@@ -627,7 +633,7 @@ class _VarianceAware(_Pessimist):
     def _weights(
         self, layout: Layout, features: Features, core: Core, h: int, after: Floats, ridge: Ridge
     ) -> tuple[Floats | None, int]:
-        """Return 1 / max{1, Var} (S, A); None at the last step, where V = 0."""
+        """Return the (S, A) weights 1 / max{1, Var}; None at the last step, where V = 0."""
         bound = float(layout.horizon - h)
         if bound == 1.0:
             return None, 0
@@ -646,23 +652,23 @@ class _VarianceAware(_Pessimist):
 class VAPVI(_VarianceAware):
     """Variance-aware pessimistic value iteration without privacy (VAPVI; Yin, Duan, Wang and Wang 2022).
 
-    As :class:`PEVI`, with each record weighted by one over the estimated variance of its next value, and the
-    penalty C sqrt(d) ||phi||_{Lambda_h^-1} + D / K of K users.
+    It differs from :class:`PEVI` in two points. Each record is weighted by the reciprocal of the estimated
+    variance of its next value. The penalty for K users is C sqrt(d) ||phi||_{Lambda_h^-1} + D / K.
 
     Parameters
     ----------
     preset : "default" or "paper"
-        The same settings: the paper names no constants.
+        Both have the same settings, because the paper gives no constants.
     C, D : float
         Constants of the penalty, at least 0.
     lam : float
         Ridge parameter, > 0.
     split : bool
-        Variances from one half of the users, the regression from the other.
+        True: estimate variances from one half of the users, and the regression from the other half.
     var_max : float, optional
         Largest variance, at least 1; None: H^2.
     ridge : float or "bound"
-        Used under noise only, by :class:`DPVAPVI`.
+        Used only under noise, by :class:`DPVAPVI`.
     support : float
         A pair is supported if its visits exceed so many standard deviations of their noise, at least 0.
 
@@ -680,10 +686,10 @@ class VAPVI(_VarianceAware):
     def _learning(
         self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
     ) -> tuple[Question, ...]:
-        """Return the questions of each step, last step first, without noise.
+        """Return the queries of each step, last step first, without noise.
 
-        Each step has the Gram matrix, V^2, V and the weighted pair, in this order. The arguments are those of
-        :meth:`questions`; ``exact`` and ``episodes`` are not used.
+        Each step has queries for the Gram matrix, V^2, V and the weighted pair, in this order. The arguments
+        are those of :meth:`questions`; ``exact`` and ``episodes`` are not used.
         """
         variances, regression = self._halves()
         found: list[Question] = []
@@ -715,7 +721,7 @@ class VAPVI(_VarianceAware):
 
 @dataclass(frozen=True, kw_only=True)
 class _Private(Linear):
-    """Base of the private learners; the budget is exactly one of epsilon (with delta), rho and mu."""
+    """Base of the private learners; the budget is one of epsilon (with delta), rho and mu."""
 
     epsilon: float | None = None
     delta: float | None = None
@@ -751,7 +757,7 @@ class _Private(Linear):
         return budgets.gdp_mu(self.epsilon, self.delta)
 
     def _step_mu(self, horizon: int, exact: bool, known_rewards: bool) -> Floats:
-        """Return (H,) mu of each step: shares of mu^2 proportional to (range of the target)^{2/3} (1.2)."""
+        """Return the (H,) mu of steps; shares of mu^2 are proportional to (target range)^{2/3} (1.2)."""
         shares = np.arange(horizon - known_rewards, -known_rewards, -1) ** (2 / 3)
         return self.total_mu(exact) * np.sqrt(shares / shares.sum())
 
@@ -769,32 +775,32 @@ class _Private(Linear):
 
 @dataclass(frozen=True, kw_only=True)
 class DPPEVI(_Pessimist, _Private):
-    """Private PEVI: one noisy Gram matrix and one noisy response per step, accounted together.
+    """Private PEVI, with one noisy Gram matrix and one noisy response per step, accounted together.
 
     Attributes
     ----------
     epsilon, delta, rho, mu : float
-        The true budget: exactly one of epsilon (with delta in (0, 1), or without for Laplace noise), rho-zCDP
-        and mu-GDP, each > 0.
+        Budget, > 0: exactly one of epsilon (with delta in (0, 1), or without delta for Laplace noise), rho
+        (zCDP) and mu (GDP).
     C : float
         Constant of the penalty C sqrt(d) ||phi||_{Lambda^-1}, at least 0.
     lam, support, judged
-        As for the base class.
+        See the base class.
     response : "requery" or "model"
-        ``requery``: the response is a new question for each V. ``model``: Gram, next states and rewards once
-        (S up to a few tens), after which any policy can be planned without budget.
+        ``requery``: each V needs a new query for the response. ``model``: Gram, next states and rewards are
+        queried once (for S up to a few tens); then any policy can be planned without further budget.
     range : "values" or "declared"
         ``values``: noise follows the range of the released values. ``declared``: b_h.
     joint : bool
-        Account Gram and response by lemma 3; else by their separate worst cases.
+        True: account Gram and response together by lemma 3. False: account each by its separate worst case.
     centre : bool, optional
-        Centre targets (needs 1 in the span of the features); None: if that holds.
+        Centre targets, which needs 1 in the span of the features. None: True if 1 is in the span.
     noise : "gaussian" or "laplace"
         ``laplace`` is for a pure epsilon (no delta). Laplace scales follow l1 sensitivities, which is much
         more noise unless ||phi||_1 is small (one-hot, simplex); declare it by ``Features(l1=...)``.
     ridge : float or "bound", optional
-        In multiples of the noise's spectral edge 2 s sqrt(d), or "bound" (Gaussian noise only); None: 2
-        (requery), 1 (model).
+        Ridge in multiples of the spectral edge 2 s sqrt(d) of the noise matrix, or "bound" (Gaussian noise
+        only). None: 2 (requery), 1 (model).
     simplex : bool
         Project rows of the model onto the simplex.
     """
@@ -835,7 +841,7 @@ class DPPEVI(_Pessimist, _Private):
         return self.noise == "laplace"
 
     def _budget(self, layout: Layout, exact: bool, known_rewards: bool, h: int) -> dict[str, Any]:
-        """Return the share of step h; of epsilon as sqrt(b_h), best for errors b_h / epsilon_h."""
+        """Return the budget of step h; shares of epsilon ~ sqrt(b_h) are best for errors b_h / epsilon_h."""
         if not self._pure():
             return {"mu": float(self._step_mu(layout.horizon, exact, known_rewards)[h])}
         assert self.epsilon is not None
@@ -852,7 +858,7 @@ class DPPEVI(_Pessimist, _Private):
     def _learning(
         self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
     ) -> tuple[Question, ...]:
-        """Return one pair (or Gram and response) per step, or one model per step, last step first.
+        """Return one query (a pair, or a model) per step, or Gram and response, last step first.
 
         The arguments are those of :meth:`questions`.
         """
@@ -893,7 +899,7 @@ class DPPEVI(_Pessimist, _Private):
         )
 
     def _model_step(self, features: Features, answer: Answer, after: Floats, reward: bool) -> _StepFit:
-        """Return Q = r + P V with P = rows of 1/S + phi^T Lambda^-1 M: centred, therefore unbiased."""
+        """Return Q = r + P V with rows of P = 1/S + phi^T Lambda^-1 M; centring makes P unbiased."""
         assert answer.successors is not None and self.ridge is not None
         gram = self._repaired(answer, self.ridge)
         project: Project = "simplex" if self.simplex else "none"
@@ -910,19 +916,20 @@ class DPPEVI(_Pessimist, _Private):
 class DPVAPVI(_VarianceAware, _Private):
     """Private VAPVI (Qiao and Wang 2023, algorithm 2).
 
-    ``preset="paper"`` has the printed noise for a budget in rho, with the settings of the paper's Figure 1.
+    ``preset="paper"`` uses the printed noise for a budget in rho, with the settings of the paper's Figure 1.
     It differs from the printed algorithm 2 in four points. Variances and regression use one data set;
-    ``split=True`` gives the two halves. D is 0: the paper gives only its order, with an unknown coverage. C
-    is 0.1: the paper gives no value. The ridge is the leading order of the printed E / 2, one edge of the
-    noise's spectrum.
+    ``split=True`` uses two halves, as printed. D is 0, because the paper gives only the order of D, with an
+    unknown coverage. C is 0.1, because the paper gives no value. The ridge is the leading order of the
+    printed E / 2, which is one spectral edge of the noise matrix.
 
     Attributes
     ----------
     noise : "exact" or "published"
-        ``exact``: noise set for the budget by the exact sensitivities, centred targets, ranges of the
-        released values. The shares of a step are 0.15 Gram, 0.05 V^2, 0.10 V, 0.70 the weighted pair. With
-        ``split`` each half has the whole budget: 0.5/0.17/0.33, and the pair. ``published``: the printed
-        noise, raw targets; the guarantee then states the actual rho.
+        ``exact``: noise is calibrated to the budget by the exact sensitivities, with centred targets and the
+        ranges of the released values. The shares of a step are 0.15 for Gram, 0.05 for V^2, 0.10 for V, and
+        0.70 for the weighted pair. With ``split`` each half has the whole budget: 0.5/0.17/0.33 for Gram, V^2
+        and V on one half, and the pair on the other half. ``published``: the printed noise with raw targets;
+        the guarantee then states the actual rho.
     """
 
     noise: Literal["exact", "published"] | None = None
@@ -943,9 +950,9 @@ class DPVAPVI(_VarianceAware, _Private):
     def _learning(
         self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
     ) -> tuple[Question, ...]:
-        """Return Gram, V^2, V and the weighted regression for each step, last step first.
+        """Return the queries for Gram, V^2, V and the weighted regression of each step, last step first.
 
-        The arguments are those of :meth:`questions`; ``episodes`` has an effect if noise is published.
+        The arguments are those of :meth:`questions`; ``episodes`` matters only if noise is "published".
         """
         steps = list(_targets(layout, known_rewards))
         reward = not known_rewards
@@ -980,9 +987,9 @@ class DPVAPVI(_VarianceAware, _Private):
         return tuple(found)
 
     def _published(self, horizon: int, h: int, features: Features, reward: bool) -> list[Question]:
-        """Return the true mu of the printed noise, for one episode.
+        """Return the queries of step h with the printed noise, which state its actual mu for one episode.
 
-        Vectors of V = 0 hold no data and are left out.
+        Vectors of V = 0 contain no data and are omitted.
         """
         assert self.rho is not None
         rho0 = self.rho / (5 * horizon)
@@ -1013,7 +1020,7 @@ class DPVAPVI(_VarianceAware, _Private):
         self, layout: Layout, features: Features, core: Core, h: int, after: Floats, ridge: Ridge
     ) -> tuple[Floats | None, int]:
         if self.noise == "published" and h == layout.horizon - 1:
-            core.gram(h)  # printed and charged, but not used: clipped at b_H = 1 every variance is 1
+            core.gram(h)  # printed and charged, but unused: clipped at b_H = 1, every variance is 1
         return super()._weights(layout, features, core, h, after, ridge)
 
     def _regression(self, core: Core, h: int, after: Floats, weights: Floats | None) -> tuple[Answer, Answer]:

@@ -1,14 +1,15 @@
-"""Log of a linear learner's queries on users: questions, their public arrays, and noisy answers.
+"""Log of a linear learner's queries about users, with their public arrays and noisy answers.
 
 A :class:`LinearRelease` holds all output of the trusted core, so everything computed from it is
-post-processing and costs no privacy. The possible computations depend on the questions:
+post-processing and costs no privacy. The possible computations depend on the queries:
 
-* ``response="model"`` (Gram, next states, rewards): the answers describe the environment. Any option, any
-  horizon of values, any known rewards can be planned with.
-* All others ask "sum phi V(s')" for the V of *their own* plan at that point. The answers give no information
-  on another V. :func:`~discreet.learners.offline.linear_pevi.replan_linear` plans again from the last step to
-  the first and compares each array of its questions with the stored array. It raises if they differ beyond
-  rounding (1e-9 of the range, because another machine's linear algebra differs by that much).
+* ``response="model"`` (Gram, next states, rewards): the answers describe the environment. Plans can be made
+  for any options, any horizon of values and any known rewards.
+* All other queries are for "sum phi V(s')", where V belongs to the learner's *own* plan at that point. The
+  answers give no information about another V. :func:`~discreet.learners.offline.linear_pevi.replan_linear`
+  plans again from the last step to the first and compares each array of the new queries with the stored
+  array. It raises ``ValueError`` if they differ beyond rounding (1e-9 of the range, because linear algebra on
+  another machine can differ by that much).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from discreet.mechanisms.linear.adaptive_queries import Answer, Question, Respon
 
 Floats = NDArray[np.float64]
 
-_SAME = 1e-9  # relative to the range of an array: largest difference by rounding on another machine
+_SAME = 1e-9  # largest difference by rounding on another machine, relative to the range of an array
 _FEATURES = ("sha256", "dimension", "bound", "l1", "nonneg")
 _ARRAYS = ("gram", "vector", "successors", "rewards")
 _SCALES = ("gram_scale", "vector_scale", "successors_scale", "rewards_scale", "centre", "span")
@@ -40,9 +41,9 @@ __all__ = ["LoggedQuery", "LinearRelease", "Recorder", "LoggedAnswers", "fingerp
 
 @dataclass(frozen=True, eq=False)
 class LoggedQuery:
-    """One question and its answer.
+    """One query and its answer.
 
-    values (S,), weights (S, A) : the public arrays of the question, or None.
+    values (S,), weights (S, A) : the public arrays of the query, or None.
     """
 
     question: Question
@@ -55,8 +56,8 @@ class LoggedQuery:
 class LinearRelease:
     """All answers of one session, with all public facts about them.
 
-    features : fingerprint and contracts of the features (see :func:`fingerprint`), not the table.
-    users : number of users in the sums. asked : in the order of the questions.
+    features : fingerprint and declared bounds of the features (see :func:`fingerprint`), without the table.
+    users : number of users in the sums. asked : answers in the order of the queries.
     """
 
     __repr__ = brief
@@ -68,7 +69,7 @@ class LinearRelease:
     asked: tuple[LoggedQuery, ...]
 
     def query(self) -> dict[str, Any]:
-        """Return the questions as plain values for JSON: all except layout, users, guarantee and arrays."""
+        """Return the queries as JSON values, without layout, users, guarantee and arrays."""
         questions = [
             {
                 "question": asdict(one.question),
@@ -80,9 +81,9 @@ class LinearRelease:
         return {"features": dict(self.features), "questions": questions}
 
     def tables(self) -> Iterator[tuple[str, int, Floats]]:
-        """Yield (name, step, array) of all arrays, at most two dimensions each.
+        """Yield (name, step, array) for all arrays, each of at most two dimensions.
 
-        A name contains the index of the question.
+        A name contains the index of the query.
         """
         for i, one in enumerate(self.asked):
             for name, array in _named(one):
@@ -99,7 +100,7 @@ class LinearRelease:
     ) -> LinearRelease:
         """Return the release that :meth:`query` and :meth:`tables` wrote.
 
-        Raises ``ValueError`` if a key, a table or a shape is not that of a release.
+        Raises ``ValueError`` if a key, a table or a shape is invalid.
         """
         users = checks.integer("users", users, 1)
         try:
@@ -154,9 +155,9 @@ def _asked(
 
 
 def fingerprint(features: Features) -> dict[str, Any]:
-    """Return SHA-256 of the table (little-endian float64, row-major), with shape and contracts.
+    """Return the SHA-256 of the table (little-endian float64, row-major), with shape and declared bounds.
 
-    All are plain values. Answers belong to one table of features: planning with another one would be
+    All values are JSON values. Answers belong to one table of features; a plan from another table would be
     meaningless.
     """
     digest = hashlib.sha256(repr(features.table.shape).encode())
@@ -174,7 +175,7 @@ def fingerprint(features: Features) -> dict[str, Any]:
 
 
 class Recorder:
-    """Session that keeps questions and answers: the core of a learner when data are present."""
+    """Session that records queries and answers; it is a learner's core if data are present."""
 
     def __init__(self, session: ResponseSession) -> None:
         self._session, self._plan = session, session.plan
@@ -203,7 +204,7 @@ class Recorder:
         return self._session.episodes
 
     def start(self, values: ArrayLike) -> Answer:
-        """Return the users' first states; ``values`` (S,) of the evaluated policy identify it."""
+        """Return the answer on first states; ``values`` (S,) identify the evaluated policy."""
         return self._kept(self._session.start(), values, None)
 
     def _kept(self, answer: Answer, values: ArrayLike | None, weights: ArrayLike | None) -> Answer:
@@ -212,7 +213,7 @@ class Recorder:
         return answer
 
     def release(self) -> LinearRelease:
-        """Return all questions and answers so far."""
+        """Return all queries and answers so far."""
         session = self._session
         return LinearRelease(
             session.layout, fingerprint(session.features), session.users, session.guarantee,
@@ -221,10 +222,11 @@ class Recorder:
 
 
 class LoggedAnswers:
-    """Answers of a release as a core: no data, no budget.
+    """Core that answers from a release, without data and without budget.
 
-    ``plan`` is the learner's planned questions. A question gets the stored answer to the same question: same
-    kind, step, half and reward, and the same public arrays. ``ValueError`` says what differs.
+    ``plan`` contains the learner's planned queries. A query gets the stored answer to the same query, with
+    the same kind, step, half and reward, and the same public arrays. If there is none, a ``ValueError``
+    states the difference.
     """
 
     def __init__(self, release: LinearRelease, plan: tuple[Question, ...]) -> None:
@@ -255,7 +257,7 @@ class LoggedAnswers:
         return self._release.guarantee.episodes
 
     def start(self, values: ArrayLike) -> Answer | None:
-        """Return the users' first states, or None if the policy is not the one evaluated first."""
+        """Return the answer on first states, or None if the release evaluates another policy."""
         try:
             return self._find(0, values, None)
         except ValueError:

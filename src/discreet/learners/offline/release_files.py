@@ -1,28 +1,31 @@
-r"""Release files: noisy sums, their noise distributions and the guarantee, read back step by step.
+r"""Release files with noisy sums, their noise distributions and the guarantee, read step by step.
 
-``release.parquet`` is the result of learning from users' data. Everything computed from it is
-post-processing and costs no privacy. It is an ordinary Parquet file (``pandas.read_parquet`` reads it), with
-one row per cell and one row group per table of a step:
+``release.parquet`` contains everything that was released about users' data. All computations from this file
+are post-processing and cost no privacy. It is an ordinary Parquet file (``pandas.read_parquet`` reads it),
+with one row per cell and one row group per table of a step:
 
 - ``family`` is the name of the table: ``visits``, ``transition_counts``, ..
 - ``step`` is h, starting at 0.
 - ``state``, ``action`` and ``next_state`` are the cell in a release of counts. Only admissible pairs are
-  included, in the order of state, then action, then next state. ``next_state`` is null if the table has none.
-- ``i`` and ``j`` are the place in the table in any other release. They are null if it has fewer dimensions.
+  included, in the order of state, then action, then next state. ``next_state`` is null if the table has no
+  next states.
+- ``i`` and ``j`` are the indices in a table of any other release. They are null for tables with fewer
+  dimensions.
 - ``value`` is float64.
 
-The schema's metadata hold one JSON object under ``discreet.release``. It has ``version``, ``facts`` (below)
-and ``groups``: family, step, shape and SHA-256 of the values of each row group, in order. It also has the
-SHA-256 of ``facts`` and ``groups`` together. Pages also have Parquet's checksums. Both detect accidental
-damage and edits without intent to deceive. They are not a signature: anyone who can write the file can forge
-it. To detect forgery, the privacy statement holds a hash of the whole file.
+The schema's metadata hold one JSON object under ``discreet.release``. The object contains ``version``,
+``facts`` (below) and ``groups``: family, step, shape and SHA-256 of the values of each row group, in order.
+It also contains the SHA-256 of ``facts`` and ``groups`` together. In addition, pages have Parquet's
+checksums. Hashes and checksums detect accidental damage and edits without intent to deceive. They are not a
+signature: anyone who can write the file can forge it. To detect forgery, the privacy statement holds a hash
+of the whole file.
 
-A file is written one step at a time under a temporary name. It gets its name when it is complete and on disk.
+A file is written one step at a time under a temporary name. It is renamed when it is complete and on disk.
 
-Encoding. Noise on a grid has few distinct values: ``value`` is dictionary encoded, and zstd comes close to
-the noise's entropy (0.84 bytes per cell at a standard deviation of 20, of which 0.80 are noise). Continuous
-noise overflows the dictionary and needs 7.7 bytes per cell. The index columns, mostly constant or
-consecutive, need 0.03.
+Encoding. Noise on a grid has few distinct values, so ``value`` is dictionary encoded. Then zstd is close to
+the entropy of the noise (0.84 bytes per cell at a standard deviation of 20, of which 0.80 are noise).
+Continuous noise overflows the dictionary and needs 7.7 bytes per cell. The index columns are mostly constant
+or consecutive and need 0.03 bytes per cell.
 """
 
 from __future__ import annotations
@@ -76,33 +79,34 @@ _LAWS: dict[str, type] = {
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ReleaseFacts:
-    """Public facts of a release, without its values.
+    """Public facts about a release, without its values.
 
     Attributes
     ----------
     layout : Layout
-        S, A, H and the mask of admissible actions.
+        S, A, H and the admissible actions.
     users : int
         Number of users in the sums, at least 1.
     guarantee : Guarantee
     laws : mapping of family to NoiseDistribution
-        For a release of counts: exactly its families; bounds are over the cells of all steps. Other
-        releases may describe their noise in ``query``.
+        For a release of counts, the keys are exactly its families, and bounds are over the cells of all
+        steps. Other releases can describe their noise in ``query``.
     records : tuple of JSON objects
-        Record of each mechanism, as written by the caller.
+        One record per mechanism, as written by the caller.
     episodes : int
         m, the largest number of episodes counted per user.
     dataset, schema, known_rewards : str, optional
-        The population's name; hashes of the schema and of the known rewards.
+        Name of the population; hashes of the schema and of the known rewards.
     algorithm, options : str, optional; JSON object
-        The learner and those of its options that define the query; other options may be changed freely.
+        Learner, and those of its options that define the query. All other options can be changed when
+        planning again.
     query : JSON object
-        The query, if families and laws do not define it; :data:`FIRST_VISITS` for first visits, whose
-        counts are one table for all steps.
+        Query, if families and laws do not define it. It is :data:`FIRST_VISITS` for first visits, whose
+        counts are in one table for all steps.
     run : JSON object
-        Other facts of the run for the privacy statement: date, purpose, versions, ledger entry.
+        Further facts about the run for the privacy statement: date, purpose, versions, ledger entry.
     library : str
-        The version that wrote the file.
+        Version of the library that wrote the file.
     """
 
     layout: Layout
@@ -158,7 +162,7 @@ class ReleaseFacts:
         return 1 if self.first_visits else self.layout.horizon
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
+        """Return the facts as JSON values."""
         layout = self.layout
         mask = None if layout.mask is None else np.packbits(layout.mask).tobytes()
         return {
@@ -183,7 +187,7 @@ class ReleaseFacts:
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> ReleaseFacts:
-        """Return the facts that :meth:`to_dict` wrote. Raises ``ValueError`` on anything else."""
+        """Return the facts from the result of :meth:`to_dict`; raise ``ValueError`` for other input."""
         names = {part.name for part in fields(cls)} - {"layout"} | {"states", "actions", "horizon", "mask"}
         if not isinstance(table, Mapping) or set(table) != names:
             raise ValueError("facts: must be an object with exactly the keys of a release")
@@ -210,7 +214,7 @@ def _law_from_dict(name: str, table: Any) -> NoiseDistribution:
 
 
 def _layout(table: Mapping[str, Any]) -> Layout:
-    """Return the sizes and the mask, one bit per pair."""
+    """Return the layout from stored sizes and a mask with one bit per pair."""
     states, actions = (checks.integer(name, table[name], 1) for name in ("states", "actions"))
     mask = table["mask"]
     if mask is not None:
@@ -229,9 +233,9 @@ def _layout(table: Mapping[str, Any]) -> Layout:
 # ------------------------------------------------------------------------------ the shape of the file
 @contextmanager
 def aside(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a binary file that gets the name ``path`` if the block succeeds, and is then on disk.
+    """Open a temporary binary file that is flushed to disk and renamed to ``path`` if the block succeeds.
 
-    If the block raises, nothing appears under ``path``, and an existing file stays.
+    If the block raises, no file is created at ``path``, and an existing file is kept.
     """
     path = Path(path)
     hidden = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
@@ -249,7 +253,7 @@ def aside(path: str | Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Convert every error of a file to a ``ValueError`` that names the file."""
+    """Convert errors of reading a file to a ``ValueError`` that names the file."""
     try:
         yield
     except FileNotFoundError:
@@ -268,7 +272,7 @@ def _schema(kind: str) -> Any:
 
 
 class _Group(NamedTuple):
-    """One table of one step: a row group."""
+    """One row group, which is the table of one family at one step."""
 
     family: str
     step: int
@@ -281,7 +285,7 @@ class _Group(NamedTuple):
 
 
 class _Index:
-    """Index columns of tables; the columns of the last shape are cached, because they rarely change."""
+    """Index columns of tables; those for the last shape are cached, because shapes rarely change."""
 
     def __init__(self, kind: str, layout: Layout) -> None:
         self.kind, self.layout = kind, layout
@@ -307,7 +311,7 @@ class _Index:
 
 
 def _digest(values: Floats) -> str:
-    """Return SHA-256 of the values in the order of the file, independent of the machine's byte order."""
+    """Return the SHA-256 of values in the order of the file, independent of the machine's byte order."""
     return hashlib.sha256(np.ascontiguousarray(values, "<f8").data).hexdigest()
 
 
@@ -318,26 +322,27 @@ def _seal(kind: str, facts: Any, groups: Any) -> str:
 
 # ------------------------------------------------------------------------------------------- writing
 def write_tables(path: str | Path, tables: Iterable[tuple[str, int, ArrayLike]], facts: ReleaseFacts) -> None:
-    """Write any named tables of steps (Gram matrices, answers, ..), in the memory of one table.
+    """Write named tables of steps (Gram matrices, answers, ..), with one table in memory at a time.
 
     Parameters
     ----------
     path : str or Path
         Gets the file when it is complete; an older one is replaced. If anything fails nothing appears.
     tables : iterable of (family, step, array)
-        In any order; steps in [0, H); arrays are finite, of 0, 1 or 2 dimensions, not empty.
+        Tables in any order, with steps in [0, H). Arrays are finite, not empty, and have 0, 1 or 2
+        dimensions.
     facts : ReleaseFacts
 
     Raises
     ------
     ValueError
-        If a table is not as above, occurs twice, or the facts are not JSON.
+        If a table is invalid or occurs twice, or if the facts are not JSON values.
     """
     _write(path, "linear", tables, facts)
 
 
 def write_release(path: str | Path, sums: Iterable[StepSums], facts: ReleaseFacts) -> None:
-    """Write a release of counts, step by step, in the memory of one step.
+    """Write a release of counts step by step, with one step in memory at a time.
 
     Parameters
     ----------
@@ -346,7 +351,7 @@ def write_release(path: str | Path, sums: Iterable[StepSums], facts: ReleaseFact
     sums : iterable of StepSums
         Sums of the steps 0, 1, .., H - 1, in this order.
     facts : ReleaseFacts
-        ``laws`` names the families: transitions, and visits and centred rewards if they are released.
+        ``laws`` names the families: transitions, and also visits and centred rewards if they are released.
 
     Raises
     ------
@@ -385,7 +390,7 @@ def _tables(step: StepSums) -> dict[str, Floats]:
 
 
 def _families(facts: ReleaseFacts) -> dict[str, tuple[int, ...]]:
-    """Return the tables of a step of counts and their shapes, in the order of the file."""
+    """Return the names and shapes of the tables of one step of counts, in the order of the file."""
     rows, states = facts.layout.rows, facts.layout.states
     every: dict[str, tuple[int, ...]] = {
         VISITS: (rows,),
@@ -453,9 +458,9 @@ def _checked(family: str, step: int, table: ArrayLike, horizon: int) -> Floats:
 
 # ------------------------------------------------------------------------------------------- reading
 class StoredTables:
-    """Named tables of steps in a file, read one at a time. Made by :func:`read_tables`.
+    """Named tables of steps in a file, read one at a time. Use :func:`read_tables` to create it.
 
-    path : Path. facts : ReleaseFacts. families : of each table, in the order of the file.
+    path : Path. facts : ReleaseFacts. families : names of the tables, in the order of the file.
     """
 
     _KINDS: ClassVar[tuple[str, ...]] = ("linear", "counts")
@@ -497,12 +502,12 @@ class StoredTables:
         return tuple(group.step for group in self._groups if group.family == family)
 
     def table(self, family: str, step: int) -> Floats:
-        """Return one table, read-only, in the shape in which it was written.
+        """Return one table, read-only, in its original shape.
 
         Raises
         ------
         ValueError
-            If there is no such table, or if the file differs from what was written.
+            If there is no such table, or if the file was changed after it was written.
         """
         n = self._place.get((family, step))
         if n is None:
@@ -511,7 +516,7 @@ class StoredTables:
             return self._values(n, file.read_row_group(n, columns=["value"], use_threads=False)["value"])
 
     def tables(self) -> dict[tuple[str, int], Floats]:
-        """Return all tables by family and step, for releases that fit in memory."""
+        """Return all tables by family and step; the release must fit in memory."""
         return {place: self.table(*place) for place in self._place}
 
     def _values(self, n: int, column: Any) -> Floats:
@@ -529,7 +534,7 @@ class StoredTables:
         return values.reshape(group.shape)
 
     def check(self) -> None:
-        """Read the whole file with index columns; ``ValueError`` if it differs from what was written."""
+        """Read the whole file with index columns; raise ``ValueError`` if the file was changed."""
         index = _Index(self._kind, self.facts.layout)
         with _naming(self.path), self._open() as file:
             for n, group in enumerate(self._groups):
@@ -552,7 +557,7 @@ class StoredTables:
 class StoredRelease(StoredTables):
     """Release of counts in a file: a :class:`~discreet.mechanisms.interfaces.StepwiseRelease`.
 
-    Made by :func:`read_release`; reads a step on request, and keeps none.
+    Use :func:`read_release` to create it. A step is read on request and not kept in memory.
     """
 
     _KINDS = ("counts",)
@@ -566,7 +571,7 @@ class StoredRelease(StoredTables):
 
     @property
     def layout(self) -> Layout:
-        """Return S, A, H and the mask."""
+        """Return the layout with S, A, H and the admissible actions."""
         return self.facts.layout
 
     @property
@@ -585,28 +590,28 @@ class StoredRelease(StoredTables):
         return self.facts.guarantee
 
     def step(self, h: int) -> StepSums:
-        """Return the sums of step h in [0, H). Raises ``ValueError`` outside, or if the file is damaged."""
+        """Return the sums of step h; raise ``ValueError`` if h is not in [0, H) or the file is damaged."""
         h = checks.integer("h", h, 0, self.facts.slots - 1)
         tables = {name: self.table(name, h) for name in self.laws}
         return StepSums(h, tables[TRANSITIONS], tables.get(VISITS), tables.get(CENTERED_REWARDS))
 
 
 def read_tables(path: str | Path) -> StoredTables:
-    """Open a file of named tables; checks as for :func:`read_release`."""
+    """Open a file of named tables, with the same checks as :func:`read_release`."""
     return StoredTables(path)
 
 
 def read_release(path: str | Path) -> StoredRelease:
-    """Open a release of counts. path : of ``release.parquet``.
+    """Open a release of counts; ``path`` is the path of ``release.parquet``.
 
-    Version, facts, structure and their hash are checked here. The values of a step are checked when it is
-    read (checksums of pages, hash, finite everywhere).
+    Version, facts, structure and their hash are checked when the file is opened. The values of a step are
+    checked when the step is read (checksums of pages, hash, all values finite).
 
     Raises
     ------
     ValueError
-        With the file name, if it is missing, not a release of counts, of another version, truncated or
-        altered.
+        If the file is missing, is not a release of counts, has another version, or is truncated or altered.
+        The message names the file.
     """
     return StoredRelease(path)
 
@@ -616,7 +621,7 @@ def _no_constant(text: str) -> Any:
 
 
 def _document(file: Any, kinds: tuple[str, ...]) -> tuple[str, ReleaseFacts, list[_Group]]:
-    """Return the JSON object of a release, checked."""
+    """Return the kind, facts and row groups of a release file, after all checks."""
     metadata = file.metadata.metadata or {}
     if KEY not in metadata:
         raise ValueError(f"is no release: its metadata have no key {KEY.decode()!r}")

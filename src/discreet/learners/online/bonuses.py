@@ -1,11 +1,11 @@
-r"""Constants of the confidence widths, formula by formula.
+r"""Constants of the confidence widths in several papers' bonuses.
 
 T = K H; S A counts admissible pairs; "failure" is the probability that a concentration bound fails
-(the papers' delta, beta or p). With steps pooled, H S A becomes S A and the largest count K becomes H K;
-S A T does not change. Logarithms are natural.
+(the papers' delta, beta or p). If steps are pooled, H S A is replaced by S A and the largest count K by H K;
+S A T stays the same. Logarithms are natural.
 
-Hoeffding (Chowdhury and Zhou 2021, and the E = 0 limit):
-width = L_r / sqrt(D) + Lambda_r / D + G (L_x / sqrt(D) + Lambda_p / D), with
+Hoeffding bonus (Chowdhury and Zhou 2021, and its limit E = 0): width = L_r / sqrt(D) + Lambda_r / D + G (L_x
+/ sqrt(D) + Lambda_p / D), with
 
 - ``tight``: L_r = L_v = max(1, sqrt(log(2 SAT / f) / 2)), L_p = sqrt(2 S log(2 SAT / f)) and G = H - h;
 - ``published``: L_r = L_v = sqrt(2 log(4 SAT / f)), L_p = sqrt(4 S log(6 SAT / f)) and G = H.
@@ -41,26 +41,26 @@ from discreet.mechanisms.interfaces import ProblemSpec
 
 Floats = NDArray[np.float64]
 
-UNKNOWN_USERS = 10**10  # K if it is not known: more users than can exist
+UNKNOWN_USERS = 10**10  # used for K if K is not known; above any possible number of users
 
 
 def users(spec: ProblemSpec) -> int:
-    """Return K, or a number above any possible K if it is not known."""
+    """Return K, or ``UNKNOWN_USERS`` if K is not known."""
     return spec.users if spec.users is not None else UNKNOWN_USERS
 
 
 def steps(spec: ProblemSpec) -> float:
-    """Return SAT: admissible pairs times K H."""
+    """Return SAT, the number of admissible pairs times K H."""
     return float(spec.layout.rows) * spec.horizon * users(spec)
 
 
 def pooling(spec: ProblemSpec, stationary: bool) -> float:
-    """Return H, or 1 if steps are pooled: the factor between H SAT and SAT."""
+    """Return the factor between H SAT and SAT in the formulas: H, or 1 if steps are pooled."""
     return 1.0 if stationary else float(spec.horizon)
 
 
 def hoeffding(spec: ProblemSpec, constants: str, failure: float, l1: bool) -> tuple[float, float]:
-    """Return (L_r, L_v), or (L_r, L_p) with ``l1``: coefficients of 1 / sqrt(D)."""
+    """Return the coefficients of 1 / sqrt(D): (L_r, L_v), or (L_r, L_p) if ``l1`` is True."""
     many, states = steps(spec), spec.states
     if constants == "tight":
         outer = max(1.0, math.sqrt(0.5 * math.log(2 * many / failure)))
@@ -84,7 +84,7 @@ def logarithm(
 
 
 def fill_bernstein(knobs: Floats, spec: ProblemSpec, iota: float, corr_const: float, tight: bool) -> None:
-    """Write Qiao and Wang's four terms, without scales, into ``knobs``."""
+    """Write the constants of Qiao and Wang's four terms, without scales, into ``knobs``."""
     h, s, pairs = float(spec.horizon), float(spec.states), float(spec.layout.rows)
     c2 = corr_const * corr_const
     knobs[kernels.VARIANCE] = 2.0 * math.sqrt(iota)
@@ -98,7 +98,7 @@ def fill_bernstein(knobs: Floats, spec: ProblemSpec, iota: float, corr_const: fl
 
 
 def fill_azar(knobs: Floats, spec: ProblemSpec, log: float, bernstein: bool, corr_const: float) -> None:
-    """Write Azar et al.'s bonus 1 or 2, without scales, into ``knobs``."""
+    """Write the constants of Azar et al.'s bonus 1 or 2, without scales, into ``knobs``."""
     h, s, pairs = float(spec.horizon), float(spec.states), float(spec.layout.rows)
     knobs[kernels.OUTER] = math.sqrt(0.5 * log)
     if not bernstein:

@@ -1,10 +1,10 @@
-r"""Base of learners that explore in stages fixed in advance: sizes, model, widths, and the pure step.
+r"""Base of learners that explore in stages fixed in advance, with their sizes, models and widths.
 
-Every pair of a step, (h, s, a), has a policy that is chosen to reach it, and L_0 users follow this policy. A
-stage does this for all of them: H R policies for R admissible pairs. Sizes are public functions of K alone
-(:func:`stage_sizes`), so that the whole schedule is known before any user acts. Users after the last stage
-follow the best remaining policy. Equal policies of a batch are handed out as one plan, because the batch's
-sums are those of independent users, whose order does not matter.
+For every triple (h, s, a) a policy is chosen that reaches it, and L_0 users follow this policy. One stage
+covers all triples: it has H R policies for R admissible pairs. Stage sizes are public functions of K
+(:func:`stage_sizes`), so the whole schedule is known before any user acts. Users after the last stage follow
+the best remaining policy. Equal policies of a batch are handed out as one plan, because the batch's sums are
+those of independent users, whose order does not matter.
 
 **Widths from data** (:func:`value_widths`). With the released model P~, r~ (projection, post "lp"), its
 denominators D and slacks Lambda (:mod:`discreet.learners.estimation.tabular_model`), and G_h = H - h - 1 (h
@@ -13,13 +13,14 @@ from 0)
     w_h = min{H - h, beta_r + (G_h / 2) beta_p},  beta_r = L_r / sqrt(D) + Lambda_r / D,
                                                    beta_p = L_p / sqrt(D) + Lambda_p / D.
 
-Then for all policies at once |V^pi(r, P) - V^pi(r~, P~)| <= V^pi(w, P~). By the simulation lemma the left is
-E_{pi, P~} sum_h [(r - r~) + (P - P~) V^pi_{h+1}(r, P)]. With V in [0, G_h] the second term is at most half of
-G_h ||P - P~||_1, because P~ is a distribution. Both together are never above 1 + G_h = H - h. A pair without
-observations has the uniform row, the limit of the projection's row as the noise tends to 0.
+Then, simultaneously for all policies, |V^pi(r, P) - V^pi(r~, P~)| <= V^pi(w, P~). By the simulation lemma the
+difference on the left is E_{pi, P~} sum_h [(r - r~) + (P - P~) V^pi_{h+1}(r, P)]. With V in [0, G_h] the
+second term is at most half of G_h ||P - P~||_1, because P~ is a distribution. The sum of both terms is never
+above 1 + G_h = H - h. A pair without observations has the uniform row, the limit of the projection's row as
+the noise tends to 0.
 
-``width_scale`` below 1 multiplies the terms inside the minimum, a heuristic. A pair that may not have been
-seen at all (D <= E) keeps the width H - h for every scale.
+``width_scale`` multiplies the terms inside the minimum; values below 1 are a heuristic. A pair that possibly
+no user has visited (D <= E) keeps the width H - h for every scale.
 
 Source: Bai, Talebi, Zhao, Cheng and Chen 2024.
 """
@@ -49,7 +50,7 @@ Flags = NDArray[np.bool_]
 Growth = Literal["doubling", "squaring"]
 Plans = tuple[tuple[NDArray[np.integer[Any]], int], ...]
 
-MOST_INITIAL = 64  # m_0 if it is None; fewer if the first stage would take over a 15th of the users
+MOST_INITIAL = 64  # default m_0; smaller if the first stage would take over 1/15 of users
 
 #: Options of every preset.
 SHARED: Mapping[str, Any] = {
@@ -60,20 +61,20 @@ SHARED: Mapping[str, Any] = {
 
 
 def small_integers(most: int) -> np.dtype[Any]:
-    """Return the smallest signed integer type that holds 0..most, because many policies are stored."""
+    """Return the smallest signed integer type that holds 0..most; many policies are stored in it."""
     return np.min_scalar_type(-most - 1)
 
 
 def stage_sizes(
     users: int, each: int, growth: Growth, initial: int, truncate: bool, most: int | None = None
 ) -> tuple[int, ...]:
-    """Return L_0 of every stage: the users of each policy of a batch. A stage takes ``each`` L_0 users.
+    """Return L_0, the number of users per policy, of every stage. A stage takes ``each`` L_0 users.
 
     ``doubling``: m_0 2^(b-1) with m_0 = ``initial``. ``squaring``: a stage explores with about K^(1 - 2^-b)
     users (half of ``each`` L_0: APEVE's T^(b), crude and fine). L_0 is at least ``initial``, and the first
-    stage takes no more users than there are.
-    Stages follow while they take at most ``most`` users (default K - 1, so that one user comes after them).
-    With ``truncate`` a remainder that is too small for a whole stage makes a shorter one.
+    stage takes at most all users. Stages are added while all of them together take at most ``most`` users
+    (default K - 1, so that one user follows the last stage). If ``truncate`` is True, users that are too few
+    for a whole stage form a shorter stage.
     """
     sizes: list[int] = []
     left = users - 1 if most is None else most
@@ -94,7 +95,7 @@ def stage_sizes(
 
 @dataclass(frozen=True, eq=False)
 class StageModel:
-    """Model of a release, by rows.
+    """Model estimated from a release, by rows.
 
     Attributes
     ----------
@@ -107,7 +108,7 @@ class StageModel:
     rewards : (T, R)
         r~.
     seen : (T, R)
-        False for rows that perhaps no user visited.
+        False for rows that possibly no user has visited.
 
     The other attributes are the slacks and the projection's E.
     """
@@ -123,7 +124,7 @@ class StageModel:
 
     @classmethod
     def of(cls, release: Release, spec: ProblemSpec, failure: float, ignore_noise: bool) -> StageModel:
-        """Return the model of a release; ``ignore_noise`` takes sums as exact (negative ones become 0)."""
+        """Return the model of a release; ``ignore_noise`` treats sums as exact (negative sums become 0)."""
         layout = spec.layout
         post: Literal["none", "lp"] = "none" if ignore_noise else "lp"
         model = PrivateModel.from_release(release, layout, post, ErrorBounds("quantile", failure))
@@ -141,7 +142,7 @@ class StageModel:
         )  # fmt: skip
 
     def completed(self) -> Floats:
-        """Return P~ (T, R, S) with the uniform row where nothing was counted: all rows are distributions."""
+        """Return P~ (T, R, S) as distributions; rows without counts are uniform."""
         sums = self.transitions.sum(axis=-1, keepdims=True)
         lacking = np.maximum(0.0, 1.0 - sums)
         return self.transitions + lacking / self.transitions.shape[-1] * (lacking > 1e-9)
@@ -150,7 +151,7 @@ class StageModel:
 def value_widths(
     model: StageModel, spec: ProblemSpec, failure: float, known_rewards: bool, scale: float
 ) -> Floats:
-    """Return w (H, R): bound on what one step of a policy adds to the error of its value; see the module.
+    """Return w (H, R), bounds on the error of a policy's value due to one step (module docstring).
 
     Each of the two concentration bounds fails with probability at most ``failure`` / 2.
     """
@@ -167,18 +168,18 @@ def value_widths(
 
 @dataclass(frozen=True, eq=False)
 class StageState:
-    """State that a learner carries between releases: public, and a function of releases alone.
+    """State that a learner keeps between releases. It is public, as a function of releases only.
 
     Attributes
     ----------
     number : int
         Number of the last release read (-1: none).
     queue : tuple of (policy, users)
-        Plans of this batch; a policy is (H, S) in small integers.
+        Plans of the current batch; a policy is a (H, S) array of small integers.
     part : int
-        Number of plans that were handed out.
+        Number of plans already returned.
     memory
-        Data of the class.
+        Data of the learner's class.
     """
 
     __repr__ = brief
@@ -193,30 +194,32 @@ class StageState:
 
 @dataclass(frozen=True, kw_only=True)
 class StagedLearner(Knobs):
-    """Base of the learners that explore in stages. Options left at None come from the preset.
+    """Base of the learners that explore in stages. Options that are None take the preset's value.
 
     Parameters
     ----------
     preset : str
-        A row of ``PRESETS``.
+        A key of ``PRESETS``.
     initial : int, optional
-        m_0, users of each policy of a batch in the first stage. None: 64, or fewer if the first stage would
+        m_0, the number of users per policy in the first stage. None: 64, or fewer if the first stage would
         take more than a 15th of all K users.
     stages : "doubling" or "squaring"
-        Each stage twice as long as the one before, or K^(1 - 2^-b) users (APEVE).
+        "doubling": each stage has twice as many users as the previous stage. "squaring": stage b has K^(1 -
+        2^-b) users (APEVE).
     explore_share : float
-        In (0, 1]: largest share of all users that stages may take; the others exploit.
+        Largest share of all users in stages, in (0, 1]; the other users follow the best policy.
     truncate : bool
-        True: users too few for a whole stage make a shorter one, as in the papers. False: they follow the
-        best remaining policy.
+        True: users that are too few for a whole stage form a shorter stage, as in the papers. False: these
+        users follow the best remaining policy.
     width_scale : float
-        Multiplies the widths computed from data; below 1 they are not confidence bounds.
+        Factor of the widths computed from data. Below 1 the widths are not confidence bounds.
     derive_visits, center_rewards, known_rewards : bool
-        As for every tabular learner: which sums the privatizer is asked for.
+        Options that choose the sums in the query, as for every tabular learner.
     failure, noise_failure : float
-        In (0, 1): probabilities that any concentration bound, or any bound on the noise, fails.
+        Probability that any concentration bound fails, and probability that any bound on the noise fails,
+        both in (0, 1).
     tie_break : "random" or "first"
-        Among equally good policies: uniform, from the public random stream, or the lowest number.
+        Choice among equally good policies: uniform, from the public random stream, or the lowest index.
     """
 
     initial: int | None = None
@@ -234,11 +237,11 @@ class StagedLearner(Knobs):
     known_initial: ClassVar[bool] = True
     ignores_noise: ClassVar[bool] = False
     PARTS: ClassVar[int] = 1
-    """A stage takes so many times H R L_0 users."""
+    """Number of users in a stage, in multiples of H R L_0."""
 
     def __post_init__(self) -> None:
         if self.known_rewards and self.center_rewards is None:
-            object.__setattr__(self, "center_rewards", False)  # no reward is left to centre
+            object.__setattr__(self, "center_rewards", False)  # no reward is estimated
         super().__post_init__()
         put = object.__setattr__
         if self.initial is not None:
@@ -258,19 +261,19 @@ class StagedLearner(Knobs):
 
     # --------------------------------------------------------------------------- public facts
     def least_users(self, spec: ProblemSpec) -> int:
-        """Return the smallest K with one stage and one user after it, in the problem of ``spec``."""
+        """Return the smallest K for one stage and one later user, in the problem of ``spec``."""
         one = self.PARTS * spec.horizon * spec.layout.rows * int(self.initial or 1)
         least = math.floor(one / float(self.explore_share or 1.0))
-        while self._explorers(least) < one:  # at most K - 1 users explore, and the quotient was rounded
+        while self._explorers(least) < one:  # at most K - 1 users explore, and the division was rounded
             least += 1
         return least
 
     def _explorers(self, users: int) -> int:
-        """Return the most users that stages may take."""
+        """Return the largest number of users in stages, for ``users`` users."""
         return int(float(self.explore_share or 1.0) * (users - 1))
 
     def sizes(self, spec: ProblemSpec) -> tuple[int, ...]:
-        """Return L_0 of every stage, from public facts.
+        """Return L_0 of every stage, computed from public facts.
 
         Raises
         ------
@@ -302,7 +305,7 @@ class StagedLearner(Knobs):
         return stage_sizes(spec.users, each, growth, first, bool(self.truncate), most)
 
     def query(self, spec: ProblemSpec) -> CountQuery:
-        """Return the sums of a fine batch: transitions and rewards of every step."""
+        """Return the query of a fine batch, with transitions and rewards of every step."""
         return CountQuery(
             spec.layout,
             visits=not self.derive_visits,
@@ -312,15 +315,15 @@ class StagedLearner(Knobs):
 
     # -------------------------------------------------------------------------- one release
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> StageState:
-        """Return the state before the first release. ``ties`` is the tie-breaking key (2 words)."""
+        """Return the state before the first release; ``ties`` is the key (2 words) for tie-breaking."""
         self.sizes(spec)
         return StageState(spec, np.array(ties, dtype=np.uint64), self._memory(spec))
 
     def plan(self, state: StageState, release: Release, ask: Ask | None = None) -> tuple[Plan, StageState]:
-        """Return the next users' policy and the state after it; ``state`` is not changed.
+        """Return the next users' policy and the new state; ``state`` is not changed.
 
-        release : the newest one, read once. Calls with the same release hand out the next policy of the
-        queue.
+        release : the newest release. It is read once; further calls with the same release return the next
+        policy of the queue.
         ask : not used. Raises ``ValueError`` if the queue of this release is empty.
         """
         if release.number != state.number:
@@ -335,20 +338,23 @@ class StagedLearner(Knobs):
 
     @abstractmethod
     def _memory(self, spec: ProblemSpec) -> Any:
-        """Return the class's memory before the first release."""
+        """Return the class's ``memory`` before the first release."""
 
     @abstractmethod
     def _read(self, state: StageState, release: Release) -> tuple[Any, Plans]:
-        """Return the memory after a release, and the plans of the batch that follows it."""
+        """Return the ``memory`` after a release, and the plans of the next batch."""
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values invalidate the regret theorem, each with the reason."""
         if self.width_scale is not None and self.width_scale < 1.0:
             yield f"width_scale = {self.width_scale:g} is below 1"
         if self.explore_share is not None and self.explore_share < 1.0:
             yield f"explore_share = {self.explore_share:g} is below 1"
 
     def summary(self) -> str:
-        """Return the options, and whether the regret theorem holds. Privacy never depends on them."""
+        """Return the options as text, and whether the regret theorem holds.
+
+        Privacy never depends on options.
+        """
         return f"{summary_of(self, self.heuristics())} The privatizer prices them: its guarantee holds."

@@ -1,20 +1,20 @@
-r"""Joint learner: one stationary model, fitted to all releases at once, explored by posterior samples.
+r"""Joint learner: one stationary model, fitted to all releases jointly, explored by posterior samples.
 
-For environments that are declared stationary. In a single row, noise hides a rare transition to a goal. But a
-model with this transition predicts many users at the goal at every later step, and the counts do not show
-them. Therefore all releases are read together: the fitted model is the one whose flow of users, under all
-policies ever published, makes all noisy counts likely
+The learner is for environments that are declared stationary. In a single row, noise hides whether a rare
+transition to a goal exists. However, a model with a false transition of this kind predicts many users at the
+goal at every later step, and the counts there refute it. Therefore all releases are used together: the fitted
+model is the one whose flow of users, under all policies ever published, makes all noisy counts likely
 (:mod:`discreet.learners.online.joint_posterior_kernels`). This learner has four parts.
 
-- *Fit*: at each release, starting at the last fit.
-- *Exploration* by samples instead of a bonus. For each of a few parts of a batch a model is fitted to
+- *Fit*: the model is fitted again at each release, starting at the last fit.
+- *Exploration* uses samples instead of a bonus. A batch has a few parts. For each part, a model is fitted to
   measurements that are perturbed at random by a fraction ``width`` of their standard deviation. The prior's
-  mean is drawn again, and the start lies between the last fit and that draw. The part plays the sample's
-  optimal policy. Without data the sample is the prior's, and this prior is optimistic: about two pairs in
-  five have a mean reward near 1. The first batch repeats single actions.
-- *Query*: transitions per step, and rewards summed over steps, of one user up to a total of C. C starts at 3
-  and follows three times the released mean return. When C reaches H / 2, clipped sums would cost almost as
-  much as centred rewards per step. These carry more information and replace the clipped sums
+  mean is drawn again, and the fit starts between the last fit and that draw. The users of the part follow the
+  sample's optimal policy. Without data, the sample is drawn from the prior. The prior is optimistic: about
+  two pairs in five have a mean reward near 1. In the first batch, each policy repeats one action.
+- *Query*: transitions per step, and rewards summed over steps, clipped to a total of C per user. C starts at
+  3 and follows three times the released mean return. When C reaches H / 2, clipped sums would cost almost as
+  much as centred rewards per step. Centred rewards carry more information and then replace the clipped sums
   (:class:`~discreet.core.count_query.CountQuery`, cut).
 - *Misfit test*: at each release the residuals of all transitions are compared with the known distributions
   of noise and sampling (:func:`~discreet.learners.online.joint_posterior_kernels.misfit`). This detects an
@@ -22,14 +22,14 @@ policies ever published, makes all noisy counts likely
   :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI`, which assumes nothing about steps, and
   continues as that learner.
 
-Proved: privacy, since policies, C and the hand-over are functions of public facts and of releases.
-Not proved: regret. Samples are narrower than the posterior, and the fit is a local one.
+Privacy is proved: policies, C and the change to the other learner are functions of public facts and of
+releases. Regret is not proved: samples are narrower than the posterior, and the fit finds a local optimum.
 
 Origin of the defaults. The rate of a fit, the wide sample and the size of the first batch were chosen on two
 sets. One is the training environments of ``benchmarks.leaderboard.env_suites``. The other is random MDPs of
 seeds 100 to 199 in which all pairs have rewards. Priors, ``width``, shares and the rule of C come from a
-prototype that was tried on environments of the suite, including RiverSwim. They were not searched again, and
-not on the suite.
+prototype that was tried on environments of the suite, including RiverSwim. These values were not tuned again,
+and not on the suite.
 
 Sources: Thompson 1933 and Osband, Russo and Van Roy 2013 (posterior sampling); Papandreou and Yuille 2010
 (samples by fitting perturbed data). The joint likelihood of noisy releases, the rule of C and the test are
@@ -68,23 +68,23 @@ Part = tuple[Ints, int]  # a policy as (H, S) rows of the layout, and its users
 _FIRST_CUT = 3.0
 _CUT_OVER_RETURN = 3.0
 _CENTERED_FROM = (
-    0.5  # share of H: here a clipped sum has 0.7 times the noise of centred rewards summed over steps
+    0.5  # share of H; at this C a clipped sum has 0.7 times the noise of centred rewards summed over steps
 )
-_FIRST_BATCH = 56.0 / 4.2247  # users over sqrt(pairs), at a noise of one sensitivity
-_HALF_WAY = 50.0 / 4.2247  # users at which a sample's start is half the last fit, at that noise
+_FIRST_BATCH = 56.0 / 4.2247  # users per sqrt(pairs), if the noise std is one sensitivity
+_HALF_WAY = 50.0 / 4.2247  # users at which a sample starts halfway to the last fit, same noise
 _LEAST_FIRST = 8
 _ROW_STD, _REWARD_STD, _REWARD_MEAN = 3.0, 4.0, -1.0  # Prior of logits.
-_ALARM = 5.0  # Standard deviations of the misfit: see tests/learners/online/test_joint_misfit.py.
-_ALARM_RELEASES = 3  # Releases before the first misfit test.
-_STARTS = 2**20  # First index of the random streams of a repeated fit, after those of samples.
-_CAREFUL = 0.1  # Factor of the rate for the second fit after a fit that became less likely.
-_AGAIN = 3  # Fits with three times the steps; the most likely one is tested again.
+_ALARM = 5.0  # Misfit threshold in std: see tests/learners/online/test_joint_misfit.py.
+_ALARM_RELEASES = 3  # Number of releases before the first misfit test.
+_STARTS = 2**20  # First index of random streams of repeated fits; lower indices are for samples.
+_CAREFUL = 0.1  # Factor of the rate in the second fit, after a fit that lowered the likelihood.
+_AGAIN = 3  # Number of repeated fits with three times the steps; the most likely fit is tested again.
 _UNKNOWN_NOISE = 4.2247  # Standard deviation over sensitivity at (1, 1e-6), used if the budget is not known.
-_QUIET = 1.0  # Below this noise a fit takes more steps.
+_QUIET = 1.0  # Below this noise unit, a fit takes more steps.
 
 
 def noise_unit(spec: ProblemSpec) -> float:
-    """Return the noise std over the l2 sensitivity at the full budget, from public facts; 0 without noise.
+    """Return the noise std divided by the l2 sensitivity at the full budget; 0 without noise.
 
     Laplace noise follows the l1 sensitivity, which is sqrt(2 H) times as large for transitions.
     """
@@ -104,14 +104,14 @@ def noise_unit(spec: ProblemSpec) -> float:
 
 @dataclass(frozen=True, eq=False)
 class JointState:
-    """State of the learner: public, and a function of releases alone.
+    """State of the learner. It is public, as a function of releases only.
 
     Attributes
     ----------
     evidence : Evidence
         All measurements and policies.
     theta : floats
-        Logits of the last fit.
+        Logits of the model in the last fit.
     cut : float
         C.
     centered : bool
@@ -119,11 +119,11 @@ class JointState:
     number : int
         Number of the last release read (-1: none).
     queue, open : tuples of parts
-        Parts not yet handed out, and parts handed out since that release.
+        Parts not yet assigned, and parts assigned since that release.
     misfit : float
         Misfit of the last fit, in standard deviations.
     inner : LearnerState, optional
-        The learner's state after the hand-over.
+        State of the noise-aware learner, after the change to it.
     """
 
     __repr__ = brief
@@ -147,29 +147,30 @@ class JointPosterior(Knobs):
 
     Needs an environment that is declared stationary (``Spec.stationary``), and a privatizer that releases
     clipped rewards: ``Central`` with release ``auto``, ``decaying`` or ``batches``, or ``NoPrivacy``. Runs
-    step by step: a run of 20 000 users takes about one second at 6 states and 3 at 20. The cost of a release
-    grows with the number of releases, which is the logarithm of the number of users.
+    step by step: a run of 20 000 users takes about one second with 6 states, and 3 seconds with 20. The cost
+    of a release grows with the number of releases, which is the logarithm of the number of users.
 
     Parameters
     ----------
     samples : int
-        Models drawn for each batch, at least 1; all but one share it equally.
+        Number of models drawn for each batch, at least 1. All samples except the last share the batch
+        equally.
     width : float
-        Size of the perturbation of measurements for these samples, in standard deviations of the measurement.
+        Size of the perturbation of measurements for these samples, in standard deviations of a measurement.
     wide, wide_share : float
         Width of the last sample, and its share of the batch, in [0, 1). Narrow samples stop trying actions
         that are slightly better but look bad by chance. The wide sample continues to explore at a small cost.
     replan_growth : float
-        Above 1: a release when the users have grown by this factor.
+        Release when the number of users has grown by this factor, above 1.
     fit_steps : int
-        Steps of Adam in a fit. None: 60, and 120 if noise is below one sensitivity.
+        Number of Adam steps in a fit. None: 60, or 120 if the noise is below one sensitivity.
     rate : float
         Learning rate of the first step, in logits.
     reward_share : float
         Share of the privacy budget for rewards, in (0, 1).
     hand_over : bool
-        Pass an environment that is clearly not stationary to the noise-aware learner. Without it such an
-        environment, if declared stationary, is never learned.
+        True: if the environment is clearly not stationary, the noise-aware learner takes over. False: an
+        environment that is wrongly declared stationary is never learned.
     """
 
     samples: int | None = None
@@ -215,7 +216,7 @@ class JointPosterior(Knobs):
         return replace(self, fit_steps=120 if noise_unit(spec) < _QUIET else 60)
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return a first batch from public facts, then geometric times; the learner reads measurements."""
+        """Return the release schedule: a first batch from public facts, then geometric times."""
         self._check(spec)
         if spec.users is None:
             return Schedule(None, reads="measurements", plans="deterministic")
@@ -246,7 +247,7 @@ class JointPosterior(Knobs):
             )
 
     def _batch(self, users: int, spec: ProblemSpec) -> int:
-        """Return how many users follow the release after ``users`` users."""
+        """Return the number of users in the batch that follows the release after ``users`` users."""
         if users == 0:
             pairs = math.sqrt(spec.layout.rows)
             size = max(_LEAST_FIRST, math.ceil(_FIRST_BATCH * pairs * noise_unit(spec)))
@@ -256,7 +257,7 @@ class JointPosterior(Knobs):
 
     # -------------------------------------------------------------------------- one release
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> JointState:
-        """Return the state before the first release. ``ties`` is the key (2 words) of the samples' stream."""
+        """Return the state before the first release; ``ties`` is the key (2 words) of the samples' stream."""
         self._check(spec)
         cut = _first_cut(spec)
         return JointState(
@@ -265,10 +266,10 @@ class JointPosterior(Knobs):
         )  # fmt: skip
 
     def plan(self, state: JointState, release: Release, ask: Ask | None = None) -> tuple[Plan, JointState]:
-        """Return the next users' policy and the state after it; ``state`` is not changed.
+        """Return the next users' policy and the new state; ``state`` is not changed.
 
-        release : the newest one, read once. Calls with the same release hand out the next policy of the
-        queue.
+        release : the newest release. It is read once; further calls with the same release return the next
+        policy of the queue.
         ask : not used. Raises ``ValueError`` if the queue of this release is empty.
         """
         if release.number != state.number:
@@ -336,7 +337,7 @@ class JointPosterior(Knobs):
         work, steps, rate = _scratch(state), int(mine.fit_steps or 1), float(mine.rate or 0.0)
         theta = _descended(state.theta, state.theta, mean, std**-2.0, evidence, work, steps, rate)
         off = _misfit(theta, evidence, work)
-        if self.hand_over and off > _ALARM and number >= _ALARM_RELEASES:  # unless the fit is poor
+        if self.hand_over and off > _ALARM and number >= _ALARM_RELEASES:  # repeat to exclude a poor fit
             best, slope = np.inf, np.zeros_like(theta)
             for k in range(_AGAIN):
                 other = theta.copy()
@@ -391,13 +392,13 @@ class JointPosterior(Knobs):
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
-        """Yield the heuristics; this learner has no theorem, so there is always one."""
+        """Yield the heuristics; at least one is always yielded, because this learner has no theorem."""
         yield "posterior samples of a local fit, narrower than the posterior, replace confidence bounds"
         if self.hand_over:
             yield "hand_over = True leaves the model by a test of residuals"
 
     def summary(self) -> str:
-        """Return the options as text. Privacy never depends on them."""
+        """Return the options as text. Privacy never depends on options."""
         return f"{summary_of(self, self.heuristics())} The privatizer prices them: its guarantee holds."
 
 
@@ -442,10 +443,11 @@ def _descended(
     steps: int,
     rate: float,
 ) -> Floats:
-    """Return logits fitted from ``start``; if less likely than ``safe``, fit again from ``safe``.
+    """Return logits fitted from ``start``; if they are less likely than ``safe``, fit again from ``safe``.
 
-    Adam's first steps are as long as its rate, even for logits that are known well. With many users behind
-    them these steps can lose more than later steps regain. The second fit has a tenth of the rate.
+    Adam's first steps have the size of the learning rate, even for logits that are known well. If many users
+    were measured, these steps can decrease the likelihood by more than later steps increase it. The second
+    fit has a tenth of the rate.
     """
     slope, found = np.zeros_like(start), start.copy()
     kernels.fit(found, prior_mean, precision, evidence, work, steps, rate)
@@ -465,7 +467,7 @@ def _misfit(theta: Floats, evidence: Evidence, work: Scratch) -> float:
 
 
 def _single_actions(layout: Layout, samples: int) -> list[Ints]:
-    """Return policies of the first batch: each repeats one action (the nearest admissible one below it)."""
+    """Return the first batch's policies; each repeats one action, or the next lower admissible action."""
     policies = []
     for j in range(max(samples, layout.actions)):
         admissible = np.diff(layout.state_ptr)
@@ -490,7 +492,10 @@ def _newest(state: JointState, release: Release) -> tuple[Floats, Floats, tuple[
 
 
 def _next_cut(state: JointState) -> JointState:
-    """Return the next C: it follows the released mean return, one std below it, and never falls."""
+    """Return the state with the next C.
+
+    C follows the released mean return minus one standard deviation, and never decreases.
+    """
     evidence, horizon = state.evidence, float(state.spec.horizon)
     behind = 0.0
     for i, decay in enumerate(evidence.decay):
@@ -498,7 +503,7 @@ def _next_cut(state: JointState) -> JointState:
     users = evidence.gain[-1] * behind
     error = evidence.sigma_rewards[-1] * math.sqrt(state.spec.layout.rows)
     mean = (float(evidence.rewards[-1, 0].sum()) - error) / users
-    wanted = math.ceil(2.0 * _CUT_OVER_RETURN * mean) / 2.0  # every grid of rewards contains the halves
+    wanted = math.ceil(2.0 * _CUT_OVER_RETURN * mean) / 2.0  # every reward grid contains multiples of 1/2
     cut = min(horizon, max(state.cut, wanted))
     return replace(state, cut=cut, centered=cut >= _CENTERED_FROM * horizon)
 
@@ -508,10 +513,10 @@ _INNER = NoiseAwareUCBVI(pooled="none")
 
 
 def _handed_over(state: JointState, share: float) -> JointState:
-    """Pass all measurements to the noise-aware learner, which plans after this.
+    """Return the state after all measurements were passed to the noise-aware learner, which plans next.
 
-    Clipped rewards are not sums per step. They are replaced by their expectation under the fit, with the
-    noise of centred rewards. Their weight falls as 1 / users^2.
+    Clipped rewards are not sums per step. They are replaced by rewards per step expected under the fit, with
+    the noise of centred rewards. The weight of these replacements decreases as 1 / users^2.
     """
     spec, evidence, work = state.spec, state.evidence, _scratch(state)
     kernels.decode(state.theta, work)
@@ -554,7 +559,7 @@ def _into_inner(
 
 
 def _noted(state: JointState) -> LearnerState:
-    """Return the inner state with the users assigned since the last release and their expected visits."""
+    """Return the inner state, updated with users assigned since the last release and their visits."""
     assert state.inner is not None
     memory, layout = state.inner.memory.copy(), state.spec.layout
     for rows, users in state.open:
@@ -580,7 +585,7 @@ def _step(
 
 
 def _inner_parts(state: JointState, users: int, batch: int) -> list[Part]:
-    """Return the noise-aware learner's policies, as rows, and how many of the batch follow each."""
+    """Return the noise-aware learner's policies, as rows, with the number of users of each."""
     assert state.inner is not None
     index, states = state.spec.layout.row_index, np.arange(state.spec.states)[None, :]
     return [(index[states, policy], n) for policy, n in _INNER.policies(state.inner, users, batch)]

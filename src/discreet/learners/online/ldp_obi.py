@@ -1,4 +1,4 @@
-r"""LDP-OBI (Garcelon, Perchet, Pike-Burke and Pirotta 2021): optimistic backward induction, local privacy.
+r"""LDP-OBI (Garcelon, Perchet, Pike-Burke and Pirotta 2021): locally private optimistic induction.
 
 Let c1 be the error bound of R, c2 of N, c3 of the row sum of N3 and c4 of an entry of N3. With alpha > 1,
 
@@ -10,10 +10,10 @@ Let c1 be the error bound of R, c2 of N, c3 of the row sum of N3 and c4 of an en
 
     Q = r~ + beta^r + P~ V + H beta^p,    V = min(H - h + 1, max_a Q).
 
-Denominators are floored at 1 and negative counts at 0 (otherwise optimism fails). The bound c3 is of a sum of
-S noises. The paper pools steps; here ``stationary`` decides. Regret, not pooled,
-O~(sqrt(S^2 A H^3 T) + S^2 A sqrt(H^5 T) / epsilon). ``constants="tight"``: the widths of
-:mod:`discreet.learners.online.bonuses` for the statistical terms, and the range of V[h+1] for H.
+Denominators are floored at 1 and negative counts at 0 (otherwise optimism fails). The bound c3 is for a sum
+of S noise values. The paper pools steps; here the option ``stationary`` decides. The regret without pooling
+is O~(sqrt(S^2 A H^3 T) + S^2 A sqrt(H^5 T) / epsilon). ``constants="tight"``: the statistical terms use the
+widths of :mod:`discreet.learners.online.bonuses`, and the range of V[h+1] replaces H.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class LDPOBI(ErrorAware, GreedyLearner):
     ----------
     preset : "default", "theory" or "paper"
         ``default``: scaled down (heuristic). ``theory``: tight constants. ``paper``: as published (set
-        ``stationary`` if the problem is stationary, as the paper's is).
+        ``stationary`` if the problem is stationary, as it is in the paper).
     alpha : float
-        Above 1: denominators exceed the noisy counts by alpha error bounds.
+        Number of error bounds, above 1, that denominators exceed the noisy counts by.
     clip_negative : bool
-        Negative counts become 0.
+        True: negative counts are replaced by 0.
 
-    Further options: see :class:`~discreet.learners.online.tabular_base.ErrorAware`,
+    For further options see :class:`~discreet.learners.online.tabular_base.ErrorAware`,
     :class:`~discreet.learners.online.tabular_base.GreedyLearner` and their base.
     """
 
@@ -100,7 +100,7 @@ class LDPOBI(ErrorAware, GreedyLearner):
         return self._greedy_flags(flags)
 
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values invalidate the regret theorem, each with the reason."""
         yield from super().heuristics()
         if self.alpha is not None and self.alpha <= 1.0:
             yield f"alpha = {self.alpha:g} is not above 1"

@@ -1,15 +1,15 @@
-"""Base of learners with linear features: public schedule, ties, and the pure step from release to plan.
+"""Base of learners with linear features: public schedule, tie-breaking, and planning from a release.
 
-A state is a function of releases alone, as with the tabular learners
+A state is a function of releases only, as with the tabular learners
 (:mod:`discreet.learners.online.tabular_base`). No option here weakens a guarantee. ``known_rewards``, the
-schedule and the query options of a class choose what the privatizer is asked for, and it charges for that.
+schedule and the query options of a class choose the query, and the privatizer charges for it.
 
 Schedule. By default a release follows when the number of users has grown by the factor g = 1 + min(1/2, 2.5 /
-d). It is 1.5 up to d = 5, and 1.05 at d = 50. Noise is drawn J ~ log K / log g times instead of K times. This
-rule is fitted to two experiments and has no theorem: with J <~ 2 d batches optimism can fail.
-``replan_every=1`` plans for every user. ``switching="determinant"`` reads every release. It changes the
-policy only if the determinant of a regularised Gram matrix has doubled since the last change (Ngo et al.
-2022), at most ``switches`` times. The matrices are released ones, so this is post-processing.
+d). For example, g is 1.5 up to d = 5, and 1.05 at d = 50. Noise is drawn J ~ log K / log g times instead of K
+times. This rule is fitted to two experiments and has no theorem: with J <~ 2 d batches, optimism can fail.
+With ``replan_every=1`` a plan is made for every user. ``switching="determinant"`` reads every release. It
+changes the policy only if the determinant of a regularised Gram matrix has doubled since the last change (Ngo
+et al. 2022), at most ``switches`` times. These matrices are released, so the rule is post-processing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Switching = Literal["release", "determinant"]
 
-PRIVATE_SCALE, PLAIN_SCALE = 0.03, 0.1  # of the bonus
+PRIVATE_SCALE, PLAIN_SCALE = 0.03, 0.1  # scales of the bonus
 
 #: Options of every preset.
 SHARED: Mapping[str, Any] = {
@@ -46,7 +46,7 @@ SHARED: Mapping[str, Any] = {
 
 @dataclass(frozen=True, eq=False)
 class LinearState:
-    """State that a learner carries between releases: public, and a function of releases alone.
+    """State that a learner keeps between releases. It is public, as a function of releases only.
 
     Attributes
     ----------
@@ -57,17 +57,17 @@ class LinearState:
     releases : int, optional
         J, the number of noisy releases; None for an open-ended schedule.
     fit
-        The last estimate of the class.
+        Last estimate, in the format of the learner's class.
     log_dets : (n,), optional
         Log determinants of the regularised Gram matrices when the policy last changed.
     number : int
         Number of the last release read (-1: none).
     changed : int
-        Number of the policy's release.
+        Number of the release from which the current policy was planned.
     switches : int
-        Number of changes so far.
+        Number of policy changes so far.
     part : int
-        Sub-batches handed out since then.
+        Number of sub-batches assigned since the last release.
     """
 
     __repr__ = brief
@@ -86,9 +86,9 @@ class LinearState:
     part: int = 0
 
     def union(self, release: Release) -> float:
-        """Return the divisor of a failure probability that makes it hold at every release.
+        """Return the number to divide a failure probability by, so that the bounds hold at every release.
 
-        J, or j (j + 1) at the j-th release of a schedule without an end (1/2 + 1/6 + 1/12 + ... = 1).
+        It is J, or j (j + 1) at the j-th release of an open-ended schedule (1/2 + 1/6 + 1/12 + ... = 1).
         """
         if self.releases is None:
             return float(max(1, release.number) * (release.number + 1))
@@ -97,7 +97,7 @@ class LinearState:
 
 @dataclass(frozen=True, eq=False)
 class PlanningResult:
-    """Result of a class for one release: see :class:`LinearState`."""
+    """Result of ``planned`` for one release; the fields are those of :class:`LinearState`."""
 
     values: Floats
     q: Floats
@@ -107,33 +107,36 @@ class PlanningResult:
 
 @dataclass(frozen=True, kw_only=True)
 class LinearLearner(Knobs):
-    """Base of the learners with linear features. Options left at None come from the preset.
+    """Base of the learners with linear features. Options that are None take the preset's value.
 
     Parameters
     ----------
     bonus_scale : float, optional
-        Multiplies the bonus; 0 is greedy. None: 0.03 under a private ``spec.budget``, 0.1 otherwise.
+        Factor of the bonus; 0 gives a greedy learner. None: 0.03 under a private ``spec.budget``, 0.1
+        otherwise.
     replan_every, replan_growth : int, float, optional
-        Release after this number of users, or when they have grown by this factor (1.0: every user).
-        Neither: the default growth of :mod:`discreet.learners.online.linear_base`.
+        Release after this number of users, or when the number of users has grown by this factor (1.0: after
+        every user). If neither is given, the growth is the default of
+        :mod:`discreet.learners.online.linear_base`.
     switching : "release" or "determinant"
         Change the policy at every release, or when a determinant has doubled (no theorem under noise).
     switches : int, optional
-        The cap of "determinant"; None: steps times d log2(1 + K), which exact sums cannot exceed by much.
+        Largest number of changes with "determinant". None: steps times d log2(1 + K), which exact sums can
+        exceed only slightly.
     known_rewards : bool
         Use the public rewards of the spec; False: estimate them from a separate family.
     failure : float
-        In (0, 1): probability that a width fails.
+        Probability that a confidence width fails, in (0, 1).
     tie_break : "random" or "first"
     tie_batches : int
-        Sub-batches of a batch, each with its own random tie-break; by default 4 if several users follow
-        one release and ties are random, else 1.
+        Number of sub-batches of a batch, each with a separate random tie-break; by default 4 if several users
+        follow one release and ties are random, else 1.
 
     Raises
     ------
     ValueError
-        For an option out of its range, by name; and from ``schedule``, ``query`` and ``begin`` if the
-        learner does not fit the problem.
+        For an option out of its range (the message names it); and from ``schedule``, ``query`` and ``begin``
+        if the learner does not fit the problem.
     """
 
     bonus_scale: float | None = None
@@ -147,9 +150,9 @@ class LinearLearner(Knobs):
     tie_batches: int | None = None
 
     FEATURES: ClassVar[type[Features | MixtureFeatures]]
-    """What ``spec.features`` must be."""
+    """Required type of ``spec.features``."""
     THEOREM: ClassVar[str] = ""
-    """What the summary adds to "the regret theorem"."""
+    """Text that the summary appends to "the regret theorem"."""
 
     def __post_init__(self) -> None:
         own_growth = self.replan_growth is not None
@@ -207,7 +210,7 @@ class LinearLearner(Knobs):
             raise ValueError("known_rewards = True: must be false, the spec declares no rewards")
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the release times: geometric by default, public."""
+        """Return the public release times, which are geometric by default."""
         mine = self.tuned(spec)
         if mine.replan_growth is not None:
             return Schedule(spec.users, growth=mine.replan_growth, plans="deterministic")
@@ -219,7 +222,7 @@ class LinearLearner(Knobs):
         return Schedule(spec.users, times=times, plans="deterministic")
 
     def _batch(self, users: int, spec: ProblemSpec) -> int:
-        """Return how many users follow the release after ``users`` users."""
+        """Return the number of users in the batch that follows the release after ``users`` users."""
         if self.replan_growth is not None:
             later = max(users + 1, math.ceil(self.replan_growth * users))
         else:
@@ -228,7 +231,7 @@ class LinearLearner(Knobs):
 
     # -------------------------------------------------------------------------- one release
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> LinearState:
-        """Return the state before the first release. ``ties`` is the tie-breaking key (2 words)."""
+        """Return the state before the first release; ``ties`` is the key (2 words) for tie-breaking."""
         self._check(spec)
         values = np.zeros((spec.horizon + 1, spec.states))
         q = np.zeros((spec.horizon, spec.layout.rows))
@@ -236,11 +239,11 @@ class LinearLearner(Knobs):
         return LinearState(spec, np.array(ties, dtype=np.uint64), values, q, {"values": values}, releases)
 
     def plan(self, state: LinearState, release: Release, ask: Ask | None = None) -> tuple[Plan, LinearState]:
-        """Return the next users' policy and context, and the state after it; ``state`` is not changed.
+        """Return the next users' policy and context, and the new state; ``state`` is not changed.
 
-        A new release is read once. Calls with the same release hand out the next sub-batch. ``ask`` is the
-        session's ``answer``. Raises ``ValueError`` if no user is left, or if every sub-batch of this release
-        was handed out.
+        A new release is read once. Further calls with the same release assign the next sub-batch. ``ask`` is
+        the session's ``answer``. Raises ``ValueError`` if no user is left, or if every sub-batch of this
+        release was assigned.
         """
         mine = self.tuned(state.spec)
         if release.number != state.number:
@@ -282,17 +285,17 @@ class LinearLearner(Knobs):
 
     @abstractmethod
     def fitted(self, state: LinearState, release: Release) -> tuple[Any, Floats]:
-        """Return the estimates that need no value function, and log det of the regularised Gram matrices.
+        """Return the estimates that need no values, and log determinants of the regularised Gram matrices.
 
-        state : after the earlier releases. release : the new one.
+        state : state after the earlier releases. release : the new release.
         """
 
     @abstractmethod
     def planned(self, state: LinearState, fitted: Any, release: Release, ask: Ask | None) -> PlanningResult:
-        """Return optimistic values, computed backward.
+        """Compute optimistic values backward over steps.
 
-        state : after the earlier releases. fitted : result of :meth:`fitted` for ``release``. ask : the
-        session's ``answer``, for learners whose questions depend on values; None if there is none.
+        state : state after the earlier releases. fitted : result of :meth:`fitted` for ``release``. ask : the
+        session's ``answer``, for learners whose queries depend on values, else None.
         """
 
     def _policy(self, state: LinearState, part: int) -> Ints:
@@ -307,7 +310,7 @@ class LinearLearner(Knobs):
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values invalidate the regret theorem, each with the reason."""
         if self.bonus_scale is None or self.bonus_scale < 1.0:
             said = ".1 (.03 when private)" if self.bonus_scale is None else f"{self.bonus_scale:g}"
             yield f"bonus_scale = {said} is below 1"
@@ -317,5 +320,8 @@ class LinearLearner(Knobs):
             yield "switching = 'determinant': under noise its usual analysis fails (arXiv 2605.23131)"
 
     def summary(self) -> str:
-        """Return the options, and whether the regret theorem holds. Privacy never depends on them."""
+        """Return the options as text, and whether the regret theorem holds.
+
+        Privacy never depends on options.
+        """
         return summary_of(self, self.heuristics(), self.THEOREM)

@@ -1,13 +1,13 @@
-"""LSVI-UCB for linear MDPs, batched, with or without privacy: in model form, or by queries about values.
+"""Batched LSVI-UCB for linear MDPs, with or without privacy, from a model or by queries about values.
 
 Sources: Jin, Yang, Wang and Jordan (2020), LSVI-UCB; Luyo et al. (2021), algorithm 2, its private batched
 form; Ngo, Vietri and Wu (2022), when to switch.
-With b_h = H - h (code: h from 0) the bound of values at step h and Lambda = sum phi phi^T + noise + L I of
-the last release, backward over h,
+Let b_h = H - h be the bound of values at step h (h starts at 0 in the code). Let Lambda = sum phi phi^T +
+noise + L I, from the last release. Values are computed backward over h:
 
     Q_h = clip(estimate_h + bonus_scale beta_h ||phi||_{Lambda^-1}, 0, b_h),   V_h = max_a Q_h,
 
-Users play greedily. ``response`` chooses the data of the estimate.
+Users follow the greedy policy. The option ``response`` chooses the data behind the estimate.
 
 * ``"requery"``: c + phi^T Lambda^-1 u, u the sum of phi (r + V_{h+1}(s') - c) over *all* users so far,
   queried again for each V (``ask``; the trusted core stores trajectories). Without privacy and with c = 0
@@ -15,28 +15,29 @@ Users play greedily. ``response`` chooses the data of the estimate.
   sqrt(J).
 * ``"model"``: M = sum phi (e_{s'} - 1/S)^T and sum phi (r - 1/2) are released as running sums, in addition to
   the Gram matrix. Planning uses r^ + P^ V from them
-  (:func:`~discreet.learners.estimation.linear_regression.model_values`). Any V is free, and local users can
-  send these sums. The error of M V grows with ||V - mean V||_2: for small S.
+  (:func:`~discreet.learners.estimation.linear_regression.model_values`). No V needs a further query, and
+  users under local privacy can send these sums. The error of M V grows with ||V - mean V||_2, so this form is
+  for small S.
 
 Centring causes no bias if 1 is in the span of the features, 1 = phi^T v. Without noise sum phi = (Lambda
 - L I) v, so that a response centred at c and one centred at c' predict values that differ by L (c - c') phi^T
-Lambda^-1 v. Except for ``project``, the model form is the response centred at 1/2 + mean V, up to that
-difference. Centring matters to optimism: unseen pairs are predicted as c, so that raw targets need a larger
+Lambda^-1 v. Apart from ``project`` and this difference, the model form equals the response form centred at
+1/2 + mean V. Centring affects optimism: the prediction for unseen pairs is c, so raw targets need a larger
 bonus.
 
 Schedules. A theorem covers a release after every user and static batches (an extra O~(d H^2 K / B)).
-Without noise one covers switches triggered by the determinant too. Under noise the released matrices need
-not grow from one release to the next, and the usual analysis of these switches fails (Zhou 2026, arXiv
+Without noise, a theorem also covers switches triggered by the determinant. Under noise the released matrices
+need not grow from one release to the next, and the usual analysis of these switches fails (Zhou 2026, arXiv
 2605.23131, abstract; it proposes another rule, which is not implemented). The default is geometric, with
-growth 1 + min(1/2, 2.5 / d), and under privacy at least 1.25: that has no theorem, and 1.3 says where it
-fails. ``switching="determinant"`` keeps the policy until det Lambda_h of the *released* matrices has
-doubled for some h. This is a function of releases at scheduled times, so it costs no budget. Released sums
-cost the same if they are not used. With ``switches`` given, at most that many rounds of queries are planned,
-and each gets a larger share of the budget.
+growth 1 + min(1/2, 2.5 / d), and under privacy at least 1.25. This default has no theorem.
+``switching="determinant"`` keeps the policy until det Lambda_h of the *released* matrices has doubled for
+some h. This is a function of releases at scheduled times, so it costs no budget. Releases cost the same
+whether or not the policy changes. If ``switches`` is given, at most that many rounds of queries are planned,
+and each round gets a larger share of the budget.
 
-Privacy: all of this is post-processing. The schedule and six options choose what the privatizer is asked for,
-and it charges for that. The options are ``response``, ``centre``, ``span``, ``over_steps``, ``answer_share``
-and ``known_rewards``.
+Privacy: all computations here are post-processing. The schedule and six options choose the queries, and the
+privatizer charges for these. The six options are ``response``, ``centre``, ``span``, ``over_steps``,
+``answer_share`` and ``known_rewards``.
 """
 
 from __future__ import annotations
@@ -69,55 +70,59 @@ from discreet.mechanisms.linear.linear_queries import GRAM, MODEL_REWARDS, SUCCE
 Floats = NDArray[np.float64]
 Form = Literal["model", "requery"]
 
-_MOST_ROWS = 2**20  # largest number of entries of P^ whose rows are projected onto the simplex by default
+_MOST_ROWS = 2**20  # by default, rows of P^ are projected onto the simplex up to this number of entries
 
 # Chosen by measurement: benchmarks/linear.md, "LSVI-UCB".
-_FIRST = 32  # under privacy a first release after K / 32 users
+_FIRST = 32  # under privacy, the first release is after K / 32 users
 _LEAST_GROWTH = 1.25  # under privacy: more releases mean more noise
-_FEW_STATES = 50  # largest S for which the model form is the default under central noise
+_FEW_STATES = 50  # default under central noise: model form up to this S
 
 __all__ = ["LSVIUCB"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LSVIUCB(LinearLearner):
-    """Optimistic least-squares value iteration on features of pairs (``spec.features`` must be ``Features``).
+    """Optimistic least-squares value iteration on features of pairs (needs ``Features`` in the spec).
 
     :meth:`tuned` chooses the options that are None from the public spec.
 
     Parameters
     ----------
     preset : "default" or "paper"
-        ``paper``: LSVI-UCB as printed by Jin et al., raw responses, a plan for every user; under privacy with
-        ridge "bound". What Luyo et al. print for private sums, lam = d, a ridge of (d + 1) bounds of the
-        noise and beta = 24 H sqrt(d ridge) log(chi), is not offered: that ridge exceeds K by four orders.
+        ``paper``: LSVI-UCB as printed by Jin et al., with raw responses and a plan for every user; under
+        privacy the ridge is "bound". The constants of Luyo et al. for private sums are not available (lam =
+        d, a ridge of (d + 1) bounds of the noise, and beta = 24 H sqrt(d ridge) log(chi)), because that ridge
+        exceeds K by four orders of magnitude.
     lam : float
         Ridge parameter without noise, > 0.
     ridge : float or "bound"
-        Added to lam, in multiples of the noise's spectral edge 2 s sqrt(n d); "bound": twice a bound of its
-        operator norm at ``failure``. None: 1 (model), 2 (requery, or local noise).
+        Amount added to lam, in multiples of the spectral edge 2 s sqrt(n d) of the noise matrix. "bound":
+        twice a bound of the noise matrix's operator norm at ``failure``. None: 1 (model), 2 (requery, or
+        local noise).
     beta : "range" or "published"
         beta_h = b_h, or d H sqrt(log(2 d K H / failure)) at all steps; ``bonus_scale`` multiplies it.
     response : "model" or "requery"
-        None: the model, which every privatizer has; under central noise "requery" above 50 states.
+        None: "model", which every privatizer supports; under central noise with more than 50 states
+        "requery".
     project : "simplex", "range" or "none"
         Projection of the model: rows of P^ onto the simplex, P^ V into the range of V, or neither. None: the
         simplex if P^ has at most 2^20 entries, else the range.
     centre : bool
-        Centre the responses. None: if 1 is in the span of the features.
+        Centre the responses. None: True if 1 is in the span of the features.
     span : "values" or "declared"
-        Scale of the responses' noise: the range of V_{h+1}, or always b_h.
+        Scale of the noise of responses: "values" is the range of V_{h+1}, "declared" is always b_h.
     over_steps : "power", "flat" or "noise"
         How the budget is split over steps (:class:`~discreet.mechanisms.linear.linear_queries.GramQuery`).
     answer_share : float
         Share of the budget for responses (requery).
     replan_first : int
-        Users before the first release of a geometric schedule. If there is more than one, they play uniformly
-        at random. With a noisy mechanism earlier releases would be mostly noise. None: 1 without privacy or
-        with K unknown, else K / 32.
+        Number of users before the first release of a geometric schedule. If there are several, they act
+        uniformly at random. With a noisy mechanism, earlier releases would be mostly noise. None: 1 without
+        privacy or with K unknown, else K / 32.
 
-    Further options: see :class:`~discreet.learners.online.linear_base.LinearLearner`. With ``known_rewards``
-    (not the default here) Q = r + clip(estimate + bonus, 0, b_h - 1), and the last step has nothing to learn.
+    For further options see :class:`~discreet.learners.online.linear_base.LinearLearner`. With
+    ``known_rewards`` (not the default here) Q = r + clip(estimate + bonus, 0, b_h - 1), and nothing is
+    learned for the last step.
     """
 
     lam: float | None = None
@@ -170,8 +175,8 @@ class LSVIUCB(LinearLearner):
     def tuned(self, spec: ProblemSpec) -> Self:
         """Return this learner with every option that is None chosen from the public spec.
 
-        Raises ``ValueError`` if it does not fit: no features of pairs, or 1 is not in their span although
-        targets are centred.
+        Raises ``ValueError`` if the spec has no features of pairs, or if targets are centred and 1 is not in
+        the span of the features.
         """
         mine = super().tuned(spec)
         features = _features(spec)
@@ -194,7 +199,7 @@ class LSVIUCB(LinearLearner):
         return mine
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the release times: geometric by default, with a long first batch under privacy."""
+        """Return the release times, by default geometric, with a long first batch under privacy."""
         mine = self.tuned(spec)
         plain = mine._times(spec)
         if mine.response != "requery" or mine.switching != "determinant" or mine.switches is None:
@@ -220,7 +225,7 @@ class LSVIUCB(LinearLearner):
         return first if spec.users is None else min(first, spec.users)
 
     def query(self, spec: ProblemSpec) -> GramQuery:
-        """Return the sums that this learner reads."""
+        """Return the query for the sums that this learner reads."""
         mine = self.tuned(spec)
         return GramQuery(
             layout=spec.layout,
@@ -235,9 +240,9 @@ class LSVIUCB(LinearLearner):
 
     # -------------------------------------------------------------------------- one release
     def fitted(self, state: LinearState, release: Release) -> tuple[Factored, Floats]:
-        """Return Lambda_h at every step with something to learn, and its log det.
+        """Return Lambda_h and its log determinant for every step at which something is learned.
 
-        state : after the earlier releases. release : the new one.
+        state : state after the earlier releases. release : the new release.
         """
         gram, lam = release.estimates[GRAM], float(self.lam or 1.0)
         steps, failure = len(gram.value), float(self.failure or 0.05)
@@ -256,9 +261,9 @@ class LSVIUCB(LinearLearner):
     def planned(
         self, state: LinearState, fitted: Factored, release: Release, ask: Ask | None
     ) -> PlanningResult:
-        """Return optimistic values, computed backward; ``response="requery"`` queries each of them.
+        """Compute optimistic values backward over steps; with ``response="requery"`` each V is queried.
 
-        state : after the earlier releases. fitted : result of :meth:`fitted` for ``release``. ask : the
+        state : state after the earlier releases. fitted : result of :meth:`fitted` for ``release``. ask : the
         session's ``answer``, needed with ``response="requery"``.
         """
         spec = state.spec
@@ -279,7 +284,7 @@ class LSVIUCB(LinearLearner):
         return PlanningResult(values, q, {}, fitted)
 
     def _width(self, spec: ProblemSpec, step: int) -> float:
-        """Return beta_h."""
+        """Return the width beta_h."""
         scale = float(self.bonus_scale or 0.0)
         if self.beta == "range":
             return scale * (spec.horizon - step)
@@ -291,7 +296,7 @@ class LSVIUCB(LinearLearner):
     def _modelled(
         self, release: Release, step: int, phi: Floats, inverse: Floats, after: Floats, ask: Ask | None
     ) -> Floats:
-        """Return r^ + P^ V, (R,)."""
+        """Return the (R,) estimates r^ + P^ V."""
         found = np.zeros(len(phi))
         if MODEL_REWARDS in release.estimates:
             found += model_rewards(phi, inverse, release.estimates[MODEL_REWARDS].value[step])
@@ -303,7 +308,7 @@ class LSVIUCB(LinearLearner):
     def _answered(
         self, release: Release, step: int, phi: Floats, inverse: Floats, after: Floats, ask: Ask | None
     ) -> Floats:
-        """Return c + phi^T Lambda^-1 u, (R,); the range of targets is computed from V at all states."""
+        """Return the (R,) estimates c + phi^T Lambda^-1 u; the target range is that of V over all states."""
         high = float(len(release.estimates[GRAM].value) - step)
         low, top = 0.0, high
         if self.span == "values":
@@ -324,7 +329,7 @@ class LSVIUCB(LinearLearner):
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values invalidate the regret theorem, each with the reason."""
         yield from super().heuristics()
         if self.beta == "range":
             yield "beta = 'range' is measured, not that of the theorem"

@@ -1,41 +1,43 @@
 r"""Noise-aware optimistic value iteration.
 
-The learners of the papers bound the noise of all cells at all times by one number E. This learner uses the
-known standard deviation of every measurement instead.
+The learners in the literature bound the noise of all cells at all times by one number E. Instead, this
+learner uses the known standard deviation of every measurement.
 
 1. **Estimates.** Visit and transition rates are fitted to all measurements by generalised least squares.
    The weights come from expected visits (:mod:`discreet.learners.online.noise_aware_kernels`).
 2. **Shrinkage.** Each step's transition row is shrunk towards the row pooled over steps, by empirical Bayes.
    The variance over steps tau^2 is the part of the squared residuals that noise and sampling do not explain.
-   Stationarity is not assumed, and steps that differ keep their own data. Bonus and explorers count tau^2 as
-   uncertainty of a row that takes data from the pool. ``shrink=False`` turns shrinkage off.
+   Stationarity is not assumed: steps that differ are estimated from their own data. The bonus and the
+   explorers include tau^2 in the uncertainty of a row that uses pooled data. ``shrink=False`` turns shrinkage
+   off.
 3. **Rewards.** Mean rewards are estimated by Bayes' rule. The prior is a mixture over pairs that is learned
    from all pairs: a component near 0 and a normal one. A pair hidden by noise gets the mean of the prior.
 4. **Bonus.** Q gets the bonus
 
    c_s (sqrt(Var V) x + sqrt(r (1 - r)) x + (H - h) x^2) + c_p (sigma_p ||V - P V||_2 + sigma_r) + 0.6 s_r,
 
-   where x = 1 / sqrt(effective visits). The noise of one entry of the row is sigma_p. The standard deviation
-   of the mean reward is sigma_r due to the pair's data, and s_r due to other pairs.
-5. **Explorers.** One user in 32 (one in 16 without noise) follows explorer 1 or 2 at first; all shares are in
-   :func:`explorers_among`. Widths grow like sqrt(ln(users)). Without explorers, a wrong estimate may never
-   be corrected.
+   where x = 1 / sqrt(effective visits). The standard deviation of the noise in one entry of the row is
+   sigma_p. The mean reward has standard deviation sigma_r due to the pair's own data, and s_r due to the data
+   of other pairs.
+5. **Explorers.** One user in 32 (one in 16 without noise) follows explorer 1 or 2 at first;
+   :func:`explorers_among` defines all shares. The explorers' widths grow like sqrt(ln(users)). Without
+   explorers, a wrong estimate may never be corrected.
 
    - Explorers 1 and 2 plan with a random draw from an approximate posterior, which they keep for two
-     releases. The second one's width is 1.5 times the first one's. An estimate that is wrong by d standard
-     deviations is drawn away with a probability of about Phi(-d / width).
-   - Explorer 3, the optimistic explorer, plans with upper ends of the posterior, at twice the first one's
-     width and with five pseudo-visits of reward 1 for each pair. It carries half of its bonus to the step
-     before. Under a trusted server's Gaussian noise its width is 1.5 times the first one's, 3 times at one
-     of four tries, and it carries its bonus at every second try only.
-   - Explorer 4, the maximum-uncertainty explorer, exists only under noise. It carries all of its bonus and
-     gives the maximum value to rows whose visits are hidden by noise.
+     releases. The second one's width is 1.5 times the first one's. If an estimate is wrong by d standard
+     deviations, a draw corrects it with a probability of about Phi(-d / width).
+   - Explorer 3, the optimistic explorer, plans with upper ends of the posterior, at twice the width of
+     explorer 1 and with five pseudo-visits of reward 1 for each pair. It propagates half of its bonus to the
+     previous step. Under a trusted server's Gaussian noise, its width is 1.5 times that of explorer 1 (3
+     times in one of four of its plans), and it propagates its bonus only in every second plan.
+   - Explorer 4, the maximum-uncertainty explorer, is used only under noise. It propagates its whole bonus and
+     assigns the maximum value to rows whose visits are hidden by noise.
 6. **Replanning** is geometric. Several random tie-breaks are mixed within a batch.
 
-Proved: privacy, for all values of the options, because all of this is post-processing of releases. Not
-proved: regret. The bonus is not a confidence bound (weights, rows and shrinkage come from the same noisy
-data), and the explorers' distributions are not an exact posterior. benchmarks/default_learner.md lists the
-late regret per environment.
+Privacy is proved for all values of the options, because all computations are post-processing of releases.
+Regret is not proved. The bonus is not a confidence bound (weights, rows and shrinkage come from the same
+noisy data), and the explorers' distributions are not an exact posterior. benchmarks/default_learner.md lists
+the late regret per environment.
 
 The defaults were chosen on declared training environments without RiverSwim (``benchmarks.studies.tuning``,
 benchmarks/default_learner.md).
@@ -89,8 +91,8 @@ _FIXED: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-# Chosen by benchmarks.studies.tuning for each kind of budget; replan_growth 1.1 and explore_share were set by
-# hand
+# Chosen by benchmarks.studies.tuning for each kind of budget, except replan_growth 1.1 and explore_share,
+# which were set by hand
 _APPROX: Mapping[str, Any] = {
     "replan_growth": 1.1, "stat_scale": 0.1, "priv_scale": 0.12, "excess": 4.0, "reward_share": 0.35,
     "pooled": "none", "pooled_share": 0.9, "pooled_share_end": 0.1, "pooled_until": 0,
@@ -116,17 +118,18 @@ _POOLED_UNTIL = 800.0
 
 
 def defaults_for(spec: ProblemSpec, reports: bool = True) -> Mapping[str, Any]:
-    """Return default options for a budget: pure joint, local, shuffle, none, or any other (also unknown).
+    """Return default options by kind of budget: pure joint, local, shuffle, none, or other (and unknown).
 
-    ``reports`` says if the learner can read randomized reports. A trusted server that draws them itself has
-    the noise of the local model, and therefore its options. This holds if the server always does so, or if it
-    may do so and public numbers say that it pays.
+    ``reports`` : True if the learner can read randomized reports. If a trusted server draws such reports
+    itself, the noise is that of the local model, and the options of the local model are returned. This is the
+    case if the server always does so, or if it can do so and public numbers show that this reduces the noise.
 
-    Under shuffle every batch has separate noise, which weighs less when batches are fewer and larger. Its
-    shares divide variances, not losses: a share of 1/3 for rewards gives the noise of a server's 1/5.
+    Under a shuffle budget every batch has separate noise, which matters less if batches are fewer and larger.
+    The shares then divide variances, not privacy losses: a share of 1/3 for rewards gives the same noise as a
+    share of 1/5 with a trusted server.
 
-    Pooled counts are accurate enough when H n / (S A), the visits to a pair, is a certain multiple of their
-    noise H / epsilon. After that their share of the budget can fall.
+    Pooled counts are accurate enough when H n / (S A), the visits to a pair, is a certain multiple of the
+    noise H / epsilon of these counts. After that, the budget share of pooled counts can decrease.
 
     A bandit has one state and only rewards to learn. Rewards therefore get the larger share.
     """
@@ -154,17 +157,17 @@ def _approximate(spec: ProblemSpec) -> bool:
 
 
 _NO_ROWS, _NO_CELLS, _NONE_DUE = np.zeros((0, 0, 0)), np.zeros((0, 0)), np.zeros(0)
-_MANY = 1_000.0  # users of explorers 1 and 2; after these, their share falls like 1 / sqrt(users).
-_MORE = 2.0  # users of the optimistic explorer for each user that explorers 1 and 2 give up.
+_MANY = 1_000.0  # Users of explorers 1 and 2; afterwards, their share falls like 1 / sqrt(users).
+_MORE = 2.0  # Users that the optimistic explorer gets per user that explorers 1 and 2 lose.
 # The share of the optimistic explorer begins to fall later than that of explorers 1 and 2, by this factor in
 # users. Noisier releases need a larger factor, because data refute an optimistic estimate later.
 _HOPE_EXACT, _HOPE_GAUSSIAN, _HOPE_LONG = 2.0, 16.0, 32.0
 
 
 def explorer_share(spec: ProblemSpec) -> float:
-    """Return the factor after which the optimistic explorer's share falls; see :func:`explorers_among`.
+    """Return ``hope`` of :func:`explorers_among`: when the optimistic explorer's share begins to fall.
 
-    It depends on the public budget only.
+    The factor depends on the public budget only.
     """
     if spec.budget is not None and spec.budget.trust == "none":
         return _HOPE_EXACT
@@ -173,24 +176,23 @@ def explorer_share(spec: ProblemSpec) -> float:
 
 
 def _then_fewer(users: float, full: float) -> float:
-    """Return ``users`` up to ``full``; beyond it the share of further users falls like 1 / sqrt(users)."""
+    """Return the integral of a share that is 1 up to ``full`` users, then falls like 1 / sqrt(users)."""
     return users if users <= full else 2.0 * math.sqrt(users * full) - full
 
 
 def explorers_among(
     users: int, share: float, hope: float = _HOPE_GAUSSIAN, noise: bool = True
 ) -> tuple[int, int, int, int]:
-    """Return how many of the first ``users`` users follow each of the four explorers: public numbers.
+    """Return the public numbers of the first ``users`` users that follow each of the four explorers.
 
-    - Explorers 1 and 2 together have ``share`` of the first n_0 = 1 000 / share users. After these, their
-      share
-      falls like 1 / sqrt(users).
-    - The optimistic explorer gets twice as many users as explorers 1 and 2 give up, as long as that many are
-      left. After ``hope`` n_0 users its share falls in the same way, because in a large environment it always
-      finds something to try. If no better policy is within its width, it costs little.
-    - The maximum-uncertainty explorer starts at n_0, and only if there is ``noise``. With x = sqrt(n_0 /
-      users)
-      it has ``share`` (x - x^2), where explorers 1 and 2 have ``share`` x. In the limit the two are equal.
+    - Explorers 1 and 2 together have ``share`` of the first n_0 = 1 000 / share users. Afterwards, their
+      share falls like 1 / sqrt(users).
+    - The optimistic explorer gets twice as many users as explorers 1 and 2 lose, as long as enough users
+      remain. After ``hope`` n_0 users its share falls in the same way, because in a large environment there
+      are always untried pairs. If no better policy is within its width, it costs little regret.
+    - The maximum-uncertainty explorer starts after n_0 users, and only if ``noise`` is True. With x =
+      sqrt(n_0 / users) it has ``share`` (x - x^2), where explorers 1 and 2 have ``share`` x. In the limit the
+      two shares are equal.
     """
     full = _MANY / share if share > 0.0 else math.inf
     many, searched = _then_fewer(users, full), _then_fewer(users, hope * full)
@@ -205,9 +207,9 @@ class NoiseAwareUCBVI(GreedyLearner):
     """Optimistic value iteration that uses the known noise distribution of every measurement.
 
     The learner estimates a model by generalised least squares, shares data over steps by empirical Bayes, and
-    plans optimistically with a bonus in standard deviations of the noise. A small public share of the users
-    follows explorers. Privacy is proved; the bonus is a heuristic without a regret theorem. See
-    :mod:`discreet.learners.online.noise_aware`.
+    plans optimistically with a bonus that scales with the standard deviations of the noise. A small public
+    share of users follows explorers. Privacy is proved; the bonus is a heuristic without a regret theorem.
+    See :mod:`discreet.learners.online.noise_aware`.
 
     The privatizer must give each measurement separate noise: ``NoPrivacy``, ``Central`` with release
     ``batches``, ``decaying``, ``reports`` or ``auto``, or ``Local``.
@@ -219,20 +221,20 @@ class NoiseAwareUCBVI(GreedyLearner):
     priv_scale : float
         c_p, factor of the privacy part of the bonus, in standard deviations of the noise.
     shrink : bool
-        Empirical-Bayes sharing over steps (heuristic); False: each step on its own.
+        True: share data over steps by empirical Bayes (heuristic). False: estimate each step separately.
     excess : float
         Number of null standard deviations by which residuals must exceed their expectation before the
         learner assumes variation over steps.
     flow : bool
-        Weigh steps in the pooling by the visits that a rough model predicts for the policies, instead of
-        noisy counts.
+        True: in the pooling, weight steps by the visits that a rough model predicts for the policies. False:
+        weight steps by noisy counts.
     consistent : bool
         Project each measurement's per-step counts onto the flow constraint (users who arrive at a state
-        leave from it) if all counts have one noise level and one schedule. Post-processing.
+        leave from it) if all counts have one noise level and one schedule. This is post-processing.
     reward_share : float
         Share of the privacy budget for rewards, in (0, 1).
     pooled : "none", "all" or "first"
-        Ask also for counts pooled over steps (:class:`~discreet.core.count_query.CountQuery`).
+        Query counts pooled over steps in addition (:class:`~discreet.core.count_query.CountQuery`).
     pooled_share : float
         Share of the privacy budget for the pooled counts at the start, in (0, 1).
     pooled_share_end, pooled_until : float, int
@@ -240,18 +242,19 @@ class NoiseAwareUCBVI(GreedyLearner):
         value from the start). A privatizer with separate noise for each release is required unless the two
         shares are equal.
     explore_share : float
-        Share of the users who follow explorers, in [0, 1), until there were 1 000 of them. Then the share of
-        explorers 1 and 2 falls like 1 / sqrt(users). The optimistic explorer gets twice the users that they
-        give up, as long as that many are left, until its share falls too. Under noise the maximum-uncertainty
-        explorer starts and has as many users as they have in the limit. 0: no explorers; wrong estimates may
-        never be corrected.
+        Share of users who follow explorers, in [0, 1), until 1 000 users have followed them. Then the share
+        of explorers 1 and 2 falls like 1 / sqrt(users). The optimistic explorer gets twice the users that
+        explorers 1 and 2 lose, as long as enough users remain, until its share falls too. Under noise the
+        maximum-uncertainty explorer starts at this time; in the limit it has as many users as explorers 1 and
+        2. 0: no explorers; wrong estimates may never be corrected.
     explore : "optimism" or "returns"
-        ``returns``: try every action repeated first, measure what users earn, and hold the learner to a
-        quarter of it (:mod:`discreet.learners.online.return_probe`, docs/choose-a-learner.md). If a repeated
-        action earns a reward that the learner does not find for long, regret is 0.3 times that of
-        ``optimism`` (RiverSwim at (1, 1e-6)). Elsewhere it was 0.8 to 1.6 times, at that and other budgets of
-        one mechanism. Needs ``Central`` (``batches``, ``decaying`` or ``auto``) or ``NoPrivacy`` with seeded
-        noise. A simulation plays its users one by one.
+        ``returns``: first try the policies that repeat one action, measure their returns, and require the
+        learner to earn at least a quarter of the best return (:mod:`discreet.learners.online.return_probe`,
+        docs/choose-a-learner.md). If repeating an action earns a reward that the learner would find only
+        late, regret is 0.3 times that of ``optimism`` (RiverSwim at (1, 1e-6)). In other environments, regret
+        was 0.8 to 1.6 times that of ``optimism``, at this budget and at others, with one mechanism. Needs
+        ``Central`` (``batches``, ``decaying`` or ``auto``) or ``NoPrivacy`` with seeded noise. A simulation
+        runs its users one by one.
     replan_growth, replan_every, stationary, known_rewards, tie_break, tie_batches
         As for every tabular learner.
 
@@ -259,7 +262,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     four options of pooling stay None if they are not given. :meth:`tuned` chooses them when the public facts
     of the run are known.
 
-    The remaining options of the other learners do not apply; setting one raises ``ValueError``.
+    All other options of tabular learners do not apply; setting one of them raises ``ValueError``.
     """
 
     priv_scale: float | None = None
@@ -294,7 +297,7 @@ class NoiseAwareUCBVI(GreedyLearner):
             if given is not None and given != value:
                 raise ValueError(f"{name} = {given!r}: is no option of this learner, whose own is {value!r}")
         left_open = [name for name in _APPROX if getattr(self, name) is None]
-        if self.replan_every is None:  # stays None: `replace` would pass 1 on, which means every user
+        if self.replan_every is None:  # remains None; `replace` would pass on 1, which means every user
             left_open.append("replan_every")
         super().__post_init__()
         put = object.__setattr__
@@ -323,7 +326,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         values = dict(defaults_for(spec, reports=single))
         if self.stationary:
             values["pooled"] = "none"
-        if self.pooled_share is not None:  # a given share is constant unless pooled_share_end is given too
+        if self.pooled_share is not None:  # a given share is constant without pooled_share_end
             values["pooled_share_end"] = self.pooled_share
         if self.replan_every not in (None, 1):  # a fixed schedule: no growth
             values.pop("replan_growth", None)
@@ -332,7 +335,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         return replace(self, **open_ones) if open_ones else self
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the schedule, geometric by default. The learner reads measurements."""
+        """Return the schedule of releases of measurements; the times are geometric by default."""
         mine = self.tuned(spec)
         plain = replace(GreedyLearner.schedule(mine, spec), reads="measurements")
         if self.explore == "returns":
@@ -345,7 +348,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         return replace(plain, pooled_shares=first + (last - first) * way)
 
     def query(self, spec: ProblemSpec) -> CountQuery:
-        """Return the query: transitions and rewards, with their shares.
+        """Return the query for transitions and rewards, with their shares of the budget.
 
         Rewards are centred by default. Counts are per step and optionally pooled.
         """
@@ -371,7 +374,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         share = float(self.tuned(spec).explore_share or 0.0)
         hope, noise = explorer_share(spec), spec.budget is None or spec.budget.trust != "none"
         first, last = (np.array(explorers_among(n, share, hope, noise)) for n in (before, before + batch))
-        # each count is rounded down separately, so several explorers may claim the same user
+        # each count is rounded down separately, so the sum can exceed the number of users
         return np.diff(np.minimum(max(0, batch), np.cumsum(last - first)), prepend=0)
 
     # ------------------------------------------------------------------------ compiled face
@@ -398,7 +401,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         return noise_kernels.memory_size(self._cells(spec), slots, spec.layout.rows, spec.states)
 
     def begin_memory(self, spec: ProblemSpec) -> Floats:
-        """Return zeros: no users were assigned and nothing was measured."""
+        """Return zeros, because no users are assigned and nothing is measured yet."""
         return np.zeros(self.memory_size(spec))
 
     def work_size(self, spec: ProblemSpec) -> int:
@@ -410,9 +413,9 @@ class NoiseAwareUCBVI(GreedyLearner):
         return noise_kernels.all_cells(slots, spec.layout.rows, self.tuned(spec).pooled != "none")
 
     def errors(self, laws: Mapping[str, NoiseDistribution], spec: ProblemSpec) -> Floats:
-        """Return the (8,) noise of a measurement's families by their ``laws``, per step and pooled.
+        """Return the (8,) noise of a measurement, by the families' noise distributions ``laws``.
 
-        The entries for decay and gain are included.
+        The entries are the noise per step, the noise of pooled counts, decay and gain.
         """
         errors = np.zeros(noise_kernels.ERRORS)
         moves = laws[TRANSITIONS]
@@ -483,7 +486,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         known: Floats = _NO_CELLS,
         due: Floats = _NONE_DUE,
     ) -> LearnerState:
-        """Return the state after one more measurement, given over rows: (T, R, S) and (T, R).
+        """Return the state after one more measurement, given as arrays over rows: (T, R, S) and (T, R).
 
         - users : number of users in this measurement and in earlier ones.
         - number : number of the release.
@@ -506,20 +509,20 @@ class NoiseAwareUCBVI(GreedyLearner):
     def policies(
         self, state: LearnerState, users: int, batch: int
     ) -> list[tuple[NDArray[Any], int]]:  # fmt: skip
-        """Return the (H, S) policies of the batch after ``users`` users, and how many follow each."""
+        """Return the (H, S) policies of the batch after ``users`` users, each with its number of users."""
         exploring = self._exploring(users, batch, state.spec)
         sizes = kernels.part_sizes(batch, exploring, int(self.tie_batches or 1))
         return [(self._policy(state, part), size) for part, size in enumerate(sizes) if size]
 
     def plan(self, state: Any, release: Release, ask: Ask | None = None) -> tuple[Plan, Any]:
-        """Return the next users' policy. The state records these users and their expected visits."""
+        """Return the next users' policy, and the state with these users and their expected visits."""
         if self.explore == "returns":
             return returns.plan(self, state, release)
         plan, state = super().plan(state, release, ask)
         return plan, self._noted(state, plan.policy, plan.users)
 
     def _noted(self, state: LearnerState, policy: NDArray[Any], users: int) -> LearnerState:
-        """Return the state after ``users`` users were assigned the policy, with their expected visits."""
+        """Return the state updated with ``users`` users assigned to the policy, and their expected visits."""
         layout = state.spec.layout
         rows = np.ascontiguousarray(layout.row_index[np.arange(layout.states)[None, :], policy])
         memory = state.memory.copy()
@@ -530,7 +533,7 @@ class NoiseAwareUCBVI(GreedyLearner):
 
     # ---------------------------------------------------------------------------- description
     def heuristics(self) -> Iterator[str]:
-        """Yield the heuristics. There is always one: the bonus is not a confidence bound."""
+        """Yield the heuristics. One is always yielded, because the bonus is not a confidence bound."""
         yield "the bonus is a multiple of the noise's standard deviation, no confidence bound"
         if self.explore == "returns":
             yield "explore = 'returns' deploys what is measured to earn, by a rule without a theorem"
@@ -540,10 +543,10 @@ class NoiseAwareUCBVI(GreedyLearner):
 
 @lru_cache(maxsize=32)
 def _tuned(learner: NoiseAwareUCBVI, spec: ProblemSpec) -> NoiseAwareUCBVI:
-    """Cache the tuned learner, because a run asks for it several times per plan with the same spec object."""
+    """Return the tuned learner from a cache; a run needs it several times per plan with one spec object."""
     return learner._tuned(spec)
 
 
 def _own(array: Floats) -> Floats:
-    """Return a writable contiguous array; kernels are compiled for no other kind."""
+    """Return a writable contiguous array, the only kind that kernels are compiled for."""
     return array if array.flags.writeable and array.flags.c_contiguous else np.array(array)

@@ -5,36 +5,38 @@ The set of policies that may still be optimal is described, not listed. With the
 
     Q = {q an occupancy measure of P~ :  <q, r~ + w> >= level},    level = max over q' of <q', r~ - w>,
 
-exactly the policies that SDP-PE's elimination by data keeps: their upper bound reaches the best lower bound.
-Both bounds are linear in q. Let xi be the largest <q, w> over all policies. The condition <q, r~> >= v^ - 2
-xi gives a larger set, as <q, r~> >= level - <q, w> >= v^ - 2 xi for q in Q.
+Q contains exactly the policies that SDP-PE's elimination by data keeps: their upper bound is at least the
+best lower bound. Both bounds are linear in q. Let xi be the largest <q, w> over all policies. The condition
+<q, r~> >= v^ - 2 xi gives a larger set, as <q, r~> >= level - <q, w> >= v^ - 2 xi for q in Q.
 
-A stage sends L_0 users to every pair (h, s, a) by the member of Q that visits it most. This linear programme
-is solved exactly by its one-dimensional dual (:func:`constrained_visits`,
+In a stage, for every pair (h, s, a), L_0 users follow the member of Q that visits the pair most often. This
+linear programme is solved exactly by its one-dimensional dual (:func:`constrained_visits`,
 :mod:`discreet.learners.online.occupancy_elimination_kernels`): O(H S^2 A) for each of the five to ten steps,
 without a solver. Its solution is a mixture of two deterministic policies. A public random draw (a binomial)
 splits the L_0 users between them. The sums of the batch have the same distribution as with one independent
 draw per user.
 
-Counts add up over stages and are read as by any learner, so any privatizer works, also continual ones.
-``forget`` asks for each stage's batch alone, as the paper does; then each has the full budget and users of
-older stages are not used.
+Counts are summed over stages and read as by any other learner, so any privatizer works, including continual
+ones. With ``forget``, only the batch of the current stage is queried, as in the paper; each batch then has
+the full budget, and users of earlier stages are not used.
 
-**Kept from SDP-PE.** Privacy, exactly: all of this is post-processing of the same releases. Polynomial time
-and memory. With ``width_scale`` >= 1 every optimal policy is in Q at every stage, with probability at least 1
-- ``failure`` - ``noise_failure``. The reason is that |V^pi(r, P) - V^pi(r~, P~)| <= V^pi(w, P~) for all pi at
-once. The upper bound of an optimal policy is therefore at least V*, and no lower bound is above V*. A member
-q of Q then loses at most 2 <q, w> + 2 <q', w>, q' the occupancy measure of an optimal policy in P~.
+**Kept from SDP-PE.** Privacy is unchanged, because all computations are post-processing of the same releases.
+Time and memory are polynomial. With ``width_scale`` >= 1 every optimal policy is in Q at every stage, with
+probability at least 1
+- ``failure`` - ``noise_failure``. The reason is that |V^pi(r, P) - V^pi(r~, P~)| <= V^pi(w, P~)
+  simultaneously for all pi. The upper bound of an optimal policy is therefore at least V*, and no lower bound
+  is above V*. A member q of Q then loses at most 2 <q, w> + 2 <q', w>, q' the occupancy measure of an optimal
+  policy in P~.
 
-**Lost.** The paper's regret theorem. (i) Sets are not nested: an excluded policy can return, and it is
-not known that later stages covered it. An intersection over stages is not linear in one occupancy measure,
-because each stage has its own model. (ii) The deployed policies are mixtures of two deterministic policies.
-(iii) One model replaces the crude, absorbing and fine ones. The argument for the multiplicative accuracy of
-visit probabilities is therefore not available: a wrong estimate may send the users of a pair elsewhere.
-Results should be reported under the name SDP-PE-OM.
+**Lost.** The paper's regret theorem does not apply, for three reasons. (i) Sets are not nested: an excluded
+policy can return, and later stages may not have explored it. An intersection over stages is not linear in one
+occupancy measure, because each stage has its own model. (ii) The deployed policies are mixtures of two
+deterministic policies. (iii) One model replaces the crude, absorbing and fine models. The argument for the
+multiplicative accuracy of visit probabilities is therefore not available: because of a wrong estimate, the
+users assigned to a pair can fail to reach it. Results should be reported under the name SDP-PE-OM.
 
-Before the first release all rows of P~ are uniform and all policies tie. Ties are broken at random, so that
-the first stage plays random policies.
+Before the first release all rows of P~ are uniform and all policies tie. Ties are broken at random, so users
+of the first stage follow random policies.
 
 Source of the elimination rule: Bai, Talebi, Zhao, Cheng and Chen 2024.
 """
@@ -92,7 +94,7 @@ class Visit(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class KnownModel:
-    """Known MDP by rows, with its optimal values, ready for :meth:`visit`.
+    """Known MDP by rows, with its optimal values, as :meth:`visit` needs it.
 
     Attributes
     ----------
@@ -115,7 +117,10 @@ class KnownModel:
     def of(
         cls, layout: Layout, initial: Floats, transitions: Floats, rewards: Floats, coins: Words
     ) -> KnownModel:
-        """Build from transitions (H, R, S) and rewards (H, R); ``coins`` (4 words) break ties and advance."""
+        """Build from transitions (H, R, S) and rewards (H, R).
+
+        ``coins`` is the random state (4 words) for tie-breaking, which is advanced in place.
+        """
         h, rows, s = transitions.shape
         columns = np.ascontiguousarray(transitions.transpose(0, 2, 1))
         values, q = np.empty((h + 1, s)), np.empty((h, rows))
@@ -130,7 +135,7 @@ class KnownModel:
         return float(self.initial @ self.values[0])
 
     def visit(self, h: int, row: int, level: float, coins: Words) -> Visit:
-        """Maximise the probability of ``row`` at step h among mixtures of policies of value >= level."""
+        """Return the mixture of policies with value >= level that visits ``row`` at step h most often."""
         low, high = np.empty_like(self.rows), np.empty_like(self.rows)
         weight, visits, steps = kernels.constrained_visit(
             self.columns, self.rewards, self.layout.state_ptr, self.initial, self.values, self.q, self.rows,
@@ -148,12 +153,12 @@ class ActiveSet:
     top : float
         The largest upper bound of a value.
     level : float
-        The largest lower bound; every member of Q has an upper bound of at least this; -inf in the first
-        stage.
+        The largest lower bound of a value; every member of Q has an upper bound of at least ``level``. It is
+        -inf in the first stage.
     steps : int
         Number of backward inductions.
     policies : int
-        Number of different policies of the stage.
+        Number of distinct policies in the stage.
     """
 
     top: float = float("nan")
@@ -164,18 +169,18 @@ class ActiveSet:
 
 @dataclass(frozen=True, kw_only=True)
 class SDPPEOM(StagedLearner):
-    """SDP-PE-OM: staged exploration by occupancy measures; with any privatizer.
+    """SDP-PE-OM: staged exploration by occupancy measures, with any privatizer.
 
     Parameters
     ----------
     preset : "default" or "theory"
         ``default``: widths scaled down (heuristic). ``theory``: bounds that hold.
     forget : bool
-        Each stage reads its own batch alone, at the full budget.
+        True: each stage reads only its own batch, which has the full budget.
     deterministic : bool
-        Play only the policy of the mixture whose value reaches the level.
+        True: of the two policies in a mixture, use only the one whose value reaches the level.
 
-    Further options: :class:`~discreet.learners.online.elimination_schedule.StagedLearner`.
+    For further options see :class:`~discreet.learners.online.elimination_schedule.StagedLearner`.
     """
 
     forget: bool | None = None
@@ -210,8 +215,8 @@ class SDPPEOM(StagedLearner):
         coins = open_at(state.ties, ROLE_TIES, stage, 0)
         transitions, rewards = self._unknown(spec), np.zeros((spec.horizon, layout.rows))
         if stage > 0:
-            # A noise bound holds at all releases, of sums or of batches. Counts of one sequence are bounded
-            # at every length, those of separate batches share the failure probability.
+            # A noise bound must hold at all releases. The bound for running sums of one sequence holds at
+            # every length. The bounds for separate batches share the failure probability.
             share = 1.0 / len(sizes) if self.forget else 1.0
             model = StageModel.of(release, spec, float(self.noise_failure or 0.05), self.ignores_noise)
             transitions, rewards = model.completed(), model.rewards
@@ -231,11 +236,11 @@ class SDPPEOM(StagedLearner):
 
     @staticmethod
     def _unknown(spec: ProblemSpec) -> Floats:
-        """Return (H, R, S) uniform rows: the model without data."""
+        """Return the model without data: (H, R, S) uniform rows."""
         return np.full((spec.horizon, spec.layout.rows, spec.states), 1.0 / spec.states)
 
     def _explore(self, world: KnownModel, level: float, size: int, coins: Words) -> tuple[ActiveSet, Plans]:
-        """Return the plans of a stage: for each (h, s, a) the best visitor in Q, ``size`` users each."""
+        """Return a stage's plans: ``size`` users for each (h, s, a), by its best visitor in Q."""
         layout = world.layout
         users: dict[bytes, int] = {}
         small, play = small_integers(layout.rows), layout.row_action.astype(small_integers(layout.actions))
@@ -257,6 +262,6 @@ class SDPPEOM(StagedLearner):
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
-        """Yield the heuristics. There is always one: the theorem is about listed policies."""
+        """Yield the heuristics. One is always yielded, because the theorem is about listed policies."""
         yield from super().heuristics()
         yield "an active set of occupancy measures is not nested, and one model stands for three"

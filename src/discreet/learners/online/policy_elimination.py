@@ -2,14 +2,14 @@ r"""Policy elimination with crude and fine exploration: SDP-PE (Bai et al. 2024)
 
 A stage b holds the set phi_b of deterministic policies that may still be optimal, and
 
-1. explores *crudely*, layer by layer: for h = 1..H every pair (h, s, a) gets the policy of phi_b that visits
-   it most in the crude model of the layers before h; L_0 users follow each. Their counts of step h alone are
-   released and projected. With iota = log(2 H A K / failure), successors with N3~ < C_1 E H^2 iota are put
-   into W. In the *absorbing* model they lead to a terminal state of value 0. The rest of the model is known
-   to a relative error of 1 / H. This is the purpose of C_1 = 6, E >= 2; without noise E = 1 in this formula,
-   as in APEVE. Every policy rarely visits the successors in W.
-2. explores *finely*: for every (h, s, a) the policy of phi_b that visits it most in the whole crude model,
-   L_0 users each; all counts and rewards of this batch are released.
+1. explores *crudely*, layer by layer for h = 1..H. For every pair (h, s, a), L_0 users follow the policy of
+   phi_b that visits the pair most in the crude model of the layers before h. Only the counts of step h are
+   released, and they are projected. With iota = log(2 H A K / failure), successors with N3~ < C_1 E H^2 iota
+   are put into W. In the *absorbing* model they lead to a terminal state of value 0. All other transitions
+   are known to a relative error of 1 / H; the constants C_1 = 6 and E >= 2 are chosen for this. Without noise
+   E = 1 in this formula, as in APEVE. Every policy rarely visits the successors in W.
+2. explores *finely*: for every (h, s, a), L_0 users follow the policy of phi_b that visits it most in the
+   whole crude model. All counts and rewards of this batch are released.
 3. *eliminates*. ``theory``: pi stays iff V^pi(r^, P-ref) > max - 2 xi_b in the absorbing model of the fine
    batch. There L = H S A L_0 and xi_b = C (sqrt(H^5 S^2 A iota / L) + S^3 A^2 H^5 E iota / L). The paper
    proves it for some C whose value it does not state. With C = 1 nothing can be eliminated before L > 4 H^3
@@ -22,23 +22,25 @@ both directions. Each of the B stages has an equal share of ``failure``, and eac
 equal share of ``noise_failure``, which the noise distributions of batches already include. Sets are nested by
 construction. Regret, by the paper: O~(sqrt(S^2 A H^5 K) + S^3 A^2 H^6 / epsilon).
 
-**Forgetting.** Each user is in one batch, and a batch answers one query at the full budget: crude batches
-count one step (:class:`~discreet.core.count_query.CountQuery`, ``step``), whose sensitivity lacks the factor
-H. Any privatizer works: none, ``Central`` (joint), ``Local``, ``Shuffle``.
+**Forgetting.** Each user is in one batch, and a batch answers one query at the full budget. The query of a
+crude batch counts one step (:class:`~discreet.core.count_query.CountQuery`, ``step``), so its sensitivity has
+no factor H. Any privatizer works: none, ``Central`` (joint), ``Local``, ``Shuffle``.
 
-**Policies.** All are enumerated (:mod:`discreet.learners.online.policy_elimination_kernels`): A^(S H), or
-A^(1 + S (H - 1)) if the first state is fixed (rules that differ only in states without users count once).
-Above ``max_policies`` a ``ValueError`` states their number; ``sdp-pe-om`` is made for such problems.
+**Policies.** All deterministic policies are enumerated
+(:mod:`discreet.learners.online.policy_elimination_kernels`): A^(S H), or A^(1 + S (H - 1)) if the first state
+is fixed (rules that differ only in states without users count once). If there are more than ``max_policies``,
+a ``ValueError`` states their number; use ``sdp-pe-om`` for such problems.
 
 **Ties.** If nothing in the model leads to a pair (h, s, a), every policy maximises the visits to it.
-Policies that play the pair are preferred, then ``tie_break`` decides. With the printed threshold most
-successors are in W for long, so that tie-breaking does the exploration at first: ``random`` plays all of
-phi_b, ``first`` the lowest numbers.
+Policies that take the pair's action in its state are preferred, then ``tie_break`` decides. With the printed
+threshold, most successors are in W for a long time, so exploration at first depends on tie-breaking. With
+``random`` users follow all policies of phi_b. With ``first`` they follow the policies with the lowest
+numbers.
 
-**Deviations.** The printed L_b = 2^b explores nothing before 2^b >= H S A (L_0 = 0): stages are m_0 H S A
-2^(b-1). Users after the last stage follow the best remaining policy (with ``truncate`` they explore for a
-shorter stage), and so do, by default, four fifths of all users (``explore_share``). d_1 is
-taken as public (``spec.initial``).
+**Deviations.** With the printed L_b = 2^b nothing is explored before 2^b >= H S A (L_0 = 0); here stage b has
+m_0 H S A 2^(b-1) users. Users after the last stage follow the best remaining policy (with ``truncate`` they
+explore in a shorter stage). By default, four fifths of all users follow the best remaining policy
+(``explore_share``). The initial distribution d_1 is assumed to be public (``spec.initial``).
 
 Source: Bai, Talebi, Zhao, Cheng and Chen 2024.
 """
@@ -75,23 +77,23 @@ Rules = NDArray[np.int32]
 Flags = NDArray[np.bool_]
 
 MAX_POLICIES = 2**20
-_EXPLOIT = 2**20  # stream index of the last choice, separate from those of layers
+_EXPLOIT = 2**20  # stream index for the last choice; layers use lower indices
 
 
 @dataclass(frozen=True, eq=False)
 class Enumeration:
-    """All deterministic policies of a problem, by number.
+    """All deterministic policies of a problem, numbered.
 
     See :mod:`discreet.learners.online.policy_elimination_kernels`.
 
     Attributes
     ----------
     layout : Layout
-        Sizes and mask.
+        Sizes and admissible actions.
     initial : (S,)
         Distribution of the first state.
     first, rules : (n_0, S) and (n, S)
-        Rows played, at step 0 and at each later step.
+        Rows taken by each rule, at step 0 and at each later step.
     """
 
     layout: Layout
@@ -101,7 +103,7 @@ class Enumeration:
 
     @classmethod
     def of(cls, layout: Layout, initial: Floats, most: int = MAX_POLICIES) -> Enumeration:
-        """Build the enumeration; raise ``ValueError`` with the number of policies if above ``most``."""
+        """Build the enumeration; raise ``ValueError`` if there are more than ``most`` policies."""
         choices = np.diff(layout.state_ptr)
         starts = np.where(initial > 0.0, choices, 1)
         first, later = math.prod(starts.tolist()), math.prod(choices.tolist())
@@ -122,7 +124,7 @@ class Enumeration:
         return int(self.first.shape[0]) * int(self.rules.shape[0]) ** (self.layout.horizon - 1)
 
     def rows(self, policy: int) -> Ints:
-        """Return the (H, S) rows that a policy plays."""
+        """Return the (H, S) rows that a policy takes."""
         policy, digit = divmod(int(policy), self.first.shape[0])
         rows = [self.first[digit]]
         for _ in range(1, self.layout.horizon):
@@ -135,7 +137,7 @@ class Enumeration:
         return self.layout.row_action[self.rows(policy)]
 
     def values(self, transitions: Floats, rewards: Floats) -> Floats:
-        """Return (count,) values of all policies in a model (H, R, S), (H, R); missing mass has value 0."""
+        """Return the (count,) values of all policies in a model; missing probability mass has value 0."""
         out = np.empty(self.count)
         kernels.evaluate_all(
             np.ascontiguousarray(transitions), np.ascontiguousarray(rewards), self.initial, self.first,
@@ -146,10 +148,11 @@ class Enumeration:
     def visitors(
         self, transitions: Floats, h: int, active: Flags, coins: Floats | None = None
     ) -> tuple[Ints, Floats]:
-        """Return (R,) for each row the active policy that visits it most at step h, and (R,) how often.
+        """Return the (R,) active policies that visit each row most at step h, and their (R,) visits.
 
         Layers h and later of ``transitions`` (H, R, S) are not read. ``coins`` (R,) in [0, 1) choose among
-        equals; None: the lowest number. -1 where no active policy plays the row.
+        policies with equal visits; None chooses the lowest number. The policy is -1 if no active policy takes
+        the row.
         """
         rows = self.layout.rows
         mass = kernels.occupancies(np.ascontiguousarray(transitions), self.initial, self.first, self.rules, h)
@@ -162,7 +165,7 @@ class Enumeration:
 
 
 def _rules(layout: Layout, choices: Ints) -> Rules:
-    """Return (n, S) rows of every rule; states with one choice play their first action.
+    """Return the (n, S) rows of every rule; a rule assigns one row to each state.
 
     State 0 varies fastest.
     """
@@ -180,10 +183,10 @@ def _enumerated(layout: Layout, initial: tuple[float, ...], most: int) -> Enumer
 
 
 def absorbing(transitions: Floats, rare: Flags) -> Floats:
-    """EstimateTransition: return probabilities with the tuples in W set to 0.
+    """Return the transition probabilities with all entries in W set to 0 (EstimateTransition).
 
     transitions, rare : (..., S). A row sum below 1 means that the missing mass leads to an absorbing end
-    state without reward. Leaving this state out changes no value and no visit probability.
+    state without reward. This state is omitted, which changes no value and no visit probability.
     """
     return np.where(rare, 0.0, transitions)
 
@@ -197,11 +200,11 @@ class EliminationMemory:
     active : (policies,)
         phi_b.
     crude : (H, R, S)
-        The absorbing model so far.
+        Absorbing model of the layers explored so far.
     rare : (H, R, S)
         W.
     width : float
-        Largest E of this stage's batches.
+        Largest E among this stage's batches.
     best : int
         Number of the best remaining policy, -1 before the first elimination.
     """
@@ -215,22 +218,23 @@ class EliminationMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class SDPPE(StagedLearner):
-    """SDP-PE (Bai et al. 2024), repaired, with any privatizer; the paper uses the shuffle model.
+    """SDP-PE (Bai et al. 2024), corrected, with any privatizer; the paper uses the shuffle model.
 
     Parameters
     ----------
     preset : "default", "theory" or "paper"
-        ``default``: elimination by data, widths and threshold scaled down (heuristic). ``theory``: the same
-        with bounds that hold. ``paper``: elimination by the paper's xi_b with C = 1, every user explores.
+        ``default``: elimination by data, widths and threshold scaled down (heuristic). ``theory``:
+        elimination by data with valid bounds. ``paper``: elimination by the paper's xi_b with C = 1, every
+        user explores.
     elimination : "data" or "theory"
     C : float
         Constant of xi_b, for elimination by theory.
     C_1 : float
         Constant of the threshold below which successors are put into W; 6 by theory.
     max_policies : int
-        Largest number of deterministic policies; above it ``ValueError``.
+        Largest number of deterministic policies; a ``ValueError`` is raised for more.
 
-    Further options: :class:`~discreet.learners.online.elimination_schedule.StagedLearner`.
+    For further options see :class:`~discreet.learners.online.elimination_schedule.StagedLearner`.
     """
 
     elimination: Literal["data", "theory"] | None = None
@@ -261,13 +265,13 @@ class SDPPE(StagedLearner):
 
     # --------------------------------------------------------------------------- public facts
     def enumeration(self, spec: ProblemSpec) -> Enumeration:
-        """Return all policies of the problem in ``spec``; ``ValueError`` if there are too many."""
+        """Return all policies of the problem in ``spec``; raise ``ValueError`` if there are too many."""
         if spec.initial is None:
             raise ValueError("spec.initial = None: must be the public law of the first state")
         return _enumerated(spec.layout, tuple(spec.initial.tolist()), int(self.max_policies or MAX_POLICIES))
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return H crude batches and a fine one per stage, each with its query, fixed in advance."""
+        """Return the schedule of H crude batches and one fine batch per stage, each with its query."""
         self.enumeration(spec)
         sizes, horizon, rows = self.sizes(spec), spec.horizon, spec.layout.rows
         batches = [
@@ -290,7 +294,7 @@ class SDPPE(StagedLearner):
     def _read(self, state: StageState, release: Release) -> tuple[EliminationMemory, Plans]:
         spec, memory = state.spec, state.memory
         sizes, horizon = self.sizes(spec), spec.horizon
-        stage, batch = divmod(release.number, horizon + 1)  # of the next batch
+        stage, batch = divmod(release.number, horizon + 1)  # indices of the next batch
         if release.number > 0:
             # The noise distribution of a batch already includes its share of the failure probability.
             model = StageModel.of(release, spec, float(self.noise_failure or 0.05), self.ignores_noise)
@@ -305,7 +309,7 @@ class SDPPE(StagedLearner):
         return memory, self._explore(state, memory, layers, sizes[stage], release.number)
 
     def _threshold(self, spec: ProblemSpec, width: float) -> float:
-        """Return C_1 E H^2 iota: E at least 2, or 1 without noise."""
+        """Return C_1 E H^2 iota, where E is at least 2, or 1 without noise."""
         floored = max(2.0, width) if width > 0.0 else 1.0
         return float(self.C_1 or 0.0) * floored * spec.horizon**2 * self._iota(spec)
 
@@ -317,7 +321,7 @@ class SDPPE(StagedLearner):
     def _crude(
         self, spec: ProblemSpec, memory: EliminationMemory, model: StageModel, h: int
     ) -> EliminationMemory:
-        """Return the absorbing model with layer h, from its batch; layer 0 begins a stage."""
+        """Return the absorbing model extended by layer h, from its batch; layer 0 starts a new stage."""
         crude, rare = memory.crude.copy(), memory.rare.copy()
         rare[h] = model.counts[0] < self._threshold(spec, model.width)
         crude[h] = absorbing(model.transitions[0], rare[h])
@@ -333,7 +337,7 @@ class SDPPE(StagedLearner):
         stages: int,
         number: int,
     ) -> EliminationMemory:
-        """Return phi_{b+1} and the best policy in it, from a fine batch."""
+        """Return phi_{b+1} and its best policy, from a fine batch."""
         spec, everyone = state.spec, self.enumeration(state.spec)
         rewards = model.rewards
         if self.known_rewards and spec.known_rewards is not None:
@@ -358,7 +362,7 @@ class SDPPE(StagedLearner):
         return replace(memory, active=active, best=int(equals[chosen]))
 
     def _radius(self, spec: ProblemSpec, width: float, size: int) -> float:
-        """Return xi_b of elimination by theory."""
+        """Return xi_b, the threshold of elimination by theory."""
         s, a, h = spec.states, spec.actions, spec.horizon
         length = spec.layout.rows * h * size
         floored = max(2.0, width) if width > 0.0 else 1.0
@@ -370,7 +374,7 @@ class SDPPE(StagedLearner):
     def _explore(
         self, state: StageState, memory: EliminationMemory, layers: tuple[int, ...], size: int, number: int
     ) -> Plans:
-        """Return the plans of a batch: the best visitor of each pair of these layers, ``size`` users each."""
+        """Return a batch's plans: ``size`` users follow the best visitor of each pair of these layers."""
         spec, everyone = state.spec, self.enumeration(state.spec)
         rows = spec.layout.rows
         users: dict[int, int] = {}
@@ -382,14 +386,14 @@ class SDPPE(StagedLearner):
             found, _ = everyone.visitors(memory.crude, h, memory.active, coins)
             for r in range(rows):
                 policy = int(found[r])
-                if policy < 0:  # no remaining policy plays this pair: all are equal
+                if policy < 0:  # no remaining policy takes this pair, so all policies tie
                     policy = int(anybody[0 if coins is None else int(coins[r] * anybody.size)])
                 users[policy] = users.get(policy, 0) + size
         return tuple((everyone.policy(policy), many) for policy, many in users.items())
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values invalidate the regret theorem, each with the reason."""
         yield from super().heuristics()
         if self.elimination == "data":
             yield "elimination = 'data' keeps an optimal policy, but the theorem is about xi_b"
@@ -403,13 +407,14 @@ class SDPPE(StagedLearner):
 
 @dataclass(frozen=True, kw_only=True)
 class APEVE(SDPPE):
-    """APEVE (Qiao, Yin, Min and Wang 2022): SDP-PE without noise, with known rewards; not private.
+    """APEVE (Qiao, Yin, Min and Wang 2022): SDP-PE without noise and with known rewards; not private.
 
-    It treats the sums as exact and ignores noise. Stages have K^(1 - 2^-b) users: log log K of them. With
-    equal stages and options it is SDP-PE under ``NoPrivacy``, bit for bit.
+    The learner treats the sums as exact and ignores noise. Stage b has K^(1 - 2^-b) users, so there are about
+    log log K stages. With equal stages and options its results are identical to those of SDP-PE under
+    ``NoPrivacy``.
 
     Options: :class:`SDPPE`. ``default``: elimination by data, widths and threshold scaled down (heuristic);
-    ``theory``: bounds that hold; ``paper``: xi_b with C = 1, every user explores.
+    ``theory``: valid bounds; ``paper``: xi_b with C = 1, every user explores.
     """
 
     ignores_noise: ClassVar[bool] = True

@@ -1,18 +1,20 @@
-r"""Optimistic policy optimization: OPPO without privacy, and Private-UCB-PO, with shared code.
+r"""Optimistic policy optimization: OPPO without privacy, and Private-UCB-PO.
 
 pi^1 is uniform. At each release, for h = H, ..., 1,
 
     Q_h = clip(r~ + P~ V_{h+1} + beta^r + G_h beta^p, 0, cap),    V_h = sum_a pi^k(a|s) Q_h(s, a);
 
-pi^k is played; then pi^{k+1}(a|s) is proportional to pi^k(a|s) exp(eta Q_h(s, a)). Q is that of pi^k, from
-the counts of users before k. If n users follow one release, each counts as a step: eta becomes n eta.
+the next users follow pi^k; then pi^{k+1}(a|s) is proportional to pi^k(a|s) exp(eta Q_h(s, a)). Q is the value
+of pi^k, computed from the counts of users before k. If n users follow one release, each user counts as a
+step: eta is replaced by n eta.
 
-- :class:`OPPO` (Efroni, Shani, Rosenberg and Mannor 2020, there called POMD), exact counts.
-- :class:`PrivateUCBPO` (Chowdhury and Zhou 2021, algorithm Private-UCB-PO): beta^r and beta^p of the module
-  :mod:`discreet.learners.online.bonuses`, the l1 width. Regret O~(sqrt(S^2 A H^3 T) + S^2 A H^2 E).
+- :class:`OPPO` (Efroni, Shani, Rosenberg and Mannor 2020, who call it POMD) uses exact counts.
+- :class:`PrivateUCBPO` (Chowdhury and Zhou 2021, algorithm Private-UCB-PO): uses beta^r and beta^p of the
+  module :mod:`discreet.learners.online.bonuses`, with the l1 width. Its regret is O~(sqrt(S^2 A H^3 T) + S^2
+  A H^2 E).
 
-V averages over pi^k: it is an upper bound of V^{pi^k}, not of V*. In theory eta = sqrt(2 log A / (H^2 K)).
-The ``default`` presets have a larger eta and scaled widths, a heuristic without a theorem, chosen as in
+As V is an average over pi^k, it is an upper bound of V^{pi^k}, not of V*. In theory eta = sqrt(2 log A / (H^2
+K)). The ``default`` presets have a larger eta and scaled widths, a heuristic without a theorem, chosen as in
 :mod:`discreet.learners.online.ucbvi`.
 """
 
@@ -75,10 +77,10 @@ def _heuristics(learner: OPPO | PrivateUCBPO) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class OPPO(BonusLearner):
-    """Optimistic policy optimization (Efroni et al. 2020) on exact counts: the non-private baseline.
+    """Optimistic policy optimization (Efroni et al. 2020) on exact counts, a non-private baseline.
 
-    It also accepts noisy releases, uses their values as counts, and ignores the noise distribution
-    (``ignores_noise``).
+    The learner also accepts noisy releases. It then uses the noisy values as counts and ignores the noise
+    distribution (``ignores_noise``).
 
     Parameters
     ----------
@@ -115,7 +117,7 @@ class OPPO(BonusLearner):
         return _fill(self, spec, flags, knobs)
 
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values invalidate the regret theorem, each with the reason."""
         yield from super().heuristics()
         yield from _heuristics(self)
 
@@ -128,7 +130,7 @@ class PrivateUCBPO(PostProcessed):
     ----------
     preset : "default", "theory" or "paper"
         ``default``: scaled widths, larger step, E in standard deviations (heuristic). ``theory``: proven
-        constants. ``paper``: the published ones, raw counts in cost form.
+        constants. ``paper``: the published constants, and raw counts in cost form.
     eta : float or "theory"
         Step of the mirror descent per user, at least 0.
 
@@ -163,6 +165,6 @@ class PrivateUCBPO(PostProcessed):
         return _fill(self, spec, flags, knobs)
 
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values invalidate the regret theorem, each with the reason."""
         yield from super().heuristics()
         yield from _heuristics(self)

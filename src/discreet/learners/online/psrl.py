@@ -1,7 +1,7 @@
 r"""PSRL: posterior sampling for tabular finite-horizon MDPs, a non-private baseline.
 
-Before each policy update a whole MDP is drawn from the posterior. The next users follow the policy that is
-optimal in it (Osband, Russo and Van Roy 2013; the idea is due to Strens 2000).
+Before each policy update a whole MDP is drawn from the posterior. The next users follow the optimal policy of
+this MDP (Osband, Russo and Van Roy 2013; the idea is due to Strens 2000).
 
 **Posterior.** For every pair of every step (pooled over steps if ``stationary``), independently, with m =
 ``prior_visits`` and b = ``prior_rewards``,
@@ -10,12 +10,13 @@ optimal in it (Osband, Russo and Van Roy 2013; the idea is due to Strens 2000).
 
     r(h, s, a)     ~ Beta(b + R(h, s, a), b + N(h, s, a) - R(h, s, a)).
 
-The row is conjugate. The reward is conjugate too if it is 0 or 1. If it is any number in [0, 1], the Beta has
-the right mean up to the prior. It is then at least as wide as it should be, because of all distributions on
-[0, 1] with that mean the Bernoulli distribution has the largest variance. ``known_rewards`` are not drawn.
-A Dirichlet row is drawn as independent Gamma variables divided by their sum. If all of them underflow to 0
-(possible only for m / S below about 1e-2), the row is the Dirichlet's limit for small parameters: one
-successor, chosen in proportion to them.
+The Dirichlet prior of a row is conjugate. The Beta prior is conjugate if rewards are 0 or 1. If rewards are
+arbitrary numbers in [0, 1], the Beta has the correct mean up to the prior. Its variance is then at least that
+of the true posterior, because the Bernoulli distribution has the largest variance of all distributions on [0,
+1] with that mean. ``known_rewards`` are not drawn. A Dirichlet row is drawn as independent Gamma variables
+divided by their sum. If all these variables underflow to 0 (possible only for m / S below about 1e-2), the
+row is the Dirichlet's limit for small parameters. In this limit one successor has probability 1. It is chosen
+with probability proportional to the parameters.
 
 Draws of different steps are independent. With counts pooled over steps, one row (and one reward) is drawn for
 all steps.
@@ -23,8 +24,8 @@ all steps.
 **Regret.** O~(H S sqrt(A T)) in expectation over the prior, for a stationary MDP and one draw before each
 user. This is a Bayesian statement: it holds if the MDP was drawn from that prior.
 
-No privacy: a policy that is optimal in a draw from the posterior depends on all users, without a bound on one
-user's influence.
+PSRL gives no privacy: a policy that is optimal in a draw from the posterior depends on all users, without a
+bound on one user's influence.
 
 The defaults were chosen on ``benchmarks.leaderboard.env_suites.TRAINING`` under ``NoPrivacy`` at 20 000 users
 (benchmarks/baselines.py, ``--part tuning``). Weak priors learn faster there: compared with m = S, b = 1 and
@@ -45,7 +46,7 @@ from discreet.learners.online.randomized_base import SHARED, Draw, Floats, Rando
 
 
 def dirichlet_rows(parameters: Floats, coins: np.random.Generator) -> Floats:
-    """Return independent Dirichlet rows, (..., S), of positive ``parameters`` (..., S). Rows sum to 1."""
+    """Draw independent Dirichlet rows (..., S) with these positive parameters (..., S)."""
     drawn = coins.standard_gamma(parameters)
     totals = drawn.sum(axis=-1, keepdims=True)
     lost = totals[..., 0] == 0.0
@@ -62,20 +63,20 @@ def dirichlet_rows(parameters: Floats, coins: np.random.Generator) -> Floats:
 class PSRL(RandomizedLearner):
     """Posterior sampling (Osband, Russo and Van Roy 2013) on exact counts: a non-private baseline.
 
-    Refuses private privatizers, because noisy sums give no posterior.
+    The learner refuses private privatizers, because noisy sums give no posterior.
 
     Parameters
     ----------
     preset : "default" or "theory"
-        ``default``: chosen on training environments. ``theory``: Dirichlet(1, ..., 1), a draw before each
-        user.
+        ``default``: chosen on training environments. ``theory``: Dirichlet(1, ..., 1), with a new draw before
+        each user.
     prior_visits : float or "S"
-        m above 0: weight of the prior of a row in visits, spread evenly over the S states; "S" is
-        Dirichlet(1, ..., 1).
+        Weight m > 0 of a row's prior in visits, distributed evenly over the S states; "S" gives Dirichlet(1,
+        ..., 1).
     prior_rewards : float
-        b above 0: rewards have the prior Beta(b, b).
+        Parameter b > 0 of the prior Beta(b, b) of rewards.
 
-    Further options: :class:`~discreet.learners.online.randomized_base.RandomizedLearner`.
+    For further options see :class:`~discreet.learners.online.randomized_base.RandomizedLearner`.
     """
 
     prior_visits: float | Literal["S"] | None = None
@@ -99,7 +100,8 @@ class PSRL(RandomizedLearner):
     def draw(self, state: RandomizedState, coins: np.random.Generator) -> Draw:
         """Draw one MDP from the posterior.
 
-        ``state`` : the newest release's sums. ``coins`` : public random generator, from the state's ties.
+        ``state`` : state with the sums of the newest release. ``coins`` : public random generator, made from
+        the state's ties.
         """
         spec = state.spec
         each = 1.0 if self.prior_visits == "S" else float(self.prior_visits or 1.0) / spec.states
@@ -107,13 +109,13 @@ class PSRL(RandomizedLearner):
         rewards = self._known(spec)
         if rewards is None:
             prior = float(self.prior_rewards or 1.0)
-            # Sums of rewards are rounded: a missing reward of -1e-16 means 0.
+            # Sums of rewards have rounding errors, so N - R can be -1e-16 instead of 0.
             missed = np.maximum(0.0, state.visits - state.reward_sums)
             rewards = coins.beta(prior + state.reward_sums, prior + missed)
             rewards = np.broadcast_to(rewards, (spec.horizon, spec.layout.rows))
         return Draw(rewards, rows, np.ones(state.visits.shape))
 
     def heuristics(self) -> Iterator[str]:
-        """Yield the options that void the Bayesian regret bound, each with the reason."""
+        """Yield the options that invalidate the Bayesian regret bound, each with the reason."""
         yield from super().heuristics()
         yield "the bound is an average over the prior, for stationary worlds"

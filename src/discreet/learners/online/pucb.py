@@ -8,12 +8,12 @@ With n = N-hat and E = max(E1, E2, E3),
 
     else:      Q = cap.
 
-It is sound: n >= 2E gives N >= n - E >= E. The error of the reward is at most 2 E / n, and that of the value
-at most H (S + 1) E / n. The probability f' is a quarter of the failure probability. The published logarithm
-has no H S A, which omits the union over pairs; ``constants="tight"`` has K H S A there and the range of
-V[h+1] for H. Negative counts are clipped at 0; otherwise optimism fails. The published regret bound O~(sqrt(S
-A H^3 T) + S^2 A H^3 / epsilon) misses an error term (Chowdhury and Zhou 2021): the supported one has S^2 in
-its first term.
+The bonus is valid, because n >= 2E implies N >= n - E >= E. The error of the reward is at most 2 E / n, and
+the error of the value is at most H (S + 1) E / n. The probability f' is a quarter of the failure probability.
+The published logarithm has no H S A, which omits the union over pairs; ``constants="tight"`` uses K H S A in
+the logarithm and the range of V[h+1] instead of H. Negative counts are clipped at 0; otherwise optimism
+fails. The published regret bound O~(sqrt(S A H^3 T) + S^2 A H^3 / epsilon) omits an error term (Chowdhury and
+Zhou 2021): the bound that the proof supports has S^2 in its first term.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class PUCB(ErrorAware, GreedyLearner):
         (3 / epsilon) H log((2 S A H + S^2 A H) / f') log(K)^{5/2}, computed from the noise's std:
         for the published tree's log(K) nodes it is std / sqrt(2) log(...) log(K).
     clip_negative : bool
-        Negative counts become 0.
+        True: negative counts are replaced by 0.
 
-    Further options: see :class:`~discreet.learners.online.tabular_base.ErrorAware`,
+    For further options see :class:`~discreet.learners.online.tabular_base.ErrorAware`,
     :class:`~discreet.learners.online.tabular_base.GreedyLearner` and their base.
     """
 
@@ -76,7 +76,7 @@ class PUCB(ErrorAware, GreedyLearner):
         object.__setattr__(self, "clip_negative", checks.flag("clip_negative", self.clip_negative))
 
     def errors(self, laws: Mapping[str, NoiseDistribution], spec: ProblemSpec) -> Floats:
-        """Return the (5,) bounds E1, E2, E3, E_row, 0 of the noise, from its distributions ``laws`` alone."""
+        """Return the (5,) noise bounds E1, E2, E3, E_row, 0, from the noise distributions ``laws``."""
         if self.E_mode != "published":
             return super().errors(laws, spec)
         pairs, horizon, users = spec.layout.rows, spec.horizon, bonuses.users(spec)

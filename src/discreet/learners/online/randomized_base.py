@@ -1,17 +1,18 @@
-r"""Base of learners that explore by a random draw instead of a bonus: exact sums, schedule, random draws.
+r"""Base of learners that explore by random draws, instead of a bonus, from exact sums.
 
-At each release a learner draws values from a distribution given by the counts, and plays greedily in them.
-The users between two releases can be split into ``samples`` sub-batches with one draw each, so that not all
-users of a batch follow the same error.
+At each release a learner draws values from a distribution given by the counts, and acts greedily for these
+values. The users between two releases can be split into ``samples`` sub-batches with one draw each, so that
+not all users of a batch follow the same error.
 
 **Exact sums only.** The distribution of the draw (a posterior, a variance 1 / (N + 1)) treats the counts as
-numbers of users. Noisy counts can be negative and carry no measure of their error. A distribution made of
-them is not the posterior and is too narrow. A private budget is therefore refused at the start, and noisy
-estimates are refused on arrival. Under ``NoPrivacy`` these learners are baselines without a guarantee.
+numbers of users. Noisy counts can be negative and carry no measure of their error. A distribution computed
+from noisy counts is not the posterior and is too narrow. Therefore a private budget is refused at the start,
+and noisy estimates are refused when they are read. Under ``NoPrivacy`` these learners are baselines without a
+guarantee.
 
 **Random draws** come from NumPy's generator at the address (``ROLE_SAMPLES``, release, sub-batch) of the key
-of the public random stream. The same run draws the same values in any order. They have no compiled form, but
-the planning in the drawn values is that of every tabular learner
+of the public random stream. The same run draws the same values in any order. The draws have no compiled form.
+Planning with the drawn values uses the same kernel as every tabular learner
 (:func:`discreet.learners.online.tabular_planning_kernels.plan_step`).
 """
 
@@ -43,19 +44,19 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class RandomizedState:
-    """State of the learner: public random key and the newest release's sums.
+    """State of the learner, with the public random key and the sums of the newest release.
 
     Attributes
     ----------
     visits, reward_sums : (T, R)
-        Sums, with T = 1 (pooled) or H.
+        Sums, where T is 1 (pooled steps) or H.
     transitions : (T, R, S)
     users : int
         Number of users in the sums.
     number : int
-        Number of their release (-1: none yet).
+        Number of the release with these sums (-1: none yet).
     part : int
-        Sub-batches handed out since then.
+        Number of sub-batches assigned since that release.
     """
 
     __repr__ = brief
@@ -72,7 +73,7 @@ class RandomizedState:
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """Values to plan in: Q_h = rewards_h + (transitions_h / denominators_h) V_{h+1}.
+    """Model to plan with: Q_h = rewards_h + (transitions_h / denominators_h) V_{h+1}.
 
     Attributes
     ----------
@@ -88,20 +89,20 @@ class Draw:
 
 @dataclass(frozen=True, kw_only=True)
 class RandomizedLearner(Knobs):
-    """Base of learners that plan in randomly drawn values.
+    """Base of learners that plan with randomly drawn values.
 
     Parameters
     ----------
     preset : str
-        A row of ``PRESETS``.
+        A key of ``PRESETS``.
     stationary : bool
-        Pool the counts of all steps; only where the problem is declared stationary.
+        Pool the counts of all steps; allowed only if the problem is declared stationary.
     known_rewards : bool
         Use the public rewards of the spec.
     replan_growth : float
-        Release when the users have grown by this factor; 1.0 means every user.
+        Release when the number of users has grown by this factor; 1.0 means after every user.
     samples : int
-        Sub-batches of the users between two releases, each with a separate draw.
+        Number of sub-batches of the users between two releases, each with a separate draw.
     """
 
     stationary: bool | None = None
@@ -126,7 +127,7 @@ class RandomizedLearner(Knobs):
         return Schedule(spec.users, growth=self.replan_growth, plans="deterministic")
 
     def query(self, spec: ProblemSpec) -> CountQuery:
-        """Return the query: transitions and, unless they are known, rewards."""
+        """Return the query for transitions and, unless rewards are known, for rewards."""
         self._check(spec)
         return CountQuery(
             spec.layout,
@@ -147,14 +148,14 @@ class RandomizedLearner(Knobs):
             raise ValueError("known_rewards = True: must be false, the spec declares no rewards")
 
     def _known(self, spec: ProblemSpec) -> Floats | None:
-        """Return the (H, R) public mean rewards if they are to be used."""
+        """Return the (H, R) public mean rewards if they are used, else None."""
         if not self.known_rewards or spec.known_rewards is None:
             return None
         return spec.layout.to_rows(spec.known_rewards)
 
     # -------------------------------------------------------------------------- one release
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> RandomizedState:
-        """Return the state before the first release. ``ties`` is the public random key (2 words)."""
+        """Return the state before the first release; ``ties`` is the public random key (2 words)."""
         self._check(spec)
         shape = (1 if self.stationary else spec.horizon, spec.layout.rows)
         key = np.array(ties, dtype=np.uint64)
@@ -163,7 +164,7 @@ class RandomizedLearner(Knobs):
     def plan(
         self, state: RandomizedState, release: Release, ask: Ask | None = None
     ) -> tuple[Plan, RandomizedState]:
-        """Return the next users' policy, greedy in a new draw, and the state after it."""
+        """Return the next users' policy, greedy for a new draw, and the new state."""
         if release.number != state.number:
             state = self._read(state, release)
         spec, parts = state.spec, int(self.samples or 1)
@@ -194,7 +195,7 @@ class RandomizedLearner(Knobs):
 
     @abstractmethod
     def draw(self, state: RandomizedState, coins: np.random.Generator) -> Draw:
-        """Draw values to plan in, from the distribution given by the sums of ``state``.
+        """Draw values to plan with, from the distribution given by the sums of ``state``.
 
         ``coins`` : public random generator.
         """
@@ -218,7 +219,7 @@ class RandomizedLearner(Knobs):
         return values, q
 
     def _kernel(self) -> LearnerKernel:
-        """Return a kernel without bonus: all randomness is in the draw. Ties at the cap are random."""
+        """Return a kernel without bonus, because the draw explores. Ties at the cap are broken at random."""
         flags = np.zeros(kernels.FLAGS, np.int64)
         flags[kernels.CAP], flags[kernels.RANDOM_TIES] = self._cap(), 1
         return LearnerKernel(kernels.VALUE_ITERATION, flags, np.zeros(kernels.KNOBS))
@@ -228,12 +229,12 @@ class RandomizedLearner(Knobs):
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values invalidate the regret theorem, each with the reason."""
         if float(self.replan_growth or 1.0) > 1.0:
             yield "several users follow one policy (the theorem replans for each)"
 
     def summary(self) -> str:
-        """Return the options, and whether the regret theorem holds with them. There is never privacy."""
+        """Return the options as text, and whether the regret theorem holds. There is never privacy."""
         return f"{summary_of(self, self.heuristics())} There is no privacy guarantee."
 
 

@@ -1,16 +1,17 @@
-r"""Exploration by measured returns: hold the optimistic learner to the return of one repeated action.
+r"""Exploration by measured returns: compare the learner's return with that of one repeated action.
 
-An optimistic learner must refute every pair of a model before it commits, and under privacy noise each
-refutation costs hundreds of users. The return of a policy is a much cheaper statistic: one scalar per user.
-This explorer has three stages.
+An optimistic learner must try every pair of a model before it stops exploring, and under privacy noise each
+pair needs hundreds of users. The return of a policy is a much cheaper statistic: one scalar per user. This
+explorer has three stages.
 
-1. *Probe*. The first batch plays the A policies "always action a", n users each. It spends most of its
-   budget on their clipped returns (:class:`discreet.core.count_query.CountQuery`, groups). The batch
-   stands alone: later batches are not added to it (``Plan.forget``). The best of these policies is the
-   *anchor* if its mean is ``_FOUND`` standard deviations above 0. If none is, the plain learner follows with
-   all of the budget, and only the probe was spent.
-2. *Watch*. The learner plays, and a share of the budget measures the *total* return of its users, with an
-   error that does not grow with their number (the prefix sum of a decaying stream). Its debt is
+1. *Probe*. In the first batch, n users follow each of the A policies "always action a". It spends most of its
+   budget on their clipped returns (:class:`discreet.core.count_query.CountQuery`, groups). The batch has its
+   own noise and is not added to later batches (``Plan.forget``). The best of these policies is the *anchor*
+   if its mean is ``_FOUND`` standard deviations above 0. If no mean is, the underlying learner continues with
+   the whole budget, and only the users of the probe were spent.
+2. *Watch*. Users follow the learner, and a share of the budget measures the *total* return of these users.
+   The error of this total does not grow with the number of users (it is the prefix sum of a decaying stream).
+   The learner's debt is
 
        D = rho * (anchor's mean) * (learner's users) - (their measured total),      rho = 1/4.
 
@@ -18,18 +19,18 @@ This explorer has three stages.
    users follow the anchor. This is regret balancing (Abbasi-Yadkori, Pacchiano and Phan 2020) between a
    fixed policy and a learner. A learner with almost no return is stopped at the cost B. A learner that
    only learns slowly is not stopped, because rho is small and C is small too: all returns above C = H / 20
-   count as C. The anchor's users feed the model like all others.
+   count as C. The data of the anchor's users enter the model like all other data.
 3. *Alone*. Once the learner's return is clearly above rho times the anchor's, no more returns are released.
-   The learner continues alone with all of the budget.
+   The learner continues without the anchor and with the whole budget.
 
-Regret falls in environments where repeating some action gives a reward and the learner alone finds none for
-long (RiverSwim). Regret rises in environments where a repeated action has a small return, and the learner's
-return is less than a quarter of it for the first thousand users. There the learner is slowed down.
-The measurements are in benchmarks/default_learner.md. No regret theorem is claimed.
+Regret falls in environments where repeating some action gives a reward that the learner without this explorer
+would find only late (RiverSwim). Regret rises in environments where a repeated action has a small return, and
+the learner's return is less than a quarter of it for the first thousand users. In these environments the
+learner is slowed down. The measurements are in benchmarks/default_learner.md. No regret theorem is claimed.
 
-Privacy does not depend on any of this: groups, shares and policies are functions of earlier releases.
+Privacy does not depend on the explorer: groups, shares and policies are functions of earlier releases.
 
-Group returns, the single probe, the debt and the last stage are ours.
+Group returns, the single probe, the debt and the last stage are not from the cited papers.
 """
 
 from __future__ import annotations
@@ -61,28 +62,28 @@ _PROBE_SHARE = 0.9
 _WATCH_SHARE = 0.3
 _PROBE = 6.0  # users per action in the probe: std of a group's return at the full budget, divided by C
 _LEAST_PROBE = 8
-_MOST_OF_USERS = 0.05  # largest share of all users for the probe; above it, the probe is skipped
+_MOST_OF_USERS = 0.05  # largest share of all users in the probe; a larger probe is skipped
 _FOUND = 2.0
-_LEAST = 0.3  # share of C; an anchor with a lower mean is dropped
+_LEAST = 0.3  # least mean of an anchor, as a share of C
 _PART = 0.25  # rho
 _ALLOWANCE = 3.5  # b, in standard deviations of a group's sum in the watch
-_LEAST_ALLOWANCE = 20.0  # b, in clipped returns; also without noise
+_LEAST_ALLOWANCE = 20.0  # least b, in clipped returns; applies without noise too
 _GROWTH = 0.15  # alpha
 _LET_GO = 3.0
-_LET_GO_LAPLACE = 6.0  # for one batch alone, whose heavier tail is tested again at each release
+_LET_GO_LAPLACE = 6.0  # for single batches: heavier tails, one test per release
 _UNKNOWN_NOISE = 4.2247  # std of a return over C at (1, 1e-6), used if the budget is not known
 
 
 @dataclass(frozen=True)
 class Mean:
-    """Generalised least squares of an arm's mean: sums of weights and weighted measurements."""
+    """Generalised least-squares estimate of an arm's mean, stored as sums of weights and measurements."""
 
     exposure: float = 0.0
     total: float = 0.0
     variance: float = 0.0
 
     def add(self, value: float, users: float, variance: float) -> Mean:
-        """Return the estimate with one more measurement, of mean users * m and this variance."""
+        """Return the estimate after one more measurement, which has mean users * m and this variance."""
         w = users / variance if variance > 0.0 else users * 1e12
         return Mean(self.exposure + w * users, self.total + w * value, self.variance + w * w * variance)
 
@@ -99,7 +100,7 @@ class Mean:
 
 @dataclass(frozen=True, eq=False)
 class ReturnsState:
-    """State of the explorer: public, a function of releases alone.
+    """State of the explorer. It is public, as a function of releases only.
 
     Attributes
     ----------
@@ -113,19 +114,19 @@ class ReturnsState:
     mean : Mean
         Mean of the anchor.
     behind, assigned : pairs
-        Users in the newest measurement of each group, and in the open batch.
+        Users of each group in the newest measurement, and in the current batch.
     users, debt : int and float
-        Users and debt of the learner, as in the module.
+        Number of the learner's users, and the learner's debt (module docstring).
     gap : float
-        Amount that its next user may add to the debt.
+        Largest increase of the debt due to one more user.
     unit : float
-        Std of a group's noise.
+        Standard deviation of the noise in one group's sum.
     fresh, noise : float
         Sums of the learner's measurements and of their variances.
     first : int
-        Users at the start of the watch.
+        Number of users at the start of the watch stage.
     queue : tuple of (group, users, number of the tie-break)
-        Sub-batches not yet handed out.
+        Sub-batches not yet assigned.
     """
 
     __repr__ = brief
@@ -148,7 +149,7 @@ class ReturnsState:
 
 
 def probe_users(spec: ProblemSpec) -> int:
-    """Return the users per action in the probe, from public facts; 0 if there are too few users for one."""
+    """Return the number of users per action in the probe; 0 if there are too few users for a probe."""
     budget: Any = getattr(spec, "budget", None)
     noise = _UNKNOWN_NOISE / math.sqrt(_PROBE_SHARE)
     if budget is not None:
@@ -161,7 +162,7 @@ def probe_users(spec: ProblemSpec) -> int:
             noise = math.sqrt(2.0) / (budget.epsilon * _PROBE_SHARE)
             if budget.delta:
                 gaussian = 1.0 / (budgets.gdp_mu(budget.epsilon, budget.delta) * math.sqrt(_PROBE_SHARE))
-                noise = max(noise, gaussian)  # the privatizer chooses between the two
+                noise = max(noise, gaussian)  # the privatizer uses either noise
     users = max(_LEAST_PROBE, math.ceil(_PROBE * noise))
     if spec.users is None or users * spec.actions > _MOST_OF_USERS * spec.users:
         return 0
@@ -169,7 +170,7 @@ def probe_users(spec: ProblemSpec) -> int:
 
 
 def schedule(learner: NoiseAwareUCBVI, spec: ProblemSpec, plain: Schedule) -> Schedule:
-    """Return a first release after the probe, then releases as often as the plain learner's."""
+    """Return a schedule: a first release after the probe, then the underlying learner's frequency."""
     first = probe_users(spec) * spec.actions
     if not first or spec.users is None:
         return plain
@@ -181,7 +182,7 @@ def schedule(learner: NoiseAwareUCBVI, spec: ProblemSpec, plain: Schedule) -> Sc
 
 
 def query(spec: ProblemSpec, plain: CountQuery) -> CountQuery:
-    """Return the plain learner's query with the returns of all groups of the probe and the watch."""
+    """Return the underlying learner's query, extended with the returns of all groups."""
     if not probe_users(spec):
         return plain
     clip = _CLIP * spec.horizon
@@ -189,12 +190,12 @@ def query(spec: ProblemSpec, plain: CountQuery) -> CountQuery:
 
 
 def begin(spec: ProblemSpec, inner: LearnerState) -> ReturnsState:
-    """Return the state before any measurement; without a probe the stage is "alone" at once."""
+    """Return the state before any measurement; without a probe the first stage is "alone"."""
     return ReturnsState(inner, "probe" if probe_users(spec) else "alone")
 
 
 def plan(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> tuple[Plan, ReturnsState]:
-    """Return the next users' policy, and the state after it."""
+    """Return the next users' policy, and the new state."""
     if release.number != state.inner.number:
         state = _read(learner, state, release)
     if not state.queue:
@@ -222,7 +223,7 @@ def plan(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> tup
 
 # ---------------------------------------------------------------------------------- one release
 def _read(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> ReturnsState:
-    """Read model and returns of a new release, then set the sub-batches of the next users."""
+    """Return the state after model and returns of a release are read, with the next sub-batches."""
     spec, newest = state.inner.spec, release.measurement
     if newest is None:
         raise ValueError("release: carries no measurement with noise of its own")
@@ -250,7 +251,7 @@ def _read(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> Re
 
 
 def _at_gain(newest: Measurement, gain: float) -> Measurement:
-    """Rescale the measurement to the stream's usual gain: the learner's weights use one gain for all."""
+    """Return the measurement rescaled to the stream's usual gain; the learner's weights need one gain."""
     if newest.gain == gain:
         return newest
     ratio = gain / newest.gain
@@ -267,7 +268,7 @@ def _scaled(law: Any, ratio: float) -> Any:
 
 
 def _after_probe(state: ReturnsState, newest: Measurement, users: int, first: int) -> ReturnsState:
-    """Make the best action the anchor if its mean is clearly above 0."""
+    """Return the state after the probe; the best action is the anchor if its mean is clearly above 0."""
     returns = newest.estimates[GROUP_RETURNS]
     clip = _CLIP * state.inner.spec.horizon
     sums = returns.value[: state.inner.spec.actions] / newest.gain
@@ -280,7 +281,7 @@ def _after_probe(state: ReturnsState, newest: Measurement, users: int, first: in
 
 
 def _after_watch(state: ReturnsState, newest: Measurement) -> ReturnsState:
-    """Update the learner's debt, and decide if it continues alone."""
+    """Return the state with the learner's new debt, and in stage "alone" if the learner is good enough."""
     returns, gain = newest.estimates[GROUP_RETURNS], newest.gain
     clip, sigma = _CLIP * state.inner.spec.horizon, returns.law.std()
     behind = (
@@ -314,7 +315,10 @@ def _after_watch(state: ReturnsState, newest: Measurement) -> ReturnsState:
 
 
 def _learners_part(state: ReturnsState, users: int, batch: int) -> int:
-    """Return the learner's part of the next batch: all, unless its debt approaches the allowance."""
+    """Return the number of users in the next batch that follow the learner.
+
+    These are all users, unless the debt approaches the allowance.
+    """
     if state.stage == "alone" or state.debt <= 0.0:
         return batch
     clip = _CLIP * state.inner.spec.horizon

@@ -8,9 +8,10 @@ from typing import Any
 
 
 def summary_of(learner: Any, heuristics: Iterable[str], theorem: str = "") -> str:
-    """Return the options that are set, and whether the regret theorem holds with them.
+    """Return a text with the options and with whether the regret theorem holds for them.
 
-    heuristics : options whose values void it, each with the reason. theorem : its scope, added after a comma.
+    heuristics : options whose values invalidate the theorem, each with the reason. theorem : scope of the
+    theorem, which the text appends after a comma.
     """
     said = ", ".join(
         f"{f.name}={getattr(learner, f.name)!r}"

@@ -1,8 +1,8 @@
-"""Base of all tabular learners: options, schedule, query, and the pure step from release to plan.
+"""Base of all tabular learners: options, schedule, query, and planning from a release.
 
-A learner is a frozen value. ``plan`` converts a release to rows and calls the same compiled
-``plan_step`` and ``choose`` that the fused simulation calls, so that both agree bit for bit. Nothing
-here weakens a guarantee. Every option is post-processing, except ``stationary``, ``derive_visits``,
+A learner is an immutable object. ``plan`` converts a release to rows and calls the same compiled
+``plan_step`` and ``choose`` that the fused simulation calls, so both give identical results. No option
+weakens a privacy guarantee. Every option is post-processing, except ``stationary``, ``derive_visits``,
 ``center_rewards``, ``known_rewards`` and the schedule. These choose the query and its times, and the
 privatizer charges for that.
 """
@@ -35,10 +35,11 @@ Ints = NDArray[np.int64]
 Cap = Literal["H-h+1", "H", "none"]
 Theory = Literal["theory"]
 
-#: Growth factor of the users between releases if neither preset nor option sets one. Under privacy fewer
+#: Growth factor of the number of users between releases, if neither preset nor option sets it. Under privacy
+# fewer
 #: releases have less noise. Without privacy a coarse schedule only delays plans, so the factor is smaller.
 GROWTH, PLAIN_GROWTH = 1.1, 1.02
-#: As in the papers: visits, transitions and rewards, each with noise; a release after every user.
+#: Options as in the papers: visits, transitions and rewards each have noise; a release after every user.
 AS_PUBLISHED = {"derive_visits": False, "center_rewards": False, "replan_every": 1}
 
 _CAPS = {"H-h+1": kernels.CAP_LEFT, "H": kernels.CAP_HORIZON, "none": kernels.CAP_NONE}
@@ -46,18 +47,18 @@ _CAPS = {"H-h+1": kernels.CAP_LEFT, "H": kernels.CAP_HORIZON, "none": kernels.CA
 
 @dataclass(frozen=True, eq=False)
 class LearnerState:
-    """State that a learner carries between releases: public, and a function of releases alone.
+    """State that a learner keeps between releases. It is public, as a function of releases only.
 
     Attributes
     ----------
     number : int
         Number of the last release read (-1: none).
     part : int
-        Sub-batches handed out since then.
+        Number of sub-batches assigned since that release.
     values, q : (H + 1, S) and (H, R)
-        Optimistic values of the last release.
+        Optimistic values computed from the last release.
     probabilities : (H, R)
-        0 unless stochastic.
+        Action probabilities of a stochastic policy; 0 for deterministic policies.
     trials : (E, H, R)
         The explorers' Q.
     """
@@ -77,15 +78,16 @@ class LearnerState:
 
 
 def grown(users: int, growth: float, spec: ProblemSpec) -> int:
-    """Return how many users follow the release after ``users`` users, on a geometric schedule."""
+    """Return the size of the batch after ``users`` users, on a geometric schedule."""
     later = max(users + 1, math.ceil(growth * users))
     return later - users if spec.users is None else min(later, spec.users) - users
 
 
 def sub_batch(release: Release, spec: ProblemSpec, sizes: Sequence[int], part: int) -> tuple[int, bool]:
-    """Return the first non-empty sub-batch from ``part`` on, and whether it is the last one.
+    """Return the first non-empty sub-batch at or after ``part``, and whether it is the last sub-batch.
 
-    sizes : users of each sub-batch. ``ValueError`` if no user is left, or no sub-batch of this release.
+    sizes : number of users of each sub-batch. Raises ``ValueError`` if no user is left, or if no sub-batch of
+    this release is left.
     """
     if sum(sizes) < 1:
         raise ValueError(f"release.users = {release.users}: nobody is left of {spec.users} users")
@@ -97,47 +99,50 @@ def sub_batch(release: Release, spec: ProblemSpec, sizes: Sequence[int], part: i
 
 @dataclass(frozen=True, kw_only=True)
 class TabularLearner(Knobs, ABC):
-    """Base of the tabular learners. Options left at None come from the preset.
+    """Base of the tabular learners. Options that are None take the preset's value.
 
     Parameters
     ----------
     preset : str
-        A row of ``PRESETS``: ``default`` (practical, no theorem), ``paper``, and those the class lists.
+        A key of ``PRESETS``: ``default`` (practical, no theorem), ``paper``, and presets that the class
+        lists.
     bonus_scale : float
-        Multiplies the whole bonus.
+        Factor of the whole bonus.
     stat_scale : float
-        Multiplies the sampling terms: those in 1 / sqrt(D).
+        Factor of the sampling terms, which are proportional to 1 / sqrt(D).
     stat_const : float or "theory"
-        Replaces the coefficient L of 1 / sqrt(D) (through its logarithm where that occurs elsewhere).
+        Replaces the coefficient L of 1 / sqrt(D). If the logarithm in L occurs elsewhere too, it is replaced
+        accordingly.
     constants : str
         The paper whose constants are used, see :mod:`discreet.learners.online.bonuses`.
     cap : "H-h+1", "H" or "none"
-        Largest Q at step h (from 1).
+        Upper limit of Q at step h (h starts at 1).
     stationary : bool
-        Pool the counts of all steps; only where the problem is declared stationary.
+        Pool the counts of all steps; allowed only if the problem is declared stationary.
     replan_every : int
         Release and replan after this number of users, at least 1; it is 1 in presets ``paper`` and
         ``theory``.
     replan_growth : float
-        Instead: release when the users have grown by this factor, at least 1.0 (every user). The default is
-        1.1, and 1.02 without privacy. The guarantee is that of a release for every user, and the noise is not
-        larger.
+        Alternative to ``replan_every``: release when the number of users has grown by this factor, at least
+        1.0 (after every user). The default is 1.1, and 1.02 without privacy. The privacy guarantee is the
+        same as with a release after every user, and the noise is not larger.
     derive_visits : bool
-        Do not ask for visits: N = sum over s' of N3, whose error is that of S noises.
+        True: visits are not queried but computed as N = sum over s' of N3, with the sum of S noise values as
+        error.
     center_rewards : bool
-        Ask for sums of r - 1/2, which one user can change by half as much. With ``derive_visits`` (both are
-        the default) one user changes the sums by 3 H in l1 norm instead of 6 H: half the noise at the same
-        guarantee.
+        True: query sums of r - 1/2, which one user can change by half as much as sums of r. If
+        ``derive_visits`` is True too (both are the default), one user changes the sums by 3 H in l1 norm
+        instead of 6 H, which halves the noise at the same guarantee.
     known_rewards : bool
-        Use the public rewards of the spec, and ask for none.
+        Use the public rewards of the spec, and do not query rewards.
     failure : float
-        In (0, 1): probability that a concentration bound fails.
+        Probability that a concentration bound fails, in (0, 1).
 
     Raises
     ------
     ValueError
-        For an option out of its range, by name; and from ``schedule``, ``query`` and ``begin`` if the
-        learner does not fit the problem.
+        For an option out of its range (the message names it); and from ``schedule``, ``query`` and ``begin``
+        if the learner does not fit the problem.
     """
 
     bonus_scale: float | None = None
@@ -153,7 +158,7 @@ class TabularLearner(Knobs, ABC):
     known_rewards: bool | None = None
     failure: float | None = None
 
-    explorers: ClassVar[int] = 0  # sub-batches of a batch that follow a separate policy
+    explorers: ClassVar[int] = 0  # number of sub-batches of a batch with a separate exploring policy
     stochastic: ClassVar[bool] = False
     ignores_noise: ClassVar[bool] = False
     CONSTANTS: ClassVar[tuple[str, ...]] = ("tight", "published")
@@ -167,7 +172,7 @@ class TabularLearner(Knobs, ABC):
         if self.replan_growth is not None:
             object.__setattr__(self, "replan_every", 1)
         if self.known_rewards and self.center_rewards is None:
-            object.__setattr__(self, "center_rewards", False)  # no reward is left to centre
+            object.__setattr__(self, "center_rewards", False)  # no reward is estimated
         super().__post_init__()
         put = object.__setattr__
         for name in ("bonus_scale", "stat_scale"):
@@ -193,11 +198,11 @@ class TabularLearner(Knobs, ABC):
     # --------------------------------------------------------------------------- public facts
     @property
     def tie_batches(self) -> int:
-        """Return the sub-batches of a batch, each with its own tie-break: 1 unless the learner is greedy."""
+        """Return the number of sub-batches with separate tie-breaks; 1 unless the learner is greedy."""
         return 1
 
     def _growth(self, spec: ProblemSpec) -> float | None:
-        """Return the growth factor between releases; None: a release every ``replan_every`` users."""
+        """Return the growth factor between releases; None if ``replan_every`` sets the release times."""
         if self.replan_growth is self.replan_every is None:
             return PLAIN_GROWTH if spec.budget is not None and not spec.budget.private else GROWTH
         return self.replan_growth
@@ -208,7 +213,7 @@ class TabularLearner(Knobs, ABC):
         return self.replan_every != 1 or (self.replan_growth or 1.0) > 1.0
 
     def _exploring(self, before: int, batch: int, spec: ProblemSpec) -> NDArray[np.int64]:
-        """Return the (E,) users of each explorer in the batch that begins after ``before`` users."""
+        """Return the (E,) numbers of users of explorers in the batch that starts after ``before`` users."""
         return np.zeros(self.explorers, np.int64)
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
@@ -224,7 +229,7 @@ class TabularLearner(Knobs, ABC):
         return Schedule(spec.users, times=times, plans=plans)
 
     def query(self, spec: ProblemSpec) -> CountQuery:
-        """Return the sums that this learner reads."""
+        """Return the query for the sums that this learner reads."""
         self._check(spec)
         return CountQuery(
             spec.layout,
@@ -241,7 +246,7 @@ class TabularLearner(Knobs, ABC):
             raise ValueError("known_rewards = True: must be false, the spec declares no rewards")
 
     def _batch(self, users: int, spec: ProblemSpec) -> int:
-        """Return how many users follow the release after ``users`` users."""
+        """Return the number of users in the batch that follows the release after ``users`` users."""
         growth = self._growth(spec)
         if growth is not None:
             return grown(users, growth, spec)
@@ -254,7 +259,7 @@ class TabularLearner(Knobs, ABC):
         """Return the constants of this learner for this problem, as compiled code reads them."""
 
     def memory_size(self, spec: ProblemSpec) -> int:
-        """Return the number of floats carried from release to release."""
+        """Return the number of floats of memory that persist between releases."""
         return 0
 
     def begin_memory(self, spec: ProblemSpec) -> Floats:
@@ -262,12 +267,12 @@ class TabularLearner(Knobs, ABC):
         return np.zeros(self.memory_size(spec))
 
     def work_size(self, spec: ProblemSpec) -> int:
-        """Return the floats of scratch that ``plan_step`` needs."""
+        """Return the number of floats of scratch memory that ``plan_step`` needs."""
         slots = 1 if self.stationary else spec.horizon
         return kernels.work_size(slots, spec.layout.rows, spec.states)
 
     def errors(self, laws: Mapping[str, NoiseDistribution], spec: ProblemSpec) -> Floats:
-        """Return the (5,) noise bounds of ``laws``, by family; zeros for a baseline.
+        """Return the (5,) noise bounds for the families' distributions ``laws``; zeros for a baseline.
 
         They are E1, E2, E3, E_row and 0.
         """
@@ -275,7 +280,7 @@ class TabularLearner(Knobs, ABC):
 
     # -------------------------------------------------------------------------- one release
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> LearnerState:
-        """Return the state before the first release. ``ties`` is the tie-breaking key (2 words)."""
+        """Return the state before the first release; ``ties`` is the key (2 words) for tie-breaking."""
         horizon, rows, states = spec.horizon, spec.layout.rows, spec.states
         return LearnerState(
             spec,
@@ -291,9 +296,9 @@ class TabularLearner(Knobs, ABC):
     def plan(
         self, state: LearnerState, release: Release, ask: Ask | None = None
     ) -> tuple[Plan, LearnerState]:
-        """Return the next users' policy and the state after it; ``state`` is not changed.
+        """Return the next users' policy and the new state; ``state`` is not changed.
 
-        A new release is read once. Calls with the same release hand out the next sub-batch.
+        A new release is read once. Further calls with the same release assign the next sub-batch.
         """
         if release.number != state.number:
             state = self._read(state, release)
@@ -338,7 +343,7 @@ class TabularLearner(Knobs, ABC):
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values invalidate the regret theorem, each with the reason."""
         for name in ("bonus_scale", "stat_scale"):
             if getattr(self, name) < 1.0:
                 yield f"{name} = {getattr(self, name):g} is below 1"
@@ -350,12 +355,15 @@ class TabularLearner(Knobs, ABC):
             yield f"several users follow one policy{when} (the theorem replans for each)"
 
     def summary(self) -> str:
-        """Return the options, and whether the regret theorem holds. Privacy never depends on them."""
+        """Return the options as text, and whether the regret theorem holds.
+
+        Privacy never depends on options.
+        """
         return f"{summary_of(self, self.heuristics())} The privatizer prices them: its guarantee holds."
 
 
 class BonusLearner(TabularLearner):
-    """Learner whose constants are bonus widths, in units of ``bonus_scale`` and ``stat_scale``."""
+    """Learner whose constants are bonus widths, scaled by ``bonus_scale`` and ``stat_scale``."""
 
     def kernel(self, spec: ProblemSpec) -> LearnerKernel:
         """Return the constants of this learner for this problem, as compiled code reads them."""
@@ -375,21 +383,21 @@ class BonusLearner(TabularLearner):
 
     @abstractmethod
     def _fill(self, spec: ProblemSpec, flags: Ints, knobs: Floats) -> int:
-        """Set flags and constants (before ``bonus_scale`` and ``stat_scale``); return the kernel's code."""
+        """Write flags and unscaled constants; return the kernel's code for the learner."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GreedyLearner(TabularLearner):
-    """Learner that plays the greedy action of its optimistic Q.
+    """Learner whose users take the greedy action of an optimistic Q.
 
     Parameters
     ----------
     monotone : bool
-        Q never rises from one release to the next.
+        True: Q never increases from one release to the next.
     tie_break : "random" or "first"
-        Among exact maximisers: uniform, from the public random stream, or the lowest action.
+        Choice among exact maximisers: uniform, from the public random stream, or the lowest action.
     tie_batches : int
-        Sub-batches of a batch, each with its own random tie-break. By default 4 if several users
+        Number of sub-batches of a batch, each with a separate random tie-break. By default 4 if several users
         follow one release and ties are random, else 1.
     """
 
@@ -411,7 +419,7 @@ class GreedyLearner(TabularLearner):
         return spec.horizon * spec.layout.rows if self.monotone else 0
 
     def begin_memory(self, spec: ProblemSpec) -> Floats:
-        """Return (memory_size,) infinities: no earlier Q limits the first one."""
+        """Return (memory_size,) infinities, because no earlier Q limits the first Q."""
         return np.full(self.memory_size(spec), np.inf)
 
     def _greedy_flags(self, flags: Ints) -> int:
@@ -427,14 +435,14 @@ class ErrorAware(BonusLearner):
     Parameters
     ----------
     priv_scale : float
-        Multiplies the terms of privacy noise: those in Lambda / D.
+        Factor of the privacy terms, which are proportional to Lambda / D.
     E_mode : "quantile", "sd" or "published"
-        Rule from the distribution to the bounds E, see
+        Rule that computes the bounds E from the noise distribution, see
         :class:`discreet.learners.estimation.tabular_model.ErrorBounds`.
     E_z : float
-        Standard deviations of mode ``sd``.
+        Number of standard deviations in mode ``sd``.
     noise_failure : float
-        In (0, 1): probability that a bound E fails.
+        Probability that a bound E fails, in (0, 1).
     """
 
     priv_scale: float | None = None
@@ -459,11 +467,11 @@ class ErrorAware(BonusLearner):
         )
 
     def errors(self, laws: Mapping[str, NoiseDistribution], spec: ProblemSpec) -> Floats:
-        """Return the (5,) bounds E1, E2, E3, E_row, 0 of the noise, from its distribution alone."""
+        """Return the (5,) noise bounds E1, E2, E3, E_row, 0, computed from the noise distribution."""
         return self._bounds.of(laws, spec.layout, bonuses.users(spec))
 
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values invalidate the regret theorem, each with the reason."""
         yield from super().heuristics()
         if self.priv_scale is not None and self.priv_scale < 1.0:
             yield f"priv_scale = {self.priv_scale:g} is below 1"
@@ -475,7 +483,7 @@ class ErrorAware(BonusLearner):
 
 @dataclass(frozen=True, kw_only=True)
 class PostProcessed(ErrorAware):
-    """Learner that can read noisy counts raw or projected.
+    """Learner that can use raw or projected noisy counts.
 
     Parameters
     ----------
@@ -483,12 +491,12 @@ class PostProcessed(ErrorAware):
         Noisy counts unchanged, or projected onto consistent counts
         (:mod:`discreet.learners.estimation.model_kernels`).
     form : "reward" or "cost"
-        With raw counts the papers' cost form differs: a row's missing mass counts as cost 0, and
-        r~ = 1 - (N - R) / D. Otherwise the two forms are equivalent.
+        The forms differ only for raw counts: in the papers' cost form, a row's missing mass counts as cost 0,
+        and r~ = 1 - (N - R) / D.
     missing_mass : "none" or "optimistic"
-        With raw counts in reward form: value of a row's missing mass, 0 or the largest value.
+        Value of a row's missing mass, for raw counts in reward form: 0, or the largest value.
     clip_negative : bool
-        Negative raw counts become 0; without it the proof of optimism has a gap.
+        True: negative raw counts are replaced by 0. If False, the proof of optimism has a gap.
     """
 
     post: Post | None = None
@@ -512,7 +520,7 @@ class PostProcessed(ErrorAware):
         knobs[kernels.LOWER_NOISE] *= knobs[kernels.PRIVACY]
 
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values invalidate the regret theorem, each with the reason."""
         yield from super().heuristics()
         if self.post == "raw" and not self.clip_negative:
             yield "clip_negative = False leaves a gap in the proof of optimism"

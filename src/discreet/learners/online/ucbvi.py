@@ -1,29 +1,31 @@
-r"""Optimistic value iteration: UCB-VI without privacy, Private-UCB-VI, and DP-UCBVI, with shared code.
+r"""Optimistic value iteration: UCB-VI without privacy, Private-UCB-VI, and DP-UCBVI.
 
 At each release, for h = H, ..., 1 (Q_prev starts at the cap):
 
     Q_h = clip(r~ + P~ V_{h+1} + b_h, 0, cap_h),   Q_h = min(Q_h, Q_prev) if monotone,   V_h = max_a Q_h,
 
-Users play greedily. Pairs known to be unvisited (N = 0, or N^ + E1 < 1 with raw counts) have Q = cap.
+Users follow the greedy policy. Pairs known to be unvisited (N = 0, or N^ + E1 < 1 with raw counts) have Q =
+cap.
 
-- :class:`UCBVI` (Azar, Osband and Munos 2017), exact counts; the baseline. With the bonus
-  ``hoeffding`` or ``bernstein`` it equals, option for option and bit for bit, :class:`PrivateUCBVI` or
-  :class:`DPUCBVI` without noise. ``preset="paper"``: bonus 1 or 2 of that paper.
-- :class:`PrivateUCBVI` (Chowdhury and Zhou 2021, algorithm Private-UCB-VI), Hoeffding bonus.
-  Regret O~(sqrt(S A H^3 T) + S^2 A H^2 E), E the error of the released counts.
-- :class:`DPUCBVI` (Qiao and Wang 2023, algorithm 1), Bernstein bonus on projected counts.
-  Regret O~(sqrt(S A H^2 T) + S^2 A H^2 E): the first private one whose main term is minimax.
+- :class:`UCBVI` (Azar, Osband and Munos 2017) uses exact counts and is the baseline. With the bonus
+  ``hoeffding`` or ``bernstein``, its results are identical to those of :class:`PrivateUCBVI` or
+  :class:`DPUCBVI` without noise, for the same options. ``preset="paper"`` uses bonus 1 or 2 of that paper.
+- :class:`PrivateUCBVI` (Chowdhury and Zhou 2021, algorithm Private-UCB-VI) uses a Hoeffding bonus. Its regret
+  is O~(sqrt(S A H^3 T) + S^2 A H^2 E), where E is the error of the released counts.
+- :class:`DPUCBVI` (Qiao and Wang 2023, algorithm 1) uses a Bernstein bonus on projected counts. Its regret is
+  O~(sqrt(S A H^2 T) + S^2 A H^2 E): it is the first private algorithm whose main term is minimax.
 
 The bonuses are in :mod:`discreet.learners.online.bonuses`. With the papers' constants Q stays at the cap for
-every number of users that can be simulated. The ``default`` presets are scaled down: a heuristic without a
-theorem. They were chosen on ten MDPs: random MDPs with sparse or dense rewards, S from 3 to 10, H from 5 to
-20, and chains whose transitions and actions change with the step. RiverSwim was not among them. The sampling
-options were chosen without privacy at K = 3 000 to 30 000. Then, with these fixed, the noise options were
-chosen over pure and Gaussian central budgets at K = 1e5 and 1e6. Each grid had 9 to 24 settings and 2 to 6
-seeds. Smaller constants learn faster on most of these MDPs and never on some: if the bonus is below the noise
-of a reward, the learner stops exploring. Among the noise options ``post="lp"`` instead of ``raw`` has the
-largest effect (regret 2.5 times lower), then the families (``derive_visits``, ``center_rewards``: 1.4 times).
-E_z from 0.1 to 0.5 and priv_scale from 0 to 0.01 are within 25 %.
+every number of users that can be simulated. The ``default`` presets scale the bonuses down, which is a
+heuristic without a theorem. They were chosen on ten MDPs: random MDPs with sparse or dense rewards, S from 3
+to 10, H from 5 to 20, and chains whose transitions and actions change with the step. RiverSwim was not among
+them. The sampling options were chosen without privacy at K = 3 000 to 30 000. Then, with these fixed, the
+noise options were chosen over pure and Gaussian central budgets at K = 1e5 and 1e6. Each grid had 9 to 24
+settings and 2 to 6 seeds. With smaller constants, learning is faster on most of these MDPs and fails on some:
+if the bonus is below the noise of a reward, the learner stops exploring. Among the noise options
+``post="lp"`` instead of ``raw`` has the largest effect (regret 2.5 times lower), then the choice of families
+(``derive_visits``, ``center_rewards``: 1.4 times). For E_z from 0.1 to 0.5 and priv_scale from 0 to 0.01,
+regrets are within 25 % of each other.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Options = Mapping[str, Any]
 
-_PUBLIC_CODE_CONST = math.sqrt(2 * math.log(3))  # from the published code of Chowdhury and Zhou
+_PUBLIC_CODE_CONST = math.sqrt(2 * math.log(3))  # constant in the code published by Chowdhury and Zhou
 
 # Options of the sampling terms, with and without noise.
 _PLAIN: Options = {
@@ -141,19 +143,19 @@ def _bernstein_heuristics(learner: UCBVI | DPUCBVI) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class UCBVI(GreedyLearner, BonusLearner):
-    """UCB-VI (Azar et al. 2017) on exact counts: the non-private baseline.
+    """UCB-VI (Azar et al. 2017) on exact counts, the non-private baseline.
 
-    It also accepts noisy releases, uses their values as counts, and ignores the noise distribution
-    (``ignores_noise``).
+    The learner also accepts noisy releases. It then uses the noisy values as counts and ignores the noise
+    distribution (``ignores_noise``).
 
     Parameters
     ----------
     bonus : "hoeffding" or "bernstein"
-        The E = 0 limit of Private-UCB-VI's or DP-UCBVI's bonus; with ``constants="azar"`` bonus 1 or 2 of
-        Azar et al.
+        Bonus of Private-UCB-VI or of DP-UCBVI with E = 0. With ``constants="azar"``, bonus 1 or 2 of Azar et
+        al.
     preset : "default", "theory", "paper" or "honest"
         ``default``: scaled down (heuristic). ``theory``: the proven constants. ``paper``: Azar et al.
-        ``honest`` (Hoeffding only): pooled over steps and replanned every 32 users.
+        ``honest`` (Hoeffding only): counts pooled over steps, a new plan every 32 users.
     constants : "tight", "published" or "azar"
     corr_scale, corr_const, floor_scale : float
         Bernstein only, see :class:`DPUCBVI`.
@@ -200,7 +202,7 @@ class UCBVI(GreedyLearner, BonusLearner):
         return self._greedy_flags(flags)
 
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values invalidate the regret theorem, each with the reason."""
         yield from super().heuristics()
         if self.bonus == "bernstein":
             yield from _bernstein_heuristics(self)
@@ -218,7 +220,7 @@ class PrivateUCBVI(PostProcessed, GreedyLearner):
     preset : "default", "theory", "paper" or "honest"
         ``default``: constants scaled down, E in standard deviations, projected counts (heuristic).
         ``theory``: proven constants. ``paper``: the published constants, raw counts in cost form, negative
-        counts not clipped. ``honest``: pooled over steps, every 32 users.
+        counts not clipped. ``honest``: counts pooled over steps, a new plan every 32 users.
 
     Further options: see :class:`~discreet.learners.online.tabular_base.PostProcessed`,
     :class:`~discreet.learners.online.tabular_base.GreedyLearner` and their bases.
@@ -247,13 +249,13 @@ class DPUCBVI(PostProcessed, GreedyLearner):
         ``default``: constants scaled down, no correction term, E in standard deviations (heuristic).
         ``theory``, ``paper``: the published constants (cap H - h + 1, or H as printed).
     corr_scale : float
-        Multiplies the fourth term, the correction for the variance of an estimated V; 0 drops it.
+        Factor of the fourth term, the correction for the variance of an estimated V; 0 omits this term.
     corr_const : float
-        Replaces its 1000.
+        Replaces the constant 1000 of the fourth term.
     floor_scale : float
-        Multiplies the 1 in max(E, 1) of the third term, which matters without noise.
+        Factor of the 1 in max(E, 1) of the third term; it matters only without noise.
     failure : float
-        The paper's beta; the error bounds of the noise get a third of it (``noise_failure``).
+        The paper's beta. A third of it is used for the error bounds of the noise (``noise_failure``).
 
     Further options: see :class:`~discreet.learners.online.tabular_base.PostProcessed`,
     :class:`~discreet.learners.online.tabular_base.GreedyLearner` and their bases.
@@ -281,6 +283,6 @@ class DPUCBVI(PostProcessed, GreedyLearner):
         return self._greedy_flags(flags)
 
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values invalidate the regret theorem, each with the reason."""
         yield from super().heuristics()
         yield from _bernstein_heuristics(self)

@@ -11,19 +11,19 @@ At each release, backward from V_H = 0, with c and m the centre and scale of V_{
     Q_h = clip(r_h + c + <phi-bar, w_h> + bonus_scale beta_h ||phi-bar||_{Lambda_h^-1}, 0, b_h),
     V_h = max_a Q_h.
 
-Subtracting c is unbiased because <phi_1(s, a), w_h> = 1. V is the plan's context: each user of the
-plan adds (phi_{(V - c) / m}, (V(s') - c) / m), so a user's targets are a function of earlier releases.
-With span targets this is regression with the public weights 1 / m^2, always at full scale under the
-noise. The last step has no target. The query defines the released sums and their cost; all of this is
-post-processing.
+Subtracting c is unbiased because <phi_1(s, a), w_h> = 1. V is the plan's context: each user who follows the
+plan contributes (phi_{(V - c) / m}, (V(s') - c) / m), so a user's targets are a function of earlier releases.
+With span targets, this is a regression with the public weights 1 / m^2, in which targets always use their
+full range relative to the noise. The last step has no target. The query defines the released sums and their
+privacy cost; all computations here are post-processing.
 
-Ridge. L_h = lam + ridge times the noise's spectral edge 2 std sqrt(d), or "bound": lam + 2 Upsilon_h, Upsilon
-the tail bound of the noise in this release. ``lam`` "bound" is the square of the bound of ||x||: b^2 F01^2
-raw, (b F+-)^2 / 4 centred, F+-^2 / 4 span. ``lam`` "horizon" is the published H^2 F01^2, or ``lam`` is a
-number.
+Ridge. L_h = lam + ridge x 2 std sqrt(d), where 2 std sqrt(d) is the spectral edge of the noise matrix. If
+``ridge`` is "bound", L_h = lam + 2 Upsilon_h, with Upsilon_h the tail bound of the noise in this release.
+``lam`` "bound" is the square of the bound of ||x||: b^2 F01^2 raw, (b F+-)^2 / 4 centred, F+-^2 / 4 span.
+``lam`` "horizon" is the published H^2 F01^2, or ``lam`` is a number.
 
-Width. The noise B = L I + G of a Gram matrix has its eigenvalues above low = L - Upsilon, and g is the noise
-of the response. With probability 1 - failure, at all steps and releases,
+Width. The sum B = L I + G of ridge and noise in a Gram matrix has all eigenvalues above low = L - Upsilon.
+The noise of the response is g. With probability 1 - failure, at all steps and releases,
 
     ||w_h - w-hat_h||_Lambda <= R sqrt(2 log(1 / p1) + log det(Lambda) - d log(low))
                                 + C_w sqrt(L + 2 std sqrt(log(1 / p2))) + C_g / sqrt(low) = beta_h,
@@ -31,14 +31,15 @@ of the response. With probability 1 - failure, at all steps and releases,
 R = half the range of y. Proof: Lambda (w - w-hat) = B w - sum X eta - g. Given B >= low I, (i) the sum's norm
 is at most that in (Gram + low I)^-1, self-normalised with ratio det(Gram + low I) / low^d <= det(Lambda) /
 low^d; (ii) ||B w||_{Lambda^-1} <= sqrt(w^T B w), and w^T G w is normal with variance at most 2 std^2 ||w||^4,
-as w is constant (Laplace noise: Upsilon in its place); (iii) the rest is ||g|| / sqrt(low). The ratio is at
-most (1 + k ||x||^2 / (d low))^d as well, and the smaller one is used. The bound low changes from release to
-release, so p1 = failure / (3 H J) with J releases; exact sums keep low = lam and p1 = failure / H. Noise has
-failure / (3 H J) for g, half of that each for Upsilon and the normal. This needs low >= lam,
-``ridge="bound"``; with a smaller ridge low = max(lam, L - Upsilon) and the bonus is a heuristic. It is a
-heuristic with ``bonus_scale`` below 1 too. With ``constants="published"`` the width is 3 (C_w + 1) sqrt(lam +
-Upsilon) + b sqrt(2 log(3 H / p) + d log(1 + K H)). There b is the range and Upsilon = std (4 sqrt(d) + 2
-log(6 K H / p)) at the largest std of the run.
+as w is constant (Laplace noise: Upsilon in its place); (iii) the last term is at most ||g|| / sqrt(low). The
+ratio is also at most (1 + k ||x||^2 / (d low))^d, and the smaller bound is used. The bound low changes from
+release to release, so p1 = failure / (3 H J) with J releases; exact sums keep low = lam and p1 = failure / H.
+The failure probability of noise is failure / (3 H J) for g, and half of that for each of Upsilon and the
+normal variable. The bound needs low >= lam, which ``ridge="bound"`` ensures. With a smaller ridge, low =
+max(lam, L - Upsilon) and the bonus is a heuristic. The bonus is also a heuristic if ``bonus_scale`` is below
+1. With ``constants="published"`` the width is 3 (C_w + 1) sqrt(lam + Upsilon) + b sqrt(2 log(3 H / p) + d
+log(1 + K H)). In this formula b is the range of values and Upsilon = std (4 sqrt(d) + 2 log(6 K H / p)) at
+the largest std of the run.
 
 UCRL-VTR+. Let V-bar = (V - c) / m, rho = sup |V-bar|, phi1 = phi_{V-bar} and phi2 = phi_{V-bar^2}. A second
 pair regresses V-bar(s')^2 on phi2 (w2, Lambda2). The quantities
@@ -51,28 +52,29 @@ pair regresses V-bar(s')^2 on phi2 (w2, Lambda2). The quantities
 
 determine the weights of the first pair: x = phi1 / sigma, y = V-bar(s') / sigma. E has phi2 in its second
 term (the paper prints phi_V). The weights 1 / sigma^2 <= 1 / (var_floor M^2) are a table over (s, a) in the
-plan's context; the floor enters the noise. The widths beta1 and beta2 need no variances ("tight": the one
-above; "published": that of Bernstein's inequality with the range for sigma), times ``bonus_scale``. The width
-beta is Bernstein's with sigma = 1 (Zhou et al.); "tight" is the smaller of that and beta1. The choice sigma =
-1 needs sigma^2 above the variances. Targets of range b have variance at most b^2 / 4. If the cap var_max M^2
-is below that, sigma is b / (2 M sqrt(var_max)) instead. The paper has no cap; 3 M^2 never acts.
+plan's context; the floor affects the noise. The widths beta1 and beta2 need no variances. With "tight" they
+are the width above; with "published" they are the width of Bernstein's inequality with the range as sigma.
+Both are multiplied by ``bonus_scale``. The width beta is Bernstein's with sigma = 1 (Zhou et al.); with
+"tight" it is the smaller of that width and beta1. The choice sigma = 1 requires that sigma^2 is above the
+variances. Targets of range b have variance at most b^2 / 4. If the cap var_max M^2 is below that, sigma is b
+/ (2 M sqrt(var_max)) instead. The paper has no cap, which is the same as the cap 3 M^2.
 
-Unknown rewards (``known_rewards=False``) have ``reward_share`` of the budget, and one of two forms. Both give
-a bonus, times ``bonus_scale``.
+Unknown rewards (``known_rewards=False``) use the share ``reward_share`` of the budget, and are estimated in
+one of two forms. Each form gives a bonus, which is multiplied by ``bonus_scale``.
 
 "features" is for environments with psi (``spec.features.rewards``), where r_h = <psi, theta_h> and
-||theta_h|| <= C_r. A separate pair, psi psi^T and psi (r - c), is solved like the first one, with
-|r - c - <psi, theta-hat>| <= beta_r ||psi||_{Lambda_r^-1}. Here beta_r is the width above with R = 1/2 and
-C_r for C_w. If 1 = <psi, v>, then c = 1/2 and C_r + ||v|| / 2 replaces C_w, with the shortest v, as the
-target's weights are theta - v / 2.
+||theta_h|| <= C_r. A separate pair, psi psi^T and psi (r - c), is solved like the first pair, with |r - c -
+<psi, theta-hat>| <= beta_r ||psi||_{Lambda_r^-1}. Here beta_r is the width above with R = 1/2 and C_r for
+C_w. If 1 = <psi, v>, then c = 1/2 and C_r + ||v|| / 2 replaces C_w, with the shortest v, as the target's
+weights are theta - v / 2.
 
 "tabular" has noisy visits N and sums of r - 1/2 by pairs. Let |noise| <= E1, E2 and D = max(1, N + E1). D is
 at least the true visits n and at most max(1, n + 2 E1). Then
 
     |r - 1/2 - sum / D| <= (max(E1, 1/2) + E2) / D + sqrt(log(2 S A H D (D + 1) / p) / (2 D)).
 
-The number of visits of a pair depends on the rewards seen there. Hoeffding's bound therefore has to hold for
-every n at once, with failure p / (n (n + 1)) each, which sum to p.
+The number of visits of a pair depends on the rewards seen there. Therefore Hoeffding's bound must hold
+simultaneously for every n. The failure probability for n is p / (n (n + 1)), and these sum to p.
 """
 
 from __future__ import annotations
@@ -105,9 +107,10 @@ Floats = NDArray[np.float64]
 Lam = float | Literal["bound", "horizon"]
 RewardForm = Literal["features", "tabular"]
 
-# Unit: spectral edges. On mixtures with seeds 11 to 15, 30 runs
-# each, regret was 369 +- 18 at 1 and 325 +- 21 at 2 (central, epsilon = 1; the same at 10). It was 663 +- 42
-# at 2 and 460 +- 30 at 4 (local, epsilon = 10; 3 and 6 are as good as 4).
+# Default ridge, in spectral edges of the noise. On mixtures with seeds 11 to 15 (30 runs each), central
+# noise, epsilon = 1, regret was 369 +- 18 at ridge 1 and 325 +- 21 at ridge 2. It was the same at epsilon =
+# 10. Under local noise at epsilon = 10, regret was 663 +- 42 at ridge 2 and 460 +- 30 at ridge 4; 3 and 6 are
+# as good as 4.
 CENTRAL_RIDGE, LOCAL_RIDGE = 2.0, 4.0
 
 _DEFAULT: Mapping[str, Any] = {
@@ -122,7 +125,7 @@ _PAPER: Mapping[str, Any] = {
 
 @dataclass(frozen=True, eq=False)
 class Regression(Solved):
-    """One pair, solved at every step; log_det (n,) : of Lambda; floored : number of eigenvalues raised."""
+    """Solution of one pair at n steps; log_det (n,) is log det Lambda, floored counts raised eigenvalues."""
 
     log_det: Floats
     floored: int
@@ -130,9 +133,9 @@ class Regression(Solved):
 
 @dataclass(frozen=True, eq=False)
 class _PairNoise:
-    """Noise of one pair in one release, by step: ridge level L, lam, low, and its part of beta.
+    """Noise of one pair in one release, by step: ridge level L, lam, low, and the noise part of beta.
 
-    failure : of each sampling event at one step.
+    failure : failure probability of each sampling event at one step.
     """
 
     level: Floats
@@ -154,7 +157,7 @@ class MixtureFit:
 
 @dataclass(frozen=True, kw_only=True)
 class UCRLVTR(LinearLearner):
-    """UCRL-VTR on exact or noisy sums, for linear mixtures (``spec.features`` must be ``MixtureFeatures``).
+    """UCRL-VTR on exact or noisy sums, for linear mixtures (needs ``MixtureFeatures`` in the spec).
 
     Parameters
     ----------
@@ -162,21 +165,22 @@ class UCRLVTR(LinearLearner):
         ``default``: span targets, geometric schedule, scaled bonus (heuristic). ``paper``: raw targets, the
         published beta and ridge, a plan for every user.
     targets : "span", "centred" or "raw"
-        Regression targets; enters the noise.
+        Regression targets. This option affects the noise.
     clip : "remaining" or "horizon"
-        b_h: the remaining values, or H as published; enters the noise.
+        b_h: the largest remaining value, or H as published. This option affects the noise.
     lam : float, "bound" or "horizon"
     ridge : float or "bound", optional
-        Unit: spectral edges of the noise. None: 4 under a local ``spec.budget``, 2 otherwise.
+        Ridge in spectral edges of the noise matrix. None: 4 under a local ``spec.budget``, 2 otherwise.
     constants : "tight" or "published"
         Constants of the width.
     over_steps : "power", "flat" or "noise"
-        How the budget is split over steps, see :mod:`discreet.mechanisms.linear.linear_queries`; enters the
-        noise.
+        Rule that splits the budget over steps, see :mod:`discreet.mechanisms.linear.linear_queries`. This
+        option affects the noise.
     reward_share : float
-        Share of the budget for unknown rewards; enters the noise.
+        Share of the budget for unknown rewards. This option affects the noise.
     reward_form : "features" or "tabular", optional
-        How unknown rewards are estimated; enters the noise. None: by features if the environment has them.
+        Form in which unknown rewards are estimated. This option affects the noise. None: "features" if the
+        environment has reward features, else "tabular".
 
     Further options: see :class:`~discreet.learners.online.linear_base.LinearLearner`.
     """
@@ -191,8 +195,8 @@ class UCRLVTR(LinearLearner):
     reward_form: RewardForm | None = None
 
     FEATURES: ClassVar[type[MixtureFeatures]] = MixtureFeatures
-    EVENTS: ClassVar[int] = 1  # sampling events whose failure probabilities add up
-    PRINTED: ClassVar[int] = 6  # in the paper's logarithms
+    EVENTS: ClassVar[int] = 1  # number of sampling events whose failure probabilities are summed
+    PRINTED: ClassVar[int] = 6  # constant in the paper's logarithms
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": _DEFAULT, "paper": _PAPER}
 
     def __post_init__(self) -> None:
@@ -226,7 +230,7 @@ class UCRLVTR(LinearLearner):
             )
 
     def query(self, spec: ProblemSpec) -> MixtureQuery:
-        """Return the sums that this learner reads, and their contracts."""
+        """Return the query for the sums that this learner reads, with their declared bounds."""
         self._check(spec)
         return MixtureQuery(
             layout=spec.layout,
@@ -246,9 +250,9 @@ class UCRLVTR(LinearLearner):
 
     # -------------------------------------------------------------------------- one release
     def fitted(self, state: LinearState, release: Release) -> tuple[MixtureFit, Floats]:
-        """Return the regressions with their widths, the rewards, and log det of the Gram matrices.
+        """Return the regressions with their widths, the rewards, and log determinants of the Gram matrices.
 
-        state : after the earlier releases. release : the new one.
+        state : state after the earlier releases. release : the new release.
         """
         query = self.query(state.spec)
         solved = {pair.matrix: self._regression(state, release, pair) for pair in query.pairs}
@@ -309,7 +313,7 @@ class UCRLVTR(LinearLearner):
     def _failure(self, spec: ProblemSpec) -> float:
         """Return the failure probability of one sampling event at one step.
 
-        These events have equal parts, and so have unknown rewards.
+        All such events have equal failure probabilities; unknown rewards count as one more event.
         """
         events = self.EVENTS + (0 if self.known_rewards else 1)
         return float(self.failure or 0.05) / (events * spec.horizon)
@@ -317,8 +321,8 @@ class UCRLVTR(LinearLearner):
     def _published_tail(self, state: LinearState, law: Any, h: int, d: int) -> float:
         """Return Upsilon as printed: the run's largest std times 4 sqrt(d) + 2 log(6 K H / p).
 
-        A tree over users counts ceil(log2 K + 1) noises, local noise K, a schedule of J releases J. The 6 is
-        24 for UCRL-VTR+.
+        The number of summed noises is ceil(log2 K + 1) for a tree over users, K for local noise, and J for a
+        schedule of J releases. For UCRL-VTR+ the 6 is replaced by 24.
         """
         spec = state.spec
         users = int(spec.users or 1)
@@ -345,7 +349,7 @@ class UCRLVTR(LinearLearner):
         return found, found
 
     def _rewards(self, state: LinearState, release: Release) -> tuple[Floats, Floats]:
-        """Return (H, S, A) estimates of mean rewards in [0, 1], and the width of their error."""
+        """Return (H, S, A) estimates of mean rewards in [0, 1], and bounds of their errors."""
         spec = state.spec
         visits, sums = release.estimates[VISITS], release.estimates[CENTERED_REWARDS]
         p = self._failure(spec) * spec.horizon / 3
@@ -359,17 +363,17 @@ class UCRLVTR(LinearLearner):
     def planned(
         self, state: LinearState, fitted: MixtureFit, release: Release, ask: Ask | None
     ) -> PlanningResult:
-        """Return optimistic values, computed backward, and the plan's context.
+        """Compute optimistic values backward over steps, and return them with the plan's context.
 
-        state : after the earlier releases. fitted : result of :meth:`fitted` for ``release``. ask : not used,
-        because contributions carry the values.
+        state : state after the earlier releases. fitted : result of :meth:`fitted` for ``release``. ask : not
+        used, because users' contributions depend on the values already.
         """
         spec = state.spec
         found = optimistic_action(self.query(spec).form, self._solution(spec, fitted))
         return PlanningResult(found.values, spec.layout.to_rows(found.q), found.context, fitted)
 
     def solution(self, state: LinearState) -> Solution:
-        """Return the data of the last plan of ``state``: public, so that a user's device can plan by itself.
+        """Return the public data of the last plan in ``state``, from which a user's device can plan itself.
 
         Raises ``ValueError`` before the first release.
         """
@@ -387,7 +391,7 @@ class UCRLVTR(LinearLearner):
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values invalidate the regret theorem, each with the reason."""
         yield from super().heuristics()
         if self.ridge != "bound":
             yield "with a ridge below 'bound' noise can move eigenvalues below lam"
@@ -397,17 +401,18 @@ class UCRLVTR(LinearLearner):
 class UCRLVTRPlus(UCRLVTR):
     """UCRL-VTR+: regression weighted by estimated variances.
 
-    Under privacy it is expected to lose to UCRL-VTR with span targets: a weight shrinks the signal, not the
-    noise, and the second pair takes a share of the budget.
+    Under privacy, expect larger regret than for UCRL-VTR with span targets: a weight shrinks the signal but
+    not the noise, and the second pair needs a share of the budget.
 
     Parameters
     ----------
     preset : "default" or "paper"
     var_floor, var_max : float, optional
-        Range of sigma^2, in units of the square of the largest range of targets; ``var_floor`` enters the
-        noise (a smaller one adapts more and costs more). None: the smaller of 1 / d and ``var_max``.
+        Range of sigma^2, in units of the square of the largest range of targets; ``var_floor`` affects the
+        noise: with a smaller value, weights adapt more but the noise is larger. None: the smaller of 1 / d
+        and ``var_max``.
     moment_share : float
-        Share of the values' budget for the weighted pair; enters the noise.
+        Share of the values' budget for the weighted pair. This option affects the noise.
 
     Further options: see :class:`UCRLVTR`.
     """
@@ -420,7 +425,7 @@ class UCRLVTRPlus(UCRLVTR):
     PRINTED: ClassVar[int] = 24
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {**_DEFAULT, "var_max": 1.0, "moment_share": 0.7},
-        "paper": {**_PAPER, "lam": 1.0, "moment_share": 0.5, "var_max": 3.0},  # Var + E is never above it
+        "paper": {**_PAPER, "lam": 1.0, "moment_share": 0.5, "var_max": 3.0},  # Var + E is never above 3
     }
 
     def __post_init__(self) -> None:
@@ -434,7 +439,7 @@ class UCRLVTRPlus(UCRLVTR):
         put(self, "moment_share", share)
 
     def _range(self, spec: ProblemSpec) -> tuple[float, float]:
-        """Return the least and the largest sigma^2."""
+        """Return the smallest and the largest sigma^2."""
         most = float(self.var_max or 1.0)
         low = min(most, 1.0 / _features(spec).dimension) if self.var_floor is None else self.var_floor
         unit = 1.0
@@ -443,7 +448,7 @@ class UCRLVTRPlus(UCRLVTR):
         return low * unit, most * unit
 
     def query(self, spec: ProblemSpec) -> MixtureQuery:
-        """Return the sums that this learner reads, and their contracts."""
+        """Return the query for the sums that this learner reads, with their declared bounds."""
         plain = super().query(spec)
         return replace(
             plain, second=True, largest_weight=1.0 / self._range(spec)[0],
@@ -458,7 +463,7 @@ class UCRLVTRPlus(UCRLVTR):
             return super()._sampling(spec, pair, noise, log_det, users)
         second, spans = pair.matrix == SECOND_GRAM, _spans(pair)
         if self.constants == "published":
-            k, most = users + 1.0, float(spec.users or 1)  # the episode that is planned
+            k, most = users + 1.0, float(spec.users or 1)  # number of the planned episode
             log = math.log(self.PRINTED * k * k * spec.horizon / float(self.failure or 0.05))
             plain = _bernstein(pair, noise.lam, spans, log, most)
             return (plain if second else _bernstein(pair, noise.lam, 1.0, log, most)), plain
@@ -480,7 +485,10 @@ def _features(spec: ProblemSpec) -> MixtureFeatures:
 
 
 def _reward_weights(features: MixtureFeatures) -> float:
-    """Return a bound of the weights of r - c: C_r, plus half the shortest v with <psi, v> = 1 if centred."""
+    """Return a bound on the norm of the weights of r - c.
+
+    It is C_r; if rewards are centred, half the norm of the shortest v with <psi, v> = 1 is added.
+    """
     psi, bound = features.rewards, features.reward_weight_bound
     assert psi is not None
     assert bound is not None
@@ -491,7 +499,7 @@ def _reward_weights(features: MixtureFeatures) -> float:
 
 
 def _linear_rewards(psi: Features, solved: Regression) -> tuple[Floats, Floats]:
-    """Return (H, S, A) estimates of mean rewards in [0, 1], and the width of their error."""
+    """Return (H, S, A) estimates of mean rewards in [0, 1], and bounds of their errors."""
     shape = (len(solved.weights), psi.states, psi.actions)
     centre = 0.5 if psi.constant else 0.0
     found = np.clip(centre + solved.weights @ psi.rows.T, 0.0, 1.0).reshape(shape)
@@ -500,12 +508,12 @@ def _linear_rewards(psi: Features, solved: Regression) -> tuple[Floats, Floats]:
 
 
 def _spans(pair: Pair) -> Floats:
-    """Return (n,) the range of y."""
+    """Return the (n,) ranges of y."""
     return np.array(pair.high) - np.array(pair.low)
 
 
 def _self_normalised(pair: Pair, noise: _PairNoise, log_det: Floats, users: int) -> Floats:
-    """Return R sqrt(2 log(1 / p) + log det): Hoeffding's part of the width, at each step."""
+    """Return R sqrt(2 log(1 / p) + log det): the Hoeffding term of the width, at each step."""
     d, bound = pair.dimension, np.array(pair.bounds)
     ratio = np.minimum(log_det - d * np.log(noise.low), d * np.log1p(users * bound**2 / (d * noise.low)))
     return np.asarray(_spans(pair) / 2 * np.sqrt(2 * math.log(1 / noise.failure) + np.maximum(ratio, 0.0)))

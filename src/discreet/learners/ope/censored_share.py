@@ -1,8 +1,9 @@
-"""Shares of episodes that end censored: of all episodes, and of those after a decision.
+"""Share of all episodes that end censored, and probability of a censored end after a decision.
 
-Users whose outcome is not known end in the censored state (``Returns.censored``), and count as the middle of
-the range of returns. The gain of a policy over the behaviour policy is evaluated in
-:mod:`discreet.learners.ope.transition_gains` with the worst and the best outcomes for it.
+Users whose outcome is not known end in the censored state (``Returns.censored``), and their return counts as
+the middle of the range of returns. The gain of a policy over the behaviour policy is evaluated in
+:mod:`discreet.learners.ope.transition_gains` with the censored outcomes that are worst for the policy, and
+with those that are best for it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = ["CensoredShare", "censored_share", "ends_censored"]
 
 
 class CensoredShare(NamedTuple):
-    """Largest share of the episodes that can be censored by a release, and its deviation due to noise."""
+    """Upper bound on the share of censored episodes, and the bound's standard deviation due to noise."""
 
     share: float
     deviation: float
@@ -30,9 +31,8 @@ class CensoredShare(NamedTuple):
 def censored_share(told: Told) -> CensoredShare | None:
     """Return the share of a release's episodes that may be censored; None if no end is censored.
 
-    A release counts the episodes that end before the last step. It does not show how the others end. The
-    share is therefore that of all episodes without another end: censored ones, and those that reach the last
-    step.
+    A release counts the episodes that end in another terminal state before the last step. It does not
+    distinguish censored episodes from those that reach the last step. The returned share includes both.
     """
     end = told.question.returns.censored
     if end is None:
@@ -46,11 +46,11 @@ def censored_share(told: Told) -> CensoredShare | None:
 def ends_censored(told: Told, moves: Floats, usual: Floats) -> Floats:
     """Return (R,) probabilities that an episode ends censored after a visit to a row.
 
-    Users follow the behaviour policy, with all steps of the horizon ahead. No visit has more steps ahead. If
-    no end is censored, the result is 0.
+    The probabilities assume that users follow the behaviour policy and that all steps of the horizon remain,
+    which is the largest possible number. If no end is censored, the result is 0.
 
-    moves : (R, S + 1) distributions of next states by row. usual : (S + 1, S + 1) by state, 0 in terminal
-    states.
+    moves : (R, S + 1) distributions of next states by row. usual : (S + 1, S + 1) distributions of next
+    states by state, 0 in terminal states.
     """
     end = told.question.returns.censored
     if end is None:

@@ -43,31 +43,32 @@ Here g_r, g_s and g_t are reciprocals of counts. The discrepancies change by
     dD(s, a) = a_r - b_s - sum_t [P_r(t) - P_s(t)] l_t,   dL(s) = b_s - P_s l,
     dL(g) = a_r - P_r l   with r = (start, g).
 
-Therefore the covariance of all discrepancies is A X A' with X the covariance of (a, b, l). *Noise*: rows have
-independent noise, and X is a sum of blocks by state. *Sampling*: users of the fitted chain are simulated, and
-their records are put through the same map; the result is multiplied by users and by episodes per user. This
-keeps the correlation of one user's records and of the two estimates. Three terms are added. One is the
-product of the noise of transitions and the error of v (second order). One is the error of the correction for
-the remaining time, by refits to releases drawn from the fitted model. One is for outcomes that were not
-observed.
+Therefore the covariance of all discrepancies is A X A', where A is the matrix of this linear map and X is the
+covariance of (a, b, l). *Noise*: rows have independent noise, and X is a sum of blocks by state. *Sampling*:
+users of the fitted chain are simulated, and the same map is applied to their records; the result is
+multiplied by the number of users and by the episodes per user. The correlation between one user's records,
+and between the two estimates, is thus included. Three terms are added. The first is the product of the noise
+of transitions and the error of v (second order). The second is the error of the correction for the remaining
+time; it is measured by refits to releases drawn from the fitted model. The third accounts for outcomes that
+were not observed.
 
-A state whose visits do not exceed the noise has no separate v. The mean of other states replaces it, and
-half of the probability that leads to such states is allowed as a bias.
+A state whose visits do not exceed the noise has no separate v. The mean of other states replaces v there.
+Half of the probability of moving to such states is allowed as a bias.
 
 The test rejects, separately for contrasts and for levels, if the largest |z| has Bonferroni p below 5e-4, or
 the sum of squares has p below 1e-5 by Satterthwaite's approximation. Related tests need trajectories (Shi et
-al. 2020, arXiv 2002.01751); this one needs the released sums only. It is post-processing and costs no
+al. 2020, arXiv 2002.01751); this test needs only the released sums. It is post-processing and costs no
 privacy.
 
 Ends whose outcome is not known (``Returns.censored``) pay the middle of the range in both estimates, as in
-the release. The test then checks that leaving fits the chain like any other end. It cannot be made at other
-outcomes of the users who left, because returns are not released by how an episode ended.
+the release. The test then checks censored ends in the chain like all other ends. The test cannot be repeated
+with other outcomes for the users who left, because the release does not separate returns by the kind of end.
 
-The test cannot detect three kinds of cause. A cause that is drawn again at every step (such an environment
-has the distribution of one without hidden causes). Any cause at a decision after which the episode ends,
-because the two estimates are then equal. A lasting cause, if there are too few users or too much noise.
-``covered`` is the share of the changed decisions whose action was compared, including those that end the
-episode.
+The test cannot detect three kinds of cause. The first is a cause that is drawn again at every step: the data
+then have the same distribution as in an environment without hidden causes. The second is any cause at a
+decision after which the episode ends, because the two estimates are then equal. The third is a lasting cause,
+if there are too few users or too much noise. ``covered`` is the share of the changed decisions whose action
+was compared. Decisions that end the episode are included.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ __all__ = [
 ]
 
 STANDS_OUT, LEAST_USERS = 6.0, 100.0  # Noise standard deviations and users that a count must exceed.
-_CLEAR = 4.0  # Norms of the noise in a state's cells above which its count enters the chain as released.
+_CLEAR = 4.0  # A state's count enters the chain as released above this many norms of the noise in its cells.
 _SHARES = 0.02, 0.98  # Least and largest share of a state's users for a tested action.
 _SIMULATED = 20_000, 200_000  # Least and largest number of simulated users of the fitted chain.
 _RECORDS = 150  # Least number of simulated records of a tested row or state.
@@ -113,11 +114,11 @@ _UNSEEN = 1.5  # Unobserved users with a different outcome.
 _LEAST_RANGE = 0.1  # Least range of next states' values, for those users.
 _AT_ONCE = 512
 _NOBODY: Ints = np.zeros(0, np.int64)
-LARGEST, SQUARES = 5e-4, 1e-5  # p below which the largest and the sum of squares reject
+LARGEST, SQUARES = 5e-4, 1e-5  # Both statistics reject at p below these values.
 
 
 class ProjectedModel(NamedTuple):
-    """Next-state distributions in the projected counts of a release.
+    """Next-state distributions, computed from the projected counts of a release.
 
     Attributes
     ----------
@@ -140,18 +141,18 @@ class ProjectedModel(NamedTuple):
 
 
 class Discrepancies(NamedTuple):
-    """Discrepancies of one kind, K of them, in units of the range of returns.
+    """K discrepancies of one kind (contrasts or levels), in units of the range of returns.
 
     Attributes
     ----------
     where : (K,)
         Rows of the layout (contrasts) or states (levels). S + 1 + g is group g.
     value, deviation, bias : (K,)
-        Discrepancies, their standard deviations, and their allowances.
+        Discrepancies, their standard deviations, and the biases allowed for them.
     z : (K,)
-        z of the part that exceeds the allowance.
+        z-score of the part of a discrepancy that exceeds the allowed bias.
     largest, squares : float
-        p of the two statistics; 1 without a test.
+        p-values of the two statistics; 1 if nothing was tested.
     size : float
         Sum over states of visits per user times the discrepancy beyond the allowance and two standard
         deviations.
@@ -173,12 +174,12 @@ class Discrepancies(NamedTuple):
 
     @property
     def p(self) -> float:
-        """Return the smaller of the two p, in units of the one that rejects at ``LARGEST``."""
+        """Return the smaller p-value, after ``squares`` is rescaled so that both reject at ``LARGEST``."""
         return min(1.0, self.largest, self.squares * (LARGEST / SQUARES))
 
     @property
     def hint(self) -> float:
-        """Return the smaller of the two p, times two: p of a hint of a contradiction."""
+        """Return twice the smaller p-value; a small result is a hint of a contradiction."""
         return min(1.0, 2.0 * min(self.largest, self.squares))
 
     @property
@@ -189,7 +190,7 @@ class Discrepancies(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Consistency:
-    """Result of the test.
+    """Result of the consistency test.
 
     Attributes
     ----------
@@ -198,11 +199,11 @@ class Consistency:
     rows : (R,) bool
         Rows whose contrast was tested.
     by_returns, by_transitions : (R,)
-        Contrasts q - v, and by one step of transitions; NaN if not tested.
+        Contrasts computed from returns (q - v), and from one step of transitions; NaN if not tested.
     step_deviation : (R,)
         Standard deviation of ``by_transitions``.
-    model : ProjectedModel
-        Projected counts.
+    model : Model
+        Next-state distributions in the projected counts.
     tested : bool
         False if rewards are not paid by rule; one step of transitions then contains nothing about rewards.
     scale : float
@@ -223,13 +224,13 @@ class Consistency:
 
     @property
     def of_groups(self) -> Bools:
-        """Return (K,) bool, the levels of groups."""
+        """Return a (K,) bool mask of the levels that belong to groups."""
         return np.asarray(self.levels.where >= self.model.usual.shape[0])
 
     def covered(self, visits: Floats, rows: Ints) -> float:
-        """Return the share of first visits to changed states whose asked-for row was tested.
+        """Return the share of first visits to changed states where the new action's row was tested.
 
-        visits : (K,) first visits to changed states. rows : (K,) rows of the asked-for actions.
+        visits : (K,) first visits to changed states. rows : (K,) rows of the new actions.
         """
         return covered(self.rows, visits, rows)
 
@@ -254,7 +255,7 @@ def model_of(told: Told) -> ProjectedModel:
 
 
 def testable(told: Told, model: ProjectedModel) -> Bools:
-    """Return (R,) the rows whose visits suffice for a contrast; none if rewards are not paid by rule."""
+    """Return a (R,) mask of rows with enough visits for a contrast; none if rewards have no rule."""
     if told.question.returns.outcomes is None:
         return np.zeros(told.layout.rows, bool)
     return _Test(told, model).testable
@@ -263,7 +264,7 @@ def testable(told: Told, model: ProjectedModel) -> Bools:
 def consistency_of(told: Told) -> Consistency:
     """Test whether a release agrees with itself (module docstring).
 
-    The simulations are seeded by the released numbers: the same release gives the same answer.
+    The simulations are seeded by the released numbers, so the same release always gives the same result.
     """
     model = model_of(told)
     scale = told.question.bounds[1] - told.question.bounds[0]
@@ -278,8 +279,9 @@ def consistency_of(told: Told) -> Consistency:
 
 
 def _judged(where: Ints, value: Floats, bias: Floats, covariance: Floats, weight: Floats) -> Discrepancies:
-    """Return both statistics of some discrepancies, with their (K, K) covariance; weight : (K,) for the
-    size.
+    """Return discrepancies with both test statistics.
+
+    covariance : (K, K), of the discrepancies. weight : (K,), weights for the size.
     """
     sd = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
     z = np.sign(value) * np.maximum(np.abs(value) - bias, 0.0) / sd
@@ -306,7 +308,7 @@ class _Test:
         self.row_state, self.cells = layout.row_state, np.diff(layout.state_ptr).astype(np.float64)
         noise, states = told.noise, layout.states
         both = noise.visits**2 + states * noise.moves**2
-        self.of_visits = noise.visits**2 / both if both else 0.0  # weights of the gap in the least squares
+        self.of_visits = noise.visits**2 / both if both else 0.0  # weights of the row-sum difference
         self.of_moves = noise.moves**2 / both if both else 0.0
         self.sigma = math.sqrt(states) * noise.visits * noise.moves / math.sqrt(both) if both else 0.0
         content = hashlib.sha256(np.ascontiguousarray(told.moves, "<f8").tobytes())
@@ -337,7 +339,7 @@ class _Test:
         known, own = self.known, self.known & self.live
         g_row = np.where(self.clear, reciprocal(np.where(self.clear, counts.visits, 1.0), self.sigma), 0.0)
         g_state = np.where(known, reciprocal(np.where(known, self.visits, 1.0), self.sigmas), 0.0)
-        q, v = told.returns * g_row, returns * g_state  # both minus a half
+        q, v = told.returns * g_row, returns * g_state  # both with 1/2 subtracted
         worth, later = self._worth(v)
         centre = (model.usual * worth).sum(axis=1)
         centred = worth - centre[:, None]
@@ -350,7 +352,7 @@ class _Test:
         slopes = _Slopes(
             g_row, g_state, q - step_row, v - step_state, np.where(own, g_state, 0.0), v, centred
         )
-        away = model.moves[used] - model.usual[state[used]]  # of contrasts; then of levels
+        away = model.moves[used] - model.usual[state[used]]  # for contrasts; rows for levels follow
         onward = np.concatenate([away, model.usual[levels], model.moves[groups]])
         each = self._sampling(slopes, people, records)
         both = self._noise(slopes) + told.episodes * told.question.episodes * each
@@ -411,14 +413,14 @@ class _Test:
         return np.asarray(np.sqrt(spread))
 
     def _by_state(self, found: Discrepancies, reached: Floats) -> Discrepancies:
-        """Take the largest excess of a state's actions for the size, rather than their sum."""
+        """Return ``found`` with a size that counts only the largest excess among a state's actions."""
         excess = np.maximum(np.abs(found.value) - found.bias - 2.0 * found.deviation, 0.0)
         largest = np.zeros(reached.size)
         np.maximum.at(largest, self.row_state[found.where], excess)
         return found._replace(size=float(largest @ reached))
 
     def _base(self) -> float:
-        """Return a return of 0, as a share of the range of returns."""
+        """Return the position of a return of 0 in the range of returns, as a share of that range."""
         least, most = self.told.question.bounds
         return (min(max(0.0, least), most) - least) / (most - least)
 
@@ -428,7 +430,7 @@ class _Test:
 
     # -------------------------------------------------------------------------- worth of next states
     def _worth(self, v: Floats) -> tuple[Floats, list[Floats]]:
-        """Return (S + 1, S + 1) of (3), and how its time correction errs in each refit."""
+        """Return the (S + 1, S + 1) table y of (3), and the error of its time correction in each refit."""
         told, model, counts = self.told, self.model, self.counts
         own = self.known & self.live
         weight = np.where(own, self.visits, 0.0)
@@ -449,9 +451,9 @@ class _Test:
         return np.where(model.terminal, arrival, arrival + level + later), errors
 
     def _later(self, counts: _ReconciledCounts, projected: Floats) -> Floats:
-        """Return (S + 1, S + 1) corrections for the remaining time, of (3), in the chain of these counts.
+        """Return the (S + 1, S + 1) corrections for the remaining time in (3), in the chain of these counts.
 
-        States whose counts exceed the noise enter as released; the others enter projected.
+        States whose counts exceed the noise enter as released; the other states use projected counts.
         """
         told, steps = self.told, self.told.layout.horizon
         noise, states = told.noise, told.layout.states
@@ -472,10 +474,10 @@ class _Test:
 
     # -------------------------------------------------------------------------- covariance
     def _noise(self, slopes: _Slopes) -> sparse.csr_array:
-        """Return the covariance of (a, b, l) that noise makes: blocks by state.
+        """Return the covariance of (a, b, l) due to noise, as one block per state.
 
-        Per row, independent of other rows: dG, and after reconciliation dN and y dM, with the covariance of
-        the least squares.
+        Rows have independent errors. In each row these are dG, and dN and y dM after reconciliation, with the
+        covariance of the least-squares estimate.
         """
         told, state, states = self.told, self.row_state, self.told.layout.states
         rows = state.size
@@ -502,7 +504,7 @@ class _Test:
         return sparse.csr_array((block.ravel(), (i.ravel(), j.ravel())), shape=(size, size))
 
     def _sampling(self, slopes: _Slopes, people: int, records: _Records) -> Floats:
-        """Return the covariance of one user's (a, b, l), by simulated users."""
+        """Return the covariance of one user's (a, b, l), computed from simulated users."""
         state, states, rows = self.row_state, self.told.layout.states, self.row_state.size
         user, row, following, left = records
         own = state[row]
@@ -525,7 +527,7 @@ class _Test:
         many, last = len(onward), used.size + levels.size
 
         def through(table: Floats) -> Floats:
-            """A times a (rows + 2 states, n) table."""
+            """Return A times a (rows + 2 states, n) table."""
             a, b, level = table[:rows], table[rows : rows + states], table[rows + states :]
             found = -onward @ level
             found[: used.size] += a[used] - b[self.row_state[used]]
@@ -543,8 +545,9 @@ class _Test:
         self, slopes: _Slopes, used: Ints, levels: Ints, worth: Floats, later: list[Floats], onward: Floats,
         groups: Ints,
     ) -> Floats:  # fmt: skip
-        """Return what is added to the covariance: products of errors, the time correction, outcomes not
-        met.
+        """Return the three terms added to the covariance (module docstring).
+
+        They are products of errors, the error of the time correction, and outcomes not observed.
         """
         told, state = self.told, self.row_state
         of_level = slopes.g_level > 0.0
@@ -560,7 +563,7 @@ class _Test:
 
     # -------------------------------------------------------------------------- simulated users
     def _simulated(self, used: Ints) -> tuple[int, _Records]:
-        """Simulate as many users as give the rarest tested row its records, within bounds."""
+        """Simulate enough users for ``_RECORDS`` records of the rarest tested row, within ``_SIMULATED``."""
         told, layout, model = self.told, self.told.layout, self.model
         states, ends = layout.states, model.terminal
         rarest = np.quantile(self.counts.visits[used], 0.02) if used.size else told.episodes
@@ -595,7 +598,7 @@ class _Test:
 
 
 class _Records(NamedTuple):
-    """First visits of simulated users: user, row, next state, and return of the rest in [0, 1]."""
+    """First visits of simulated users: user, row, next state, and remaining return in [0, 1]."""
 
     user: Ints
     row: Ints
@@ -609,7 +612,7 @@ class _Slopes(NamedTuple):
     Attributes
     ----------
     g_row, g_state, g_level : (R,), (S + 1,) and (S + 1,)
-        Reciprocals of counts, 0 if not used.
+        Reciprocals of counts; 0 for rows and states that are not used.
     row : (R,)
         q - ybar.
     state : (S + 1,)
@@ -630,7 +633,7 @@ class _Slopes(NamedTuple):
 
 
 def _by_state_table(told: Told, share: Floats) -> Floats:
-    """Return (S + 1, A) probabilities of a state's rows in their order; uniform where nothing was counted."""
+    """Return (S + 1, A) probabilities of each state's rows, in order; uniform in states without counts."""
     sizes = np.diff(told.layout.state_ptr)
     table = np.zeros((sizes.size, int(sizes.max())))
     for s, (begin, size) in enumerate(zip(told.layout.state_ptr[:-1], sizes, strict=True)):
@@ -647,10 +650,10 @@ def _cumulative(table: Floats) -> Floats:
 
 
 def _drawn(cumulative: Floats, row: Ints, uniform: Floats) -> Ints:
-    """Draw an index from each of these rows."""
+    """Draw one index from each of the given rows of a table."""
     width = cumulative.shape[1]
     found = np.searchsorted(cumulative.ravel(), row + uniform, side="right") - row * width
-    # impossible entries at the end repeat the last sum: keep to the last possible one
+    # entries of probability 0 at the end repeat the last sum; stop at the last entry above 0
     possible = np.diff(cumulative, axis=1, prepend=np.arange(len(cumulative))[:, None]) > 0.0
     last = width - 1 - possible[:, ::-1].argmax(axis=1)
     return np.minimum(found, last[row])

@@ -1,20 +1,21 @@
 r"""Values of policies with intervals, estimated from one noisy release of counts without data.
 
-Everything here is post-processing of a :class:`~discreet.mechanisms.interfaces.StepwiseRelease`, read twice,
-step by step. Let N^ be the visits of a pair, M its row of transitions and C its sum of centred rewards, all
-noisy. The standard deviations sigma_n, sigma_t, sigma_r follow from the noise distributions of the release.
-N^ is the least-squares combination of released visits and row sums. Let b_h = min(H - h, bound of the
-return), and c the mean of V_{h+1} over states with equal weights. The estimate of a fixed policy is computed
-backward:
+All computations are post-processing of a :class:`~discreet.mechanisms.interfaces.StepwiseRelease`, which is
+read twice, step by step. Let N^ be the visits of a pair, M its row of transitions and C its sum of centred
+rewards, all noisy. The standard deviations sigma_n, sigma_t, sigma_r follow from the noise distributions of
+the release. N^ is the least-squares combination of released visits and row sums. Let b_h = min(H - h, bound
+of the return), and c the mean of V_{h+1} over states with equal weights. The estimate of a fixed policy is
+computed backward:
 
     q_h(s, a) = c + 1/2 + g(N^) Y,  Y = M (V_{h+1} - c) + C;  V_h(s) = sum_a pi(a | s) q_h(s, a).    (1)
 
-Known rewards r replace 1/2 and C. The declarations about returns (``Spec.returns``) are used: an episode that
-has ended has exactly the value of no reward; b_h is the largest possible remaining return, and no value is
-below the smallest one. No count is truncated or projected, and no value is clipped: (1) is unbiased.
+Known rewards r replace 1/2 and C. The declared rules for returns (``Spec.returns``) are used: after an
+episode ends its value is exactly that of no reward. b_h is the largest possible remaining return. No value is
+below the smallest possible return. No count is truncated or projected, and no value is clipped: (1) is
+unbiased.
 
-* The centre c. As V - c sums to 0, M (V - c) does not correlate with N^, and ||V - c|| is the smallest norm
-  that a centring gives. The noise is sigma_t ||V - c||_2.
+* The centre c. As V - c sums to 0, M (V - c) does not correlate with N^, and no other centre gives a smaller
+  norm ||V - c||. The noise is sigma_t ||V - c||_2.
 * The reciprocal. Let X ~ N(N, sigma^2) with N > 0, and m(x) = (1 - Phi(x)) / phi(x) the Mills ratio. Then
   E[m(X / sigma) / sigma] = 1 / N (Voinov and Nikulin 1993, Unbiased Estimators and Their Applications 1).
   Therefore g is the unbiased estimate m(N^ / sigma) / sigma, or 1 / N^ without noise. The reciprocal 1 / N^
@@ -26,17 +27,17 @@ below the smallest one. No count is truncated or projected, and no value is clip
   Var(r + V) / N.
 * Variance of the value. It is the sum over h, s of d_h(s)^2 times the variance at (h, s). Here d is the
   occupancy of the policy (its noisy estimate, projected onto a simplex). The variance of the initial
-  distribution, which is estimated from the visits of step 0, is added. At step 0 the two may correlate, so
-  their standard deviations add.
+  distribution, which is estimated from the visits of step 0, is added. At step 0 these two errors can be
+  correlated, so their standard deviations are summed.
 
 Support. A pair is used if N^ > 4 sigma_n, N^ >= 1 and the standard deviation of q is at most b_h / 4. All
 other pairs may have any value in [0, b_h], or in [r, min(r + b_{h+1}, b_h)] for known r. (1) is computed
 three times, with the low end, a middle and the high end at these pairs.
 
-Used pairs close to the threshold are too often those with positive noise in N^, which draws g Y towards 0.
-Their ends move apart by 0.9 exp(4 - N^ / sigma_n) |g Y|. This exceeds that bias in the mean for every true
-N >= 3 sigma_n (tests/learners/ope/test_count_estimates.py); with fewer visits less than one pair in six
-passes.
+Among used pairs close to the threshold, those with positive noise in N^ are over-represented, which moves g Y
+towards 0. The low and high ends of these pairs are therefore moved apart by 0.9 exp(4 - N^ / sigma_n) |g Y|.
+This exceeds that bias in the mean for every true N >= 3 sigma_n (tests/learners/ope/test_count_estimates.py);
+with fewer visits, fewer than one pair in six passes the threshold.
 
 Selection. At each state the learned policy has an action that was best in the same release, so (1)
 overestimates its value. Let s_a be the standard deviation of q_h(s, a) including all later steps (sum over s'
@@ -47,9 +48,10 @@ of P^2 times the variance at s'). There are two bounds of this selection bias at
 
       E max_a N(0, s_a^2) <= min_t { t + sum_a s_a [phi(t / s_a) - (t / s_a) (1 - Phi(t / s_a))] }.   (2)
 
-* If the scores that were maximised are known (``OfflinePolicy.q``), more noise of the same kind is added. Let
-  a score contain kappa xi_a, where xi_a ~ N(0, s_a^2) is the error of q. Let c' = argmax_a (score_a + kappa
-  omega_a) with fresh omega_a ~ N(0, s_a^2). As (xi, omega) and (omega, xi) have the same distribution,
+* If the scores that were maximised are known (``OfflinePolicy.q``), the choice is repeated with additional
+  noise of the same distribution. Let a score contain kappa xi_a, where xi_a ~ N(0, s_a^2) is the error of q.
+  Let c' = argmax_a (score_a + kappa omega_a) with fresh omega_a ~ N(0, s_a^2). As (xi, omega) and (omega, xi)
+  have the same distribution,
 
       E xi_{c'} = E omega_{c'},                                                                      (3)
 
@@ -60,13 +62,14 @@ of P^2 times the variance at s'). There are two bounds of this selection bias at
   not follow the noise: kappa = 0. With exact counts s_a is an upper estimate (reward and next state are
   released separately), and so is (3).
 
-A selection error does not average out over states, so it is added and not squared. Both bounds require a
-planner by backward induction over counts per step. In s_a, rewards and next states are assumed to be
-uncorrelated; in the sampling variances of values, the worst correlation is assumed.
+Selection errors of different states have the same sign, so they are summed without squaring. Both bounds
+require a planner by backward induction over counts per step. In s_a, rewards and next states are assumed to
+be uncorrelated; in the sampling variances of values, the worst correlation is assumed.
 
-The value of the behaviour policy is estimated directly: v = sum of mean rewards, linear in the release, with
-exact noise. Its sampling variance is the smaller of v (b - v) (Bhatia and Davis 2000) and the model's
-variance. At (h, s) where a candidate follows the behaviour policy, (1) takes the row sums over a of Y and N^.
+The value of the behaviour policy is estimated directly as v, the sum of mean rewards. It is linear in the
+release, so its noise variance is exact. Its sampling variance is the smaller of v (b - v) (Bhatia and Davis
+2000) and the model's variance. At (h, s) where a candidate follows the behaviour policy, (1) takes the row
+sums over a of Y and N^.
 
 The coverage of the intervals is measured, not proven (docs/report.md;
 tests/statistics/test_value_intervals.py). The quantiles are normal (at nine tenths of the failure
@@ -98,12 +101,12 @@ Bools = NDArray[np.bool_]
 __all__ = ["BEHAVIOUR", "PolicyEstimate", "VisitCounts", "Evaluation", "ValueEstimate", "uniform", "evaluate"]
 
 BEHAVIOUR = "behaviour"
-_SUPPORT = 4.0  # Standard deviations of its noise that a count must exceed.
-_NEAR = 0.9  # Margin at the threshold, as a share of g Y.
-_WORST = 0.25  # Share of b_h: a value with a larger standard deviation is not used.
+_SUPPORT = 4.0  # A count must exceed this many standard deviations of its noise.
+_NEAR = 0.9  # Widening at the support threshold, as a share of g Y.
+_WORST = 0.25  # A value whose standard deviation exceeds this share of b_h is not used.
 _RACE = 4.0  # Actions whose values differ by more standard deviations (each) do not compete.
 _SHARE = 0.9  # Share of the failure probability for normal errors; the rest is for deviations from normality.
-_MOST_DRAWS = 2**16  # Draws over all pairs of a step, for (3).
+_MOST_DRAWS = 2**16  # Largest number of draws for (3), over all pairs of a step.
 _LOW, _MIDDLE, _HIGH = range(3)
 
 
@@ -117,9 +120,9 @@ class PolicyEstimate:
     behaviour : (H, S) bool, optional
         Steps and states where the behaviour policy is followed instead.
     chosen : bool
-        Whether the policy was computed from this same release; its interval then covers that choice.
+        True if the policy was computed from this release; its interval then allows for the selection bias.
     scores : (H, S, A), optional
-        Scores that the choice maximised (``OfflinePolicy.q``), if known; they give a tighter bound.
+        Scores that the policy maximised (``OfflinePolicy.q``), if known; they give a tighter bound.
     """
 
     __repr__ = brief
@@ -137,17 +140,18 @@ class ValueEstimate:
     Attributes
     ----------
     estimate : float
-        Estimate in which unsupported pairs have the average value.
+        Estimate; unsupported pairs count with the average value.
     low, high : float
         Two-sided interval at ``level``.
     lower : float
         One-sided lower bound at ``level``.
     noise, sampling : float
-        Standard deviations due to privacy and due to the sample of users.
+        Standard deviation due to privacy noise, and standard deviation due to sampling of users.
     lack : float
         Part of high - low that is due to lack of support.
     choice : float
-        Part of high - low that is due to selection by the same release (and to the bias near the threshold).
+        Part of high - low that is due to selection by the same release, and to the bias near the support
+        threshold.
     """
 
     __repr__ = brief
@@ -164,7 +168,7 @@ class ValueEstimate:
 
     @property
     def known(self) -> bool:
-        """True if lack of support is at most half of the interval; else the estimate is not informative."""
+        """Return True if lack of support causes at most half of the width; else the estimate says little."""
         return self.lack <= 0.5 * (self.high - self.low)
 
     def in_units(self, scale: float, offset: float) -> ValueEstimate:
@@ -174,15 +178,16 @@ class ValueEstimate:
         return replace(self, **moved, **spread)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values; an estimate that is not informative is None."""
+        """Return the fields as built-in types; the estimate is None unless ``known`` is True."""
         return {**asdict(self), "estimate": self.estimate if self.known else None}
 
 
 @dataclass(frozen=True, eq=False)
 class VisitCounts:
-    """Unbiased sums of the release, for a report.
+    """Unbiased counts from the release, for a report.
 
-    visits : (H, R) N^. episodes : number of episodes in them. sigma : standard deviation of one of them.
+    visits : (H, R) estimates N^. episodes : number of episodes counted. sigma : standard deviation of the
+    noise in one N^.
     """
 
     visits: Floats
@@ -212,8 +217,8 @@ class Evaluation:
     used : candidate to (H, R) bool
         Pairs whose counts were used.
     gains : candidate to (H, S)
-        Estimated value of its action minus that of the behaviour policy at this step, both followed by the
-        candidate; NaN if one of them is not supported.
+        Estimated value of the candidate's action at a step, minus that of the behaviour policy at that step.
+        Both are followed by the candidate at later steps. NaN if either value is not supported.
     gain_errors : candidate to (H, S)
         Standard deviations of the gains.
     """
@@ -233,8 +238,8 @@ class Evaluation:
     def difference(self, name: str, other: str) -> ValueEstimate:
         """Return the value of ``name`` minus that of ``other``.
 
-        Both are estimated from one release, and their errors may correlate in any way, so their standard
-        deviations add.
+        Both values are estimated from one release, and their errors can have any correlation, so the standard
+        deviations are summed.
         """
         for argument, asked in (("name", name), ("other", other)):
             checks.choice(argument, asked, self.ends)
@@ -273,7 +278,7 @@ def _value(ends: _Ends, level: float, least: float, most: float) -> ValueEstimat
 
 # ------------------------------------------------------------------------------ the release
 class _CountDeviations(NamedTuple):
-    """Standard deviations of one N^, one cell of transitions, one reward sum."""
+    """Standard deviations of the noise in one N^, in one cell of transitions, and in one reward sum."""
 
     visits: float
     moves: float
@@ -282,7 +287,7 @@ class _CountDeviations(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Declared:
-    """Public bounds of the remaining return, in units of [0, 1] per step.
+    """Public bounds of the remaining return, where one step pays at most 1.
 
     floor, ceiling : (H + 1,) bounds at step h. ended : (S,) terminal states. after : (H + 1,) value of
     terminal states.
@@ -307,7 +312,7 @@ class _Declared:
             least, most = given.bounds(horizon)
             if given.terminal and 0.0 <= pay <= 1.0:
                 ended[list(given.terminal)] = True
-            if given.outcomes is not None:  # at most one outcome, and no other reward
+            if given.outcomes is not None:  # an episode has at most one outcome, and no other reward
                 floor, ceiling = left * pay + min(0.0, least) / width, left * pay + max(0.0, most) / width
             else:
                 floor = (least - horizon * given.low) / width - (horizon - left)
@@ -342,7 +347,7 @@ class _StepReader:
         self._own = laws[VISITS].std() if VISITS in laws else math.inf
         moves = laws[TRANSITIONS].std()
         derived = math.sqrt(self.layout.states) * moves
-        self._share = 0.0  # weight of the row sum in N^
+        self._share = 0.0  # weight of the transitions' row sum in N^
         if math.isinf(self._own):
             self._share = 1.0
         elif self._own > 0.0:
@@ -375,7 +380,7 @@ class _StepReader:
 def reciprocal(visits: Floats, sigma: float | Floats) -> Floats:
     """Return g(N^), the unbiased estimate of 1 / N (module docstring); 1 / max(N^, 1) without noise.
 
-    sigma : standard deviation of all visits, or of each; all above 0 or all 0.
+    sigma : standard deviation, one for all visits or one per visit; all are above 0 or all are 0.
     """
     if not np.any(sigma):
         return np.asarray(1.0 / np.maximum(visits, 1.0))
@@ -407,9 +412,10 @@ def response(
 ) -> Floats:
     """Return (R,) kappa of (3), the degree to which the scores follow the noise of q.
 
-    It is in [0, 1], and 1 without evidence for less. It is the slope of a weighted regression of scores on q
-    within states, in classes of at least 40 pairs with about equal visits, plus 2 standard errors. If q
-    contains signal as well, the slope is between kappa and the slope of the scores in the signal.
+    kappa is in [0, 1], and is 1 unless the data indicate a smaller value. It is the slope of a weighted
+    regression of scores on q within states, in classes of at least 40 pairs with about equal visits, plus 2
+    standard errors. If q contains signal as well, the slope is between kappa and the slope of the scores in
+    the signal.
     """
     found = np.ones_like(q)
     used = used & np.isfinite(scores) & (deviations > 0.0)
@@ -439,13 +445,13 @@ def response(
 def flattery(
     scores: Floats, deviations: Floats, kappa: Floats, pointer: NDArray[np.int64], stream: int
 ) -> Floats:
-    """Return E omega_{c'} of (3) per group of rows, from antithetic draws of a separate stream.
+    """Return E omega_{c'} of (3) per group of rows, estimated by antithetic draws from a separate stream.
 
     Groups start at pointer[:-1].
     """
     starts = pointer[:-1]
     draws = max(8, min(256, _MOST_DRAWS // deviations.size))
-    random = np.random.default_rng([draws, stream])  # independent of data, so a fixed stream suffices
+    random = np.random.default_rng([draws, stream])  # independent of the data, so a fixed stream is enough
     total = np.zeros(starts.size)
     length = np.diff(pointer)
     for _ in range(draws):
@@ -460,13 +466,13 @@ def flattery(
 
 # --------------------------------------------------------------------------- one candidate
 class _Sums(NamedTuple):
-    """Sums that (1) divides, for rows or for states (added up over actions). (n, 3) is one value per end."""
+    """Sums used in (1), for rows or for states (summed over actions). Axes of length 3 are the ends."""
 
     visits: Floats  # (n,).
-    cells: Floats  # (n,) number of rows that were added up.
+    cells: Floats  # (n,) number of rows that were summed.
     target: Floats  # (n, 3) Y.
     constant: Floats  # (n, 3) constant that is added to Y / N.
-    offset: Floats  # (n,) sum over the rows of x, the public constant that Y contains times visits.
+    offset: Floats  # (n,) sum over the rows of x, the public constant; Y contains x times visits.
     offset_square: Floats  # (n,) sum over the rows of x^2.
     first: Floats  # (n, 3) sum of x + V - c, for the sampling variance.
     second: Floats  # (n, 3) sum of its square.
@@ -474,15 +480,15 @@ class _Sums(NamedTuple):
 
 
 class _Pairs(NamedTuple):
-    """Results of (1) for rows or for states."""
+    """Values by (1) with their variances, for rows or for states."""
 
     q: Floats  # (n, 3).
     noise: Floats  # (n, 3) variance.
     sampling: Floats  # (n, 3) variance.
-    bias: Floats  # (n, 3) margin near the threshold.
+    bias: Floats  # (n, 3) widening near the support threshold.
     used: Bools  # (n,).
     spread: Floats  # (n,) Var(r + V) at the middle.
-    error: Floats  # (n,) variance of q for (2) and (3): average, not worst case.
+    error: Floats  # (n,) variance of q for (2) and (3), for uncorrelated rewards and next states.
 
 
 def _pairs(sums: _Sums, noise: _CountDeviations, norm: Floats, bound: float, clusters: int) -> _Pairs:
@@ -521,13 +527,13 @@ def _pairs(sums: _Sums, noise: _CountDeviations, norm: Floats, bound: float, clu
 
 
 def _spread(sums: _Sums, of_moves: Floats, bound: float) -> tuple[Floats, Floats]:
-    """Return two (n, 3) estimates of Var(r + V): for the worst correlation of r and V, and for none.
+    """Return two (n, 3) estimates of Var(r + V): for the worst correlation of r and V, and for zero.
 
-    One visit with the largest possible variance, bound^2 / 4, is added, since a pair that was visited once
-    gives no information about its variance.
+    A pair that was visited once gives no information about its variance. Therefore one visit with the largest
+    possible variance, bound^2 / 4, is added.
     """
     count = np.maximum(sums.visits, 1.0)[:, None]
-    square = np.maximum(sums.first**2 - of_moves, 0.0)  # without the noise's share
+    square = np.maximum(sums.first**2 - of_moves, 0.0)  # minus the part due to noise
     most = bound**2 / 4
     spread = np.clip((sums.second - square / count) / count, 0.0, most) + most / count
     plain = spread
@@ -579,7 +585,7 @@ class _Walk:
         self.reached = np.zeros(layout.states)
 
     def _per_state(self, table: Floats) -> Floats:
-        """Return a table (R, ...) added up over the actions of each state."""
+        """Return a table (R, ...) summed over the actions of each state."""
         return np.asarray(np.add.reduceat(table, self.layout.state_ptr[:-1], axis=0))
 
     def _mixed(self, h: int, table: Floats, power: int = 1) -> Floats:
@@ -620,7 +626,7 @@ class _Walk:
         self.values = np.ascontiguousarray(values.T)
 
     def _rows_and_states(self, h: int, step: _ReleasedStep) -> tuple[_Pairs, _Pairs]:
-        """Return (1) for every row, and with the row sums of every state (its behaviour policy)."""
+        """Return (1) for every row, and (1) from the row sums of every state (for the behaviour policy)."""
         layout, noise, known_of = self.layout, self.reader.noise, self.declared
         least, bound = float(known_of.floor[h]), float(known_of.ceiling[h])
         centre = self.values.mean(axis=1)
@@ -666,9 +672,9 @@ class _Walk:
         return found[0], found[1]
 
     def _race(self, h: int, step: _ReleasedStep, rows: _Pairs, whole: _Pairs) -> Floats:
-        """Return (S, 3) the correction of each end for selection bias.
+        """Return the (S, 3) correction of each end for selection bias.
 
-        This also stores the variance of the values for step h - 1.
+        This method also stores the variance of the values, which step h - 1 uses.
         """
         layout, noise, states = self.layout, self.reader.noise, self.layout.row_state
         g = reciprocal(step.visits, noise.visits)
@@ -713,7 +719,7 @@ class _Walk:
         self.total = _Totals(np.zeros(3), np.zeros(3), 0.0, np.zeros(3))
 
     def forward(self, h: int, step: _ReleasedStep) -> None:
-        """Add step h to the variances, and compute the occupancy of step h + 1."""
+        """Add the contribution of step h to the variances, and compute the occupancy of step h + 1."""
         d, total, layout = self.reached, self.total, self.layout
         noise = (d * d) @ self.noise[h]
         self.total = _Totals(
@@ -734,7 +740,10 @@ class _Walk:
         self.reached = stays + (mass * simplex_rows((raw / mass)[None])[0] if mass > 1e-12 else 0.0)
 
     def ends(self, start: Floats, cells: Floats, people: float) -> _Ends:
-        """Return the value from noisy visits ``start`` (S,) of step 0, sums of ``cells`` noisy cells each."""
+        """Return the ends of the value.
+
+        start : (S,) noisy visits of step 0. cells : (S,) number of noisy cells that were summed in each.
+        """
         centre = self.values @ cells / cells.sum()
         ahead = self.values - centre[:, None]
         value = centre + ahead @ start / people
@@ -747,7 +756,7 @@ class _Walk:
 
 
 class _Totals(NamedTuple):
-    """Sums over steps: variances by end (noise of step 0 separately), and the margins of the selection."""
+    """Sums over steps: variances by end (the noise of step 0 is separate), and the selection margins."""
 
     noise: Floats
     sampling: Floats
@@ -769,22 +778,26 @@ def evaluate(
 
     Parameters
     ----------
-    release : counts per step; read twice
-    spec : the layout, and known rewards if they are public
-    candidates : mapping of name to PolicyEstimate; any name but "behaviour"
-    level : level of the intervals, in (0, 1)
+    release : StepwiseRelease
+        Counts per step. It is read twice.
+    spec : Spec
+        Problem with the layout, and with the known rewards if rewards are public.
+    candidates : mapping of name to PolicyEstimate
+        Any name but "behaviour".
+    level : float
+        Level of the intervals, in (0, 1).
     return_bound : float, optional
-        Public bound of the return of one episode, in (0, H]; H by default. Unsupported pairs have values up
-        to it.
+        Public bound of the return of one episode, in (0, H]; H by default. It limits the values of
+        unsupported pairs.
     episodes_per_user : int
-        Largest number of episodes of one user. Sampling variances are multiplied by it; above 1, the number
-        of episodes is estimated from the noisy visits of step 0.
+        Largest number of episodes of one user. Sampling variances are multiplied by this number. If it is
+        above 1, the number of episodes is estimated from the noisy visits of step 0.
 
     Raises
     ------
     ValueError
         If the release does not fit the layout, if it has no rewards and none are known, if it covers no user,
-        or if a candidate's policy is not a policy.
+        or if a candidate has no valid policy.
     """
     reader, layout = _StepReader(release, spec), spec.layout
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
@@ -857,14 +870,14 @@ def _rewards(reader: _StepReader, h: int, step: _ReleasedStep) -> Floats:
 
 
 def _behaviour_ends(walk: _Walk, visits: Floats, people: float, direct: Floats) -> _Ends:
-    """Return the behaviour policy's value, which is linear in the release."""
+    """Return the ends of the behaviour policy's value, which is linear in the release."""
     reader, layout = walk.reader, walk.layout
     if reader.known is None:
         constant = 0.5 * layout.horizon
     else:
         constant = float(reader.known.mean(axis=1).sum())
     value, noise = constant + direct[0] / people, math.sqrt(direct[1]) / people
-    if walk.clusters > 1:  # the number of episodes is noisy too
+    if walk.clusters > 1:  # users have several episodes each, so the number of episodes is noisy
         noise += abs(value - constant) * reader.noise.visits * math.sqrt(layout.rows) / people
     # Bhatia and Davis: Var <= (v - a) (b - v), at the v within the noise that maximises it.
     least, most = float(walk.declared.floor[0]), float(walk.declared.ceiling[0])

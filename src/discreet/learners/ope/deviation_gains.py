@@ -6,7 +6,8 @@ as before. Then
 
     value(pi) - value(b) = sum_h sum_{s in D} d_pi,h(s) A_h(s)                                         (1)
 
-(the performance difference lemma). States outside D do not enter: where both policies agree, errors cancel.
+(the performance difference lemma). States outside D do not enter the sum: both policies take the same actions
+there, so errors cancel.
 
 One decision. A(s) is the mean of A_h(s) over first visits. Estimates of Q_b(s, a) = 1/2 + G g(N) and V_b(s) =
 1/2 + sum_a G / sum_a N are linear in the returns G; g(N) is the unbiased estimate of 1 / N
@@ -15,14 +16,14 @@ episode, the gain of deviating at first visits only, to first order, is
 
     g_1 = sum_{s in D} x(s) A(s).                                                                      (2)
 
-Its variance: each G has noise sigma_G^2, sampling N v with v = (1 - V) V >= Var(G_h) (Bhatia and Davis
-2000), and (Q - 1/2)^2 sigma_N^2 for the noise of its visits. Errors of different states are uncorrelated
-(for sampling errors: the centred decision indicators of one user at different states are martingale
-differences).
+The variance of each G has three terms: sigma_G^2 for noise; N v for sampling, with v = (1 - V) V >= Var(G_h)
+(Bhatia and Davis 2000); and (Q - 1/2)^2 sigma_N^2 for the noise of the visits. Errors of different states are
+uncorrelated (for sampling errors: the centred decision indicators of one user at different states are
+martingale differences).
 
-Selection and evaluation. Selecting D by the estimates that evaluate it biases the evaluation. Therefore all
-errors of a release are doubled. With a new draw (u, w) from the distribution of the errors (x, y) of visits
-and returns,
+Selection and evaluation. If the same estimates select D and evaluate it, the evaluation is biased. Therefore
+all errors of a release are doubled. With a new draw (u, w) from the distribution of the errors (x, y) of
+visits and returns,
 
     N_choose = N + u,  G_choose = G + w,     N_judge = N - u,  G_judge = G - w.                        (3)
 
@@ -31,18 +32,19 @@ every error distribution, including skewed and heavy-tailed ones. For normal err
 (Rasines and Young 2022; Leiner et al. 2023, data fission). A selection by the errors of one half therefore
 has no error on average in the other half. The noise u has the release's distribution. The noise w has the
 release's distribution plus the sampling error of binomial(N, V_b) outcomes, which have the largest variance
-of returns between 0 and 1. All selections, also of the visits that exceed the noise, use the first half, all
-evaluations the second. Selected errors also have a larger variance. The variance of an evaluation therefore
-uses the mean of V (1 - V) and of Q (1 - Q) in the choosing half where that is larger. (u, w) come from the
-hash of the released table, so that planning again from the same release gives the same halves.
+of returns between 0 and 1. All selections use the first half, including the selection of visits that exceed
+the noise. All evaluations use the second half. Selected errors also have a larger variance. The variance of
+an evaluation therefore uses the mean of V (1 - V) and of Q (1 - Q) in the choosing half where that is larger.
+(u, w) come from the hash of the released table, so that planning again from the same release gives the same
+halves.
 
 The path. Gains A_choose are shrunk towards 0 by empirical Bayes (normal, variance from moments, at least 0.02
-of the range). Each state offers its best action. States are sorted by falling gain per unit of variance of
-the evaluation. Policies are the first k states of this order. The default k maximises the expected bound,
-gain - 1.3 deviations. All k are evaluated together. The default one has 0.8 of the failure probability. All
-others have the rest, by a band that holds for every k at once (quantiles of max_k |S_k| / sd_k by
-simulation). The statements therefore hold for all points of the path together, and any point can be selected
-later.
+of the range). In each state, the offered action is the one with the largest shrunk gain. States are sorted by
+falling gain per unit of variance of the evaluation. Policies are the first k states of this order. The
+default k maximises the expected bound, gain - 1.3 deviations. All k are evaluated together. The default k
+uses 0.8 of the failure probability. All other k share the remaining 0.2, by a band that holds for every k
+simultaneously (quantiles of max_k |S_k| / sd_k by simulation). The statements therefore hold for all points
+of the path together, and any point can be selected later.
 
 Visits under pi, and the remaining steps. With an end at step H the gain of a decision depends on the step
 h: A_h(s) in (1). With f_h(s) the probability that the first visit to s is at h (x = sum_h f_h),
@@ -51,27 +53,27 @@ h: A_h(s) in (1). With f_h(s) the probability that the first visit to s is at h 
 
 exactly, if the behaviour policy depends on the state alone. In the model fitted to the released
 transitions the full gain (1) and (4) are both computed, and the measured g_1 is multiplied by their ratio r.
-Later visits raise it (1.5 on ICU-Sepsis if few decisions change), earlier changes lower it (1.15 if a
+Later visits raise r (to 1.5 on ICU-Sepsis if few decisions change). Earlier changes lower r (to 1.15 if a
 third of the decisions change). If visits come late, little gain remains. The mean of A_h(s) over first visits
 is the shrunk gain; its differences between steps are the model's, (P_a - P_b) V_h+1. Therefore r is
 consistent: with infinitely many users and no noise, the product is (1).
 
-P_a of few users is uncertain. Let Delta = P_a - P_b be normal around 0, with a covariance like that of one
-user's next state, tau^2 (diag P_b - P_b P_b'). Let W be the mean of V_h+1 over first visits, so that tau^2
-Var_b(W) is the variance of gains. The posterior mean of Delta W is its estimate times tau^2 Var_b(W) / (tau^2
-Var_b(W) + error^2). The rest of the shrunk gain varies over steps as Cov_b(V_h+1, W) / Var_b(W) does, the
-regression of a change of V_h+1 on one of W. Rewards without a rule are constant over steps; they are fitted
-so that the model gives the measured returns of first visits.
-
-The error of r is measured by refitting to releases that are drawn from the model. The errors of the shrunk
-gains, with which r weighs the states, are independent of those of the judging half and are added to them.
-Refitting cannot show the effects that noise hides. Next states below the noise are projected away, including
-death and discharge. In the model users therefore return more often than in truth. On ICU-Sepsis with two
-million users and epsilon = 1 the model gives 1.30, and the true value is 1.12. The addition by later visits
-is therefore taken from the model only up to the reliability t of its transitions. The reliability t is the
-factor tau^2 Var_b(W) / (tau^2 Var_b(W) + error^2) above, averaged over gains. Then r may be anywhere from 1 +
-t (r - 1) to r, and the estimate takes the middle. An interval of the gain contains all of these: the ends of
-g_1 times the ends of r, two of its deviations away.
+If few users took action a, P_a is uncertain. Let Delta = P_a - P_b be normal around 0, with a covariance like
+that of one user's next state, tau^2 (diag P_b - P_b P_b'). Let W be the mean of V_h+1 over first visits, so
+that tau^2 Var_b(W) is the variance of gains. The posterior mean of Delta W is the estimate of Delta W times
+tau^2 Var_b(W) / (tau^2 Var_b(W) + error^2). The other part of the shrunk gain varies over steps in proportion
+to Cov_b(V_h+1, W) / Var_b(W), which is the slope in a regression of a change of V_h+1 on a change of W.
+Rewards without a rule are constant over steps; they are fitted so that the model reproduces the measured
+returns of first visits. The error of r is measured by refitting to releases that are drawn from the model.
+The errors of the shrunk gains, with which r weighs the states, are independent of those of the judging half
+and are added to them. Refitting cannot show the effects that noise hides. The projection removes next states
+whose counts are below the noise, including death and discharge. In the model, users therefore return to
+states more often than in reality. On ICU-Sepsis with two million users and epsilon = 1 the model gives 1.30,
+and the true value is 1.12. The increase r - 1 due to later visits is therefore used only up to the
+reliability t of the model's transitions. The reliability t is the factor tau^2 Var_b(W) / (tau^2 Var_b(W) +
+error^2) above, averaged over gains. The true ratio is then assumed to lie between 1 + t (r - 1) and r, and
+the estimate uses the midpoint. The interval of the gain allows for this whole range: its ends are products of
+an end of g_1 and an end of r, where the ends of r are widened by two standard deviations.
 
 Assumptions: the environment is the same at every step, and the state contains everything that matters for
 action and outcome. The coverage of the intervals is measured (benchmarks/decision_points.md).
@@ -103,13 +105,13 @@ Bools = NDArray[np.bool_]
 __all__ = ["CAUTION", "Gain", "Path", "path_of"]
 
 CAUTION = 1.3
-STANDS_OUT = {"gaussian": 6.0, "laplace": 9.0}  # Standard deviations of noise that a count must exceed.
+STANDS_OUT = {"gaussian": 6.0, "laplace": 9.0}  # A count must exceed this many std of noise.
 LEAST_TAKEN, MOST_TAKEN = 0.03, 0.95  # Bounds of the share of a state's users who took an offered action.
-_LEAST_PRIOR = 0.02  # Least std of gains of single decisions, in units of the range of returns.
+_LEAST_PRIOR = 0.02  # Least prior std of the gain of one decision, in units of the range of returns.
 DEFAULT = 0.8  # Share of the failure probability for the default point of the path.
 _REFITS = 5
 _POINTS = 16
-_DRAWS, _AT_ONCE = 4000, 50  # draws of the path's errors, for the band
+_DRAWS, _AT_ONCE = 4000, 50  # number of simulated errors of the path, for the band; number per batch
 _LEAST_SPREAD = 0.02  # share of the squared range of returns: least variance of any return
 
 
@@ -122,9 +124,10 @@ class Gain:
     estimate : float
         Estimate of the full gain (1).
     low, high : float
-        Interval at ``level``, for all points of the path together.
+        Interval at ``level`` that holds for all points of the path together.
     noise, sampling : float
-        Standard deviations due to privacy and to sampling of users (both after the split).
+        Standard deviation due to privacy noise, and standard deviation due to sampling of users. Both include
+        the added errors of the split.
     revisits, revisits_error : float
         r and its standard deviation.
     """
@@ -145,7 +148,7 @@ class Gain:
 
 
 class _Half(NamedTuple):
-    """Visits and returns with errors of a given size, and gains of rows over the behaviour policy."""
+    """Visits and returns of one half, and the gain of each row over the behaviour policy."""
 
     used: Bools  # (R,) rows whose visits exceed the noise.
     visits: Floats  # (S + 1,).
@@ -159,7 +162,7 @@ class _Half(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """Policies with more and more changed states, in one order, and their estimates.
+    """Nested policies that change the first k states of one order, and the estimates of their gains.
 
     Attributes
     ----------
@@ -168,23 +171,23 @@ class Path:
     action : (S + 1,)
         The action that each state offers.
     expected : (K,)
-        Gain of the first k + 1 states that the choosing half expects, in units of the range.
+        Gain of changing the first k + 1 states, estimated by the choosing half, in units of the range.
     estimate, deviation : (K,)
         Estimate of (2) by the judging half, and its standard deviation.
     risk : (K,)
-        The same standard deviation, estimated by the choosing half alone.
+        The same standard deviation, estimated by the choosing half only.
     band : float
         Quantile of the simultaneous band.
     visits : (S + 1,)
         First visits per episode.
     share : (R,)
-        Share of the decisions in its state.
+        Share of the decisions in the row's state.
     shrunk, spread : (S + 1,)
         Expected gain of each state's offered action, and its standard deviation.
     prior : float
-        Variance of such gains.
+        Prior variance of these gains.
     supported : (R,)
-        True if the visits exceed their noise.
+        True for rows whose visits exceed their noise.
     """
 
     __repr__ = brief
@@ -209,14 +212,14 @@ class Path:
     key: NDArray[np.uint64]
 
     def point(self, caution: float) -> int:
-        """Return how many states (0 .. K) to change for the largest expected gain - caution x deviation."""
+        """Return the number of states (0 .. K) that maximises expected gain - caution x deviation."""
         if not self.order.size:
             return 0
         return int((self.expected - caution * self.risk).argmax()) + 1
 
     @property
     def default(self) -> int:
-        """Return how many states are changed by default."""
+        """Return the number of states that the default policy changes."""
         return self.point(CAUTION)
 
     def at_most(self, count: int) -> int:
@@ -225,19 +228,19 @@ class Path:
 
     @property
     def measured(self) -> str:
-        """Return the source of the gains."""
+        """Return the kind of data from which the gains are estimated."""
         return "returns"
 
     def changed(self, count: int) -> Bools:
-        """Return (S + 1,) the first ``count`` states of the order."""
+        """Return a (S + 1,) mask of the first ``count`` states of the order."""
         found = np.zeros(self.told.layout.states, bool)
         found[self.order[:count]] = True
         return found
 
     def clear(self, count: int) -> bool:
-        """Return True if the interval of the gain of the first ``count`` states is above 0.
+        """Return True if the interval for changing the first ``count`` states is above 0.
 
-        No other point is used.
+        Other points of the path do not matter.
         """
         if self.told.question.returns.censored is not None:
             return False
@@ -246,7 +249,7 @@ class Path:
         return self._gain(count, self._revisits(np.array([count]))[0]).shown
 
     def _width(self, count: int) -> float:
-        """Return the half-width in deviations: that of the default point, or of the band."""
+        """Return the interval's half-width in standard deviations, for the default point or for the band."""
         return -float(ndtri(DEFAULT * (1.0 - self.level) / 2)) if count == self.default else self.band
 
     def gain(self, count: int) -> Gain:
@@ -258,15 +261,15 @@ class Path:
         found = self._gain(count, self._revisits(np.array([count]))[0] if known is None else known)
         if self.told.question.returns.censored is None:
             return found
-        least, most = self.told.question.bounds  # returns do not show how many censored ends an action led to
+        least, most = self.told.question.bounds  # returns do not show an action's number of censored ends
         return replace(found, low=least - most, high=most - least)
 
     def worst(self, count: int) -> Gain:
-        """Return the gain with the worst outcomes of censored ends; without such ends :meth:`gain`."""
+        """Return the gain with the worst outcomes of censored ends; equals :meth:`gain` without such ends."""
         return self.gain(count)
 
     def _gain(self, count: int, revisits: tuple[float, float, float]) -> Gain:
-        """Return the gain with r and its two deviations."""
+        """Return the gain; ``revisits`` is (r, its standard deviation in the model, that of the weights)."""
         least, most = self.told.question.bounds
         width = self._width(count)
         one, sd = float(self.estimate[count - 1]), float(self.deviation[count - 1])
@@ -287,13 +290,16 @@ class Path:
 
     @cached_property
     def default_risk(self) -> float:
-        """Return the deviation of the default point's full gain, by the choosing half and the model's r."""
+        """Return the standard deviation of the default point's full gain.
+
+        It is computed from the choosing half and the model's r.
+        """
         found = self._in_model(self.told.consistent(), np.array([self.default]))[0]
         return float(found[0] * self.risk[self.default - 1])
 
     @cached_property
     def points(self) -> Ints:
-        """Return numbers of changed states, in even steps up to all of them, including the default."""
+        """Return a grid of numbers of changed states, evenly spaced from few to all, with the default."""
         if not self.order.size:
             return np.zeros(0, np.int64)
         even = np.linspace(1, self.order.size, min(self.order.size, _POINTS)).round().astype(np.int64)
@@ -304,10 +310,10 @@ class Path:
         return dict(zip(self.points.tolist(), self._revisits(self.points), strict=True))
 
     def _revisits(self, counts: Ints) -> list[tuple[float, float, float]]:
-        """Return r and two deviations of it, for some points.
+        """Return, for some points, r and two standard deviations of r.
 
-        One deviation is that of the model, by refitting it to releases drawn from it. The other is that of
-        the gains that weigh its states.
+        The first is due to the model; it is measured by refitting the model to releases drawn from it. The
+        second is due to errors of the gains that weight the states.
         """
         told = self.told
         moves = told.consistent()
@@ -317,15 +323,15 @@ class Path:
         for _ in range(_REFITS):
             again, visits = told.sampled(moves, draw)
             off += np.square(self._in_model(told.consistent(again, visits), counts)[0] - found) / _REFITS
-        hidden = 0.5 * (1.0 - believed) * (found - 1.0)  # half of the largest part of r that noise can hide
+        hidden = 0.5 * (1.0 - believed) * (found - 1.0)  # half of the largest change of r that noise can hide
         error = np.sqrt(off) + 0.5 * np.abs(hidden)
         return list(zip((found - hidden).tolist(), error.tolist(), np.sqrt(weights).tolist(), strict=True))
 
     def _in_model(self, moves: Floats, counts: Ints) -> tuple[Floats, Floats, Floats]:
-        """Return by point the full gain over that of first visits under b, in the model of these transitions.
+        """Return the ratio of the full gain to the gain at first visits, by point, in a model of ``moves``.
 
-        Also returned: its variance due to the errors of the shrunk gains, which weigh the states; and the
-        reliability of these transitions, from 0 to 1.
+        Two more arrays are returned: the variance of the ratio due to errors of the shrunk gains, which
+        weight the states, and the reliability of these transitions, in [0, 1].
         """
         told = self.told
         layout, order = told.layout, self.order[: int(counts.max())]
@@ -355,7 +361,7 @@ class Path:
         return found, weights, believed
 
     def _usual(self, moves: Floats) -> tuple[Floats, Floats]:
-        """Return (S + 1, S + 1) next states in the model of these transitions, and (S + 1,) first states."""
+        """Return the model's (S + 1, S + 1) next-state and (S + 1,) first-state distributions."""
         whole = self.told.per_state(moves)
         usual = whole / np.maximum(whole.sum(axis=1), 1e-9)[:, None]
         usual[list(self.told.question.returns.terminal)] = 0.0
@@ -364,22 +370,22 @@ class Path:
     def _by_step(
         self, usual: Floats, taken: Floats, many: Floats, first: Floats, order: Ints
     ) -> tuple[Floats, Floats]:
-        """Return (H + 1, K) the gain of one decision by its step.
+        """Return the (H + 1, K) gain of one decision in each state, by step.
 
-        Also returned: (K,) the reliable part of its transitions. The mean of the gain over first visits is
-        ``shrunk``, by (4).
+        A second result is the (K,) reliability of the transitions of each decision. The mean of the gain over
+        first visits is ``shrunk``, by (4).
         """
         arrival, paid = self._rewards
         after, steps = arrival, []
         for _ in range(len(first)):
             steps.append(after)
             after = arrival + np.where(usual.any(axis=1), paid, 0.0) + usual @ after
-        worth = np.array(steps[::-1])  # (H + 1, S + 1) of what follows a decision at each step
+        worth = np.array(steps[::-1])  # (H + 1, S + 1) value of the next state of a decision at each step
         weight = (first / np.maximum(first.sum(axis=0), 1e-300)).T  # (K, H + 1)
         mean = weight @ worth  # (K, S + 1)
         behind = usual[order]
         spread = behind * (mean - (behind * mean).sum(axis=1, keepdims=True))
-        alike = spread @ worth.T  # (K, H + 1) covariances of what follows at each step with its mean
+        alike = spread @ worth.T  # (K, H + 1) covariances of the next value at each step with the mean
         variance = np.maximum((spread * mean).sum(axis=1), 0.0)
         moved = (taken - behind) @ worth.T
         centred = mean - (behind * mean).sum(axis=1, keepdims=True)
@@ -399,9 +405,10 @@ class Path:
 
     @cached_property
     def _rewards(self) -> tuple[Floats, Floats]:
-        """Return (S + 1,) rewards on arrival, and for a step from each state under b, in units of the range.
+        """Return (S + 1,) rewards on arrival, and (S + 1,) rewards of a step from each state under b.
 
-        Rewards without a rule are fitted so that the model gives the measured returns of first visits.
+        Both are in units of the range of returns. Rewards without a rule are fitted so that the model
+        reproduces the measured returns of first visits.
         """
         told, question = self.told, self.told.question
         returns, states = question.returns, told.layout.states
@@ -429,12 +436,12 @@ class Path:
         paid[seen] = np.clip(np.linalg.lstsq(visits[:, seen], rest, rcond=1e-9)[0], low, high)
         return arrival, paid
 
-    # ------------------------------------------------------------------- policies that no choice was made for
+    # --------------------------------------------------------------- policies not chosen from these returns
     def plain(self, weights: Floats) -> tuple[Gain | None, float]:
-        """Return the gain at first visits of a policy that was not chosen by these returns.
+        """Return the gain at first visits of a policy that was not chosen by these returns, and a share.
 
-        Also returned: its share of decisions in which too few users did as it does. weights : (R,) its
-        probabilities. None if that share is above a twentieth.
+        The share is that of the policy's decisions for actions that too few users took. The gain is None if
+        the share is above 0.05. weights : (R,) probabilities of the policy.
         """
         least, most = self.told.question.bounds
         layout, scale = self.told.layout, most - least
@@ -456,7 +463,7 @@ class Path:
         ), lacking  # fmt: skip
 
     def _open(self, weights: Floats) -> float:
-        """Return the most that outcomes of censored ends can change the gain at first visits."""
+        """Return the largest change of the gain at first visits that outcomes of censored ends can cause."""
         told = self.told
         if told.question.returns.censored is None:
             return 0.0
@@ -467,13 +474,13 @@ class Path:
         return 0.5 * float((visits * np.abs(weights - self.share)) @ chance)
 
     def behaviour(self) -> Gain:
-        """Return the behaviour policy's value with its interval in the user's units.
+        """Return the behaviour policy's value with its interval, in the user's units.
 
-        It is computed from the start state.
+        The value is computed from the start state.
         """
         least, most = self.told.question.bounds
         told, scale = self.told, most - least
-        if not self.whole.visits[told.question.start] > 0.0:  # too few users
+        if not self.whole.visits[told.question.start] > 0.0:  # there are too few users
             return Gain(0.5 * (least + most), least, most, self.level, scale, scale, 1.0, 0.0)
         mean = float(np.clip(self.whole.value[told.question.start], 0.0, 1.0))
         noise = math.hypot(told.noise.returns, (mean - 0.5) * told.noise.visits) / told.episodes
@@ -493,7 +500,7 @@ class Path:
 
 
 def first_visits(usual: Floats, begin: Floats, states: Ints, steps: int) -> Floats:
-    """Return (H + 1, K) the probability that the first visit to each of these states is at each step."""
+    """Return the (H + 1, K) probability that the first visit to a state is at a step."""
     fresh, own = np.repeat(begin[None], states.size, axis=0), (np.arange(states.size), states)
     found = np.empty((steps, states.size))
     for step in range(steps):
@@ -506,9 +513,10 @@ def first_visits(usual: Floats, begin: Floats, states: Ints, steps: int) -> Floa
 def _half(
     told: Told, visits: Floats, returns: Floats, copies: float, used: Bools | None, luck: Floats | None
 ) -> _Half:
-    """Return a half for visits and returns with ``copies`` times the variance of the release's errors.
+    """Return the half for visits and returns whose errors have ``copies`` times the release's variance.
 
-    used : rows, if they are given. luck : (R,) variance of a return, if a better value is known.
+    used : (R,) mask of the rows to use, if it is fixed by the caller. luck : (R,) variance of one return, if
+    a better value than the half's own is known.
     """
     layout, per_state = told.layout, told.per_state
     state, cells = layout.row_state, np.diff(layout.state_ptr)
@@ -533,7 +541,7 @@ def _half(
     share = np.clip(visits / whole[state], 0.0, 1.0)
 
     def of_gain(t: Floats) -> Floats:
-        """Return the variance of q - V: an action counts in V by its share."""
+        """Return the variance of q - V, where an action enters V with its share."""
         rest = (per_state(t)[state] - t) / whole[state] ** 2
         return np.asarray(np.where(used, t * inverse**2 * (1.0 - share) ** 2 + rest, 0.0))
 
@@ -544,7 +552,7 @@ def _half(
 
 
 def _halves(told: Told, key: NDArray[np.uint64]) -> tuple[_Half, _Half, _Half]:
-    """Return all that was released, and its choosing and judging half by (3)."""
+    """Return the whole release, its choosing half and its judging half, by (3)."""
     plain = _half(told, told.visits, told.returns, 1.0, None, None)
     draw = generator_at(key, ROLE_SAMPLES)
     drawn = draw.laplace if told.heavy else draw.normal
@@ -563,7 +571,7 @@ def _halves(told: Told, key: NDArray[np.uint64]) -> tuple[_Half, _Half, _Half]:
 
 
 def path_of(told: Told, level: float = 0.95) -> Path:
-    """Return the policies that change more and more states, with their gains.
+    """Return the path of policies that change more and more states, with estimates of their gains.
 
     ``level`` in (0, 1) holds for all intervals together.
     """
@@ -612,7 +620,7 @@ def path_of(told: Told, level: float = 0.95) -> Path:
 
 
 def prior_of(gain: Floats, variance: Floats, visits: Floats, offered: Bools) -> float:
-    """Return the variance of the gains of single decisions, (R,) by rows, by moments."""
+    """Return the prior variance of the gain of one decision, estimated by moments from (R,) arrays."""
     weight = np.where(offered, visits / (variance + 0.003), 0.0)
     if not weight.sum() > 0.0:
         return _LEAST_PRIOR**2

@@ -1,15 +1,15 @@
 r"""Query on users' first visits to each state, for a stationary environment.
 
 Query. Each episode is written as H + 1 records. The first one leads from a *start state* of every episode
-(one action, S + 1 states in all) to the first state; then follow the records (s_h, a_h, s_{h+1}).
-The reward of a record is the return G_h of the *rest of the episode* after it, scaled by the public
-bounds of a return to [0, 1]. Only the records of the first visit to each state are counted, in one
-table for all steps (``CountQuery(stationary=True, first=True)``):
+(one action, S + 1 states in all) to the first state; the records (s_h, a_h, s_{h+1}) follow it. The reward of
+a record is the return G_h of the *remaining episode* after it, scaled by the public bounds of a return to [0,
+1]. Only the records of the first visit to each state are counted, in one table for all steps
+(``CountQuery(stationary=True, first=True)``):
 
 * visits N(s, a), transitions M(s, a, s') and centred returns G(s, a) = sum of (G_h - 1/2).
 
 Groups. If users belong to one of G public groups, the group is the action of the start state: its record
-is (start, group, first state), and the start state has G rows. The rest does not change.
+is (start, group, first state), and the start state has G rows. All other records stay the same.
 
 This conversion maps one user's records to one user's records, so the sensitivities are those of the query
 (:mod:`discreet.core.count_query`): m = min(S + 1, H + 1) records of a user, in different pairs. Neighbours
@@ -20,28 +20,31 @@ families and
     W_1 = max(2 w_v + 2 w_t + w_r, 2 w_t + w_r),   W_2 = max(2 w_v^2 + 2 w_t^2 + w_r^2 / 2, 2 w_t^2 + w_r^2),
 
 let two episodes visit u and v states, including the start state, and c states in common; u, v <= m. In a
-common state each has one record, in one pair or in two, and the sums change by at most W. In a state of only
-one episode one record is missing: w_v + w_t + w_r / 2, or w_v^2 + w_t^2 + w_r^2 / 4, at most W / 2. Therefore
+common state each episode has one record, in the same pair or in different pairs, and the sums change by at
+most W. In a state that only one episode visits, the sums change by one record: w_v + w_t + w_r / 2, or w_v^2
++ w_t^2 + w_r^2 / 4, at most W / 2. Therefore
 
     l1 <= (c + (u + v - 2 c) / 2) W_1 <= m W_1,   l2^2 <= m W_2,
 
 and with k episodes per user, by the triangle inequality, k times l1 and l2. The start state is common to
-both, for any groups. With two or more groups both bounds can be attained if W is the case of different
-pairs. Without groups the start records are in one pair, and the bounds are not attained.
+both, for any groups. With two or more groups, both bounds can be attained if the maximum in W is the term of
+different pairs. Without groups the start records are in one pair, and the bounds are not attained.
 
-Reason for returns. The return of an action follows from M only with the value of each of S next states, and
-noise enters S cells: sigma ||V||_2, about sqrt(S) / 4 times the noise of one cell. The sum of returns is one
-cell, and the visits need only a quarter of its precision. In addition, a sum of returns needs no Markov
-property. The cost is the variance of the whole rest of the episode, Var(G) instead of Var(V(s')). Under
-privacy this is better if there are fewer than about (sigma sqrt(S))^2 visits.
+Reason for returns. To compute the return of an action from M, the value of each of S next states is needed.
+The noise of S cells enters. Its size is sigma ||V||_2, about sqrt(S) / 4 times the noise of one cell. The sum
+of returns is one cell, and the visits need only a quarter of its precision. In addition, a sum of returns
+needs no Markov property. The disadvantage is the larger sampling variance, Var(G) of the whole remaining
+episode instead of Var(V(s')). Under privacy, returns are still more precise if there are fewer than about
+(sigma sqrt(S))^2 visits.
 
 An episode whose outcome is not known ends in a censored state. Its return counts as the middle of the bounds,
-for every user. It is one more return in [0, 1], so no sensitivity changes.
+for every user. This value is in [0, 1] like other returns, so the sensitivities do not change.
 
-A visit is known to be the first before its action and its outcome. Therefore, conditionally on (s, a), the
-return of a counted record has the distribution of any visit's return at that step, if the environment is
-stationary. The horizon ends episodes, so later visits have fewer remaining steps. The first visits count,
-which are the earliest (:mod:`discreet.learners.ope.deviation_gains` allows for the remaining steps).
+Whether a visit is the first one is determined before its action and its outcome. Therefore, conditionally on
+(s, a), the return of a counted record has the distribution of any visit's return at that step, if the
+environment is stationary. The horizon ends episodes, so later visits have fewer remaining steps. The query
+counts the first visits, because they are the earliest. :mod:`discreet.learners.ope.deviation_gains` allows
+for the number of remaining steps.
 """
 
 from __future__ import annotations
@@ -65,15 +68,15 @@ Ints = NDArray[np.int64]
 
 __all__ = ["FirstVisits", "Told"]
 
-_SHARE = 0.52  # share of the budget for returns: half the noise of visits (both cases of a step bind)
+_SHARE = 0.52  # share of the budget for returns: they get half the noise of visits
 
 
 @dataclass(frozen=True, eq=False)
 class FirstVisits:
-    """Query for one public environment, and the conversion of its episodes.
+    """First-visit query for one public environment, and the conversion of its episodes to records.
 
     spec : Spec
-        ``stationary`` must be declared; ``returns`` says how an episode's return is added up.
+        ``stationary`` must be declared; ``returns`` defines how an episode's return is computed.
     episodes : int
         Largest number of episodes per user, for the noise and for the deviations of sampling.
 
@@ -103,12 +106,12 @@ class FirstVisits:
 
     @property
     def returns(self) -> ReturnBounds:
-        """Return the rule by which an episode's return is added up."""
+        """Return the rule that defines an episode's return."""
         return ReturnBounds() if self.spec.returns is None else self.spec.returns
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Return the (least, most) return, in the user's units."""
+        """Return the smallest and the largest possible return, in the user's units."""
         return self.returns.bounds(self.spec.horizon)
 
     @property
@@ -116,7 +119,7 @@ class FirstVisits:
         """Return (S + 1,) rewards on arrival by rule, in units of the range of returns.
 
         A censored end has the middle of the range.
-        An episode pays once at most, and returns beyond the bounds count as the bound.
+        An episode pays at most once, and returns beyond the bounds are clipped to them.
         """
         least, most = self.bounds
         found = np.zeros(self.layout.states)
@@ -147,7 +150,7 @@ class FirstVisits:
         return Layout(own.states + 1, actions, own.horizon + 1, mask)
 
     def query(self) -> CountQuery:
-        """Return the query that is summed over users."""
+        """Return the count query, which is summed over users."""
         return CountQuery(
             self.layout, stationary=True, first=True, center_rewards=True, reward_share=_SHARE,
             episodes=self.episodes,
@@ -220,7 +223,7 @@ class FirstVisits:
         return np.where(ended, 0.0, returns.low + (returns.high - returns.low) * scaled)
 
     def read(self, release: StepwiseRelease) -> Told:
-        """Return the release of this query. Raises ``ValueError`` for a release of another query."""
+        """Return the sums of a release of this query; raise ``ValueError`` for another query's release."""
         layout = self.layout
         if release.layout != layout:
             raise ValueError("release.layout: must be that of first visits in this world")
@@ -246,7 +249,7 @@ class FirstVisits:
         people: float,
         heavy: bool = False,
     ) -> Told:
-        """Return sums by rows, with the std of one cell of each, and the number of users."""
+        """Return the sums by rows, with the standard deviation of one cell and the number of users."""
         begun = float(visits[self.layout.row_state == self.start].sum())
         return Told(
             self, visits, moves, returns, _FirstVisitDeviations(*noise), float(people), max(begun, 1.0), heavy
@@ -254,7 +257,7 @@ class FirstVisits:
 
 
 class _FirstVisitDeviations(NamedTuple):
-    """Standard deviations of one cell of visits, transitions and returns."""
+    """Standard deviations of the noise in one cell of visits, of transitions, and of returns."""
 
     visits: float
     moves: float
@@ -272,7 +275,7 @@ class Told:
     people : float
         Number of users in the sums.
     episodes : float
-        Number of episodes, by the noisy count of the start state.
+        Number of episodes, read from the noisy count of the start state.
     heavy : bool
         Whether the noise is Laplace noise.
     """
@@ -304,13 +307,16 @@ class Told:
 
     @property
     def decided(self) -> NDArray[np.bool_]:
-        """Return (R,) bool, rows of states in which users had a choice. A group is not a choice."""
+        """Return a (R,) mask of rows in states where users had a choice. A group is not a choice."""
         layout = self.layout
         several = np.diff(layout.state_ptr)[layout.row_state] > 1
         return np.asarray(several & (layout.row_state != self.question.start))
 
     def consistent(self, moves: Floats | None = None, visits: Floats | None = None) -> Floats:
-        """Return (R, S + 1) non-negative transitions that sum to visits: least squares, then projection."""
+        """Return (R, S + 1) transitions, non-negative and consistent with visits.
+
+        They are the least-squares estimate after a projection.
+        """
         moves = self.moves if moves is None else moves
         visits = self.visits if visits is None else visits
         if self.noise.moves == 0.0:
@@ -324,7 +330,7 @@ class Told:
         return kept
 
     def sampled(self, moves: Floats, draw: np.random.Generator) -> tuple[Floats, Floats]:
-        """Draw (moves, visits) of another release with the same number of users, if ``moves`` were true."""
+        """Draw (moves, visits) of another release with as many users, with ``moves`` as the true counts."""
         noisy = draw.poisson(np.maximum(moves, 0.0)).astype(np.float64)
         visits = noisy.sum(axis=1) + self.noise.visits * draw.standard_normal(len(moves))
         if self.noise.moves > 0.0:

@@ -1,21 +1,24 @@
 """Outcome and gain of public groups of users, from a release of first visits.
 
 A group is an action of the start state (:mod:`discreet.learners.ope.first_visit_query`), so a release holds
-the number of its users, their first states, and the sum of their returns. From these follow, for each group,
+the number of its users, their first states, and the sum of their returns. This module computes three results
+for each group:
 
 * the outcome q = 1/2 + G / N of the behaviour policy, with the interval of
   :mod:`discreet.learners.ope.mean_outcomes`;
 * the same outcome computed from the states, sum_t P_g(t) y(t), with y of
-  :mod:`discreet.learners.ope.consistency_test`. Both differ by the group's level, which is tested there;
-* the gain sum_t P_g(t) (V_pi(t) - V_b(t)) of a policy, by the half of the information that did not choose it
-  (:mod:`discreet.learners.ope.transition_gains`). V is that of all users. If an action has
-  another effect in a group, from the same state, the gain of that group is wrong, and its level can be right.
+  :mod:`discreet.learners.ope.consistency_test`. The difference of the two outcomes is the group's level,
+  which is tested there;
+* the gain sum_t P_g(t) (V_pi(t) - V_b(t)) of a policy, by the half of the information that did not choose the
+  policy (:mod:`discreet.learners.ope.transition_gains`). V is the value for all users. If an action has a
+  different effect in one group than in others, from the same state, the gain reported for that group is
+  wrong, even if its level is consistent.
 
 The gain of a group is reported only if the gain of all users is estimated from transitions. A policy chosen
 by returns depends on both halves of the transitions, so neither half can evaluate it.
 
-Intervals hold for all groups together, those of outcomes and those of gains each (Bonferroni), and for one
-policy.
+The intervals of outcomes hold for all groups together (Bonferroni), and so do the intervals of gains. They
+hold for one policy.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ Floats = NDArray[np.float64]
 
 
 class GroupResult(NamedTuple):
-    """One group; returns in the user's units, NaN if not reported.
+    """Result for one group. Returns are in the user's units and NaN if not reported.
 
     Attributes
     ----------
@@ -48,15 +51,15 @@ class GroupResult(NamedTuple):
     share : float
         Share of all users.
     mean, low, high : float
-        Outcome of the behaviour policy, with its interval.
+        Mean outcome under the behaviour policy, with its interval.
     expected : float
         The same outcome, computed from the states where these users began.
     apart : float
-        Standard errors between mean and expected (the level of the group).
+        Difference of ``mean`` and ``expected`` in standard errors (the level of the group).
     gain, gain_low, gain_high : float
         Gain of the policy, with its interval.
     gain_noise : float
-        Standard deviation of the gain due to privacy.
+        Standard deviation of the gain due to privacy noise.
     """
 
     group: int
@@ -77,7 +80,7 @@ class GroupResult(NamedTuple):
 def groups_of(path: Path, count: int, found: Consistency) -> tuple[GroupResult, ...]:
     """Return one result for each group under the policy with ``count`` changes; () if there is one group.
 
-    path : path of the release; its level is that of the intervals of all groups together. found : consistency
+    path : path of the release. The intervals of all groups together hold at its level. found : consistency
     test of the release.
     """
     told, many = path.told, path.told.question.groups

@@ -1,43 +1,43 @@
-r"""Bound how far a hidden cause of action and outcome can explain a gain.
+r"""Bounds on the part of a gain that a hidden cause of action and outcome can explain.
 
 The model (Tan 2006): among users in a recorded state, the odds of an action given a hidden cause u differ
 from the recorded odds by a factor in [1/L, L]. Both bounds below give the largest loss of a gain under a
 cause of strength L; L* is the largest L at which the whole interval of the gain, less that loss, stays above
 0. Sharp bounds for one decision: Dorn and Guo 2021 (arXiv 2102.04543).
 
-Each step (bound A): u is drawn again at each step given the recorded state. Let e be the share of action a in
-state s. Then P(t | s, do a) = e P(t | s, a) + (1 - e) h(t) P(t | s, a). The factor h(t) = E[recorded odds /
-odds given u | s, a, t] is in [1/L, L], with sum_t h(t) P(t | s, a) = 1. The least value of the policy is
-found by backward induction,
+Bound A (cause at each step): u is drawn again at each step given the recorded state. Let e be the share of
+action a in state s. Then P(t | s, do a) = e P(t | s, a) + (1 - e) h(t) P(t | s, a). The factor h(t) =
+E[recorded odds / odds given u | s, a, t] is in [1/L, L], with sum_t h(t) P(t | s, a) = 1. The least value of
+the policy is found by backward induction,
 
     V_h(s) = e P_a y + (1 - e) min_h sum_t h(t) P_a(t) y(t),    y = w + V_h+1,                          (1)
 
 in changed states, and V_h(s) = P_b(s) y elsewhere. The minimum takes h = L on the lowest y, up to the mass 1
 / (1 + L), and 1/L above. The true h is feasible at each step and state and the operators are monotone. By
 induction V_h is therefore at most the true value. The behaviour policy's value is identified, since u is
-drawn again. The loss is J(policy) - J_low(L), and 0 at L = 1 (Kallus and Zhou 2020, arXiv 2002.04518;
+drawn again. The loss is J(policy) - J_low(L), which is 0 at L = 1 (Kallus and Zhou 2020, arXiv 2002.04518;
 Bruns-Smith 2021, arXiv 2204.00956).
 
-One decision (bound B): u may be any cause, also one that lasts. Let q in [0, 1] be the mean return of first
-visits to s with action a. If the others had taken a, their mean return would be at least
-l(q) = max(q / L, 1 - L (1 - q)). It is E[h Y | a] with h in [1/L, L] and E h = 1. Therefore h Y >= Y / L and
-1 - E[h (1 - Y)] >= 1 - L (1 - q). The loss of single changes at first visits is
+Bound B (one decision): u is any cause, possibly one that lasts. Let q in [0, 1] be the mean return of first
+visits to s with action a. If the users who took another action had taken a, their mean return would be at
+least l(q) = max(q / L, 1 - L (1 - q)). This mean return is E[h Y | a] with h in [1/L, L] and E h = 1.
+Therefore h Y >= Y / L and 1 - E[h (1 - Y)] >= 1 - L (1 - q). The loss of single changes at first visits is
 max(r, 1) sum_s x(s) (1 - e) (q - l(q)), with r the factor for later visits. Repeated changes under a cause
 that lasts have no useful bound (Namkoong et al. 2020, arXiv 2003.05623).
 
-Censored ends. Their outcome may be any in the range of returns
-(:mod:`discreet.learners.ope.transition_gains`), also for users who would have left under another action. The
-loss is compared with the gain at the worst outcomes. In (1) the counterfactual part, (1 - e) h P_a, takes the
-lowest outcome. The recorded part takes one outcome per state and action, the same under the policy and under
-the behaviour policy. It is low where the policy under the cause visits more often than the behaviour policy.
-The outcomes change the worst cause, and the cause changes the visits, so both are improved in turn until
-neither changes. The loss is the gain with the worst outcomes without a cause, less the gain with the cause
-and the outcomes found. In bound B, q may be off by half the probability that an episode ends censored, and
-the loss is the largest over such q.
+Censored ends. The outcome of a censored end can be any value in the range of returns
+(:mod:`discreet.learners.ope.transition_gains`). This also holds for users who would have left under another
+action. The loss is compared with the gain at the worst outcomes. In (1) the counterfactual part, (1 - e) h
+P_a, takes the lowest outcome. The recorded part takes one outcome per state and action, the same under the
+policy and under the behaviour policy. This outcome is the lowest where the policy under the cause visits the
+pair more often than the behaviour policy does. The outcomes change the worst cause, and the cause changes the
+visits. Outcomes and cause are therefore updated in turn until neither changes. The loss is the gain with the
+worst outcomes without a cause, less the gain with the cause and the outcomes found. In bound B, the error of
+q can be up to half the probability that an episode ends censored, and the loss is the largest over these q.
 
-Errors. The loss is estimated too. Its standard deviation follows by the delta method with the worst h held
-fixed, and is added to that of the gain by squares. By the envelope theorem, the derivative of the minimum in
-(1) by P_a(t) is h(t) (y(t) - m), where m is the y at which h changes.
+Errors. The loss is an estimate, like the gain. Its standard deviation follows by the delta method with the
+worst h held fixed. Its square is added to the variance of the gain. By the envelope theorem, the derivative
+of the minimum in (1) by P_a(t) is h(t) (y(t) - m), where m is the value of y at which h changes.
 
 With one state, one decision, an outcome of 0 or 1, and neither noise nor errors, L* of bound B is Cornfield's
 ratio max(q_a / q_rest, (1 - q_rest) / (1 - q_a)).
@@ -68,13 +68,13 @@ __all__ = [
     "loss_one_decision", "lowest",
 ]  # fmt: skip
 
-LARGEST = 50.0  # L* is not searched above
-_HALVINGS = 16  # L* to 6e-5 of itself, rounded down
+LARGEST = 50.0  # L* is searched up to this value
+_HALVINGS = 16  # bisection steps: L* has relative error 6e-5 and is rounded down
 
 
 @dataclass(frozen=True)
 class ConfoundingLoss:
-    """Loss of a gain under a hidden cause, in units of the range of returns, and its standard deviation."""
+    """Loss of a gain under a hidden cause, with its standard deviation, in units of the return range."""
 
     value: float
     deviation: float
@@ -84,9 +84,9 @@ class ConfoundingLoss:
 class HiddenCause:
     """Strength of a hidden cause that would be enough to explain a gain.
 
-    each_step : L* of a cause that is drawn again at each step; one_decision : L* of any cause, for single
-    changes. Both are 1 if the gain is not above 0 without any cause, and at most ``LARGEST``. recorded : the
-    median factor by which the recorded state itself moves the odds of the asked-for actions.
+    each_step : L* for a cause that is drawn again at each step. one_decision : L* for any cause, if decisions
+    are changed one at a time. Both are at most ``LARGEST``, and 1 if the gain is not above 0 without a cause.
+    recorded : median factor by which the recorded state changes the odds of the policy's new actions.
     """
 
     __repr__ = brief
@@ -99,7 +99,8 @@ class HiddenCause:
 def hidden_cause(path: Path, count: int, gain: Gain, found: Consistency) -> HiddenCause:
     """Return L* of both bounds for the policy that changes the first ``count`` states of a path.
 
-    gain : of that policy. found : the consistency test of the release, for its projected counts.
+    gain : gain of that policy. found : result of the consistency test of the release; its projected counts
+    are used.
     """
     if not count:
         return HiddenCause(1.0, 1.0, 1.0)
@@ -147,7 +148,7 @@ def _rows(path: Path, count: int) -> Ints:
 
 
 def _recorded(path: Path, rows: Ints) -> float:
-    """Return the median, by visits, of exp |logit e(a | s) - logit e(a)| over changed states."""
+    """Return the visit-weighted median of exp |logit e(a | s) - logit e(a)| over changed states."""
     told, layout = path.told, path.told.layout
     weight = np.maximum(told.visits, 0.0) * told.decided
     of_action = np.bincount(layout.row_action, weight, layout.actions)
@@ -162,7 +163,7 @@ def _recorded(path: Path, rows: Ints) -> float:
 
 # ---------------------------------------------------------------------------------- each step
 def loss_each_step(path: Path, count: int, strength: float, model: ProjectedModel) -> ConfoundingLoss:
-    """Return the loss by (1) of the policy that changes the first ``count`` states, at strength L."""
+    """Return the loss by (1) for the policy that changes the first ``count`` states, at this strength."""
     told = path.told
     own, rows = path.order[:count], _rows(path, count)
     alone = now = _OpenEnds.of(told, model, own, rows)
@@ -177,12 +178,12 @@ def loss_each_step(path: Path, count: int, strength: float, model: ProjectedMode
     return found
 
 
-_ROUNDS = 8  # in which a cause and outcomes of censored ends are improved in turn
+_ROUNDS = 8  # Largest number of alternating updates of a cause and of the outcomes of censored ends.
 
 
 @dataclass(frozen=True, eq=False)
 class _OpenEnds:
-    """Outcomes of censored ends beyond the middle, in units of the range.
+    """Outcomes of censored ends minus the middle of the range, in units of the range.
 
     Attributes
     ----------
@@ -193,9 +194,9 @@ class _OpenEnds:
     own : (K,) ints
         Changed states.
     state : (S + 1,) floats
-        Outcomes in rows other than those of new actions.
+        Outcomes in all rows except those of new actions.
     new : (K,) floats
-        Outcomes in the rows of new actions, as far as recorded.
+        Outcomes in the rows of new actions, for the recorded part.
     """
 
     end: int
@@ -227,7 +228,7 @@ class _OpenEnds:
         return replace(none, state=state, new=-0.5 * np.sign(ours[own] - share * usual[own]))
 
     def against(self, visits: Floats) -> _OpenEnds:
-        """Return the worst outcomes under a cause with which the policy's users make these visits."""
+        """Return the worst outcomes if, under a cause, the policy makes these (S + 1,) visits."""
         state = -0.5 * np.sign(visits - self.visits)
         new = state[self.own]
         state[self.own] = 0.5
@@ -235,7 +236,7 @@ class _OpenEnds:
 
 
 def _visits(told: Told, chain: Floats) -> Floats:
-    """Return (S + 1,) expected visits of an episode in a chain."""
+    """Return the (S + 1,) expected numbers of visits per episode in a chain."""
     here = np.eye(told.layout.states)[told.question.start]
     total = here.copy()
     for _ in range(told.layout.horizon - 1):
@@ -248,7 +249,7 @@ def _loss(
     told: Told, own: Ints, rows: Ints, strength: float, model: ProjectedModel,
     alone: _OpenEnds | None = None, ends: _OpenEnds | None = None,
 ) -> tuple[ConfoundingLoss, Floats]:  # fmt: skip
-    """Return the loss by (1), and (S + 1,) visits under the cause.
+    """Return the loss by (1), and the (S + 1,) expected visits under the cause.
 
     alone, ends : outcomes of censored ends without and with the cause; both or neither.
     """
@@ -379,7 +380,7 @@ def _add_open_ends(
 
 
 def _slopes_of_paid(told: Told, chain: Floats, paid: Floats) -> Floats:
-    """Return (S + 1, S + 1) slopes of a sum of rewards on arrival in next-state probabilities."""
+    """Return (S + 1, S + 1) derivatives of a sum of rewards on arrival by next-state probabilities."""
     steps, states = told.layout.horizon, told.layout.states
     worth = np.zeros((steps + 1, states))
     for h in range(steps - 1, -1, -1):
@@ -392,11 +393,11 @@ def _slopes_of_paid(told: Told, chain: Floats, paid: Floats) -> Floats:
 
 
 def lowest(y: Floats, laws: Floats, strength: float) -> tuple[Floats, Floats]:
-    """Return (K, S + 1) the h that makes sum h P y least, and (K,) the y where h changes."""
+    """Return the (K, S + 1) h that minimises sum h P y, and the (K,) y at which h changes."""
     order = np.argsort(y, kind="stable")
     mass = laws[:, order]
     before = np.cumsum(mass, axis=1) - mass
-    room = np.clip(1.0 / (1.0 + strength) - before, 0.0, mass)  # of each cell at the largest h
+    room = np.clip(1.0 / (1.0 + strength) - before, 0.0, mass)  # mass of each cell that takes the largest h
     part = np.divide(room, mass, out=np.zeros_like(room), where=mass > 0.0)
     h = np.empty_like(laws)
     h[:, order] = part * strength + (1.0 - part) / strength
@@ -407,7 +408,7 @@ def lowest(y: Floats, laws: Floats, strength: float) -> tuple[Floats, Floats]:
 def _variance(
     told: Told, model: ProjectedModel, rows: Ints, usual: Floats, changed: Floats, of_share: Floats
 ) -> float:
-    """Return the variance that the released transitions make of a function with these slopes."""
+    """Return the variance of a function with these slopes, due to errors of the released transitions."""
     layout, noise, episodes = told.layout, told.noise, told.question.episodes
     state, laws = layout.row_state[rows], model.moves[rows]
     taken = np.maximum(model.taken, 1.0)
@@ -417,7 +418,7 @@ def _variance(
     squared = np.square(centred)
     of_rows = episodes * (laws * squared).sum(axis=1) / taken[rows]
     of_rows += noise.moves**2 * squared.sum(axis=1) / taken[rows] ** 2
-    of_rows = np.minimum(of_rows, np.square(np.ptp(changed, axis=1)))  # a mean errs by at most its range
+    of_rows = np.minimum(of_rows, np.square(np.ptp(changed, axis=1)))  # a mean's error is at most its range
     usual = usual - (model.usual * usual).sum(axis=1, keepdims=True)
     usual[model.terminal] = 0.0
     squared = np.square(usual)
@@ -434,7 +435,7 @@ def _variance(
 def loss_one_decision(
     path: Path, count: int, strength: float, revisits: float, model: ProjectedModel | None = None
 ) -> ConfoundingLoss:
-    """Return the loss of single changes at first visits under any cause of strength L.
+    """Return the loss of changing single decisions at first visits, under any cause of this strength.
 
     revisits : r, the factor by which later visits multiply the gain of first ones. model : projected counts
     of the release, if available, for the probability that an episode ends censored.

@@ -1,60 +1,63 @@
 r"""Gain of a policy from linear sums over the behaviour policy, estimated on the holdout half of the users.
 
-Halves. The policy is learned from the answers about one half of the users. About the other half (the holdout
-half), a model of each step is queried. It has the Gram matrix L = sum phi phi^T, next states
-M = sum phi (e_{s'} - 1/S)^T, and rewards r = sum phi (R - 1/2). Once the policy is known, sum V(s_0) over
-first states is queried too. A user is in one half, so each half has the whole budget. The halves have
-different users and independent noise, so the estimate has no selection bias from the learning half. One
-policy is estimated, that of the first planning. Another policy planned from the same release could be
-selected by the holdout answers, so it gets no estimate.
+Halves. The policy is learned from answers to queries on one half of the users. On the other half (the holdout
+half), a model of each step is queried. The model consists of the Gram matrix L = sum phi phi^T, next states M
+= sum phi (e_{s'} - 1/S)^T, and rewards r = sum phi (R - 1/2). Once the policy is known, sum V(s_0) over first
+states is queried too. Each user is in only one half, so each half has the whole budget. The halves have
+different users and independent noise, so the estimate has no selection bias from the learning half. Only the
+policy that was planned first is estimated. Another policy planned from the same release could have been
+selected by means of the holdout answers, so no estimate is given for it.
 
 Estimate. With phi^T c = 1 and K = L^-1, backward from V_H = 0,
 
     w_h = K_h (r_h + M_h (V_h+1 - v)),   Q_h = 1/2 + v + phi^T w_h,   V_h(s) = Q_h(s, pi_h(s)),           (1)
 
 where v is the mean of V_h+1 over states. The behaviour policy needs no model, as sum (R - 1/2) = c^T r. Let N
-be the mean of c^T L_h c over steps, which is the number of episodes. With H/2 subtracted from both,
+be the mean of c^T L_h c over steps, which is the number of episodes. With H/2 subtracted from both values,
 
     gain = (sum V_0(s_0) - H/2 N - sum_h c^T r_h) / N.                                                   (2)
 
-Errors, by the delta method. With x_h = E_pi phi_h (forward, by the same model), u_h = K_h x_h and (2) an
-average over episodes,
+Errors, by the delta method. Let x_h = E_pi phi_h (computed forward, by the same model) and u_h = K_h x_h. As
+(2) is an average over episodes,
 
     d gain = sum_h u_h^T (dr_h + dM_h V_h+1 - dL_h w_h) - c^T dr_h,                                       (3)
 
-plus the terms that move N. If the policy equals the behaviour policy, u_h = c, and the noise of rewards
-cancels. The noise distributions of the release are known. One episode contributes to (2) the sum over steps
-of
+plus the terms in which N changes. If the policy equals the behaviour policy, u_h = c, and the noise of
+rewards cancels. The noise distributions of the release are known. One episode contributes to (2) the sum over
+steps of
 
     (u_h^T phi - 1) (R + V_h+1(s') - Q_h(s, a))   and   V_h(s) - Q_h(s, a).                              (4)
 
 The first terms are martingale differences. Their variance is the sum of
 E (u_h^T phi - 1)^2 Var(R + V_h+1 | s, a). The first factor is computed from L, and the second is at most the
-largest of the model. The second terms may be correlated over all steps. Each has standard deviation at most
-sqrt((b - m)(m - a)), for a number between a and b with mean m. These are added up, and added to that of the
-first terms. The stated sampling error is therefore an upper bound.
+largest variance in the model. The second terms can be correlated over all steps. Each has standard deviation
+at most sqrt((b - m)(m - a)), for a number between a and b with mean m. Their standard deviations are summed,
+and the sum is added to the standard deviation of the first terms. The stated sampling error is therefore an
+upper bound.
 
 Noise in an inverse has effects beyond the first order. With noise E of variance s^2, and twice that on the
 diagonal,
 
     mean of (L + E)^-1  =  K + s^2 (tr(K) K^2 + K^3)  and higher orders.
 
-Therefore w_h is inflated at every step, while the return of the behaviour policy, c^T r, is not. With high
-rewards everywhere, each policy would seem to have a gain. K in (1) is therefore the inverse minus that term,
-evaluated at the known inverse. (Laplace noise has variance s^2 on the diagonal too, so the term is smaller.)
-The change of (2) by this correction is added to both sides of the interval, for higher orders.
+Therefore w_h is inflated at every step, while the return of the behaviour policy, c^T r, is not. If rewards
+are high everywhere, every policy would therefore appear to have a gain. K in (1) is therefore the inverse
+minus that term, evaluated at the known inverse. (Laplace noise has variance s^2 also on the diagonal, so the
+term is smaller.) To allow for higher orders, the interval is widened on both sides by the change of (2) that
+this correction causes.
 
-Unvisited features. A direction of features is left out of K if its eigenvalue of L does not exceed its noise
-(two edges of the noise's spectrum) and ten episodes. It is assumed to have half of the largest remaining
-return. Let e be the part of the policy's own features x_h in these directions. The value of a pair differs
-from half of the remaining steps by at most half of them: |phi^T w| <= (H - h) / 2. Therefore |e^T w| is at
-most that times the least sum of |a_i| with e = sum a_i phi_i over all pairs. This is added to both sides of
-the interval.
+Unvisited features. A direction in feature space is left out of K unless its eigenvalue of L exceeds both the
+noise (two edges of the noise spectrum) and ten episodes. Such a direction is assumed to have half of the
+largest remaining return. Let e be the part of the policy's own features x_h in these directions. The value of
+a pair differs from half of the remaining steps by at most half of them: |phi^T w| <= (H - h) / 2. Therefore
+|e^T w| is at most (H - h) / 2 times the least sum of |a_i| with e = sum a_i phi_i over all pairs. The
+interval is widened by this bound on both sides.
 
-Noise rotates directions, so x_h seems to have a part there even if it has none. To first order this cancels
-with the effect of noise on the rest. The estimate of |e|^2 is therefore the measured value minus its mean
-under noise alone, plus four standard deviations, which noise may have hidden. If the policy deviates far from
-the behaviour policy, this is most of the interval.
+Noise rotates eigenvectors, so x_h appears to have a component e in these directions even if it has none. To
+first order this effect cancels the effect of noise on the other directions. The estimate of |e|^2 is
+therefore the measured value, minus the mean that noise causes without any signal, plus four standard
+deviations, because noise can hide a signal of that size. If the policy differs much from the behaviour
+policy, this bound is most of the interval's width.
 
 Assumption: the environment is a linear MDP with these features, and they contain all variables that affect
 both actions and outcomes. No release can test it.
@@ -78,10 +81,10 @@ from discreet.mechanisms.linear.adaptive_queries import Answer
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_CLEAR = 2.0  # Edges of the noise's spectrum that an eigenvalue must exceed.
+_CLEAR = 2.0  # An eigenvalue must exceed this many edges of the noise spectrum.
 _REWEIGHTED = 8
-_LEAST = 10.0  # An eigenvalue must also exceed this number of episodes with all features in its direction.
-_RARELY = 4.0  # Standard deviations of the noise in unvisited features that are counted as signal.
+_LEAST = 10.0  # It must also exceed this number of episodes (an episode adds at most bound^2).
+_RARELY = 4.0  # Standard deviations of noise in unvisited features that count as possible signal.
 
 __all__ = ["Follow", "LinearGain", "followed", "ones_of"]
 
@@ -99,10 +102,10 @@ class LinearGain:
     noise, sampling : float
         Standard deviations due to privacy, and (at most) due to the sample of users.
     lacking : float
-        Amount by which both ends were moved for unvisited features.
+        Widening on each side to allow for unvisited features.
     bent : float
-        Amount by which both ends were moved for the effect of noise on inverses beyond the first order. The
-        estimate is corrected for this effect.
+        Widening on each side to allow for the effect of noise on inverses beyond the first order. The
+        estimate itself is corrected for this effect.
     usual, usual_error : float
         Value of the behaviour policy, and its standard deviation.
     episodes : float
@@ -144,7 +147,7 @@ class LinearGain:
         return replace(self, low=low, high=high, level=level)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values; the estimate is None if no point estimate is reported."""
+        """Return the fields as built-in types; the estimate is None if no point estimate is reported."""
         told = None if self.unseen else self.estimate
         return asdict(self) | {"estimate": told, "shown": self.shown, "unseen": self.unseen}
 
@@ -153,12 +156,12 @@ class _StepModel(NamedTuple):
     """Model of one step."""
 
     gram: Floats  # (d, d).
-    inverse: Floats  # (d, d), uncorrected, on the directions that exceed the noise.
+    inverse: Floats  # (d, d), without bias correction, restricted to directions that exceed the noise.
     seen: Floats  # (d, d), projection onto these directions.
     rewards: Floats  # (d,).
     moved: Floats  # (d, S), 0 at the last step.
     weights: Floats  # (d,), w of (1).
-    hidden: int  # Number of other directions.
+    hidden: int  # Number of directions that do not exceed the noise.
     answer: Answer
 
 
@@ -171,7 +174,7 @@ class Follow:
     policy : (H, S)
     values : (H + 1, S)
     bent : (S,)
-        Values of step 0 with uncorrected inverses.
+        Values of step 0, computed with uncorrected inverses.
     steps : tuple of H models
     ones : (d,)
         The vector c.
@@ -192,10 +195,10 @@ class Follow:
     pairs: Floats
 
     def gain(self, begun: Answer, level: float, episodes: int, pure: bool) -> LinearGain | None:
-        """Return (2) from the distribution of first states; None if the half is too small for an estimate.
+        """Return the gain (2), given the answer on first states; None if the half has too few episodes.
 
-        begun : answer to the start question. level : in (0, 1). episodes : largest number of episodes of one
-        user. pure : whether the noise is Laplace noise.
+        begun : answer to the query on first states. level : in (0, 1). episodes : largest number of episodes
+        of one user. pure : True for Laplace noise.
         """
         horizon, c = self.layout.horizon, self.ones
         assert begun.vector is not None
@@ -218,7 +221,7 @@ class Follow:
         return found.at(level, float(horizon))
 
     def _reached(self, begun: Answer, many: float) -> Iterator[tuple[_StepModel, Floats, Floats]]:
-        """Yield (model, x_h, u_h) for each step."""
+        """Yield (model, x_h, u_h) for each step, forward."""
         assert begun.vector is not None
         states, actions = self.layout.states, self.layout.actions
         chance = begun.vector / many
@@ -234,7 +237,7 @@ class Follow:
         total = begun.vector_scale**2 * float(np.square(first - first.mean()).sum())
         lacking = 0.0
         for h, (step, x, u) in enumerate(self._reached(begun, many)):
-            # dL changes the model and the number of episodes.
+            # dL affects both the model and the number of episodes.
             slope = of_many / horizon * np.outer(c, c) - np.outer(u, step.weights)
             total += _of_gram(step.answer, slope, pure)
             total += step.answer.successors_scale**2 * float(u @ u) * self._spread(h)
@@ -243,7 +246,7 @@ class Follow:
         return math.sqrt(total) / many, lacking
 
     def _hidden(self, step: _StepModel, x: Floats, u: Floats, many: float) -> float:
-        """Return the margin for unvisited features of x, as a multiple of the largest |phi^T w|."""
+        """Return the margin for the unvisited part of x, as a multiple of the largest |phi^T w|."""
         part = x - step.seen @ x
         size = float(part @ part)
         each = (step.answer.gram_scale / many) ** 2 * float(u @ u)
@@ -253,14 +256,14 @@ class Follow:
         return math.sqrt((max(0.0, size - each * step.hidden) + luck) / size) * self._mixture(part)
 
     def _mixture(self, x: Floats) -> float:
-        """Return about the least sum of |a_i| with x = sum a_i phi_i over pairs.
+        """Return approximately the least sum of |a_i| with x = sum a_i phi_i over pairs.
 
-        It is an upper bound of |x^T w| if |phi^T w| is at most 1.
+        The result is an upper bound of |x^T w| if |phi^T w| is at most 1.
         """
         rows = self.admissible
         found = self.pairs.T @ x
         least = float(np.abs(found).sum())
-        for _ in range(_REWEIGHTED):  # reweighted least squares, to approach least absolute values
+        for _ in range(_REWEIGHTED):  # reweighted least squares approximates least absolute values
             size = np.abs(found)
             weight = size + 1e-3 * size.max() + 1e-300
             found = weight * (rows @ (np.linalg.pinv((rows.T * weight) @ rows, hermitian=True) @ x))
@@ -300,7 +303,7 @@ class Follow:
             martingale += far * float(of_both[admissible].max())
             q = 0.5 + after.mean() + rows @ step.weights
             less = (self.values[h][:, None] - q.reshape(layout.states, -1)).ravel()[admissible]
-            # mean of V over the users' states, minus the mean of Q over their state-action pairs
+            # mean of V over users' states, minus mean of Q over users' state-action pairs
             mean_less = float(usual @ self.values[h]) - float(
                 c @ step.gram @ step.weights / many + usual.sum() * (0.5 + after.mean())
             )
@@ -336,11 +339,12 @@ def followed(
 ) -> Follow:
     """Return the values of a policy (H, S) in the model of one half.
 
-    told : H answers; that of the last step is a pair. pure : whether the noise is Laplace noise.
+    told : H answers, one per step; the answer of the last step is a pair. pure : whether the noise is Laplace
+    noise.
     """
     states, actions, horizon = layout.states, layout.actions, layout.horizon
     values, c = np.zeros((horizon + 1, states)), ones_of(features)
-    bent = np.zeros(states)  # values with uncorrected inverses
+    bent = np.zeros(states)  # values computed with uncorrected inverses
     admissible: Floats = features.rows[layout.row_index.ravel() >= 0]
     pairs = np.asarray(np.linalg.pinv(admissible, rcond=1e-9), np.float64)  # (d, rows)
     span = np.linalg.svd(admissible, full_matrices=False)
@@ -368,7 +372,7 @@ def followed(
 
 
 def _unbent(inverse: Floats, scale: float, pure: bool) -> Floats:
-    """Return the inverse of a noisy matrix minus its bias due to noise, to second order."""
+    """Return the inverse of a noisy matrix, corrected to second order for the bias due to noise."""
     of_noise = np.trace(inverse) * np.eye(len(inverse)) + inverse
     if pure:
         of_noise -= np.diag(np.diag(inverse))
@@ -376,10 +380,10 @@ def _unbent(inverse: Floats, scale: float, pure: bool) -> Floats:
 
 
 def _seen(answer: Answer, span: Floats, bound: float) -> tuple[Floats, Floats, Floats]:
-    """Return (inverse, projection, basis of the rest) for a noisy Gram matrix.
+    """Return (inverse, projection, basis of the unseen directions) for a noisy Gram matrix.
 
-    The inverse and the projection are on directions whose eigenvalue exceeds the noise. The basis spans the
-    remaining directions in the span of the features.
+    The inverse and the projection are restricted to directions whose eigenvalue exceeds the noise. The basis
+    spans all other directions in the span of the features.
     """
     assert answer.gram is not None
     edge = 2.0 * answer.gram_scale * math.sqrt(len(answer.gram))

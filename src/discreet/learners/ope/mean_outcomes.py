@@ -1,9 +1,10 @@
 """Mean outcome of users by state and action, with intervals, from a release of first visits.
 
 Let q = 1/2 + G / N be the mean return of first visits to a state after an action. Its variance is
-(sigma_G^2 + (q - 1/2)^2 sigma_N^2) / N^2 + q (1 - q) / N. The last term is that of outcomes 0 and 1, which
-have the largest variance. A second estimate uses the next states of these users
-(:mod:`discreet.learners.ope.consistency_test`). Intervals are per cell: among many, some miss the true value.
+(sigma_G^2 + (q - 1/2)^2 sigma_N^2) / N^2 + q (1 - q) / N. The last term is the variance of outcomes 0 and 1,
+which is the largest possible. A second estimate uses the next states of these users
+(:mod:`discreet.learners.ope.consistency_test`). Each interval has its own coverage: among many intervals,
+some miss the true value.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from discreet.learners.ope.first_visit_query import Told
 
 __all__ = ["MeanOutcome", "mean_outcome", "outcomes_of"]
 
-_LEAST_SPREAD = 0.02  # share of the squared range of returns: least variance of any outcome
+_LEAST_SPREAD = 0.02  # least variance of any outcome, as a share of the squared range of returns
 
 
 class MeanOutcome(NamedTuple):
     """Outcome of one state and action; returns are in the user's units.
 
     - row : row of the layout.
-    - users : first visits. deviation : their standard deviation due to noise.
-    - share : share of the decisions in the state.
+    - users : number of first visits. deviation : standard deviation of that number due to noise.
+    - share : share of the decisions in the state that take this action.
     - mean, low, high : mean return of these users, and its interval.
-    - expected, expected_low, expected_high : estimate from their next states, NaN if not tested.
-    - apart : standard errors between both estimates, NaN if not tested.
+    - expected, expected_low, expected_high : estimate from the next states, with interval; NaN if not tested.
+    - apart : difference of the two estimates in standard errors; NaN if not tested.
     """
 
     row: int
@@ -58,7 +59,7 @@ def mean_outcome(told: Told, row: int) -> tuple[float, float]:
 
 
 def outcomes_of(told: Told, found: Consistency, level: float = 0.95) -> dict[int, tuple[MeanOutcome, ...]]:
-    """Return by state the outcomes of its actions, in states with a choice whose visits exceed the noise.
+    """Return the outcomes of actions by state, for states with a choice and with visits above the noise.
 
     found : the consistency test of the same release. level : coverage of each interval, in (0, 1). States
     and actions are in the order of the layout. Actions whose count does not exceed the noise are omitted.
@@ -70,7 +71,7 @@ def outcomes_of(told: Told, found: Consistency, level: float = 0.95) -> dict[int
     visits = told.per_state(told.visits)
     known = visits > np.maximum(STANDS_OUT * noise.visits * np.sqrt(cells), LEAST_USERS)
     known &= (cells > 1) & ~found.model.terminal
-    known[told.question.start] = False  # the first state is not a choice
+    known[told.question.start] = False  # users do not choose in the start state
     rows = np.flatnonzero((told.visits > max(STANDS_OUT * noise.visits, LEAST_USERS)) & known[state])
     apart: NDArray[np.float64] = np.full(layout.rows, np.nan)
     apart[found.contrasts.where] = found.contrasts.value / found.contrasts.deviation

@@ -1,4 +1,4 @@
-r"""Gain of an external policy from a release of first visits, and comparison of a learned policy with it.
+r"""Gain of an external policy from a release of first visits, and its comparison with a learned policy.
 
 An external policy is supplied by the operator, for example a rule in use. The policy pi is stationary and
 stochastic: it has weights pi(a | s) by rows in the states that it names. In all other states it follows the
@@ -7,61 +7,61 @@ behaviour policy. Its gain is estimated by the direct method, in one chain of th
     gain = J(P_pi) - J(P_b),   P_pi(s) = sum_a pi(a | s) P_a(s) + u(s) P_b(s),                          (1)
 
 with J(P) = sum_h e_start P^h (P w) as in :mod:`discreet.learners.ope.transition_gains`. P_b is the
-distribution of next states under the behaviour policy, and u = 1 in states that are not named. With counts by
-state and action, marginalised importance sampling and the doubly robust estimate are this same number (Xie,
+distribution of next states under the behaviour policy, and u = 1 in states that are not named. For counts by
+state and action, marginalised importance sampling and the doubly robust method give the same estimate (Xie,
 Ma and Wang 2019, arXiv 1906.03393; Yin and Wang 2020, arXiv 2001.10742). Counts of states and rows that
 exceed the noise enter as released. All other counts are projected first.
 
 Variance, by the delta method. Let c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)) of pi, with d_h(s) the
-probability that pi is in s at step h. The cell M(s, a, t) moves J(P_pi) by
+probability that pi is in s at step h. An increase of the cell M(s, a, t) changes J(P_pi) by
 
     pi(a | s) [c(s, t) - P_a c(s, .)] / N(s, a) + u(s) [c(s, t) - P_b c(s, .)] / N(s)                   (2)
 
-and J(P_b) by the same with u = 1. The slopes of a difference are differences of slopes, so errors cancel
-where both policies act in the same way. The variance of a cell is sigma^2 + M. Three rules are those of
-:mod:`discreet.learners.ope.transition_gains`. The error of a projected row is at most its range. The variance
-of a few equal outcomes is at least that of all users in the state. A few users with other outcomes are added.
-Errors are not doubled: the policy was not chosen by this release.
+and changes J(P_b) by the same expression with pi = 0 and u = 1. The slopes of a difference are differences of
+slopes, so errors cancel where both policies act in the same way. The variance of a cell is sigma^2 + M. Three
+rules are taken from :mod:`discreet.learners.ope.transition_gains`. The error of a projected row is at most
+its range. The variance of a few equal outcomes is at least that of all users in the state. A few hypothetical
+users with other outcomes are added. Errors are not doubled: the policy was not chosen by this release.
 
 Rows that do not exceed the noise. If pi takes an action whose count is within six standard deviations of
 noise (nine of Laplace noise), or ten users, P_b replaces it. Up to the first such decision an episode has the
-same distribution, and returns have a range of 1. The error of the gain is therefore at most the probability
-of one such decision, which is at most their expected number. The interval is widened by that number on either
-side. If they are more than one twentieth of the decisions, no gain is reported.
+same distribution under P_b as under pi, and returns have a range of 1. The error of the gain is therefore at
+most the probability of one such decision, which is at most their expected number. The interval is widened by
+that number on each side. If more than one twentieth of the decisions are of this kind, no gain is reported.
 
 Learned minus external. The learned policy L was chosen by M + e. The added errors e have the same
 distribution as the errors x of the release. Given the choice, x is not centred: E[x | x + e] = (x + e) / 2.
 Therefore L must be evaluated by the judging half, M - e, for which E[x - e | x + e] = 0. The external policy
-R was not chosen, but L was chosen *rather than R*: where R's actions had too low an estimate, L differs from
-R. Given the choice, the value of R from all of M would be too low by half of that error, and the difference
-too high. Therefore both are evaluated by the judging half, in one chain:
+R was not chosen, but L was chosen *instead of R*: L differs from R where the estimates of R's actions were
+too low. Given the choice, an estimate of R from all of M would be too low by half of that error, and the
+difference would be too high. Therefore both policies are evaluated by the judging half, in one chain:
 
     D(M - e) = J_L(M - e) - J_R(M - e),   Var = sum over cells (slope_L - slope_R)^2 2 (sigma^2 + M).   (3)
 
-The larger of the variances by both halves is taken. Where both policies act in the same way, the errors of
-the release and the added errors cancel, so doubling costs nothing there. The default point of the path has
-0.8 of the failure probability. The other points share the rest evenly.
+The larger of the two halves' variance estimates is used. Where both policies act in the same way, the errors
+of the release and the added errors cancel, so doubling the errors does not matter there. The default point of
+the path has 0.8 of the failure probability. The other points share the rest evenly.
 
 The gain of L may be estimated from returns. Returns and transitions are correlated, and the released sums do
-not determine the correlation. The interval of D is then that of L minus that of R, each at half of the
-failure probability. It holds for any correlation.
+not determine the correlation. In that case the interval of D is the interval of L minus the interval of R,
+each at half of the failure probability. This interval is valid for any correlation.
 
-Hidden causes. A difference of two policies has separate bounds. Consider causes at each step of strength
+Hidden causes. The difference of two policies needs separate bounds. Consider causes at each step of strength
 lambda (:mod:`discreet.learners.ope.hidden_cause`). Let low and high be the robust values of each policy, and
-W_h(s) a lower bound of V_L - V_R where both are in s. Where both act in the same way, one cause acts on both:
-W_h(s) = min_h sum_a pi(a) [e + (1 - e) h] P_a W_h+1. Elsewhere the larger of two bounds is taken,
+W_h(s) a lower bound of V_L - V_R where both are in s. Where both act in the same way, the same cause acts on
+both: W_h(s) = min_h sum_a pi(a) [e + (1 - e) h] P_a W_h+1. Elsewhere the larger of two bounds is taken,
 low_L - high_R and
 
     min P_L W_h+1 + min P_+ m - max P_- m
         - sum_t r(t) [|P_+ - P_-| + (lambda - 1) sum_a |pi_L - pi_R| (1 - e) P_a](t).
 
 Here P_+ and P_- are the parts in which the policies differ, and m -+ r is the interval of w + V_R at the next
-step. The bound follows from V_L - V_R = P_L (V_L' - V_R') + (P_L - P_R)(w + V_R'). No P_a moves by more than
-(1 - e)(lambda - 1) P_a. By induction W is below the true difference; at lambda = 1 it is the difference.
-Causes that last are bounded for single changes at first visits, as in that module. The outcome of the learned
-action is bounded from below, and that of the external policy from above. The error of the first bound is
-measured by refits to releases drawn from the fitted model. The error of the second follows by the delta
-method.
+step. The bound follows from V_L - V_R = P_L (V_L' - V_R') + (P_L - P_R)(w + V_R'). The cause changes no P_a
+by more than (1 - e)(lambda - 1) P_a. By induction W is below the true difference; at lambda = 1 it is the
+difference. For causes that last, the bound is for single changes at first visits, as in that module. The
+outcome of the learned action is bounded from below, and the outcome of the external policy from above. The
+error of the bound for causes at each step is measured by refits to releases drawn from the fitted model. The
+error of the bound for lasting causes follows by the delta method.
 """
 
 from __future__ import annotations
@@ -91,13 +91,12 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 __all__ = [
-    "PolicyComparison", "Judgement", "Policy", "StateValues", "compare", "judge", "learned_policy",
-    "policy_of",
+    "PolicyComparison", "Judgement", "Policy", "StateValues", "compare", "judge", "learned_policy", "policy_of",
     "state_values",
 ]  # fmt: skip
 
 _LACKING = 0.05  # Share of decisions in rows that do not exceed the noise; no gain is reported above it.
-_LEAST = 10.0  # Number of users that a row must exceed too.
+_LEAST = 10.0  # A row must also exceed this number of users.
 _REFITS = 8
 
 
@@ -151,10 +150,10 @@ class Judgement:
     gain, value : Gain, optional
         With intervals, in the user's units; None if more than 5 % of the decisions lack support.
     lacking : float
-        Share of the policy's decisions for an action whose count does not exceed the noise, among decisions
+        Share of decisions for an action whose count does not exceed the noise, among the policy's decisions
         with a choice.
     effective : float
-        Number of users' decisions that determine the estimate (Kish's effective sample size).
+        Number of users' decisions that support the estimate (Kish's effective sample size).
     """
 
     gain: Gain | None
@@ -164,18 +163,18 @@ class Judgement:
 
 
 class _Side(NamedTuple):
-    """One policy in a chain: its value, the slopes (2) by rows and by states, and its visits.
+    """Value, slopes (2) and visits of one policy in a chain.
 
     Attributes
     ----------
     value : float
-        Value above that of a return of 0.
+        Value minus that of a return of 0.
     own : (R, S + 1) floats
         Slopes by rows.
     pooled : (S + 1, S + 1) floats
         Slopes by states.
     visits : (S + 1,) floats
-        Expected visits, all of them.
+        Expected number of visits, first and later ones.
     lacking : (S + 1,) floats
         Part of each decision that lacks support.
     """
@@ -188,16 +187,16 @@ class _Side(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A difference of two policies: estimate and standard deviations, in units of the range of returns."""
+    """Difference of two policies: estimate and standard deviations, in units of the range of returns."""
 
     value: float
     deviation: float
     noise: float
-    off: float  # margin on either side for rows that lack support
+    off: float  # margin on each side for rows that lack support
 
 
 def known_rows(told: Told) -> Bools:
-    """Return (R,) the rows whose count exceeds the noise."""
+    """Return a (R,) mask of the rows whose count exceeds the noise."""
     out = STANDS_OUT["laplace" if told.heavy else "gaussian"]
     return np.asarray(told.visits > max(out * told.noise.visits, _LEAST))
 
@@ -226,7 +225,7 @@ def _side(chain: Chain, policy: Policy | None, known: Bools) -> _Side:
 
 
 def _less(chain: Chain, one: _Side, other: _Side | None) -> _Part:
-    """Subtract another policy in the same chain; without one, return the value itself."""
+    """Return one policy minus another in the same chain; if ``other`` is None, the value of the first."""
     value, own, pooled = one.value, one.own, one.pooled
     off = float((np.maximum(one.visits, 0.0) * one.lacking).sum())
     if other is not None:
@@ -237,7 +236,7 @@ def _less(chain: Chain, one: _Side, other: _Side | None) -> _Part:
 
 
 def _deviation(chain: Chain, own: Floats, pooled: Floats) -> tuple[float, float]:
-    """Return the standard deviation of a function with these slopes, and that of its noise alone."""
+    """Return the standard deviation of a function with these slopes, and the part due to noise."""
     told, state = chain.told, chain.told.layout.row_state
     luck = chain.luck.copy()
     rows = np.flatnonzero(own.any(axis=1))
@@ -260,7 +259,7 @@ def _whole(told: Told) -> Chain:
 
 
 def _gain(told: Told, part: _Part, width: float, level: float, least: float = -1.0) -> Gain:
-    """Return a difference, or (least = 0) a value, in the user's units."""
+    """Return a difference in the user's units, or a value if ``least`` is 0."""
     low, high = told.question.bounds
     scale, zero = high - low, 0.0 if least < 0.0 else low
     off = width * part.deviation + part.off
@@ -310,7 +309,7 @@ def judge(told: Told, policy: Policy, level: float = 0.95) -> Judgement:
 
 
 def _free(told: Told) -> Bools:
-    """Return (S + 1,) the states with a choice."""
+    """Return a (S + 1,) mask of the states with a choice."""
     return np.asarray(told.per_state(told.decided.astype(np.float64)) > 0.0)
 
 
@@ -327,10 +326,10 @@ def _effective(told: Told, policy: Policy, visits: Floats, known: Bools) -> floa
 
 # ---------------------------------------------------------------------- values in changed states
 class StateValues(NamedTuple):
-    """Return of an episode after its first visits to changed states, if all changes are made.
+    """Return of an episode after first visits to changed states, under the policy with all changes.
 
     All fields are (S + 1,) floats in the user's units, NaN in other states and in states without visits. Each
-    interval from low to high holds at the path's level, for its state alone.
+    interval from low to high holds at the path's level for one state, not for all states together.
     """
 
     value: Floats
@@ -340,16 +339,16 @@ class StateValues(NamedTuple):
 
 
 def state_values(path: Path, count: int, within: float = math.inf) -> StateValues:
-    """Return sum_h f_h(s) V_h(s) / x(s) in the changed states s, in the chain of the policy.
+    """Return sum_h f_h(s) V_h(s) / x(s) for the changed states s, in the chain of the policy.
 
     f_h(s) is the probability that the first visit to s is at step h, and x is its sum over h. V_h is the
     value of the policy that changes the first ``count`` states of the path. ``value`` uses the projected
-    counts of the whole release. The changes were chosen by these counts, so the interval is that of the
-    judging half (module docstring of :mod:`discreet.learners.ope.transition_gains`), with the larger
-    deviation of both halves. It is widened to hold ``value``. Deviations are by the delta method, with f and
-    x held fixed.
+    counts of the whole release. The changes were chosen by these counts, so the interval is computed from the
+    judging half (module docstring of :mod:`discreet.learners.ope.transition_gains`), with the larger of the
+    two halves' standard deviations. The interval is widened to contain ``value``. Deviations are by the delta
+    method, with f and x held fixed.
 
-    within : the largest deviation, as a share of the range of returns, of a value that is returned.
+    within : values with a larger standard deviation are omitted, as a share of the range of returns.
 
     Raises ``ValueError`` if rewards are not paid by a rule, or ends are censored.
     """
@@ -369,7 +368,7 @@ def state_values(path: Path, count: int, within: float = math.inf) -> StateValue
     choosing, judging = (_values(Chain(told, counts), own, rows, known) for counts in halves(told, path.key))
     off = -float(ndtri(0.5 * (1.0 - path.level))) * np.maximum(choosing[1], judging[1])
     middle = np.where(np.isfinite(judging[0]), judging[0], value)
-    off = np.where(np.isfinite(off), off, 1.0)  # that half has no episode in this state
+    off = np.where(np.isfinite(off), off, 1.0)  # this half has no episode in the state
     zero = min(max(0.0, least), most)
     found = []
     for one in (value, np.minimum(middle - off, value), np.maximum(middle + off, value)):
@@ -382,21 +381,23 @@ def state_values(path: Path, count: int, within: float = math.inf) -> StateValue
 
 
 def _values(chain: Chain, own: Ints, rows: Ints, wanted: Bools) -> tuple[Floats, Floats]:
-    """Return (K,) values and standard deviations, in units of the range of returns, of the policy that takes
-    these rows in these states; deviations of the ``wanted`` (K,) states, else NaN.
+    """Return (K,) values in these states, and their standard deviations, in units of the return range.
+
+    The policy takes these rows in these states. Standard deviations are computed for the ``wanted`` (K,)
+    states only; all others are NaN.
     """
     told, size = chain.told, chain.told.layout.states
     steps, taken = told.layout.horizon, chain.moves[rows] / chain.taken[rows][:, None]
     moves = chain.usual.copy()
     moves[own] = taken
     worth, _ = chain.followed(moves)
-    # noise can make probabilities negative; a state's weights must stay those of a mean over steps
+    # noise can make probabilities negative; a state's weights must stay non-negative and sum to 1
     first = np.maximum(first_visits(moves, np.eye(size)[told.question.start], own, steps), 0.0)
     once = first.sum(axis=0)
     weight = np.where(once > 1e-12, first / np.where(once > 1e-12, once, 1.0), np.nan)
     value = (weight * worth[:-1, own]).sum(axis=0)
 
-    # variances of a cell's share by state, from the row of the new action, else from all users
+    # variances of a cell's share, from the new action's row in changed states, from all users elsewhere
     every = told.per_state(chain.luck + chain.noise)
     seen, clear, law = chain.seen.copy(), chain.clear.copy(), chain.usual.copy()
     every[own], seen[own], clear[own] = chain.luck[rows] + chain.noise[rows], chain.taken[rows], False
@@ -419,7 +420,7 @@ def _values(chain: Chain, own: Ints, rows: Ints, wanted: Bools) -> tuple[Floats,
         changed = slopes[own] - (among * slopes[own]).sum(axis=1, keepdims=True)
         usual = chain.copies * episodes * (among * changed**2).sum(axis=1) / seen[own]
         usual += (slopes[own] ** 2 * noise).sum(axis=1) / seen[own] ** 2
-        variance[own] = np.maximum(variance[own], usual)  # a few equal outcomes are not certain
+        variance[own] = np.maximum(variance[own], usual)  # a few equal outcomes do not prove certainty
         most = np.ptp(slopes, axis=1)
         variance = np.where(clear, variance, np.minimum(variance, most**2))
         variance[chain.ends] = 0.0
@@ -428,7 +429,7 @@ def _values(chain: Chain, own: Ints, rows: Ints, wanted: Bools) -> tuple[Floats,
     return value, np.where(np.isfinite(value), deviation, np.nan)
 
 
-# ------------------------------------------------------------------------ learned less brought
+# ------------------------------------------------------------------- learned minus external policy
 @dataclass(frozen=True, eq=False)
 class PolicyComparison:
     """Comparison of a learned policy with an external one.
@@ -443,12 +444,13 @@ class PolicyComparison:
         Value of the learned policy minus that of the external one. None if nothing is changed or the external
         policy lacks support.
     differs : (S + 1,) bool
-        States in which the two act differently.
+        States in which the two policies act differently.
     each_step, lasting : float
-        Strength of a hidden cause up to which the difference stays above 0.
+        Largest strength of a hidden cause at which the difference stays above 0, for causes drawn at each
+        step and for causes that last.
     kind : str
-        Kind of a verdict on the difference, by the rules of the verdict on the gain; "not shown" if the gain
-        is not shown.
+        Kind of the verdict on the difference, by the same rules as for the gain; "not shown" if the gain is
+        not shown.
     """
 
     __repr__ = brief
@@ -463,7 +465,7 @@ class PolicyComparison:
 
     @property
     def shown(self) -> bool:
-        """Return True if the learned policy is shown to be better, on the conditions of ``each_step``."""
+        """Return True if the learned policy is shown to be better, for causes up to ``each_step``."""
         return self.kind == "shown"
 
 
@@ -483,7 +485,7 @@ def compare(path: Path, count: int, verdict: Verdict, policy: Policy, level: flo
     if count and rule.gain is not None:
         same = Gain(
             0.0, 0.0, 0.0, level, 0.0, 0.0, 1.0, 0.0
-        )  # the difference of a policy and itself, which is exactly 0
+        )  # the policies are equal, so the difference is exactly 0
         found = _difference(path, count, learned, policy, level) if differs.any() else same
     if found is None or not verdict.shown or found.low <= 0.0:
         return PolicyComparison(policy, rule, found, differs, 1.0, 1.0, "not shown")
@@ -513,7 +515,7 @@ def _differ(told: Told, one: Policy, other: Policy) -> Bools:
 
 
 def _difference(path: Path, count: int, learned: Policy, policy: Policy, level: float) -> Gain:
-    """Return learned minus external with its interval: by (3), or by returns from two intervals."""
+    """Return learned minus external with its interval: by (3), or from two intervals if by returns."""
     told = path.told
     if not isinstance(path, TransitionPath):
         half = 0.5 * (1.0 + level)
@@ -544,7 +546,7 @@ def _difference(path: Path, count: int, learned: Policy, policy: Policy, level: 
 def _with_errors(
     path: Path, loss: Callable[[ProjectedModel, float], float], found: Gain, model: ProjectedModel
 ) -> Callable[[float], ConfoundingLoss]:
-    """Return a loss with its deviation, measured by refits at the strength that reduces the gain to 0."""
+    """Return ``loss`` with a standard deviation from refits at the strength that reduces the gain to 0."""
     told = path.told
     plain = largest_strength(found, path, lambda s: ConfoundingLoss(loss(model, s), 0.0))
     at = max(plain, 1.0 + 1e-3)
@@ -582,7 +584,7 @@ def _lost(told: Told, model: ProjectedModel, one: Policy, other: Policy, strengt
         return weights, np.where(policy.named, np.clip(1.0 - taken, 0.0, 1.0), 1.0) * live
 
     def least(weights: Floats, mixed: Floats, y: Floats) -> Floats:
-        """Return (S + 1,) the least value of y after this part of a policy."""
+        """Return the (S + 1,) least mean of y over next states under this part of a policy."""
         each = (((1.0 - rest) + rest * lowest(y, laws, strength)[0]) * laws) @ y
         return np.asarray(np.bincount(state, weights * each, layout.states) + mixed * (model.usual @ y))
 
@@ -616,13 +618,13 @@ def _lost(told: Told, model: ProjectedModel, one: Policy, other: Policy, strengt
 def _lost_once(
     path: Path, model: ProjectedModel, one: Policy, other: Policy, strength: float, revisits: float
 ) -> tuple[float, float]:
-    """Return the loss of the difference of single changes under any cause, and its deviation."""
+    """Return the loss of the difference, for single changes under any cause, and its standard deviation."""
     told, layout = path.told, path.told.layout
     apart = one.weights - other.weights
     rows = np.flatnonzero(apart)
     state, known = layout.row_state[rows], path.supported[rows]
     q = np.where(known, np.clip(path.whole.q[rows], 0.0, 1.0), 0.5)
-    outcome = np.where(apart[rows] > 0.0, q, 1.0 - q)  # from below; from above by the bad ends
+    outcome = np.where(apart[rows] > 0.0, q, 1.0 - q)  # lower bound; with 1 - q, upper bound
     by_ratio, by_rest = outcome / strength, 1.0 - strength * (1.0 - outcome)
     lost = np.where(known, outcome - np.maximum(by_ratio, by_rest), 1.0)
     slope = np.where(known, 1.0 - np.where(by_ratio >= by_rest, 1.0 / strength, strength), 0.0)

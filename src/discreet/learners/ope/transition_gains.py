@@ -1,38 +1,39 @@
 r"""Gain of deviating from the behaviour policy, estimated from next states of first visits.
 
 :mod:`discreet.learners.ope.deviation_gains` uses users' returns after each decision. A return has the
-variance of all later steps, a next state that of one step. If the environment is the same at every step and
-the states contain everything that matters (both are assumed there too), the gain is a function of
-transitions,
+variance of all later steps, but a next state has the variance of one step only. If the environment is the
+same at every step and the states contain everything that matters (both are assumed there too), the gain is a
+function of transitions,
 
     gain(P) = J(P_pi) - J(P_b),   J(P) = sum_h e_start P^h (P w),                                      (1)
 
 where w is the reward of an arrival. P_b(s, .) is the distribution of next states of all users in s, and
-P_pi(s, .) is P(s, a(s), .) in changed states. Both come from the released counts M of first visits. Each
-transition sums over all users who took it, so an interval is often a third as wide. But noise counts once for
-each next state instead of once for each action, so that with many states and a small budget returns are more
-informative.
+P_pi(s, .) is P(s, a(s), .) in changed states. Both distributions are computed from the released counts M of
+first visits. Each transition is a sum over all users who took it, so an interval is often a third as wide as
+with returns. However, there is one noise value for each next state instead of one for each action. With many
+states and a small budget, returns are therefore more informative.
 
 Estimates. Noise has mean zero as long as nothing is truncated at zero, and (1) is nearly linear if errors
 are small. Rows and states whose count exceeds four times the norm of the noise in their cells are used as
 released (with the noise of visits and transitions reconciled by least squares, without a
-projection). All others are used after the projection of
+projection). All other rows and states are used after the projection of
 :meth:`~discreet.learners.ope.first_visit_query.Told.consistent`.
 
-Variance, by the delta method. Let c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)) of a policy, with d its
-probability of s at step h. For every a, a cell M(s, a, t) moves J(P_b) by (c_b(s, t) - E_b c_b(s, .)) / N(s).
-It moves J(P_pi) in the same way. In changed states it moves J(P_pi) by (c_pi(s, t) - E c_pi(s, .)) / N(s,
-a(s)), in the row of the new action only. The variance of a cell is sigma^2 + M (times the episodes per user).
-A projected row is a distribution, so that the error of a mean over it is at most its range. Few users with
-equal outcomes have M of variance 0, and are selected most easily. The variance of a selected row is therefore
-at least that of all users in its state. In addition, 1.5 unobserved users of a half with a different outcome
-are added, b each, with b the range of a slope. Over many rows b is the mean that determines a sum's skewness,
-sum N b^3 / sum N b^2. For a sum over hundreds of users this is negligible.
+Variance, by the delta method. For a policy, let c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)), where d_h(s) is its
+probability of being in s at step h. For every a, an increase of the cell M(s, a, t) changes J(P_b) by (c_b(s,
+t) - E_b c_b(s, .)) / N(s). In unchanged states it changes J(P_pi) in the same way. In changed states it
+changes J(P_pi) by (c_pi(s, t) - E c_pi(s, .)) / N(s, a(s)), in the row of the new action only. The variance
+of a cell is sigma^2 + M (times the episodes per user). A projected row is a distribution, so that the error
+of a mean over it is at most its range. If few users have equal outcomes, the estimated variance of M is 0,
+and such rows are selected most easily. The variance of a selected row is therefore at least that of all users
+in its state. In addition, 1.5 hypothetical unobserved users with a different outcome are added to a half.
+Each of them changes the result by b, the range of a slope. For several rows, b is the mean that determines a
+sum's skewness, sum N b^3 / sum N b^2. For a sum over hundreds of users this term is negligible.
 
 Halves. As in :mod:`discreet.learners.ope.deviation_gains`, errors are doubled: M + e and M - e, with
 e = 2 binomial(M, 1/2) - M + noise of the release's distribution. Without noise these are the two halves of a
-thinned sample, independent given the users' actions. All selections use the first, all evaluations the
-second. Their deviation is the larger of the estimates of both halves.
+thinned sample, independent given the users' actions. All selections use the first half. All evaluations use
+the second half, with the larger of the two halves' estimates of the standard deviation.
 
 Censored ends. The outcome of episodes that end in the censored state c is not known. A release counts it as
 the middle of the range of returns. For episodes that reach c from s after a, let u(s, a) in [-1/2, 1/2] be
@@ -41,18 +42,19 @@ episode,
 
     gain(u) = gain(0) + sum_{s, a} [x_pi(s, a) - x_b(s, a)] P(c | s, a) u(s, a).                       (2)
 
-Visits do not depend on u, so the worst u is known: -1/2 where the policy visits (s, a) more often than users
-did, and 1/2 where it visits less often. The best u is the reverse. In a changed state the policy visits every
-row less often, except that of the new action. In an unchanged state all rows have the same sign. Both gains
-are evaluated like (1), by the same counts, with their own variances. An interval reaches from the low end of
-the worst gain to the high end of the best. At the true u, gain(u) is between both, for any reason of
-leaving, if the users' later returns depend on state and action alone. The point of the path is chosen by the
-worst gain. If transitions do not exceed the noise, P(c | s, a) is unknown and a gain has no bound.
+Visits do not depend on u, so the worst u follows from the visits: -1/2 where the policy visits (s, a) more
+often than users did, and 1/2 where it visits less often. The best u is the reverse. In a changed state, the
+policy visits the row of the new action more often and all other rows less often. In an unchanged state all
+rows have the same sign. The gains at the worst and at the best u are evaluated like (1), from the same
+counts, each with its own variance. An interval reaches from the low end of the worst gain to the high end of
+the best. At the true u, gain(u) is between these two gains. This holds for any reason of leaving, if the
+users' later returns depend only on state and action. The point of the path is chosen by the worst gain. If
+transitions do not exceed the noise, P(c | s, a) is unknown and a gain has no bound.
 
 The path. Single decisions are weighted by (P_a - P_b) W with W the mean later value over first visits,
-shrunk and ordered as there. Policies are the first k states of the order, for some k (each k up to eight,
-then growing steps). All are evaluated together: the band is the quantile of the largest of their correlated
-errors.
+shrunk and ordered as in that module. Policies are the first k states of the order, for a grid of k: every k
+up to eight, then growing by a factor. All are evaluated together: the band is the quantile of the largest of
+their correlated errors.
 """
 
 from __future__ import annotations
@@ -87,14 +89,14 @@ __all__ = [
     "Chain", "TransitionCounts", "GroupGain", "TransitionPath", "capped", "group_gains", "halves", "path_of",
 ]  # fmt: skip
 
-_CLEAR = 4.0  # Norms of the noise in a row's cells above which its count is used as released.
-UNSEEN = 1.5  # Unobserved users of a half, with an outcome different from all observed ones.
-_SINGLE, _MORE = 8, 1.5  # Points of the path: each number of changes up to this, then by this factor.
-_DRAWS = 4000  # Draws of the path's errors, for the band.
+_CLEAR = 4.0  # A row's count is used as released above this many norms of the noise in its cells.
+UNSEEN = 1.5  # Hypothetical unobserved users per half, whose outcome differs from all observed outcomes.
+_SINGLE, _MORE = 8, 1.5  # Numbers of changes: 1 to 8, then growing by 1.5.
+_DRAWS = 4000  # Number of simulated errors of the path, for the band.
 
 
 class TransitionCounts(NamedTuple):
-    """Transitions and visits of a release, or of one half of it, with twice the release's variance."""
+    """Transitions and visits of a release, or of one half (with twice the release's variance)."""
 
     moves: Floats  # (R, S + 1)
     visits: Floats  # (R,)
@@ -119,12 +121,12 @@ def halves(told: Told, key: NDArray[np.uint64]) -> tuple[TransitionCounts, Trans
 
 
 def _least(told: Told, copies: float = 2.0) -> float:
-    """Return the least count of a row used as released, at ``copies`` times the release's variance."""
+    """Return the smallest count at which a row is used as released, at ``copies`` times the variance."""
     return _CLEAR * math.sqrt(copies * told.layout.states) * told.noise.moves
 
 
 class Chain:
-    """Next-state distributions of one half, their values, and the precision of both.
+    """Next-state distributions of one half, with their variances and the values that follow from them.
 
     copies : variance of the counts, as a multiple of the variance of the release; 1 for the whole release.
 
@@ -132,7 +134,7 @@ class Chain:
     are used as released. States have usual (S + 1, S + 1), distributions of next states; rows of terminal
     states are 0.
 
-    clear and seen (S + 1,) are clear_rows and taken by state. luck and noise (R, S + 1) are variances of
+    clear and seen (S + 1,) are clear_rows and taken, by state. luck and noise (R, S + 1) are variances of
     counts.
     """
 
@@ -161,9 +163,10 @@ class Chain:
         self.luck, self.noise = variance, np.full_like(variance, copies * noise.moves**2)
 
     def followed(self, moves: Floats, more: Floats | float = 0.0) -> tuple[Floats, Floats]:
-        """Return (H + 1, S + 1) values by step, rewards on arrival excluded, and (H, S + 1) probabilities.
+        """Return (H + 1, S + 1) values by step and (H, S + 1) state probabilities.
 
-        more : (S + 1,) value of a step from each state in addition to its arrivals.
+        The values exclude the rewards on arrival in the current state.
+        more : (S + 1,) reward of a step from each state, in addition to the rewards on arrival.
         """
         steps, states = self.told.layout.horizon, self.told.layout.states
         worth, reached = np.zeros((steps + 1, states)), np.zeros((steps, states))
@@ -181,8 +184,8 @@ class Chain:
 
         The first covariance is that of all errors, the second that of the noise of privacy alone.
 
-        begin : row of a group in the start state. By default all users count. A group takes that row first
-        under both policies: the row enters as one of a state that is changed in both.
+        begin : row of a group in the start state; by default all users count. Under both policies a group
+        takes this row first, so the start state counts as changed in both.
 
         sides : (n,) integers. -1 takes the worst outcomes of censored ends in (2), 1 the best, 0 the middle.
         """
@@ -198,8 +201,8 @@ class Chain:
             worth_before, reached_before = self.followed(theirs)
         taken = self.moves[rows] / self.taken[rows][:, None]
         ours, done, found = theirs.copy(), 0, np.zeros(counts.size)
-        pooled = np.zeros((counts.size, layout.states, layout.states))  # by a cell of any row of a state
-        own = np.zeros((counts.size, order.size, layout.states))  # and by one of the new action's row
+        pooled = np.zeros((counts.size, layout.states, layout.states))  # slopes by cells of a state's rows
+        own = np.zeros((counts.size, order.size, layout.states))  # slopes by a cell of the new action's row
         before = reached_before.T @ (self.paid + worth_before[1:])
         for i, count in enumerate(counts.tolist()):
             if count < done:
@@ -262,7 +265,8 @@ class Chain:
         The outcomes of censored ends are the worst for the policy (half < 0) or the best. The slopes are
         (S + 1, S + 1) in cells of any row of a state, and (K, S + 1) additions in cells of the new actions.
 
-        rows : rows of the new actions. ours : transitions under the policy. reached : its visits by step.
+        rows : rows of the new actions. ours : transitions under the policy. reached : visits under the
+        policy, by step.
         """
         start, end = self.told.question.start, self.told.question.returns.censored
         assert end is not None
@@ -295,10 +299,10 @@ class Chain:
         return gain, both / self.seen[:, None], own
 
     def luck_of(self, order: Ints, rows: Ints, slopes: Floats) -> Floats:
-        """Return (K, S + 1) sampling variance of the cells of the selected rows.
+        """Return the (K, S + 1) sampling variance of the cells of the selected rows.
 
-        It is that of the row's distribution or, if less certain, that of all users in the state. A few equal
-        outcomes do not imply certainty.
+        It is the variance under the row's distribution, or the variance of all users in the state if that is
+        larger. A few equal outcomes do not prove certainty.
         """
         seen = self.luck[rows]
         among = np.maximum(self.usual[order], 0.0)
@@ -309,10 +313,10 @@ class Chain:
         return np.where(less[:, None], usual, seen)
 
     def unseen(self, rows: Ints, slopes: Floats) -> Floats:
-        """Return (n, n) covariance of unobserved outcomes.
+        """Return the (n, n) covariance due to unobserved outcomes.
 
-        It is that of a few additional users, each of whom moves a gain by the range of a row's (n, K, S + 1)
-        slopes. A mean over rows is moved by the amount that their users can move together.
+        It is the covariance due to ``UNSEEN`` additional users. Each of them changes a gain by the range of a
+        row's (n, K, S + 1) slopes. For several rows, this change is the mean b in the module docstring.
         """
         most = np.ptp(slopes, axis=2)
         weight = most**2 * self.taken[rows]
@@ -321,7 +325,7 @@ class Chain:
 
 
 def capped(slopes: Floats, cells: Floats, seen: Floats, clear: NDArray[np.bool_]) -> Floats:
-    """Return (rows, 1) parts of the variance of (n, rows, S + 1) slopes in next states that can be errors.
+    """Return (rows, 1) factors that limit the variance of (n, rows, S + 1) slopes in next states.
 
     A projected row is a distribution over next states. The error of a mean over it is at most its range.
     """
@@ -332,7 +336,7 @@ def capped(slopes: Floats, cells: Floats, seen: Floats, clear: NDArray[np.bool_]
 
 
 class _Judged(NamedTuple):
-    """Gains (n,) of points of the path. deviation, noise : of all errors, and of privacy's noise alone."""
+    """(n,) gains of points of the path, with standard deviations of all errors and of noise only."""
 
     estimate: Floats
     deviation: Floats
@@ -341,13 +345,13 @@ class _Judged(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TransitionPath(Path):
-    """Path that is evaluated by transitions.
+    """Path whose gains are estimated from transitions.
 
     kept : the available numbers of changed states; ``expected``, ``risk``, ``estimate``,
-    ``deviation`` and ``noise`` belong to them.
+    ``deviation`` and ``noise`` have one entry for each.
 
     censored : the gains (2) with the worst and the best outcomes of censored ends; None if the release has no
-    such ends. With it, ``expected`` and ``risk`` belong to the worst outcomes.
+    such ends. If it is given, ``expected`` and ``risk`` are for the worst outcomes.
     """
 
     kept: Ints
@@ -360,7 +364,7 @@ class TransitionPath(Path):
         return int(found[0])
 
     def point(self, caution: float) -> int:
-        """Return how many states to change for the largest expected gain - caution x its deviation."""
+        """Return the number of states that maximises expected gain - caution x its standard deviation."""
         if not self.order.size:
             return 0
         return int(self.kept[(self.expected - caution * self.risk).argmax()])
@@ -370,11 +374,11 @@ class TransitionPath(Path):
         return int(self.kept[self.kept <= count].max(initial=0))
 
     def clear(self, count: int) -> bool:
-        """Return True if the interval of the gain of the first ``count`` states is above 0."""
+        """Return True if the interval for changing the first ``count`` states is above 0."""
         return count > 0 and self.gain(count).shown
 
     def gain(self, count: int) -> Gain:
-        """Return the gain of the first ``count`` changed states; ``count`` is 0 or a point of the path."""
+        """Return the gain of changing the first ``count`` states; ``count`` is 0 or a point of the path."""
         checks.integer("count", count, 0)
         if count == 0:
             return Gain(0.0, 0.0, 0.0, self.level, 0.0, 0.0, 1.0, 0.0)
@@ -403,7 +407,7 @@ class TransitionPath(Path):
 
     @property
     def measured(self) -> str:
-        """Return the source of the gains."""
+        """Return the kind of data from which the gains are estimated."""
         return "transitions"
 
     @cached_property
@@ -413,7 +417,7 @@ class TransitionPath(Path):
 
 
 class GroupGain(NamedTuple):
-    """Gain of a group's users, in units of the range of returns: estimate, deviation, part due to privacy."""
+    """Gain of one group: estimate, standard deviation, and its part due to noise, in units of the range."""
 
     estimate: float
     deviation: float
@@ -423,8 +427,8 @@ class GroupGain(NamedTuple):
 def group_gains(path: TransitionPath, count: int, begins: Ints) -> tuple[GroupGain, ...]:
     """Return the gain of each group by the policy that changes the first ``count`` states, at least 1.
 
-    begins : rows of the start state, one for each group asked for. The gain is sum_t P_g(t) (V_pi(t) -
-    V_b(t)), by the judging half; its deviation is the larger of the estimates of both halves.
+    begins : rows of the start state, one for each requested group. The gain is sum_t P_g(t) (V_pi(t) -
+    V_b(t)), estimated by the judging half. Its standard deviation is the larger of the two halves' estimates.
     """
     choosing, judging = (Chain(path.told, half) for half in halves(path.told, path.key))
     counts, found = np.array([count]), []
@@ -437,19 +441,19 @@ def group_gains(path: TransitionPath, count: int, begins: Ints) -> tuple[GroupGa
 
 
 def path_of(told: Told, level: float = 0.95) -> Path:
-    """Return the policies that change more and more states, with their gains by returns or by transitions.
+    """Return the path of policies, with gains estimated from returns or from transitions.
 
-    level : in (0, 1), of all intervals. Transitions are used if rewards have a rule and the choosing halves
-    expect a smaller deviation with them, for the policy that returns take by default. The gains expected by
-    either do not enter this choice. With censored ends transitions are always used if these exceed the noise:
-    returns do not show how many censored ends an action led to.
+    level : joint level of all intervals, in (0, 1). Transitions are used if rewards have a rule and if, by
+    the choosing half, transitions give a smaller standard deviation than returns for the default policy of
+    returns. The expected gains do not enter this choice. With censored ends, transitions are always used if
+    they exceed the noise, because returns do not show how many censored ends an action led to.
     """
     returns = deviations.path_of(told, level)
     return _by_transitions(returns) or returns
 
 
 def _by_transitions(returns: Path) -> TransitionPath | None:
-    """Return the path by transitions of the same release; None if unavailable or less informative."""
+    """Return the path with gains from transitions; None if unavailable or less informative."""
     told, key = returns.told, returns.key
     if told.question.returns.outcomes is None or not returns.order.size:
         return None
@@ -491,10 +495,11 @@ def _by_transitions(returns: Path) -> TransitionPath | None:
 def _both_halves(
     choosing: Chain, judging: Chain, order: Ints, action: Ints, counts: Ints, sides: Ints | None = None
 ) -> tuple[Floats, Floats, _Judged, Floats]:
-    """Return gains of points of the path by both halves.
+    """Return the gains of points of the path, estimated by both halves.
 
-    The result is the gains and deviations of the choosing half, the gains of the judging half with the larger
-    deviation of both, and the covariance of the errors of the judging half.
+    The first result is the gains and standard deviations of the choosing half. The second is the gains of the
+    judging half, with the larger of the two halves' standard deviations. The third is the covariance of the
+    errors of the judging half.
     """
     seen, errors, _ = choosing.gains(order, action, counts, sides=sides)
     judged, covariance, noise = judging.gains(order, action, counts, sides=sides)
@@ -513,7 +518,8 @@ def _kept(most: int) -> Ints:
 def _order(path: Path, chain: Chain) -> tuple[Ints, Ints, Floats, Floats, Floats, Floats]:
     """Return the states in order of change, and each state's offered action, shrunk gain and deviation.
 
-    Also returned, in that order: the gain of changing each state alone, shrunk and not shrunk.
+    Two more arrays in the same order are returned: the gain of changing only this state, shrunk and not
+    shrunk.
     """
     told, layout = path.told, path.told.layout
     state, steps = layout.row_state, layout.horizon

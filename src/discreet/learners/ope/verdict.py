@@ -1,22 +1,24 @@
-"""Verdict on a gain: whether it is shown, and on which condition.
+"""Verdicts on a gain: they say whether the gain is shown, and on which condition.
 
 A gain whose interval is above 0 is evidence for a real gain only if no unrecorded cause affects both
-action and outcome. No release can prove that. A verdict therefore tests four more conditions, in this order.
+action and outcome. No release can prove that. A verdict therefore tests four further conditions, in this
+order.
 
 1. The released sums do not contradict themselves (:mod:`discreet.learners.ope.consistency_test`).
-2. The recorded state does not omit something as large as the gain.
-3. A cause that is drawn again at each step must be strong to explain the gain
+2. The recorded state does not omit a variable whose effect is as large as the gain.
+3. Only a strong cause that is drawn again at each step could explain the gain
    (:mod:`discreet.learners.ope.hidden_cause`).
 4. A contradiction could have been detected where the policy changes something.
 
-A gain is shown *if no unrecorded cause changes the odds of an action by more than* the printed factors. There
-is one factor for causes that are drawn again at each step and one for causes that last.
+A gain is shown *if no unrecorded cause changes the odds of an action by more than* the printed factors. One
+factor is for causes that are drawn again at each step, the other factor is for causes that last.
 
-Causes at each step leave no trace in a release. Only the factor limits them, and it is compared with
-``asked``. Lasting causes that act on later steps leave a trace that the consistency test can detect. If the
-gain is computed from returns, noise is large compared with the transitions and the test has little power. A
-hint, p below 0.05 of either comparison, then prevents the claim. Some lasting causes are still not detected:
-docs/decision-points.md states how many, and in which environments (``benchmarks/studies/hidden_causes.py``).
+Causes that are drawn at each step cannot be detected in a release. Only the factor for such causes limits
+them, and it is compared with ``asked``. Lasting causes that act on later steps can be detected by the
+consistency test. If the gain is computed from returns, noise is large compared with the transitions and the
+test has little power. In that case a hint (p below 0.05 in either comparison) is enough to reject the claim.
+Some lasting causes are still not detected: docs/decision-points.md states how many, and in which environments
+(``benchmarks/studies/hidden_causes.py``).
 
 Everything is computed from one release, without data and without budget.
 """
@@ -40,10 +42,10 @@ from discreet.learners.ope.hidden_cause import (
 
 __all__ = ["ASKED", "COVERED", "KINDS", "Verdict", "kind_of", "verdict_of", "would_show"]
 
-ASKED = 1.1  # L that a gain must survive by default.
+ASKED = 1.1  # By default, a gain must stay above 0 under a cause of this strength.
 COVERED = 0.5  # Share of changed decisions whose contrast must be testable.
-_HINT = 0.05  # p below which the result of a test with little power counts as a hint.
-_SIZES = 10.0  # A contradiction invalidates a gain up to this multiple of its size.
+_HINT = 0.05  # A test with little power gives a hint if p is below this value.
+_SIZES = 10.0  # A contradiction invalidates gains up to this multiple of its size.
 
 KINDS = (
     "unchanged", "not shown", "contradicted", "state incomplete", "fragile", "unchecked", "shown",
@@ -55,11 +57,11 @@ class Verdict:
     """Verdict on the policy that changes some states.
 
     - kind : one of ``KINDS``.
-    - gain : over the behaviour policy.
+    - gain : gain over the behaviour policy.
     - asked : strength of a hidden cause at each step that the gain must survive.
-    - cause : strengths that it survives.
-    - consistency : the test of the release.
-    - covered : share of first visits to changed states at which the test looks.
+    - cause : strengths of hidden causes that the gain survives.
+    - consistency : result of the consistency test of the release.
+    - covered : share of first visits to changed states that the test covers.
     - hinted : True if a test of little power finds a hint of a contradiction.
     - censored : largest share of episodes with unknown outcome, None without censored ends. Gain and cause
       allow for the worst outcomes.
@@ -78,15 +80,15 @@ class Verdict:
 
     @property
     def shown(self) -> bool:
-        """Return whether the gain is shown, on the conditions that ``cause`` names."""
+        """Return True if the gain is shown, for hidden causes up to the strengths in ``cause``."""
         return self.kind == "shown"
 
 
 def verdict_of(path: Path, count: int, asked: float = ASKED, found: Consistency | None = None) -> Verdict:
-    """Judge the policy that changes the first ``count`` states of a path.
+    """Return the verdict on the policy that changes the first ``count`` states of a path.
 
-    asked : strength in [1, 50] of a hidden cause that the gain must survive. found : the consistency test of
-    the same release, if available.
+    asked : strength in [1, 50] of a hidden cause that the gain must survive. found : result of the
+    consistency test of the same release, if available.
 
     Raises ``ValueError`` if ``asked`` is out of range or ``count`` is not a point of the path.
     """
@@ -104,10 +106,11 @@ def verdict_of(path: Path, count: int, asked: float = ASKED, found: Consistency 
 
 
 def would_show(path: Path, count: int, asked: float = ASKED) -> bool:
-    """Return whether the gain is shown if the release does not contradict itself.
+    """Return True if the gain is shown, assuming that the release does not contradict itself.
 
-    A forecast simulates releases of an environment without hidden causes, in which the test rejects at most
-    once in a thousand times. The test takes most of the time of a verdict and is therefore skipped.
+    Forecasts use this function. They simulate releases of an environment without hidden causes, where the
+    consistency test rejects at most once in a thousand times. The test takes most of the time of a verdict
+    and is therefore skipped.
     """
     if not path.clear(count):
         return False
