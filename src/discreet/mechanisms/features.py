@@ -327,8 +327,7 @@ def _restore(features: Features | MixtureFeatures, state: dict[str, Any]) -> Non
 
 
 def _suprema(pairs: Floats) -> tuple[Floats, bool]:
-    """Return ((4, P) proved F01, F+- and their l1 versions, True if all are suprema) of (P, S, d) features.
-    """
+    """Return ((4, P) proved F01, F+- and their l1 versions, True if suprema) of (P, S, d) features."""
     positive = np.maximum(pairs, 0.0).sum(axis=1)
     negative = np.maximum(-pairs, 0.0).sum(axis=1)
     found = np.array(_norms(np.maximum(positive, negative), positive + negative))

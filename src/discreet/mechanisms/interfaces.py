@@ -372,8 +372,7 @@ class Session(Protocol):
         ...
 
     def answer(self, question: Response) -> Estimate:
-        """Return the noisy response to ``question`` over all users so far, if the query declared responses.
-        """
+        """Return the noisy response to ``question`` over all users so far, if the query has responses."""
         ...
 
     def close(self) -> None:
@@ -462,8 +461,7 @@ class Learner(Protocol):
         ...
 
     def query(self, spec: ProblemSpec) -> Any:
-        """Return the query for the problem ``spec``: a :class:`CountQuery`, or a query of sums of features.
-        """
+        """Return the query for the problem ``spec``: a :class:`CountQuery` or a query of feature sums."""
         ...
 
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> Any:

@@ -210,7 +210,7 @@ class OneShotSession(Saveable):
                 raise RuntimeError("release: nobody has come")
             tally = self._tally
             if self._mechanism.noisy and self._key is None:
-                tally.check_on_grid(self._mechanism.reward_grid or 1)  # checks all steps before any step is released
+                tally.check_on_grid(self._mechanism.reward_grid or 1)  # all steps, before one is released
             self._drop()  # before the release exists: there are never two
             return OneShotRelease(_Facts(self._mechanism, self._query.copy(), tally.people), self._key, tally)
 

@@ -42,9 +42,9 @@ from bytes are checked:
 
 - sizes and kinds of all tables;
 - the number of records at each step, which must fit the number of episodes;
-- as many users leaving a state as arrived in it;
-- rewards within the bounds for the number of visits;
-- no more episodes than the users may have.
+- the number of users who leave a state, which must equal the number who arrived in it;
+- the sums of rewards, which must be within the bounds for the number of visits;
+- the number of episodes, which must not exceed the limit for the number of users.
 """
 
 from __future__ import annotations
@@ -311,8 +311,7 @@ class PartialAggregate:
         self._sums += other._sums
 
     def _later(self, other: PartialAggregate) -> tuple[int, int] | None:
-        """Return the larger of the two last user numbers, and the number of episodes of this user to assume.
-        """
+        """Return the larger of the two last user numbers, and the number of episodes that it counts for."""
         ends = [end for end in (self._last, other._last) if end is not None]
         if not ends:
             return None
