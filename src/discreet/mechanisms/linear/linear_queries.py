@@ -312,8 +312,7 @@ class LinearQuery(ABC):
         )
 
     def block_units(self, grid: int) -> Floats:
-        """Return (blocks,) units of exact noise for rewards on multiples of 1 / ``grid`` (see :meth:`unit`).
-        """
+        """Return (blocks,) units of exact noise for rewards in multiples of 1 / ``grid`` (:meth:`unit`)."""
         return self.form.units(grid)
 
     def to_cells(self, tables: Mapping[str, Floats]) -> Floats:

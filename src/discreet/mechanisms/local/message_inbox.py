@@ -112,10 +112,9 @@ class FromDevices(StreamSession):
         return type(own).from_bytes(own.to_bytes())
 
     def _check_in_time(self, message: Message) -> None:
-        """Refuse a message of bytes, with a reason, if it is late or all users of the plan have sent a
-        message.
+        """Refuse a message of bytes that is late or comes after the messages of all users of the plan.
 
-        In the second case a copy of an earlier message is refused with the reason "copy".
+        In the second case a copy of an earlier message is refused with the reason "replayed".
         """
         if self._plan is None or not isinstance(message.message, bytes):
             return super()._check_in_time(message)
