@@ -24,11 +24,12 @@ The derivative of the logarithm of (2) in alpha is (2 alpha - 1) rho - epsilon +
 from -inf to +inf, so the best alpha is its only root. Substituting it, with t = alpha - 1, gives the whole
 curve in parametric form, without a minimum::
 
-    ln(1/delta) = rho t^2 + ln(1 + t),      epsilon = (2 t + 1) rho - ln(1 + 1/t)            (3) Both
-    expressions in (3) are monotone in t, so each conversion finds the only root of a monotone function. Roots
-    have a relative error of about 1e-12. The two conversions that a guarantee needs, from mu and rho to
-    epsilon, are in :mod:`discreet.core.epsilon_conversions`; the conversions in this module choose noise for
-    a budget.
+    ln(1/delta) = rho t^2 + ln(1 + t),      epsilon = (2 t + 1) rho - ln(1 + 1/t)            (3)
+
+Both expressions in (3) are monotone in t, so each conversion finds the only root of a monotone function.
+Roots have a relative error of about 1e-12. The two conversions that a guarantee needs, from mu and rho to
+epsilon, are in :mod:`discreet.core.epsilon_conversions`. The conversions in this module choose noise for a
+budget.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ Curve = Callable[[float], float]
 def exceeds(guarantee: Guarantee) -> dict[str, float] | None:
     """Return ``{"epsilon", "at_most"}`` with P(L > epsilon) <= at_most, rounded up to three digits.
 
-    Returns None if there is no guarantee.
+    Returns None without a guarantee.
     """
     if guarantee.epsilon is None:
         return None

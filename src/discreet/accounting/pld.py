@@ -142,8 +142,8 @@ def _discrete_gaussian_pld(sigma: float, shift: int, interval: float) -> Any:
     """Return dp-accounting's loss distribution by the method of connecting dots, without its Python loops.
 
     Losses are linear in the noise: (shift^2 - 2 shift x) / (2 sigma^2). The points are the grid points next
-    to some loss. Those are all points between the extreme losses, because adjacent losses are no further
-    apart than adjacent points. dp-accounting finds the points, and the noise value of each, one by one in
+    to some loss. Those are all points between the extreme losses, because adjacent losses have at most the
+    distance of adjacent points. dp-accounting finds the points, and the noise value of each, one by one in
     Python. This takes seconds for the millions of integers of fine grids.
     """
     from dp_accounting.pld import pld_pmf, privacy_loss_mechanism
@@ -219,7 +219,7 @@ def _grid(kept: Sequence[Coordinate], most: int | None) -> tuple[float, bool]:
       of r^2. A grid over 12 standard deviations on both sides must have at most 6 million points.
 
     In both cases losses are split between two points, as in :func:`coarse_epsilons`: the result is never
-    below the true value, and the variance of a loss increases by at most a quarter of the squared step.
+    below the true value. The variance of a loss increases by at most a quarter of the squared step.
     """
     usual, mean = _usual(kept, most), math.sqrt(_mean_square(kept))
     if mean < (_LEAST_POINTS if _all_gaussian(kept) else _COARSE) * usual:

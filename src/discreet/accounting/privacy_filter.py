@@ -23,7 +23,7 @@ Laplace noise in several sums of one record counts as one mechanism that has the
 the record lists its exchanges. The record does not say when its noise was drawn. If noise is used before its
 data (:mod:`discreet.core.correlated_noise.signed_digit_tree`), the sums do not compose one by one. An
 attacker who knows the releases before a user arrives knows all differences of the L noises that protect the
-user, and can choose cells for the user in which the L noises are nearly equal. The protection there is one
+user. They can choose cells for the user in which the L noises are nearly equal. The protection there is one
 noise of scale b / L, not L noises of scale b.
 
 *Is one more release allowed?* :func:`filtered`. Here earlier releases can influence the next mechanism, its
@@ -49,7 +49,8 @@ and no release has influenced that reservation:
 - else: the zCDP filter, but the first reservation, and only the first, is also allowed if :func:`composed`
   certifies it, which is tighter (7 % for discrete Gaussian noise). The first reservation is a given
   mechanism, and one of two cases applies for every output. If its rho is within the filter's bound, the
-  filter covers all; otherwise no second reservation passes.
+  filter covers all reservations. Otherwise no second reservation passes.
+
 Mechanisms that are decided together should therefore be reserved together. If a limit is raised after looking
 at releases, only the higher limit protects the users.
 """
@@ -158,7 +159,7 @@ def composed(records: Sequence[Record], delta: float) -> tuple[float, str]:
     records : in any order. Without records epsilon is 0.
     delta : in [0, 1).
 
-    Returns infinity if there is no bound, as for Gaussian noise at delta = 0. Raises ``ValueError`` on an
+    Returns infinity without a bound, as for Gaussian noise at delta = 0. Raises ``ValueError`` on an
     invalid delta.
     """
     delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)

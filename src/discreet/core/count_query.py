@@ -21,7 +21,7 @@ jointly, l2 = sqrt(2H) and sqrt(6H).
 For squares of centred rewards the second case is the worst of a step (without visits). This case cannot occur
 at two consecutive steps: after it the two users are in different states, so in different pairs. Suppose that
 m steps are in the same pair and H - m in different ones. At most n = min(m, H - m + 1) of the m steps have
-different successors: each of these n steps, except the last step of the horizon, is followed by one of the H
+different successors. Each of these n steps, except the last step of the horizon, is followed by one of the H
 - m steps. Counts per step therefore change by at most
 
     max over m in [0, H] of (H - m) (2 w_v^2 + 2 w_t^2 + w_r^2 / 2) + n 2 w_t^2 + m w_r^2.
@@ -41,7 +41,7 @@ case of a step for the pooled weights (no visits).
 
 - ``pooled="all"``, all H records of a user: l1 <= H W_1 and l2 <= H sqrt(W_2), as above. Under Laplace noise
   a pooled count has the noise of a per-step count and contains H times as much (the sum of H per-step counts
-  has sqrt(H) times the noise). With Gaussian noise there is no advantage.
+  has sqrt(H) times the noise). With Gaussian noise pooling has no advantage.
 - ``pooled="first"``, the record of the user's *first* visit to each state: l1 <= m W_1, l2^2 <= m W_2 with m
   = min(S, H). Suppose that the two users visit u <= m and v <= m states, and that c of these are common to
   both. A common state changes as one step does, by at most W (W_1 or W_2). A state that only one user visits
@@ -59,7 +59,7 @@ sqrt(m) times that of one step's counts, and a count contains up to H times as m
 query for an environment that is the same at every step.
 
 One step only (``step=h``): only a user's record of step h is counted, in families whose first axis is 1.
-Replacing the user causes the change in the table once. There is no factor H: l1 is the worst case of a step
+Replacing the user causes the change in the table once. No factor H occurs: l1 is the worst case of a step
 and l2 its square root. Both are attained, for centred rewards too (no chain of records restricts them), by
 two users who are in different pairs at step h, or in one pair with different successors. The l1 value is 2
 for each uncentred family and 6 jointly, and the joint l2 value is sqrt(6). Without rewards l1 and l2 are 4
@@ -181,7 +181,8 @@ class CountQuery:
 
     Raises
     ------
-    ValueError If the dense release would have more than 2e9 cells: a release is never sparse, because which
+    ValueError
+        If the dense release would have more than 2e9 cells: a release is never sparse, because which
         cells are empty is private. Pool the steps or declare a mask. (In a session with many releases the
         limit is 2e8.)
     """
@@ -335,7 +336,7 @@ class CountQuery:
 
         Sessions do not call this: they use :func:`~discreet.core.raw_encoder.add_record`, which tests compare
         with this method. ``trajectory`` : checked. ``group`` : the group of the plan. ``cut`` : C of the
-        batch. None: the first C; infinite: there are no clipped rewards any more.
+        batch. None: the first C; infinite: rewards are no longer clipped.
         """
         found: Mapping[str, Floats] = parts.module("contributions").summand(self, trajectory, group, cut)
         return found
@@ -359,7 +360,8 @@ class CountQuery:
 
         Raises
         ------
-        ValueError If ``norm`` is another text, or ``weight`` has a name that is not a family of this query,
+        ValueError
+            If ``norm`` is another text, or ``weight`` has a name that is not a family of this query,
             or a number that is negative or not finite.
         """
         checks.choice("norm", norm, ("l1", "l2"))

@@ -43,7 +43,8 @@ class CountSession(StreamSession):
 
     Raises
     ------
-    RuntimeError On calls in the wrong order, on calls after the session was closed, and on calls from another
+    RuntimeError
+        On calls in the wrong order, on calls after the session was closed, and on calls from another
         process than the one that started the session. Also if exact noise would not protect a sum
         (:func:`checked_on_grid`). Nothing is released in these cases.
     ValueError

@@ -137,7 +137,7 @@ class Guarantee:
         """``epsilon`` and ``at_most``, a bound on the probability that one user's loss exceeds epsilon.
 
         The loss of an outcome is ln of the ratio of its probabilities with one record and with another. The
-        bound is rounded up to three digits. None if there is no guarantee.
+        bound is rounded up to three digits. None without a guarantee.
         """
         return parts.module("exceeding").exceeds(self)
 

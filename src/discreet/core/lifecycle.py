@@ -138,7 +138,7 @@ class Saveable(Guarded):
         stores users: store it only where raw data are allowed. A plan can be open. After the restore, its
         users continue with their encoders or with ``open_encoder``. The state of a learner is not included.
 
-        If an error or interrupt occurs before the file is visible, there is no file and the session
+        If an error or interrupt occurs before the file is visible, the file is removed and the session
         continues. Raises ``ValueError`` if ``path`` exists or its folder does not.
         """
         with self._call():

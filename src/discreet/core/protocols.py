@@ -51,7 +51,7 @@ class NoiseDistribution(Protocol):
 
     @property
     def family(self) -> str:
-        """Name of the distribution: none, laplace, gaussian, discrete_laplace, discrete_gaussian, ..."""
+        """Name of the distribution, e.g. none, laplace, gaussian or discrete_laplace."""
         ...
 
     @property

@@ -208,7 +208,7 @@ class Schedule:
 
     @property
     def releases(self) -> int | None:
-        """Largest number of noisy releases (release 0 is not counted), or None if there is no limit."""
+        """Largest number of noisy releases (release 0 is not counted), or None without a limit."""
         if self.max_releases is not None:
             return self.max_releases
         if self.users is None and self.times is None:

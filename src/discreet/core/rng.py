@@ -3,7 +3,7 @@
 Seeded streams are addressed by (seed, run, role, index), so equal seeds give equal results in any order and
 with any number of workers. Seeded noise protects no user, because anyone who knows the seed can subtract it.
 Every guarantee states this. Secure noise is exact, discrete, and drawn from the operating system's
-cryptographic source. There is no seed.
+cryptographic source. It has no seed.
 """
 
 from __future__ import annotations

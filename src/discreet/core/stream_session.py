@@ -209,10 +209,8 @@ class StreamSession(Saveable, ABC):
             self._count_absent(checks.integer("users", users, 1, self._awaited if self.open_plan else 0))
 
     def _count_absent(self, users: int) -> None:
-        # one statement, no call: a user who is counted and not absent would be described as having sent
-        # something
-        # One statement without a function call, because after an interrupt between two statements a counted
-        # absent user would be described as having sent a message.
+        # One statement without a function call. After an interrupt between two statements, a counted absent
+        # user would be described as having sent a message.
         self._users, self._absent = self._users + users, self._absent + users
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:

@@ -23,8 +23,9 @@ Only the owner knows whether the users are new, and is responsible for this. New
 belong to the same dataset. A new name that differs from a name in the ledger only by case, spaces or Unicode
 form is rejected, because its total would silently start at zero.
 
-*Stored content* is public: noise scales, sensitivities, limits, numbers of users, times, hashes of published
-files, and names and purposes as the owner typed them. The ledger contains no row of data, no drawn noise and
+*Stored content* is public: noise scales, sensitivities, limits and numbers of users. Times, hashes of
+published files, and names and purposes as the owner typed them are also stored. The ledger contains no row of
+data, no drawn noise and
 no seed.
 
 *The limit* is a privacy filter (:mod:`discreet.accounting.privacy_filter`). A reservation with which the
@@ -37,7 +38,7 @@ checks all hashes, and checks that the head is in the chain. So an edited, short
 ledger is a :class:`LedgerError`. A crash between commit and head leaves a chain longer than its head. Such a
 ledger is valid, and the next writer updates the head. A missing head is an error, unless the ledger holds
 only its first entry (a crash during creation). If a missing head were accepted, anyone could delete the head
-and shorten the chain without detection. There is no repair command. If the last hash equals that in the
+and shorten the chain without detection. A repair command does not exist. If the last hash equals that in the
 latest privacy statement, the ledger is complete, and an operator can write the line of the head by hand.
 
 *Signed limits.* A limit can be signed with an owner's key (:mod:`discreet.ledger.signatures`). The signature
@@ -48,7 +49,8 @@ bypasses the limit. A chain that contains such an entry is damaged. Operators ca
 limit. Signed limits cannot be opened without ``cryptography``.
 
 *Handing over.* Keys are lost, and owners leave. An entry ``owner`` names the key that can change the limit of
-a dataset from then on. The entry is signed with the previous key of the limit or with the *recovery key*. A
+a dataset after this entry. The entry is signed with the previous key of the limit or with the *recovery key*.
+A
 signed limit declares the public part of the recovery key once, and the declaration cannot be changed. So a
 party that can write the ledger but has neither key cannot take over a limit, because they cannot sign an
 entry. Entries that they remove are detected by the head and the statements. The holder of a key can check
@@ -158,7 +160,7 @@ def default_path() -> Path:
 
     The path is ``$DISCREET_LEDGER`` if set, otherwise ``discreet/ledger.sqlite`` in the folder for user data.
     That folder is ``$XDG_DATA_HOME`` or ``~/.local/share``; on Windows ``%LOCALAPPDATA%``, on macOS
-    ``~/Library/Application Support``. Raises ``LedgerError`` if there is no home folder.
+    ``~/Library/Application Support``. Raises ``LedgerError`` without a home folder.
     """
     chosen = os.environ.get(PATH_VARIABLE)
     if chosen:

@@ -429,9 +429,9 @@ class BatchSession(StreamSession):
             self._inner.absent(users)
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add many simulated users in one call, from their exact sums.
+        """Add many simulated users, from the exact sums of their data.
 
-        The noise of a local or shuffle model is drawn from its exact distribution. For simulation only:
+        The sum of the devices' noise (local or shuffle) has its exact distribution. For simulation only:
         raises ``ValueError`` under secure randomness. Sums of users outside all batches are not read.
         """
         super().submit_sum(sums, users)

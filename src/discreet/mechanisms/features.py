@@ -185,11 +185,13 @@ class MixtureFeatures:
     1. If p_i n_i = 0 for every i (features of one sign: mixtures of base models, one-hot tables), v = 1
        attains all these bounds simultaneously: the norms of phi_1 are the four suprema.
     2. Otherwise, if there are at most 12 such successors, every sign vector e is tried. Half of them suffice,
-       as phi_{-e} = -phi_e. The vertices of [0, 1]^S are (1 + e) / 2 and (1 - e) / 2, so phi_v = (phi_1 +-
-       phi_e) / 2.
+       as phi_{-e} = -phi_e. The vertices of [0, 1]^S are (1 + e) / 2 and (1 - e) / 2, so
+       phi_v = (phi_1 +- phi_e) / 2.
     3. Otherwise the coordinatewise bounds are upper bounds. Three more bounds are valid, and the smallest
-       bound is used: F+- <= sqrt(n) ||M||_op for the (n, d) matrix M of the pair, as ||v||_2 <= sqrt(n); F01
-       <= (||phi_1|| + F+-) / 2, as v = 1/2 + u / 2 with u in [-1, 1]^S; ||.||_1 <= sqrt(d) ||.||_2.
+       bound is used:
+       F+- <= sqrt(n) ||M||_op for the (n, d) matrix M of the pair, as ||v||_2 <= sqrt(n);
+       F01 <= (||phi_1|| + F+-) / 2, as v = 1/2 + u / 2 with u in [-1, 1]^S;
+       ||.||_1 <= sqrt(d) ||.||_2.
     """
 
     __repr__ = brief

@@ -6,8 +6,9 @@ once and released later. A partial aggregate has no guarantee, because it contai
 and delete it like the trajectories themselves.
 
 Contents. For every counted step (or for all steps together if they are pooled), it contains the number of
-times that each pair was followed by each state, and the sum of the rewards of each pair in units of 1 /
-``grid``. All these numbers are integers, so sums depend neither on the order of users nor on the machine that
+times that each pair was followed by each state. It also contains the sum of the rewards of each pair in units
+of 1 / ``grid``. All these numbers are integers, so sums depend neither on the order of users nor on the
+machine that
 counted them. Two partial aggregates of the same users are equal bit for bit, and two releases of them with
 the same noise are too (:meth:`OneShotSession.submit_tally
 <discreet.mechanisms.dataset.dataset_release.OneShotSession.submit_tally>`). Visits, and counts pooled over

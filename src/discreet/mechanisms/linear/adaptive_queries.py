@@ -725,8 +725,9 @@ class ResponseSession(Saveable):
         return out
 
     def _released(
-        self, question: Question, sums: dict[str, NDArray[Any]], weighted: bool, target: _Target ) -> Answer:
-        """Return the sums with noise, each in its own units; exact sums if there is no budget.
+        self, question: Question, sums: dict[str, NDArray[Any]], weighted: bool, target: _Target
+    ) -> Answer:
+        """Return the sums with noise, each in its own units; exact sums without a budget.
 
         Sums on a grid are added to noise in 64-bit integers and rounded to float64 only afterwards.
         """
@@ -915,7 +916,7 @@ def _exact_grids(
 ) -> tuple[int, int]:
     """Return the finest grids of rewards and of square roots of weights for which exact noise can be drawn.
 
-    Raises ``ValueError``, before any user is submitted, if there are no such grids.
+    Raises ``ValueError``, before any user is submitted, if such grids do not exist.
     """
     low, high = _NOISE_UNITS
     grid, roots = finest, _ROOTS

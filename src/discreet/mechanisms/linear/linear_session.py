@@ -153,7 +153,7 @@ class Answers(ResponseSession):
         self._stored.check_counts()
 
     def submit_counts(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add ``users`` simulated users in one call, from exact count tables ``sums`` (seeded randomness
+        """Add ``users`` simulated users from exact count tables ``sums`` (seeded randomness
         only).
 
         Raises ``ValueError`` with secure randomness, or if there are too many users to sum exactly.
@@ -296,7 +296,7 @@ class LinearSession(FromDevices):
         record = self._record(message)
         exact = rounded(record, SecureRng(), self._grid)
         if self._grid is not None:
-            checked_on_grid(exact.rewards, self._grid)  # contributions are rounded once more
+            checked_on_grid(exact.rewards, self._grid)  # contributions are rounded again
         cells = self._query.to_cells(self._query.user_tables(self._prepared, exact, self._grid))
         self._count(1)
         if self._answers is not None:
@@ -310,7 +310,7 @@ class LinearSession(FromDevices):
             self._answers.absent(users)
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add ``users`` simulated users in one call, from exact count tables ``sums`` (``query.simulated``).
+        """Add ``users`` simulated users from exact count tables ``sums`` (``query.simulated``).
 
         All are users of the open plan, with its context. In the local model, the sum of the devices' noise is
         drawn from the exact distribution of that sum. For simulation only: raises ``ValueError`` with secure

@@ -15,7 +15,7 @@ the same cell or in two cells. For a *replaced* user
     ||v - v'||_2 <= max(D, sqrt(2) B).
 
 **Grid.** Coordinates are rounded to multiples of 1 / GRID, by at most half a grid step each. Let c = min(k,
-L), where L is the largest number of steps of one user. A user's steps are in at most c cells, so rounding
+L), where L is the largest number of steps that a user has. A user's steps are in at most c cells, so rounding
 increases the distance between two users' vectors by at most sqrt(c p) / GRID. (In a cell that both users
 visit, rounding changes the difference of a coordinate by at most a whole grid step. In a cell that only one
 user visits, the change is at most half a step, but up to twice as many coordinates are affected.) The sums

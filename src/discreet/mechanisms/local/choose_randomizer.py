@@ -7,16 +7,16 @@ until e^epsilon is about S^2. For few users reports are less noisy, for many use
 comparison is made at a number of users at which the learner does not know yet which actions are good:
 
 - :func:`weighed_error` compares at the n at which the standard deviation of a rate, u / sqrt(n), is 1 % (the
-  noise of reports is then 100 u^2), or at a twentieth of all users if that number is larger. If the last
-  release is earlier, it compares at the last release. The twentieth is used because, with many users, most of
-  the regret is due to what the learner does not know later.
+  noise of reports is then 100 u^2). If a twentieth of all users is larger, it compares there. If the last
+  release is earlier, it compares at the last release. With many users, only a few arrive before the learner
+  knows anything; later errors cost all other users.
 - :func:`reports_pay` is the same rule for a decision before the query is known. It compares 100 u^2, or the
   value at a twentieth of the users, with the noise of batches that grow by 2 %, 10 sqrt(2) 2 H / (0.8
   epsilon). For few users the rule is u^2 epsilon <= 0.35 H, with a margin.
 
 The 1 % was measured on the training environments (``benchmarks.leaderboard.env_suites.TRAINING``), at epsilon
-1 to 14 and 20,000 users. Of the bounds on u^2 epsilon / H that were tried, 0.375 had the lowest regret. The
-learner was one that requests counts pooled over steps if there are no reports
+1 to 14 and 20,000 users. The bound 0.375 on u^2 epsilon / H had the lowest regret of all bounds tried. The
+learner was one that requests counts pooled over steps if reports are not used
 (:mod:`discreet.learners.online.noise_aware`).
 
 The twentieth was measured at epsilon 10 on the same environments and four random FrozenLake environments. The

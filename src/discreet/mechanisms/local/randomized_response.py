@@ -5,8 +5,8 @@ A device draws m of the H steps uniformly without replacement. For each drawn st
 reward with probability q_rewards, otherwise about the move. The device then randomizes one element of a
 finite alphabet:
 
-- a move: the triple (s, pi_h(s), s'), with S^2 elements, if the policy is deterministic, because the action
-  is then public. If the action is sampled: (s, a, s') over all admissible pairs;
+- a move: the triple (s, pi_h(s), s'), with S^2 elements, for a deterministic policy (the action is then
+  public). If the action is sampled: (s, a, s') over all admissible pairs;
 - a reward: (s, pi_h(s)) with one bit, which is the reward rounded randomly and without bias.
 
 If a user did not follow pi, the triple can be outside the alphabet. The device then reports a uniform element
@@ -20,8 +20,9 @@ uses one record and has likelihood ratio at most e^(epsilon/m) between any two e
 uniform element, which is a mixture. The m randomizers use independent randomness, so the whole message
 (steps, types, elements) has ratio at most e^epsilon between any two trajectories. Nothing else is sent.
 
-The following would *not* be private: to choose a step or a type from the data, to send nothing if the triple
-is outside the alphabet, or to send any value that depends on the record in addition to the elements.
+It would *not* be private to choose a step or a type from the data, or to send nothing if the triple is
+outside the alphabet. It would also not be private to send any value that depends on the record in addition to
+the elements.
 
 *Subset selection* (Ye and Barg 2018; Wang et al. 2016). The report is a set Z of w of the d elements. With
 probability p, Z is uniform among the sets that contain the user's element x; otherwise it is uniform among

@@ -153,7 +153,7 @@ class ReportedSession(FromDevices, MeasuredSession):
         self._cells = cells
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add many simulated users in one call, from counts of their reported elements.
+        """Add many simulated users, from counts of their reported elements.
 
         The noise has its exact distribution. For simulation only: raises ``ValueError`` with secure
         randomness.

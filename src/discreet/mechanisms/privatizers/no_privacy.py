@@ -1,4 +1,4 @@
-"""Baseline without privacy: exact sums. Every output states that there is no guarantee."""
+"""Baseline without privacy: exact sums. Every output states that no guarantee holds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["NoPrivacy"]
 
 @dataclass(frozen=True, kw_only=True)
 class NoPrivacy(Knobs, Proposes):
-    """Baseline privatizer: exact sums. Every output states that there is no guarantee.
+    """Baseline privatizer: exact sums. Every output states that no guarantee holds.
 
     preset : "default" or "paper", which are the same here; others raise ``ValueError``.
     """

@@ -33,8 +33,8 @@ below.
 3. One rename makes them visible.
 4. The session's data are deleted from memory.
 
-If anything fails before the rename, the hidden file is removed and the session remains open. After a crash
-there is no file, or a hidden file ``.<name>.<token>.part``, which is a saved state if it is complete.
+If anything fails before the rename, the hidden file is removed and the session remains open. A crash leaves
+nothing, or a hidden file ``.<name>.<token>.part``, which is a saved state if it is complete.
 
 *Taking* (:class:`Claim`). The whole file is read and checked. The next steps are in one exclusive SQLite
 transaction:

@@ -242,7 +242,7 @@ class ReportShuffler(Inbox):
         return self._received - before
 
     def add_simulated(self, reports: Ints, moves: Ints, bits: Ints, users: int) -> None:
-        """Add the reports of many simulated users in one call."""
+        """Add the reports of simulated users, given as counts."""
         self._left, self._received = self._left - users, self._received + users
         self._reports, self._moves = self._reports + reports, self._moves + moves
         self._bits = self._bits + bits

@@ -168,8 +168,7 @@ class Inbox:
         self._left = 0
 
     def _check_new(self, nonce: bytes) -> None:
-        """Raise ``MessageRejected`` if this message was received before, or the plan expects no more users.
-        """
+        """Raise ``MessageRejected`` if this message was received before, or the plan expects no user."""
         if nonce in self._nonces:
             raise MessageRejected("replayed", "came before")
         if not self._left:
@@ -527,7 +526,7 @@ class ShuffleSession(StreamSession):
             self._count(before - self._shufflers[-1].left)
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add the messages of many simulated users in one call: exact ``sums`` plus flips of ``users`` users.
+        """Add the messages of ``users`` simulated users: exact ``sums`` plus the flips of all users.
 
         The sum of the users' flips is drawn from the exact distribution of that sum. For simulation only:
         raises ``ValueError`` with secure randomness. Sums of rewards must be sums of rewards rounded to bits
