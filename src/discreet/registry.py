@@ -657,9 +657,7 @@ def _is_of(found: Entry, value: Any) -> bool:
 
 
 def _fewest(found: Entry, preset: str | None, current: Mapping[str, Any], value: Any) -> Named | None:
-    """Return the name without options that the preset already sets, or None if no options give an equal
-    object.
-    """
+    """Return the name without options that the preset already sets, or None without an equal object."""
     kind, factory = found.kind, found.factory()
     every = {name: v for name, v in current.items() if v is not None and name not in found.fixed}
     takes = options_of(factory)

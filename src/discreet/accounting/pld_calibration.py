@@ -86,8 +86,7 @@ def _patterns(names: Collection[str], horizon: int, levels: int, chained: bool =
 
 
 def extremes(ways: Sequence[T]) -> tuple[T, ...]:
-    """Return the first and last of the ways (k = H down to 0), and those at which the slope of the number of
-    transitions changes.
+    """Return the first and last way (k = H down to 0), and those where the slope of transitions changes.
 
     The worst way was among these in every case that was examined. No epsilon depends on that: the final
     epsilon is computed from all ways.
@@ -192,8 +191,7 @@ def least_factor(
     high: float,
     guess: float,
 ) -> float:
-    """Return the least factor <= ``high`` for all scales that meets (epsilon, delta), or ``high`` if none is
-    found.
+    """Return the least factor <= ``high`` on all scales that meets (epsilon, delta), or ``high``.
 
     ``high`` is a factor that meets the budget by a closed form, ``guess`` the start of the search. A first
     search, on a coarse grid of losses, proposes a factor. The returned factor is checked on every pattern

@@ -153,8 +153,7 @@ def _coordinate_rho(coordinate: numerical.Coordinate) -> float:
 
 
 def composed(records: Sequence[Record], delta: float) -> tuple[float, str]:
-    """Return epsilon at ``delta`` of given mechanisms on the same users, and the name of the way that gives
-    it.
+    """Return epsilon at ``delta`` of given mechanisms on the same users, and the name of that way.
 
     records : in any order. Without records epsilon is 0.
     delta : in [0, 1).

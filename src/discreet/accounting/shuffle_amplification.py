@@ -61,8 +61,8 @@ def amplified_delta(epsilon0: float, users: int, epsilon: float, stronger: bool 
     c = np.arange(max(0, int(mean - 12 * deviation - 20)), min(n, int(mean + 12 * deviation + 40)) + 1)
     weight = stats.binom.pmf(c, n, clones)
     own, other, factor = odds / (odds + 1), 1 / (odds + 1), math.exp(epsilon)
-    # a of the c + 1 responses have the user's own value: P / Q = (own a + other (c + 1 - a)) / (other a + own
-    # (c + 1 - a)) > factor
+    # Let a of the c + 1 responses have the user's own value. The condition is
+    # P / Q = (own a + other (c + 1 - a)) / (other a + own (c + 1 - a)) > factor.
     least = np.floor((c + 1) * (own * factor - other) / ((own - other) * (1 + factor))) + 1
     above = stats.binom.sf(least - 2, c, 0.5), stats.binom.sf(least - 1, c, 0.5)
     likely, unlikely = own * above[0] + other * above[1], other * above[0] + own * above[1]

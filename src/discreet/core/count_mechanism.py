@@ -390,9 +390,7 @@ class CountMechanism(OverTime):
 
     @property
     def asks(self) -> Literal["plain", "group", "cut", "clocked"]:
-        """Feature that plans of this mechanism can set besides a policy: a group, a threshold, or admissible
-        rows.
-        """
+        """Feature that plans of this mechanism can set: a group, a threshold, or admissible rows."""
         if self.query.steered:
             return "group" if self.query.groups else "cut"
         return "plain" if self.clocks is None else "clocked"
@@ -449,17 +447,13 @@ class CountMechanism(OverTime):
         return 1.0 / Decaying(self.decay).gain if self.fixed_point else 1.0
 
     def grid(self, name: str) -> int | None:
-        """Return g if values of the family ``name`` are multiples of 1 / g, or None if they are continuous
-        (seeded).
-        """
+        """Return g if values of the family ``name`` are multiples of 1 / g; None if continuous (seeded)."""
         if self.fixed_point:
             return FINE
         return self.data_grid(name)
 
     def data_grid(self, name: str) -> int | None:
-        """Return g if each user's values of the family ``name`` are multiples of 1 / g, or None if
-        continuous.
-        """
+        """Return g if a user's values of family ``name`` are multiples of 1 / g, or None if continuous."""
         return self.reward_grid if self.reward_grid is None or name not in COUNTS else 1
 
     # -------------------------------------------------------------------------- privacy loss

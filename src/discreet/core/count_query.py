@@ -276,8 +276,9 @@ class CountQuery:
 
     @property
     def steered(self) -> bool:
-        """True if plans choose the scales of releases (group returns, clipped rewards); only measurements
-        exist.
+        """True if plans choose the scales of releases (group returns, clipped rewards).
+
+        Releases then contain measurements only.
         """
         return self.groups > 0 or self.cut > 0.0
 

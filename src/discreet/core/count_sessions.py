@@ -252,9 +252,7 @@ class CountSession(StreamSession):
 
     # --------------------------------------------------------------------------- noise distributions
     def laws_at(self, n: int) -> dict[str, NoiseDistribution]:
-        """Return the noise distribution of every family in the sums after n users (see the mechanism's
-        method).
-        """
+        """Return the noise distribution of every family in the sums after n users."""
         return self._laws.at(n)
 
     def measurement_laws(
@@ -311,9 +309,7 @@ class MeasuredSession(CountSession):
         return Measurement(self._estimates(fresh, laws, "sum", batch, float(batch)), 0.0, 1.0)
 
     def _terms(self) -> tuple[int, Floats | None]:
-        """Return (number of measurements in the new sums, sum of squared noise scales in units of
-        ``scales``).
-        """
+        """Return (number of measurements in the new sums, squared noise scales in units of ``scales``)."""
         return 0, None
 
 

@@ -158,9 +158,7 @@ class MechanismRecord:
 
     @property
     def loss(self) -> float:
-        """Privacy loss: levels * joint (epsilon of Laplace noise) or sqrt(levels) * joint (mu of Gaussian
-        noise).
-        """
+        """Privacy loss: levels * joint (Laplace: epsilon) or sqrt(levels) * joint (Gaussian: mu)."""
         return self.levels * self.joint if self.norm == "l1" else math.sqrt(self.levels) * self.joint
 
     def epsilon(self, delta: float) -> float:

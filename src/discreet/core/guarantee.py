@@ -170,9 +170,7 @@ class Guarantee:
         return self.epsilon is not None and self.randomness == "secure"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the guarantee as plain values (None becomes JSON null): numbers, their inputs, and
-        sentences.
-        """
+        """Return the guarantee as plain values (None becomes JSON null): numbers, inputs and sentences."""
         return parts.module("plain").of_guarantee(self)
 
     def to_json(self) -> str:

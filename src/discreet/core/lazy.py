@@ -23,18 +23,18 @@ Part = Literal[
 
 _MODULES: dict[Part, str] = {
     "accounting": "discreet.accounting.pld",  # numerical privacy losses
-    "calibration": "discreet.accounting.pld_calibration",  # changes of each cell when one user is replaced.
+    "calibration": "discreet.accounting.pld_calibration",  # Changes of each cell when one user is replaced.
     "contributions": "discreet.audit.one_user_sums",  # Summand of a user, recomputed for audits.
-    "exceeding": "discreet.accounting.exceedance",  # probability that a loss exceeds epsilon
-    "laws": "discreet.accounting.noise_distributions.count_noise",  # public numbers; reads no sum
+    "exceeding": "discreet.accounting.exceedance",  # Probability that a loss exceeds epsilon.
+    "laws": "discreet.accounting.noise_distributions.count_noise",  # Public numbers; reads no sum.
     "questions": "discreet.mechanisms.query_checks",  # Batches that answer separate queries.
-    "saving": "discreet.mechanisms.saved_state.save",  # writes a session to a file
-    "seeded noise": "discreet.core.noise.seeded_noise_kernels",  # for simulation
-    "seeds": "discreet.core.noise.seeded_rng",  # random keys of a run, for simulation
-    "mechanism words": "discreet.accounting.text.mechanism_names",  # names of mechanisms.
+    "saving": "discreet.mechanisms.saved_state.save",  # Writes a session to a file.
+    "seeded noise": "discreet.core.noise.seeded_noise_kernels",  # For simulation.
+    "seeds": "discreet.core.noise.seeded_rng",  # Random keys of a run, for simulation.
+    "mechanism words": "discreet.accounting.text.mechanism_names",  # Names of mechanisms.
     "plain": "discreet.accounting.serialization",  # Guarantees and records as plain values, and back.
-    "sentences": "discreet.accounting.text.guarantee_sentences",  # sentences of a guarantee
-    "shown": "discreet.utils.short_repr",  # short repr of values
+    "sentences": "discreet.accounting.text.guarantee_sentences",  # Sentences of a guarantee.
+    "shown": "discreet.utils.short_repr",  # Short repr of values.
     "steered": "discreet.core.clipped_returns",  # group returns and clipped rewards
 }
 

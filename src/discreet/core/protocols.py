@@ -40,8 +40,9 @@ class Query(Protocol):
         ...
 
     def sensitivity(self, norm: Norm, weight: Mapping[str, float]) -> float:
-        """Return the supremum over replaced trajectories of the norm of all changes, each times its family's
-        weight.
+        """Return the supremum over replaced trajectories of the norm of all weighted changes.
+
+        The change of a family is multiplied by its weight.
         """
         ...
 

@@ -91,8 +91,7 @@ def add_record(
     played: NDArray[np.bool_] | None = None,
     cut: float = 0.0,
 ) -> None:
-    """Add the counted records of one checked user to a flat vector of cells, except records outside
-    ``played``.
+    """Add one checked user's counted records, except those outside ``played``, to a flat vector of cells.
 
     ``played`` : (T, R), rows to count at each of the T counted steps. ``cut`` : upper limit of the user's
         total in clipped rewards.

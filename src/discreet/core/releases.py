@@ -286,8 +286,7 @@ class Release:
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """Value that a user's device sends: a raw trajectory, or an encoded message in the local and shuffle
-    model.
+    """Value that a user's device sends: a raw trajectory, or an encoded message (local, shuffle).
 
     plan : number of the plan that the user followed. trajectory, message : exactly one of these two is set. A
         message is an array (local), or the bytes of an envelope (shuffle)

@@ -183,9 +183,7 @@ def check_rules(files: Iterable[Path], dataset: str, ledger: _Ledger | None) -> 
 
 
 def obeyed(rules: Mapping[Path, Rule], dataset: str, ledger: _Ledger | None) -> None:
-    """Raise ``ValueError`` if a release would violate one of these rules or the present content of their
-    files.
-    """
+    """Raise ``ValueError`` if a release would violate one of these rules or their files' present content."""
     for path, rule in [*rules.items(), *_changed(rules)]:
         said = f"by the owner's rule {path}"
         if ledger is None:

@@ -162,8 +162,7 @@ class BatchMechanism:
         return parallel([(kind.words, kind.guarantee) for kind in self.kinds])
 
     def shared(self, law: Any) -> NoiseDistribution:
-        """Return the noise distribution ``law`` with the failure probability divided by the number of
-        batches.
+        """Return the noise distribution ``law`` with one batch's share of the failure probability.
 
         The mechanism of a batch does not take the other batches into account.
         """
@@ -331,9 +330,7 @@ class BatchSession(StreamSession):
             self._inner.close()
 
     def _batch_at(self, users: int) -> int | None:
-        """Return the index of the next user's batch after ``users`` users, or None if that user is in no
-        batch.
-        """
+        """Return the index of the next user's batch after ``users`` users, or None for no batch."""
         at = int(np.searchsorted(self._times, users, side="right")) - 1
         return at if at < len(self._mechanism.parts) else None
 

@@ -59,8 +59,7 @@ __all__ = [
 
 
 def probabilities(name: str, value: NDArray[np.float64], tolerance: float = 1e-9) -> NDArray[np.float64]:
-    """Check that the last axis of ``value`` contains probability distributions, and return ``value``
-    unchanged.
+    """Check that the last axis of ``value`` contains probability distributions, and return ``value``.
 
     Raises ``ValueError``, with ``name`` in the message, if an entry is negative or a sum differs from 1 by
     more than ``tolerance``.

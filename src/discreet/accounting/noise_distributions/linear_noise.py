@@ -51,9 +51,7 @@ class _LinearLaw:
         return max(self.scales) if step is None else self.scales[step]
 
     def std(self, step: int | None = None) -> float:
-        """Return the std of one cell at a step (in a matrix: off the diagonal); for None, the largest of all
-        steps.
-        """
+        """Return the std of one cell (in a matrix: off the diagonal) at a step; None: the largest of all."""
         spread = math.sqrt(2.0) if self.laplace else 1.0
         return spread * self._scale(step) * math.sqrt(self.terms)
 

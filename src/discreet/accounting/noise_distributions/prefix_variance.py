@@ -37,9 +37,7 @@ class WalkNoise(ABC):
 
     @abstractmethod
     def terms(self, leaf: int) -> float:
-        """Return the noise variance of the first ``leaf`` time steps, in units of the variance of its largest
-        draw.
-        """
+        """Return the noise variance of the first ``leaf`` time steps, relative to its largest draw."""
 
     @abstractmethod
     def most(self, leaf: int) -> float:
@@ -294,9 +292,7 @@ def sum_terms(stream: Decaying, release: int) -> float:
 
 
 def rate_std(stream: Decaying, sizes: Sequence[int] | NDArray[np.int64]) -> float:
-    """Return the noise std of the equivalent count after batches of these sizes, in units of one noise
-    term's.
-    """
+    """Return the noise std of the equivalent count after batches of these sizes, in units of one draw's."""
     behind, squares, users = 0.0, 0.0, 0.0
     for size in np.asarray(sizes, np.float64).tolist():
         behind = size + stream.decay * behind

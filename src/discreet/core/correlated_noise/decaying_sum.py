@@ -82,9 +82,7 @@ class Decaying:
         return math.sqrt(1.0 - decay * decay if decay <= 0.99 else (1.0 - decay) * (1.0 + decay))
 
     def rounding(self, releases: int, horizon: int) -> float:
-        """Return the amount that fixed-point rounding adds to the l2 change of a family, in units of its
-        values.
-        """
+        """Return the amount that fixed-point rounding adds to a family's l2 change, in units of values."""
         ratio = (1.0 + self.decay) / (1.0 - self.decay)
         return 1.25 / FINE * math.sqrt(max(0, releases - 1) * ratio * 2 * horizon)
 

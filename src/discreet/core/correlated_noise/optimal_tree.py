@@ -1,5 +1,4 @@
-r"""Binary tree with the optimal streaming estimate: the measurement of each node is averaged with the
-estimates of its children.
+r"""Binary tree with the optimal streaming estimate: each node is averaged with the estimates of its children.
 
 All complete nodes of :mod:`discreet.core.correlated_noise.binary_tree` are measured, including right
 children. A node's sum then has two independent estimates: its own measurement (variance 1) and the sum of its

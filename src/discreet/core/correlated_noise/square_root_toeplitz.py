@@ -46,9 +46,7 @@ _STEP, _FIRST, _BEYOND = 1.5, -2.0, 3.0  # values of u: step of the rule, first 
 
 
 def quadrature(releases: int) -> tuple[Floats, Floats]:
-    """Return (lambda, w) such that sum_k w_k lambda_k^j is binom(2j, j) / 4^j within 1 % for 1 <= j <
-    releases.
-    """
+    """Return (lambda, w) with sum_k w_k lambda_k^j = binom(2j, j) / 4^j within 1 % for 1 <= j < releases."""
     nodes = 1 + max(1, math.ceil((math.log(releases) + _BEYOND - _FIRST) / _STEP))
     u = _FIRST + _STEP * np.arange(nodes)
     rates = 1 / (1 + np.exp(-u))

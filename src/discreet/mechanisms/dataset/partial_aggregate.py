@@ -369,8 +369,9 @@ class PartialAggregate:
 
     # -------------------------------------------------------------------------------- as integers
     def units(self) -> NDArray[np.int64]:
-        """Return all contents as integers: users, episodes, then counts and rewards (in units of 1 / grid) by
-        slot.
+        """Return all contents as integers: users, episodes, then counts and rewards by slot.
+
+        Rewards are in units of 1 / grid.
 
         **Raw data.** If partial aggregates can be merged, the sum of their integers equals the integers of
         the merged one.
@@ -418,8 +419,7 @@ class PartialAggregate:
         return cls._of("content", found[1])
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all contents to a new file with mode 0600. **Raw data**: store it as securely as
-        trajectories.
+        """Write all contents to a new file with mode 0600. **Raw data**: protect it.
 
         Raises ``ValueError`` if ``path`` exists or its folder does not.
         """

@@ -1,5 +1,4 @@
-r"""Square-root factorization mechanism with exact noise: prefix sums computed from noisy integer
-combinations.
+r"""Square-root factorization mechanism with exact noise: prefix sums from noisy integers.
 
 :mod:`discreet.core.correlated_noise.square_root_toeplitz` adds correlated noise to prefix sums. The weights
 of that noise are real numbers, so the noise is not on a grid and cannot be exact. Here noise is added to

@@ -282,9 +282,7 @@ class LinearQuery(ABC):
 
     @property
     def blocks(self) -> tuple[tuple[str, int, bool], ...]:
-        """(family, step, diagonal) of each block of consecutive cells with the same scale, in the order of
-        cells.
-        """
+        """(family, step, diagonal) of each block of consecutive cells with the same scale, in order."""
         return self.form.blocks
 
     @property

@@ -153,8 +153,7 @@ class Answers(ResponseSession):
         self._stored.check_counts()
 
     def submit_counts(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add ``users`` simulated users from exact count tables ``sums`` (seeded randomness
-        only).
+        """Add ``users`` simulated users from exact count tables ``sums``, with seeded randomness only.
 
         Raises ``ValueError`` with secure randomness, or if there are too many users to sum exactly.
         """

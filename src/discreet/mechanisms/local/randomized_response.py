@@ -1,5 +1,4 @@
-r"""Local privacy by randomized reports of a few random steps: messages of devices and estimates of the
-server.
+r"""Local privacy by randomized reports of a few random steps: messages and estimates.
 
 A device draws m of the H steps uniformly without replacement. For each drawn step, the report is about the
 reward with probability q_rewards, otherwise about the move. The device then randomizes one element of a
@@ -354,8 +353,7 @@ class ReportEncoder:
 
 
 def reported_tables(reports: StepReports, layout: Layout, sums: Mapping[str, Any], users: int) -> list[Ints]:
-    """Return (T, R, S) and (T, R, 2) counts of the elements that simulated users report, before
-    randomization.
+    """Return (T, R, S) and (T, R, 2) counts of elements that simulated users report, unrandomized.
 
     Raises ``ValueError`` unless ``sums`` contains the tables of
     :func:`discreet.envs.rollouts.rollout.reported_counts` for ``users`` users.

@@ -136,8 +136,7 @@ class Budgeted(Knobs):
         gaussian: bool = True,
         fresh: bool = True,
     ) -> list[tuple[int, Floats, float]]:
-        """Return (family, scales, std of one draw in a transition cell) for each kind of noise that meets the
-        budget.
+        """Return (family, scales, std of one draw in a transition cell) for each noise that meets the budget.
 
         With a single state the std is for a cell of rewards, because transitions then have no information.
 

@@ -563,8 +563,7 @@ class Central(Budgeted, Proposes):
         )  # fmt: skip
 
     def stored(self, query: Any, randomness: Randomness) -> OneShotSession:
-        """Return a session for an offline data set: one noisy sum over its users, released one step at a
-        time.
+        """Return a session for an offline data set: one noisy sum over users, released by steps.
 
         Noise and guarantee are those of ``start(query, Schedule.one_shot(n), randomness)`` for every n, so n
         is not an argument. Each user has at most ``query.episodes`` episodes. Raises the ``ValueError`` of

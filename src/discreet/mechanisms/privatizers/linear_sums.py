@@ -162,8 +162,9 @@ def _walks(
 
 
 def _average(schedule: Schedule, walk: Walk | None, leaf: Literal["batch", "user"]) -> float:
-    """Return the average over users of the noise variance in the last release before them, for variance 1 per
-    draw.
+    """Return the average over users of the noise variance in the last release before them.
+
+    The variance is in units of that of one draw.
     """
     times = schedule.release_times
     assert schedule.users is not None

@@ -80,8 +80,7 @@ CLASSES: saved_state.Classes = _Classes()
 
 
 def write(session: Saveable, path: str | os.PathLike[str]) -> None:
-    """Close a session and write its whole state to a new file. :meth:`Saveable.save` calls it with the lock
-    held.
+    """Close a session and write its whole state to a new file, with the lock held (:meth:`Saveable.save`).
 
     If an error or interrupt occurs before the file is visible, the file is removed and the session remains
     open.

@@ -307,9 +307,7 @@ class Draft:
         self._renaming = False
 
     def write(self, identity: str, values: Mapping[str, Any], classes: Classes) -> None:
-        """Write the content to a hidden file in the target's folder, with mode 0600, and flush it to the
-        disk.
-        """
+        """Write the content to a hidden file in the target's folder, mode 0600, and flush it to disk."""
         with open(self._part, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             write_content(file, identity, values, classes, self._layout)
             file.flush()

@@ -354,9 +354,7 @@ class AmplifiedSession(ShuffleSession):
         return AmplifiedEncoder(inner, self._device())
 
     def _simulated(self, sums: Mapping[str, Floats], users: int, key: Key) -> tuple[Any, ...]:
-        """Draw (reports, moves, bits) of ``users`` users from the exact joint distribution of the
-        randomizers.
-        """
+        """Draw (reports, moves, bits) of ``users`` users from their exact joint distribution."""
         reports, layout = self._mechanism.choices[self._batch][1], self._query.layout
         tables = reported_tables(reports, layout, sums, users)
         state = streams.open_at(key, streams.ROLE_NOISE, self._users, 1)

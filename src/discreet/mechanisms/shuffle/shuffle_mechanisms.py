@@ -363,9 +363,7 @@ class AmplifiedMechanism(ShuffledMechanism):
         return self.parts(self.choices[batch][1], users)
 
     def merged(self, old: Any, new: Any) -> Any:
-        """Return a tuple with the distribution of all reports in ``old`` and ``new``, or () if both are
-        empty.
-        """
+        """Return a tuple of the distribution of all reports in ``old`` and ``new``; () if both are empty."""
         laws = (*old, *new)
         return (joined(laws),) if laws else ()
 
