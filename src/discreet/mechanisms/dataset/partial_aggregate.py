@@ -312,7 +312,7 @@ class PartialAggregate:
         self._sums += other._sums
 
     def _later(self, other: PartialAggregate) -> tuple[int, int] | None:
-        """Return the larger of the two last user numbers, and the number of episodes that it counts for."""
+        """Return the larger of the two last user numbers, and the number of episodes of that user."""
         ends = [end for end in (self._last, other._last) if end is not None]
         if not ends:
             return None
