@@ -27,8 +27,8 @@ Chernoff's bound e^{(alpha - 1)(alpha rho - epsilon)}, which is least at alpha =
 
     P(L > epsilon)  <=  e^{-(epsilon - rho)^2 / (4 rho)}       for epsilon > rho.                    (2)
 
-At (1, 1e-6) the bound is 5.2e-5 by the Gaussian curve, 2.2e-4 by the rho of discrete Gaussian noise, and
-5.3e-5 by the listed ways to replace a user (exchanges) of that noise.
+At (1, 1e-6) the bound is 5.2e-5 by the Gaussian curve. For discrete Gaussian noise whose epsilon was computed
+from its exchanges (the listed ways to replace a user), it is 2.2e-4 by rho and 5.3e-5 by these exchanges.
 
 For mechanisms on the same users the curve is that of their composition. If there are several kinds of
 batches, each user is in one of them. The bound is then the largest bound of any batch, at the epsilon that is
