@@ -66,7 +66,7 @@ class NoPrivacy(Knobs, Proposes):
         return CountMechanism(query, schedule, randomness.kind, Exact())
 
     def stored_mechanism(self, query: Any, randomness: Randomness) -> CountMechanism:
-        """Return the mechanism of exact sums (``query``) of an offline data set. ``randomness`` is not used."""
+        """Return the mechanism of exact sums (``query``) of an offline data set; ignores ``randomness``."""
         check_source(randomness)
         return CountMechanism(
             private_query(query), Schedule.one_shot(1), randomness.kind, Exact(), stored=True
