@@ -93,7 +93,7 @@ def same_sums(one: CountQuery, other: CountQuery) -> bool:
 
 
 class PartialAggregate:
-    """Exact sums of disjoint users for one count query. **Raw data without protection.**
+    """Exact sums of disjoint users for one count query. **Raw data: it protects nobody.**
 
     Parameters
     ----------
