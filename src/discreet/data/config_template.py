@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from discreet.data.schema import quoted
-from discreet.data.sources import Broken, Place, Text, TextFile, places_of
+from discreet.data.sources import Broken, TableSource, Text, TextFile, places_of
 
 __all__ = ["schema_template"]
 
@@ -121,7 +121,7 @@ def schema_template(
     return _declaration(columns, list(dict.fromkeys(left)))
 
 
-def _columns(place: Place) -> dict[str, str]:
+def _columns(place: TableSource) -> dict[str, str]:
     """Return names and known types of columns. A column at an end of a line of text may have no name."""
     names = place.names()
     if isinstance(place, TextFile):

@@ -120,7 +120,7 @@ class Time:
 
 
 @dataclass(frozen=True)
-class Value:
+class ColumnValue:
     """One number or category for every step, made of the cells of one column.
 
     Parameters
@@ -194,15 +194,15 @@ class Partition:
     __repr__ = brief
 
     labels: tuple[str, ...]
-    reads: tuple[Value, ...]
-    product: tuple[Value, ...] | None = None
+    reads: tuple[ColumnValue, ...]
+    product: tuple[ColumnValue, ...] | None = None
     rules: tuple[Condition | None, ...] | None = None
     centres: Floats | None = None
     shift: Floats | None = None
     scale: Floats | None = None
 
     @property
-    def needs(self) -> tuple[Value, ...]:
+    def needs(self) -> tuple[ColumnValue, ...]:
         """Values that must not be missing if an index is needed."""
         if self.rules is None:
             return self.reads
@@ -284,10 +284,10 @@ class Declaration:
     before: str
     duplicates: str
     long: str
-    values: Mapping[str, Value]
+    values: Mapping[str, ColumnValue]
     states: Partition
     actions: Partition
-    end: Value | None
+    end: ColumnValue | None
     end_states: tuple[int, ...]
     end_missing: int | None
     reward: str | None
@@ -441,7 +441,9 @@ def parse_declaration(
     )
 
 
-def _told(named: Sequence[tuple[str, Sequence[str]]], values: Mapping[str, Value], end: Value | None) -> str:
+def _told(
+    named: Sequence[tuple[str, Sequence[str]]], values: Mapping[str, ColumnValue], end: ColumnValue | None
+) -> str:
     """Return a line for readers with the columns of the records that identify a user."""
     parts = [f"{what}: {', '.join(columns)}" for what, columns in named if columns]
     for one in (*values.values(), *([] if end is None else [end])):
@@ -506,7 +508,7 @@ def _time(value: Any) -> Time:
 
 
 def _decision(
-    asked: Mapping[str, Any], values: Mapping[str, Value], actions: Partition, step: int | None
+    asked: Mapping[str, Any], values: Mapping[str, ColumnValue], actions: Partition, step: int | None
 ) -> int | None:
     """Check what values with ``before = "action"`` need, and return the declared time of a decision."""
     early = [value for value in values.values() if value.before is not None]
@@ -561,7 +563,7 @@ _VALUE = (
 )  # fmt: skip
 
 
-def _value(name: str, asked: Any, grid: bool, empty: tuple[str, ...] = ()) -> Value:
+def _value(name: str, asked: Any, grid: bool, empty: tuple[str, ...] = ()) -> ColumnValue:
     where = f"prepare.values.{name}"
     given = table_of(where, asked)
     check_keys(f"{where}.", given, _VALUE, ("column",))
@@ -601,7 +603,7 @@ def _value(name: str, asked: Any, grid: bool, empty: tuple[str, ...] = ()) -> Va
         raise ValueError(
             f"{where}.missing = 'category': must have cuts or categories, to be one more of them"
         )
-    return Value(
+    return ColumnValue(
         name=name,
         column=text_of(f"{where}.column", given["column"]),
         where={
@@ -699,7 +701,7 @@ def _missing(
 def _partition(
     where: str,
     asked: Any,
-    values: Mapping[str, Value],
+    values: Mapping[str, ColumnValue],
     folder: Path,
     files: list[Path],
     fitting: bool = False,
@@ -715,7 +717,7 @@ def _partition(
     return _codebook(f"{where}.codebook", given["codebook"], values, folder, files, fitting)
 
 
-def _product(where: str, asked: Any, values: Mapping[str, Value]) -> Partition:
+def _product(where: str, asked: Any, values: Mapping[str, ColumnValue]) -> Partition:
     chosen = []
     for name in _texts(where, asked):
         value = values[checks.choice(where, name, values)]
@@ -734,12 +736,12 @@ def _product(where: str, asked: Any, values: Mapping[str, Value]) -> Partition:
     return Partition(tuple(labels), tuple(chosen), product=tuple(chosen))
 
 
-def _tells(value: Value, label: str) -> bool:
+def _tells(value: ColumnValue, label: str) -> bool:
     """Return True if a label contains its value's name already, as bins named after their cuts do."""
     return value.cuts is not None and value.name in label and label != "missing"
 
 
-def _rules(where: str, asked: Any, values: Mapping[str, Value]) -> Partition:
+def _rules(where: str, asked: Any, values: Mapping[str, ColumnValue]) -> Partition:
     if not isinstance(asked, list) or not asked:
         raise ValueError(f"{where} = {checks.said(asked)}: must be a list of tables with label and when")
     kinds = {name: value.labels if value.categories is not None else None for name, value in values.items()}
@@ -761,7 +763,7 @@ def _rules(where: str, asked: Any, values: Mapping[str, Value]) -> Partition:
 
 
 def _codebook(
-    where: str, asked: Any, values: Mapping[str, Value], folder: Path, files: list[Path], fitting: bool
+    where: str, asked: Any, values: Mapping[str, ColumnValue], folder: Path, files: list[Path], fitting: bool
 ) -> Partition:
     given = table_of(where, asked)
     check_keys(f"{where}.", given, ("file", "scale", "shift", "scaled"), ("file", "scale"))
@@ -807,7 +809,7 @@ def _codebook(
     return Partition(labels, reads, centres=centres, shift=shifts, scale=widths)
 
 
-def _end(asked: Any, empty: tuple[str, ...] = ()) -> tuple[Value | None, tuple[str, ...], int | None]:
+def _end(asked: Any, empty: tuple[str, ...] = ()) -> tuple[ColumnValue | None, tuple[str, ...], int | None]:
     """Return the outcome's value, the labels of terminal states, and the label of no outcome."""
     if asked is None:
         return None, (), None
@@ -897,7 +899,11 @@ def _named_table(asked: Any, key: str) -> Mapping[str, Any]:
 
 
 def _reward(
-    asked: Any, values: Mapping[str, Value], labels: Sequence[str], schema: Schema, plain: Mapping[str, Any]
+    asked: Any,
+    values: Mapping[str, ColumnValue],
+    labels: Sequence[str],
+    schema: Schema,
+    plain: Mapping[str, Any],
 ) -> tuple[str | None, dict[int, float]]:
     ruled = schema.known is not None or "outcomes" in plain["reward"]
     if asked is None:

@@ -18,7 +18,7 @@ from discreet.mechanisms.privatizers.local import Local
 
 
 @dataclass(frozen=True)
-class Option:
+class MechanismChoice:
     """One mechanism that meets the budget.
 
     error : its value of the criterion; ratio : ``error`` divided by that of the best mechanism.
@@ -55,7 +55,7 @@ class Forecast:
     cells: int
     at: tuple[int, int]
     std: dict[str, tuple[float, float]]
-    choices: tuple[Option, ...]
+    choices: tuple[MechanismChoice, ...]
     criterion: str
     per: str = "transition count"
 
@@ -76,11 +76,11 @@ def estimate_run(setup: Setup) -> Forecast:
     laws: list[Mapping[str, NoiseDistribution]] = [mechanism.laws_at(users) for users in at]
     # batches with separate queries may release other families at the two times
     std = {name: (laws[0][name].std(), laws[1][name].std()) for name in laws[0] if name in laws[1]}
-    choices: tuple[Option, ...] = ()
+    choices: tuple[MechanismChoice, ...] = ()
     if isinstance(setup.privatizer, Central | Local) and setup.privatizer.calibration == "exact":
         found = setup.privatizer.choices(setup.query, setup.schedule, Seeded(0, 0))
         best = found[0].error or 1.0
-        choices = tuple(Option(c.name, c.noise, c.error, c.error / best) for c in found)
+        choices = tuple(MechanismChoice(c.name, c.noise, c.error, c.error / best) for c in found)
     reads = {
         "sums": "root mean square over the releases of a sum's noise",
         "measurements": "noise of the equivalent count that all measurements together give at the end",

@@ -396,7 +396,7 @@ def load_results(paths: Sequence[Path]) -> list[Result]:
 
 # ----------------------------------------------------------------------------------- comparing
 @dataclass(frozen=True)
-class Comparison:
+class BaselineComparison:
     """One result against the baseline, seed by seed."""
 
     label: str
@@ -415,7 +415,7 @@ class Comparison:
         }
 
 
-class Comparisons(list[Comparison]):
+class Comparisons(list[BaselineComparison]):
     """Comparisons with one baseline, in the order of the results; notebooks show them as a table."""
 
     def _repr_html_(self) -> str:
@@ -433,7 +433,7 @@ def compare(results: Sequence[Result], baseline: int = 0) -> Comparisons:
     checks.integer("baseline", baseline, 0, len(results) - 1)
     reference = results[baseline]
     return Comparisons(
-        Comparison(
+        BaselineComparison(
             label,
             privacy_words(result.guarantee),
             statistics.mean_interval(result.final_regret),
@@ -447,7 +447,7 @@ def compare(results: Sequence[Result], baseline: int = 0) -> Comparisons:
 HEAD = ("learner", "privacy", "final regret, mean", "difference, mean", "difference, median", "seeds", "p")
 
 
-def comparison_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
+def comparison_rows(comparisons: Sequence[BaselineComparison]) -> list[tuple[str, ...]]:
     """Return cells as text, one tuple of seven per result, under :data:`HEAD`."""
     rows = []
     for c in comparisons:
@@ -460,7 +460,7 @@ def comparison_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
     return rows
 
 
-def caption(comparisons: Sequence[Comparison]) -> str:
+def caption(comparisons: Sequence[BaselineComparison]) -> str:
     """Return a sentence that explains the brackets."""
     paired = next((c.paired for c in comparisons if c.paired is not None), None)
     median = "order statistics" if paired is None else paired.median.method
@@ -473,7 +473,7 @@ def caption(comparisons: Sequence[Comparison]) -> str:
     )
 
 
-def to_markdown(comparisons: Sequence[Comparison]) -> str:
+def to_markdown(comparisons: Sequence[BaselineComparison]) -> str:
     """Return a table in Markdown."""
     rows = ([cell.replace("|", "/") for cell in row] for row in comparison_rows(comparisons))
     return f"{markdown([HEAD, *rows])}\n\n{caption(comparisons)}"
@@ -511,7 +511,7 @@ def _latex(text: str, numbers: bool = True) -> str:
     return "".join([*found, *(_LATEX.get(ch, ch) for ch in text[at:])])
 
 
-def to_latex(comparisons: Sequence[Comparison], world: str = "") -> str:
+def to_latex(comparisons: Sequence[BaselineComparison], world: str = "") -> str:
     """Return a table in LaTeX, with its caption: needs booktabs and siunitx.
 
     Parameters

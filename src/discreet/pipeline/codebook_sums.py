@@ -3,7 +3,7 @@ r"""Release of a fit of centres or cut points: noisy integers, and all numbers t
 The only function of users' records that a fit releases is noisy sums
 (:mod:`discreet.mechanisms.linear.per_user_means`), in whole units of 2^-20. They stay in the fit's folder,
 ``sums.csv``, beside the public start of k-means, ``start.csv``. Centres, cut points and shares are functions
-of these two and of public sizes (:class:`Asked`). So anyone who has the folder can compute them again
+of these two and of public sizes (:class:`CodebookQuery`). So anyone who has the folder can compute them again
 (:func:`discreet.pipeline.state_codebook.verify_codebook`). This finds numbers that do not follow from the
 noisy sums, for example exact counts.
 
@@ -35,7 +35,7 @@ from discreet.mechanisms.linear.per_user_means import GRID, PersonSums
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-__all__ = ["CENTRES", "CUTS", "START", "STANDS_OUT", "SUMS", "Asked"]
+__all__ = ["CENTRES", "CUTS", "START", "STANDS_OUT", "SUMS", "CodebookQuery"]
 
 CENTRES, CUTS, SUMS, START = "codebook.csv", "cuts.toml", "sums.csv", "start.csv"
 STANDS_OUT = 3.0  # standard deviations of noise
@@ -43,7 +43,7 @@ _EXACT = 2**53
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class CodebookQuery:
     """Public sizes of a fit. They determine what one user changes and how released sums are read.
 
     Parameters
@@ -79,7 +79,7 @@ class Asked:
         number: int,
         bins: int = 0,
         rounds: int = 1,
-    ) -> Asked:
+    ) -> CodebookQuery:
         """Build it from a schema and the ranges of its values. scale None: quantiles of the only value."""
         low, high = (np.array([pair[end] for pair in ranges.values()], np.float64) for end in (0, 1))
         return cls(
@@ -89,7 +89,7 @@ class Asked:
         )  # fmt: skip
 
     @classmethod
-    def read(cls, query: Mapping[str, Any], forecast: Mapping[str, Any], episodes: int) -> Asked:
+    def read(cls, query: Mapping[str, Any], forecast: Mapping[str, Any], episodes: int) -> CodebookQuery:
         """Read the values that :meth:`to_dict` wrote. Raises ``ValueError`` unless they describe one whole
         fit.
         """

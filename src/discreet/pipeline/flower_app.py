@@ -68,7 +68,7 @@ _LOG = logging.getLogger(__name__)
 _STAGES = ("setup", "share_keys", "collect_masked_vectors", "unmask")
 
 
-class Refusal(ValueError):
+class TaskRejected(ValueError):
     """Refusal by a site to answer a server that deviates from its plan; its text is public and sent to the
     server.
     """
@@ -186,7 +186,7 @@ def _sealed(site: FederatedSite, keys: Sequence[tuple[str, bytes, bytes]]) -> di
 
 
 def _check_shares(flower: Any, state: Mapping[str, Any], told: Mapping[str, Any], own: int) -> None:
-    """Raise :class:`Refusal` unless all shares dealt to this site decrypt; Flower checks after the charge."""
+    """Raise :class:`TaskRejected` unless all shares dealt to this site decrypt; Flower checks after the charge."""
     shared = flower.SecAggPlusState(**state).ss2_dict
     try:
         for source, text in zip(told["srcs"], told["ctxts"], strict=True):
@@ -195,7 +195,7 @@ def _check_shares(flower: Any, state: Mapping[str, Any], told: Mapping[str, Any]
                 raise ValueError(f"it is from {names[0]} to {names[1]}")
     except Exception:
         _LOG.exception("what another site has dealt to this one cannot be opened")
-        raise Refusal(
+        raise TaskRejected(
             "secure aggregation: what another site has dealt to this one cannot be opened (it has another "
             "secret or plan, or saw other keys); nothing was charged here"
         ) from None
@@ -208,7 +208,7 @@ def _claim(stage: str, *keys: bytes) -> None:
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
-        raise Refusal(f"secure aggregation: another process has answered {stage!r}") from None
+        raise TaskRejected(f"secure aggregation: another process has answered {stage!r}") from None
 
 
 def flower_client(site: Callable[[Any], FederatedSite]) -> Any:
@@ -241,12 +241,12 @@ def flower_client(site: Callable[[Any], FederatedSite]) -> Any:
 
         def fit(self, parameters: Any, config: Any) -> Any:
             if config.get("plan") != self.here.plan.digest:
-                raise Refusal("plan: the analyst's must be that of this site")
+                raise TaskRejected("plan: the analyst's must be that of this site")
             return [self.here.send().astype(np.float64)], 1, {}
 
     def answered(message: Any, context: Any, call_next: Any) -> Any:
         if message.metadata.message_type != "train":
-            raise Refusal(f"message = {message.metadata.message_type!r}: must be of secure aggregation")
+            raise TaskRejected(f"message = {message.metadata.message_type!r}: must be of secure aggregation")
         here, records = site(context), context.state.config_records
         told = dict(message.content.config_records["secaggplus_configs"])
         stage = told.pop("stage", None)
@@ -255,7 +255,7 @@ def flower_client(site: Callable[[Any], FederatedSite]) -> Any:
             before = {"run": context.run_id}
         own = message.metadata.dst_node_id
         if why := refusal(here.plan, stage, told, own, before):
-            raise Refusal(f"secure aggregation: {why}")
+            raise TaskRejected(f"secure aggregation: {why}")
         if stage == "share_keys":
             before["nodes"] = [int(node) for node in told]
             before["keys"] = [part for node in told for part in told[node]]
@@ -274,7 +274,7 @@ def flower_client(site: Callable[[Any], FederatedSite]) -> Any:
     def guard(message: Any, context: Any, call_next: Any) -> Any:
         try:
             return answered(message, context, call_next)
-        except Refusal:
+        except TaskRejected:
             raise
         except Exception:  # its text may reveal users, and Flower would send it to the server
             _LOG.exception("this site does not answer")

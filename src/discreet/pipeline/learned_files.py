@@ -62,13 +62,13 @@ from discreet.reports.report_files import (
     report_html,
     report_markdown,
 )
-from discreet.reports.rule_files import Rule, read_rule, rule_names
+from discreet.reports.rule_files import StationaryRule, read_rule, rule_names
 from discreet.utils.config import Knobs
 
 Floats = NDArray[np.float64]
 
 __all__ = [
-    "Kind", "LinearSums", "Planned", "LearnConfig", "default_algorithm", "kind_of", "learner_of", "name_of",
+    "Kind", "LinearSums", "PlannedPolicy", "LearnConfig", "default_algorithm", "kind_of", "learner_of", "name_of",
     "options_of", "refuse_groups", "write_plan",
 ]  # fmt: skip
 
@@ -113,7 +113,7 @@ class LearnConfig:
     approval: str = ""
     purpose: str = ""
     synthetic: bool = False
-    compare: tuple[Rule, ...] = ()
+    compare: tuple[StationaryRule, ...] = ()
 
     def __post_init__(self) -> None:
         checks.choice("unsupported", self.unsupported, ("abstain", "behaviour", "policy"))
@@ -138,7 +138,7 @@ class LearnConfig:
             (folder / name).write_text(rule.text(), "utf-8", newline="")
 
     @staticmethod
-    def rules_in(folder: Path, options: Mapping[str, Any], schema: Schema) -> tuple[Rule, ...]:
+    def rules_in(folder: Path, options: Mapping[str, Any], schema: Schema) -> tuple[StationaryRule, ...]:
         """Return the rules that a folder was compared with, by the options that its statement holds."""
         return tuple(read_rule(folder / name, schema) for name in rule_names(options.get("compare", 0)))
 
@@ -155,7 +155,7 @@ class _Report(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Planned:
+class PlannedPolicy:
     """Policy and the report on it. earlier : the table as statements of earlier versions have it."""
 
     table: PolicyTable
@@ -214,7 +214,9 @@ class _OneRelease(_Told):
         """Return the session that users are counted in."""
         return (privatizer or NoPrivacy()).stored(self.query, randomness)
 
-    def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: LearnConfig) -> Planned:
+    def release(
+        self, session: Any, path: Path, facts: Mapping[str, Any], settings: LearnConfig
+    ) -> PlannedPolicy:
         """Draw the noise into a file, and plan from it."""
         released = session.release()
         steps = self.followed("draw noise and write", released, released.query.slots)
@@ -238,11 +240,11 @@ class _OneRelease(_Told):
         return round(size)
 
     @abstractmethod
-    def again(self, path: Path, settings: LearnConfig) -> Planned:
+    def again(self, path: Path, settings: LearnConfig) -> PlannedPolicy:
         """Plan from the release in a file."""
 
 
-class _Counts(_OneRelease):
+class _CountLearning(_OneRelease):
     """APVI and DP-APVI: one release of counts."""
 
     def __init__(self, schema: Schema, learner: tabular.APVI | tabular.DPAPVI) -> None:
@@ -265,7 +267,7 @@ class _Counts(_OneRelease):
             )
         return super().start(privatizer, randomness)
 
-    def again(self, path: Path, settings: LearnConfig) -> Planned:
+    def again(self, path: Path, settings: LearnConfig) -> PlannedPolicy:
         stored = read_release(path)
         if stored.facts.first_visits:
             raise ValueError(f"{path}: holds counts of first visits, for decision-points")
@@ -280,7 +282,7 @@ class _Counts(_OneRelease):
             labels={name: labels for name, labels in named.items() if labels is not None},
         )  # fmt: skip
         table = PolicyTable.of(learned, self.schema)
-        return Planned(replace(table, values=_in_units(table.values, self.schema)), found)
+        return PlannedPolicy(replace(table, values=_in_units(table.values, self.schema)), found)
 
 
 _WELL_KNOWN = 0.05  # share of the range: the largest deviation of a value in policy.csv
@@ -324,7 +326,7 @@ class _FirstVisits(_OneRelease):
     def told(self, people: Trajectories, group: NDArray[np.int64] | None = None) -> Trajectories:
         return self.question.told(people, group)
 
-    def again(self, path: Path, settings: LearnConfig) -> Planned:
+    def again(self, path: Path, settings: LearnConfig) -> PlannedPolicy:
         stored = read_release(path)
         if not stored.facts.first_visits:
             raise ValueError(f"{path}: holds counts per step, must be a release of first visits")
@@ -333,7 +335,7 @@ class _FirstVisits(_OneRelease):
         report = decision_report_of(stored, learned, self.schema, settings.compare)
         self.say("value changed states")
         plain = PolicyTable.of(learned, self.schema)
-        return Planned(self._valued(plain, learned), report, plain)
+        return PlannedPolicy(self._valued(plain, learned), report, plain)
 
     def _valued(self, table: PolicyTable, learned: DecisionPolicy) -> PolicyTable:
         """Return the table with the policy's values in changed states, if they are known well enough."""
@@ -390,13 +392,15 @@ class LinearSums(_Told):
         size = self.features.dimension
         return 8 * len(session.plan) * size * (size + self.layout.states + 2)
 
-    def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: LearnConfig) -> Planned:
+    def release(
+        self, session: Any, path: Path, facts: Mapping[str, Any], settings: LearnConfig
+    ) -> PlannedPolicy:
         self.say("plan, with noise")
         released, learned = self.learner.ask(session, self.known)
         write_tables(path, released.tables(), ReleaseFacts(**facts, query=released.query()))
         return self._planned(learned, settings)
 
-    def again(self, path: Path, settings: LearnConfig) -> Planned:
+    def again(self, path: Path, settings: LearnConfig) -> PlannedPolicy:
         stored = read_tables(path)
         facts = stored.facts
         self.say("plan")
@@ -406,7 +410,7 @@ class LinearSums(_Told):
             linear.replan_linear(self.learner, released, self.features, self.known), settings
         )
 
-    def _planned(self, learned: linear.Learned, settings: LearnConfig) -> Planned:
+    def _planned(self, learned: linear.LinearOfflinePolicy, settings: LearnConfig) -> PlannedPolicy:
         chosen = np.take_along_axis(learned.q, learned.policy[..., None], axis=-1)[..., 0]
         table = PolicyTable(
             policy=learned.policy, supported=learned.supported, values=_in_units(chosen, self.schema),
@@ -414,7 +418,9 @@ class LinearSums(_Told):
             first_step=self.schema.first_step,
         )  # fmt: skip
         gain = learned.gain and _gain_in_units(learned.gain, settings.level, self.schema)
-        return Planned(table, LinearReport(table, learned, settings.unsupported, self.learner.judged, gain))
+        return PlannedPolicy(
+            table, LinearReport(table, learned, settings.unsupported, self.learner.judged, gain)
+        )
 
 
 def _check_nothing_compared(settings: LearnConfig, learner: Any) -> None:
@@ -450,7 +456,7 @@ def _gain_in_units(gain: LinearGain, level: float, schema: Schema) -> LinearGain
     return replace(gain, usual=usual, **scaled).at(level, most - least)
 
 
-Kind = _Counts | _FirstVisits | LinearSums
+Kind = _CountLearning | _FirstVisits | LinearSums
 
 
 def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> Kind:
@@ -466,7 +472,7 @@ def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> K
     elif isinstance(learner, DecisionPoints):
         made = _FirstVisits(schema, learner)
     elif not isinstance(learner, type) and hasattr(learner, "query") and hasattr(learner, "learn"):
-        made = _Counts(schema, learner)
+        made = _CountLearning(schema, learner)
     else:
         raise ValueError(f"learner = {checks.said(learner)}: must be an offline learner")
     if not isinstance(made, _FirstVisits):
@@ -526,7 +532,7 @@ _REHEARSAL = "A REHEARSAL, these people are made up and nothing is shown of anyb
 
 def write_plan(
     folder: Path,
-    planned: Planned,
+    planned: PlannedPolicy,
     guarantee: Guarantee,
     settings: LearnConfig,
     *,

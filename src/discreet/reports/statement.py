@@ -1,6 +1,6 @@
 r"""Privacy statement of a release from offline data: JSON, a page, and a page for the officer.
 
-A statement is a function of :class:`RunFacts`: :func:`statement_of` computes everything that is not a fact
+A statement is a function of :class:`RunFacts`: :func:`make_statement` computes everything that is not a fact
 from the facts. :mod:`discreet.pipeline.verify` computes it again from the folder's files. The statement's
 ``fingerprint`` is a SHA-256 of everything except itself and the two free lines, ``operator`` and
 ``approval``. The approver of a statement writes down its fingerprint. Hashes detect changes; they do not
@@ -72,8 +72,8 @@ Records = tuple[MechanismRecord | ReportRecord, ...]
 
 __all__ = [
     "PAGES", "LedgerFacts", "LedgerLike", "RunFacts", "Statement", "check_delta", "check_encodable",
-    "configuration_of", "count_query", "file_hash", "fingerprint_of", "ledger_facts_in_vain",
-    "published_hashes", "statement_of", "versions", "write_statement",
+    "configuration_of", "count_query", "file_hash", "fingerprint_of", "dry_run_ledger_facts",
+    "published_hashes", "make_statement", "versions", "write_statement",
 ]  # fmt: skip
 
 
@@ -87,7 +87,7 @@ _GROUPED = 5  # first version with groups, censored ends and rules to compare wi
 # ------------------------------------------------------------------------------ facts
 
 
-class _Ledger(Protocol):
+class _ReadableLedger(Protocol):
     """Interface of a ledger; see :class:`discreet.ledger.ledger.Ledger`."""
 
     @property
@@ -101,7 +101,7 @@ class _Ledger(Protocol):
     def heirs(self, dataset: str, key: str) -> tuple[str, ...]: ...
 
 
-LedgerLike = _Ledger
+LedgerLike = _ReadableLedger
 Totals = Mapping[str, float | str | None]
 _TOTALS = ("reservations", "epsilon", "delta", "method", "pure", "mu", "rho", "limit_key")
 
@@ -116,7 +116,7 @@ def _totals(totals: Any) -> Totals:
 _TOGETHER = ("reservations", "epsilon", "delta", "rule", "pure", "mu", "rho")
 
 
-def _together(ledger: _Ledger, dataset: str, number: int, delta: float, users: int) -> Totals:
+def _together(ledger: _ReadableLedger, dataset: str, number: int, delta: float, users: int) -> Totals:
     """Return what the filter certifies up to an entry: at this delta, or, without epsilon there, 1/(10
     users).
     """
@@ -168,7 +168,7 @@ class LedgerFacts:
             raise ValueError(f"name = {checks.said(self.name)}: must be the name of a file, without folders")
 
     @classmethod
-    def of(cls, ledger: _Ledger, reservation: Any) -> LedgerFacts:
+    def of(cls, ledger: _ReadableLedger, reservation: Any) -> LedgerFacts:
         """Return the facts of a reservation (:meth:`discreet.ledger.ledger.Ledger.reserve`)."""
         dataset, number = reservation.dataset, reservation.number
         made = [entry for entry in ledger.entries() if entry.kind == "reserve"]
@@ -190,7 +190,7 @@ class LedgerFacts:
         )
 
 
-def ledger_facts_in_vain(ledger: _Ledger, dataset: str) -> LedgerFacts:
+def dry_run_ledger_facts(ledger: _ReadableLedger, dataset: str) -> LedgerFacts:
     """Return facts like those of a reservation, to test whether a statement can be made with them."""
     none = dict.fromkeys((*_TOTALS, "limit_epsilon", "limit_delta"))
     together = {**dict.fromkeys(_TOGETHER), "reservations": 1}
@@ -346,7 +346,7 @@ class Statement:
         return markdown(self.document)
 
 
-def statement_of(facts: RunFacts, version: int = VERSION) -> Statement:
+def make_statement(facts: RunFacts, version: int = VERSION) -> Statement:
     """Return the statement of a run, optionally in the form of an earlier version, for comparison.
 
     Raises ``ValueError`` if the library of that version could not have made the run.

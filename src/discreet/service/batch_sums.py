@@ -1,7 +1,7 @@
 """Messages between a shuffler and the service: sums of whole batches, never a single message.
 
 Both read the same study file, so both know each batch of its schedule. They know the form of its messages
-(:class:`Batches`; only the session's number comes with the plans), its number of users, and the number of
+(:class:`ShuffledBatches`; only the session's number comes with the plans), its number of users, and the number of
 messages that a released sum must have. The shuffler sends for a batch, signed with the key that the study
 names::
 
@@ -24,27 +24,27 @@ from typing import Any
 import numpy as np
 
 from discreet.device.randomized_response_device import ReportDevice
-from discreet.device.shuffle_payload import Form
+from discreet.device.shuffle_payload import SessionConfig
 from discreet.ledger.signatures import PrivateKey, is_valid
 from discreet.mechanisms.shuffle.amplified_session import Histogram, ReportShuffler
 from discreet.mechanisms.shuffle.shuffle_session import Counted, Shuffler
 from discreet.service.study_config import Study
 
-__all__ = ["Batches", "form_of_bytes", "opened_sum", "sum_of", "written_sum"]
+__all__ = ["ShuffledBatches", "form_of_bytes", "opened_sum", "sum_of", "written_sum"]
 
 AnyShuffler = Shuffler | ReportShuffler
 
 
-def form_of_bytes(published: bytes) -> Form | ReportDevice:
+def form_of_bytes(published: bytes) -> SessionConfig | ReportDevice:
     """Return the device code's form for a batch, from its published bytes. Raises ``ValueError``."""
     try:
-        return Form.from_bytes(published)
+        return SessionConfig.from_bytes(published)
     except ValueError:
         found: ReportDevice = ReportDevice.from_bytes(published)
         return found
 
 
-class Batches:
+class ShuffledBatches:
     """Batches of a study under shuffle trust. session : the number of its session."""
 
     def __init__(self, study: Study, session: int) -> None:

@@ -26,9 +26,9 @@ from discreet.device import shuffle_payload as messages
 from discreet.device.count_device import CountDevice
 from discreet.device.message_envelope import Envelope, MessageRejected
 from discreet.device.randomized_response_device import ReportDevice
-from discreet.device.shuffle_payload import Form
+from discreet.device.shuffle_payload import SessionConfig
 from discreet.mechanisms.local.message_inbox import REACH
-from discreet.service.database import Answer, Place, hashed
+from discreet.service.database import TicketMessage, ReservationRequest, hashed
 
 __all__ = [
     "Admission",
@@ -61,12 +61,12 @@ def _ticket(table: Any) -> bytes:
     return hashed(ticket)
 
 
-def place_of(table: Any) -> Place:
+def place_of(table: Any) -> ReservationRequest:
     """Return the requested place: ``{"ticket": ...}``."""
     ticket = _ticket(table)
     if len(table) != 1:
         raise Malformed("must hold a ticket, and nothing else")
-    return Place(ticket)
+    return ReservationRequest(ticket)
 
 
 def _integers(table: Mapping[str, Any], name: str, count: int, size: int) -> list[int]:
@@ -90,7 +90,7 @@ class CentralAdmission:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_rows", self.layout.row_index.tolist())
 
-    def answer(self, table: Any) -> Answer:
+    def answer(self, table: Any) -> TicketMessage:
         """Return the checked message. Raises :class:`Malformed`."""
         ticket, layout = _ticket(table), self.layout
         if len(table) != len(self._FIELDS) or not all(name in table for name in self._FIELDS):
@@ -127,7 +127,7 @@ class CentralAdmission:
                 values.astype("<f8").tobytes(),
             ]
         )
-        return Answer(ticket, plan, mark, body)
+        return TicketMessage(ticket, plan, mark, body)
 
     def trajectories(self, bodies: Sequence[bytes]) -> Trajectories:
         """Return the session's input: ``(n, H + 1)`` states, ``(n, H)`` actions and rewards in [0, 1]."""
@@ -161,9 +161,9 @@ class ShuffleAdmission:
     """Checker of devices' envelopes at a shuffler, for the plans of the latest known batch."""
 
     def __init__(self) -> None:
-        self._open: tuple[Form | ReportDevice | None, frozenset[int]] = None, frozenset()
+        self._open: tuple[SessionConfig | ReportDevice | None, frozenset[int]] = None, frozenset()
 
-    def batch(self, device: Form | ReportDevice, plans: Iterable[int]) -> None:
+    def batch(self, device: SessionConfig | ReportDevice, plans: Iterable[int]) -> None:
         """Accept messages of this form for these plans; older plans are over."""
         self._open = device, frozenset(plans)
 
@@ -176,14 +176,14 @@ class ShuffleAdmission:
         except (ValueError, TypeError, KeyError):
             return False
 
-    def answer(self, table: Any) -> Answer:
+    def answer(self, table: Any) -> TicketMessage:
         """Return the checked message. Raises :class:`Malformed`."""
         ticket, body = _enveloped(table)
         device, plans = self._open
         try:
             found = Envelope.from_bytes(body)
             if found.plan in plans:
-                if isinstance(device, Form):
+                if isinstance(device, SessionConfig):
                     messages.read(device, found.plan, body)
                 elif device is not None:
                     device.read(found.plan, body, True)
@@ -196,7 +196,7 @@ class ShuffleAdmission:
             raise
         except (ValueError, OverflowError):
             raise Malformed("message: is not of the form") from None
-        return Answer(ticket, found.plan, found.nonce, body)
+        return TicketMessage(ticket, found.plan, found.nonce, body)
 
 
 class LocalAdmission:
@@ -224,7 +224,7 @@ class LocalAdmission:
         except (ValueError, TypeError, KeyError):
             return False
 
-    def answer(self, table: Any) -> Answer:
+    def answer(self, table: Any) -> TicketMessage:
         """Return the checked message. Raises :class:`Malformed`."""
         ticket, body = _enveloped(table)
         try:
@@ -248,7 +248,7 @@ class LocalAdmission:
             raise Malformed("message: is not of the form") from None
         if not 0 < plan < 2**63:
             raise Malformed("message: is of no plan", "late")
-        return Answer(ticket, plan, nonce, body)
+        return TicketMessage(ticket, plan, nonce, body)
 
 
 Admission = CentralAdmission | LocalAdmission | ShuffleAdmission

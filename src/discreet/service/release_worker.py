@@ -43,7 +43,7 @@ from discreet.mechanisms.restore_session import brought_back
 from discreet.mechanisms.saved_state.save import taken_out
 from discreet.mechanisms.shuffle.shuffle_session import BatchTooSmall
 from discreet.service import encoding as codec
-from discreet.service.batch_sums import Batches, form_of_bytes, opened_sum
+from discreet.service.batch_sums import ShuffledBatches, form_of_bytes, opened_sum
 from discreet.service.database import Drawn, StaleWriter, Store
 from discreet.service.ledger_reservation import publish
 from discreet.service.message_validation import CentralAdmission, admission_of
@@ -113,7 +113,7 @@ def begin_study(study: Study, store: Store, now: float, ledger: dict[str, Any] |
 def _form(study: Study, session: Any) -> bytes:
     """Return the devices' form: for every plan under local trust, for the first batch under shuffle trust."""
     if study.shuffled:
-        return Batches(study, session.number).form(0)
+        return ShuffledBatches(study, session.number).form(0)
     form: bytes = session.device.to_bytes() if study.local else b""
     return form
 
@@ -177,7 +177,7 @@ class Writer(LeaseHolder):
         about = store.about()
         self._ties = np.frombuffer(bytes(about["ties"]), np.uint64)
         form = bytes(about["form"])
-        self.batches = Batches(study, form_of_bytes(form).session) if study.shuffled else None
+        self.batches = ShuffledBatches(study, form_of_bytes(form).session) if study.shuffled else None
         self.cells = study.mechanism.query.cells
         self._admission = None if study.shuffled else admission_of(study.layout, study.rewards, form)
         with closing(brought_back(store.session()[1])) as session:
