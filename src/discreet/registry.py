@@ -1,9 +1,9 @@
-"""Registry from names on the command line to objects: learners, privatizers, environments, and plug-ins.
+"""Registry that maps names on the command line to learners, privatizers, environments and plug-ins.
 
-The built-in table is immutable. Third parties add names with :func:`register`, from a module that is imported
-(``discreet run --plugin my_module``) or that an entry point of the group ``discreet.plugins`` names. Objects
-are resolved by dotted path on first use, so that reading the table imports nothing. Options arrive as text or
-as values and are typed by the annotations of the class or function that takes them.
+The built-in table is immutable. Other packages add names with :func:`register`, from a module that is
+imported (``discreet run --plugin my_module``) or that an entry point of the group ``discreet.plugins`` names.
+Objects are resolved by dotted path on first use, so that reading the table imports nothing. Options are given
+as text or as values. They are converted to the types in the annotations of the class or function.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ KINDS: tuple[Kind, ...] = ("learner", "offline learner", "privatizer", "environm
 PLUGIN_GROUP = "discreet.plugins"
 GYM_PREFIX = "gym:"
 CODE_PREFIX = "code:"
-BY_FLAG = ("preset", "epsilon", "delta")  # settings of a run, not options
+BY_FLAG = ("preset", "epsilon", "delta")  # settings with separate flags, not options
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ class RegistryEntry:
 
     Parameters
     ----------
-    kind, name : as on the command line.
-    target : dotted path ``module:attribute``, or the factory.
+    kind, name : kind and name, as on the command line.
+    target : dotted path ``module:attribute`` of the factory, or the factory.
     fixed : options that the name implies; options of the user take precedence.
-    summary : one line.
-    fits : names or kinds that it composes with.
-    baseline : for a private learner, the name of the learner that it equals without noise.
-    plugin : the module that registered it, None for built-in names.
+    summary : description in one line.
+    fits : names or kinds of other parts that the part can be combined with.
+    baseline : for a private learner, the name of the learner that is identical without noise.
+    plugin : module that registered the name; None for built-in names.
     """
 
     kind: Kind
@@ -64,7 +64,7 @@ class RegistryEntry:
     plugin: str | None = None
 
     def factory(self) -> Callable[..., Any]:
-        """Return the class or function; ``ValueError`` if a package that it needs is not installed."""
+        """Return the class or function. Raises ``ValueError`` if a required package is not installed."""
         if not isinstance(self.target, str):
             return self.target
         module, _, attribute = self.target.partition(":")
@@ -197,13 +197,13 @@ _GYM = RegistryEntry(
 )
 
 _added: dict[tuple[Kind, str], RegistryEntry] = {}
-_published_code: dict[str, Callable[..., Any]] = {}  # by preset
+_published_code: dict[str, Callable[..., Any]] = {}  # published code of papers, by preset
 _loaded_entry_points = False
 
 
 # ------------------------------------------------------------------------------- reading the table
 def _load_entry_points() -> None:
-    """Import the modules that other packages announce, once; a broken one warns and is left out."""
+    """Import the plug-in modules of other packages once. A module that fails is skipped with a warning."""
     global _loaded_entry_points
     if _loaded_entry_points:
         return
@@ -218,14 +218,14 @@ def _load_entry_points() -> None:
 
 
 def entries(kind: Kind | None = None) -> tuple[RegistryEntry, ...]:
-    """Return every name, built-in ones first, in the order of their table."""
+    """Return all entries, or those of one kind: built-in entries first, in the order of the table."""
     _load_entry_points()
     everything = (*_BUILT_IN.values(), _GYM, *_added.values())
     return tuple(entry for entry in everything if kind is None or entry.kind == kind)
 
 
 def entry(kind: Kind, name: str) -> RegistryEntry:
-    """Return the entry of a name; ``ValueError`` with the known names, the nearest first."""
+    """Return the entry of a name. An unknown name raises ``ValueError`` with known names, nearest first."""
     checks.choice("kind", kind, KINDS)
     found = _BUILT_IN.get((kind, name)) or _added.get((kind, name))
     if found is None:
@@ -258,18 +258,18 @@ def register(
     Parameters
     ----------
     kind : "learner", "offline learner", "privatizer" or "environment".
-    name : as typed on the command line; a name that is taken by another factory is refused.
+    name : name on the command line. A name that another factory uses is refused.
     factory : class or function that builds the object from keyword options. Their annotations type
         the options of the command line.
     summary : one line for ``discreet list``; the first line of the docstring by default.
-    fits : what it composes with, in words.
-    baseline : of a private learner, the learner that it must equal without noise.
+    fits : text that describes the parts that it can be combined with.
+    baseline : for a private learner, the name of the learner that must be identical without noise.
     fixed : options that the name implies.
 
     Raises
     ------
     ValueError
-        If the kind is unknown, the name is empty or taken, or the factory cannot be called.
+        If the kind is unknown, the name is empty or in use, or the factory cannot be called.
     """
     checks.choice("kind", kind, KINDS)
     if not isinstance(name, str) or not name or name.startswith((GYM_PREFIX, CODE_PREFIX)):
@@ -295,14 +295,17 @@ def register(
 
 
 def _origin(target: Any) -> tuple[str | None, str | None]:
-    """Return module and qualified name of a factory: a module imported twice may register its names again."""
+    """Return module and qualified name of a factory.
+
+    A module that is imported twice can register names again.
+    """
     return getattr(target, "__module__", None), getattr(target, "__qualname__", None)
 
 
 def register_published_code(preset: str, setup: Callable[..., Any]) -> None:
     """Register a paper's published code as a preset of runs.
 
-    preset : a text that begins with ``code:``; another one raises ``ValueError``.
+    preset : text that begins with ``code:``. Other text raises ``ValueError``.
     setup : a function of (learner, privatizer, environment, users, epsilon) that returns a
         :class:`discreet.experiments.simulate.Setup`. Learner and privatizer are names of the command line.
     """
@@ -312,7 +315,7 @@ def register_published_code(preset: str, setup: Callable[..., Any]) -> None:
 
 
 def published_code(preset: str) -> Callable[..., Any]:
-    """Return what was registered for a preset; raise ``ValueError`` if nothing was."""
+    """Return the function registered for a preset. Raises ``ValueError`` if there is none."""
     if preset not in _published_code:
         known = f"must be one of {', '.join(_published_code)}" if _published_code else "none is registered"
         raise ValueError(
@@ -325,7 +328,7 @@ def published_code(preset: str) -> Callable[..., Any]:
 def load_plugin(module: str) -> tuple[RegistryEntry, ...]:
     """Import a module (also from the working directory) and return the names that it registers.
 
-    ``ValueError`` if it cannot be imported.
+    Raises ``ValueError`` if the module cannot be imported.
     """
     before = set(_added)
     if "" not in sys.path and "." not in sys.path:
@@ -340,7 +343,7 @@ def load_plugin(module: str) -> tuple[RegistryEntry, ...]:
 # ------------------------------------------------------------------------------------- options
 @dataclass(frozen=True)
 class OptionSpec:
-    """One option of a class or function: its type, and whether it must be given."""
+    """Option of a class or function: the type, and whether the option is required."""
 
     name: str
     annotation: Any
@@ -351,7 +354,7 @@ class OptionSpec:
 
 
 def options_of(factory: Callable[..., Any]) -> dict[str, OptionSpec]:
-    """Return the options that a factory takes, by name, in its order."""
+    """Return the options of a factory by name, in the order of its parameters."""
     hints = _hints(factory)
     if is_dataclass(factory):
         return {
@@ -369,7 +372,7 @@ def options_of(factory: Callable[..., Any]) -> dict[str, OptionSpec]:
 
 
 def defaults_of(found: RegistryEntry) -> dict[str, Any]:
-    """Return default values of a name's options: those of its signature, then of its default preset."""
+    """Return default values of a name's options, from the signature and the default preset."""
     factory = found.factory()
     values: dict[str, Any] = {
         p.name: p.default
@@ -378,20 +381,20 @@ def defaults_of(found: RegistryEntry) -> dict[str, Any]:
     }
     values |= {**_preset_table(factory, found.fixed).get("default", {}), **found.fixed}
     if values.get("replan_growth") not in (None, 1.0):
-        values.pop("replan_every", None)  # only one of the two sets the times of release: here the growth
+        values.pop("replan_every", None)  # only one option sets the times of release: here the growth
     return values
 
 
 def descriptions_of(factory: Callable[..., Any]) -> dict[str, str]:
-    """Return the first sentence about each parameter in the docstrings of the class, then of its bases."""
+    """Return the first sentence about each parameter, from the docstrings of the class and its bases."""
     found: dict[str, str] = {}
     for owner in factory.__mro__ if isinstance(factory, type) else (factory,):
         _, _, section = inspect.cleandoc(owner.__doc__ or "").partition("\nParameters\n----------\n")
         section = re.split(r"\n\S+\n-{3,}\n", section)[0]
-        # an item: names at the margin, perhaps a type, then indented lines
+        # an item has names at the margin, an optional type, and indented lines
         for names, kind, text in re.findall(r"^([\w, ]+?)(?: : (.*))?\n((?:[ ]+\S.*\n?)*)", section, re.M):
             sentence = _first_clause(" ".join((text or kind).split()))
-            if sentence.startswith("As for "):  # refers to another class, perhaps a base
+            if sentence.startswith("As for "):  # refers to another class, which can be a base class
                 continue
             for name in names.split(","):
                 found.setdefault(name.strip(), re.sub(r":\w+:`~?([^`]*)`", r"\1", sentence).rstrip(".:"))
@@ -409,7 +412,7 @@ def _first_clause(text: str) -> str:
 
 
 def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
-    """Return annotations as types; those that only a type checker can resolve become ``Any``."""
+    """Return annotations as types; annotations that only a type checker can resolve become ``Any``."""
     try:
         return typing.get_type_hints(factory)
     except (NameError, AttributeError, TypeError):
@@ -427,7 +430,7 @@ def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-    """Return the alternatives of a union (or the one type), None last."""
+    """Return the alternatives of a union (or the single type), with None last."""
     if typing.get_origin(annotation) in (Union, types.UnionType):
         flat = [member for part in typing.get_args(annotation) for member in _members(part)]
         return tuple(sorted(flat, key=lambda member: member is type(None)))
@@ -440,7 +443,7 @@ _ARTICLE = {"integer": "an integer", "number": "a number", "text": "a text"}
 
 
 def describe(annotation: Any) -> str:
-    """Describe a type in words: ``number``, ``'exact' or 'published'``, ``list of numbers``."""
+    """Return a description of a type: ``number``, ``'exact' or 'published'``, ``list of numbers``."""
     said = []
     for member in _members(annotation):
         if member is type(None):
@@ -460,7 +463,7 @@ def describe(annotation: Any) -> str:
 def coerce(name: str, value: Any, annotation: Any) -> Any:
     """Convert text, or a value of TOML or Python, to the annotated type.
 
-    Raises ``ValueError`` that names the option, the value and what is allowed.
+    Raises ``ValueError`` with the option, the value and the allowed values.
     """
     for member in sorted(_members(annotation), key=_specificity):
         matched, converted = _as_member(name, value, member)
@@ -471,7 +474,7 @@ def coerce(name: str, value: Any, annotation: Any) -> Any:
 
 
 def _specificity(member: Any) -> int:
-    """Return a sort key; text matches everything, so it is tried last."""
+    """Return a sort key for alternatives of a union. Text matches every value, so it is tried last."""
     order = {type(None): 0, bool: 1, int: 2, float: 3, str: 6, Any: 7}
     if typing.get_origin(member) is Literal:
         return 0
@@ -499,7 +502,7 @@ def _as_member(name: str, value: Any, member: Any) -> tuple[bool, Any]:
         return text is not None, value
     if member is tuple or typing.get_origin(member) in (tuple, list):
         return _as_tuple(name, value, text, member)
-    return text is None, value  # a Python type: taken unchanged, never from text
+    return text is None, value  # another Python type: accepted unchanged, but not from text
 
 
 def _as_number(value: Any, text: str | None, member: type) -> tuple[bool, Any]:
@@ -530,12 +533,12 @@ def _as_tuple(name: str, value: Any, text: str | None, member: Any) -> tuple[boo
 
 
 def list_options(options: Iterable[OptionSpec]) -> str:
-    """Return the options that a caller may set, with their types, as text."""
+    """Return the options that a caller can set, with types, as text."""
     return ", ".join(str(option) for option in options if option.name not in BY_FLAG) or "none"
 
 
 def typed(found: RegistryEntry, options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return options of one entry with the types of the class that takes them; unknown ones are refused."""
+    """Convert options of one entry to the annotated types. Unknown options raise ``ValueError``."""
     takes = options_of(found.factory())
     unknown = [name for name in options if name not in takes]
     if unknown:
@@ -552,13 +555,13 @@ def build(kind: Kind, name: str, preset: str | None = None, options: Mapping[str
     Parameters
     ----------
     kind, name : see :func:`entries`.
-    preset : named settings of the class; options given win.
-    options : by name, as text or as values.
+    preset : named settings of the class. Explicit options take precedence.
+    options : options by name, as text or as values.
 
     Raises
     ------
     ValueError
-        Unknown name, preset or option, an option of the wrong type, or one that the class refuses.
+        If a name, preset or option is unknown, or an option has the wrong type or is refused by the class.
     """
     found = entry(kind, name)
     factory = found.factory()
@@ -577,7 +580,7 @@ def build(kind: Kind, name: str, preset: str | None = None, options: Mapping[str
         raise ValueError(f"{kind} {name!r} cannot be built: {error}") from error
     if kind == "environment":
         own = {name: value for name, value in given.items() if name not in found.fixed}
-        with suppress(TypeError):  # a third party's environment without weak references
+        with suppress(TypeError):  # an environment of another package that does not support weak references
             remember(made, RegisteredPart(name, options=own, plugins=_plugins(found)))
     return made
 
@@ -592,16 +595,16 @@ def _plugins(found: RegistryEntry) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class RegisteredPart:
-    """Part of a run as the registry names it.
+    """Name, preset and options with which the registry builds a part of a run.
 
     Parameters
     ----------
-    name : in the registry.
-    preset : None for the default.
-    options : those that differ from the preset's.
-    fixed : options that the name stands for.
+    name : name in the registry.
+    preset : name of the preset; None for the default.
+    options : options that differ from those of the preset.
+    fixed : options that the name implies.
     plugins : modules that register the name.
-    presets : the names that the part offers.
+    presets : names of all presets of the part.
     """
 
     name: str
@@ -621,15 +624,15 @@ def remember(mdp: TabularMDP, made_as: RegisteredPart) -> None:
 
 
 def remembered(mdp: TabularMDP) -> RegisteredPart | None:
-    """Return the name by which an environment was made; None if it was made without one."""
+    """Return the name from which an environment was built, or None if it was built without a name."""
     try:
         return _environments.get(mdp)
-    except TypeError:  # no weak references to it
+    except TypeError:  # the object does not support weak references
         return None
 
 
 def named(kind: str, value: Any) -> RegisteredPart | None:
-    """Find the name, preset and options that build an equal learner or privatizer; None if none do."""
+    """Return the name, preset and options that build an equal learner or privatizer, or None."""
     for found in (*_BUILT_IN.values(), *_added.values()):
         if found.kind == kind and _is_of(found, value) and found.plugin != "__main__":
             factory = found.factory()
@@ -644,7 +647,10 @@ def named(kind: str, value: Any) -> RegisteredPart | None:
 
 
 def _is_of(found: RegistryEntry, value: Any) -> bool:
-    """Compare dotted paths, so that no learner's module is imported to find that it is another one."""
+    """Return whether a value has the class of an entry.
+
+    Compares dotted paths, so that no module is imported.
+    """
     if isinstance(found.target, str):
         return found.target == f"{type(value).__module__}:{type(value).__qualname__}"
     return found.target is type(value)
@@ -653,7 +659,7 @@ def _is_of(found: RegistryEntry, value: Any) -> bool:
 def _fewest(
     found: RegistryEntry, preset: str | None, current: Mapping[str, Any], value: Any
 ) -> RegisteredPart | None:
-    """Leave out options that the preset sets already; None if no options give an equal object."""
+    """Return the name without options that the preset already sets, or None without an equal object."""
     kind, factory = found.kind, found.factory()
     every = {name: v for name, v in current.items() if v is not None and name not in found.fixed}
     takes = options_of(factory)
@@ -664,7 +670,7 @@ def _fewest(
         tries.append({n: v for n, v in every.items() if n in required or getattr(plain, n) != v})
     for options in (*tries, every):
         with suppress(ValueError, TypeError):
-            flat_options("options", options)  # refuse values that a file cannot hold
+            flat_options("options", options)  # raises for values that a file cannot contain
             if build(kind, found.name, preset, options) == value:
                 offered = presets_of(factory, found.fixed)
                 fixed = {k: v for k, v in found.fixed.items() if getattr(factory, k, None) != v}
@@ -673,12 +679,12 @@ def _fewest(
 
 
 def presets_of(factory: Callable[..., Any], fixed: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """Return names of the settings that a class offers, with the options that a name implies."""
+    """Return the names of the presets of a class, given the options that a name implies."""
     return tuple(_preset_table(factory, fixed or {}))
 
 
 def _preset_table(factory: Callable[..., Any], fixed: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-    bonus = str(fixed.get("bonus", "")).upper()  # one class, two learners: UCBVI
+    bonus = str(fixed.get("bonus", "")).upper()  # one class implements two learners (UCBVI)
     plain: Mapping[str, Mapping[str, Any]] = getattr(factory, "PRESETS", {})
     table: Mapping[str, Mapping[str, Any]] = getattr(factory, f"{bonus}_PRESETS", plain)
     return table
@@ -693,8 +699,8 @@ def make(name: str | gymnasium.Env[Any, Any], **options: Any) -> TabularMDP:
     """Build an environment: ``make("riverswim", rewards="bernoulli")``, ``make(env, horizon=50)``.
 
     name : one of ``discreet list``, ``"gym:ID"``, or a tabular Gymnasium environment
-        (:func:`discreet.from_gymnasium` states the requirements). options : of ``discreet describe NAME``;
-        unknown ones raise ``ValueError`` with the list of known ones.
+        (:func:`discreet.from_gymnasium` states the requirements). options : those that ``discreet options
+        NAME`` lists. Unknown options raise ``ValueError`` with the list of known options.
     """
     if not isinstance(name, str):
         from discreet.envs import from_gymnasium
@@ -709,8 +715,8 @@ def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
     """Return (label, privatizer) of every mechanism that the registered privatizers offer at this budget.
 
     The options ``release`` and ``noise``, or ``randomizer``, then ``tree_estimate`` and ``clocks`` choose a
-    mechanism. The function tries every value of them under pure epsilon, else at delta, and the papers'
-    presets. It leaves out combinations that a class refuses.
+    mechanism. The function tries all values of these options, with pure epsilon and otherwise at delta, and
+    the papers' presets. It omits combinations that a class refuses.
     """
     found: dict[str, Any] = {}
     for one in entries("privatizer"):
@@ -723,7 +729,7 @@ def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
             values = [v for v in _choices(takes[name].annotation) if v != "auto"] if name in takes else []
             tables = [{**table, name: value} for table in tables for value in values] or tables
         if "release" in takes and "reports" in _choices(takes["release"].annotation):
-            tables.append({"release": "reports"})  # reports have no noise to choose
+            tables.append({"release": "reports"})  # reports have no option for the noise
         for name, value in (("tree_estimate", "optimal"), ("clocks", "rows")):
             if name in takes:
                 tables += [{**table, name: value} for table in tables]

@@ -1,7 +1,7 @@
 r"""Joint privacy of binomial noise in many counters, and the least such noise that meets (epsilon, delta).
 
-The output of a batch is, counter by counter, (a user's own bits) + (all others') + Q, with independent noise
-Q of known distribution. Replacing one user moves some counters by known amounts (:data:`Move`), in the worst
+The output of a batch is, in each counter, (a user's own bits) + (all others') + Q, with independent noise Q
+of known distribution. Replacing one user moves some counters by known amounts (:data:`Move`), in the worst
 case at every step of the horizon
 
 ====================  ============  ==================  =============  ========================
@@ -12,35 +12,37 @@ same (s, a), other s' none          +1 and -1           one by 1       one count
 same (s, a, s')       none          none                one by 1       one counter by 2
 ====================  ============  ==================  =============  ========================
 
-(Rewards are rounded to bits. A centred reward has two bits: (0, 1) where the user was not and (y, y) where
-the user was.) Let k = 0 .. H steps be in the same pair and H - k in others. At most min(k, H - k + 1) of the
-k are of the second case: users who went to different states are in different pairs next. The counters that
-move are independent coordinates; fewer moves are dominated. Noise of centred rewards is symmetric, so the
-sign of their moves does not matter. The other families move up as often as down, so the two orders of two
-neighbours have the same loss. Therefore there is one loss distribution for each k, and the worst of them
-counts. For a query of one step (``CountQuery.step``) a device sends bits for the counters of that step only,
-and H is 1 everywhere here. Visits and transitions make 4 unit changes, transitions alone 2.
+(Rewards are rounded to bits. A centred reward has two bits: (0, 1) at pairs that the user did not visit and
+(y, y) at pairs that they visited.) Let k = 0 .. H steps be in the same pair and H - k in others. At most
+min(k, H - k + 1) of these k steps are of the second case: users who went to different states are in different
+pairs next. The counters that move are independent coordinates; fewer moves never cost more. Noise of centred
+rewards is symmetric, so the sign of their moves does not matter. In the other families as many counters rise
+as fall, so the loss is the same in both orders of two neighbours. Therefore there is one loss distribution
+for each k, and the guarantee uses the worst of them. For a query of one step (``CountQuery.step``) a device
+sends bits for the counters of that step only, and H is 1 everywhere here. Visits and transitions make 4 unit
+changes, a query of transitions only makes 2.
 
-The loss distribution. One coordinate has atoms ln P(Q = z - x) / P(Q = z) with masses P(Q = z - x), and mass
-without a counterpart at infinity. Each atom is split between the two neighbours on a grid so that its mass
+The loss distribution. One coordinate has atoms at ln P(Q = z - x) / P(Q = z) with masses P(Q = z - x). Mass
+where P(Q = z) = 0 is at infinity. Each atom is split between the two neighbours on a grid so that its mass
 and its mass under the other distribution stay the same. This is a mean-preserving spread of the likelihood
-ratio, therefore never less loss (Blackwell), and second-order in the grid. Coordinates are convolved by FFT
-on a window. By Chernoff's bound, less than delta 2e-6 is outside the window. That mass, the masses at
-infinity, and 1e-13 for rounding are added to delta. The result is an upper bound. dp-accounting, which shares
-no code with this module, checks it (:func:`discreet.accounting.pld.verify`).
+ratio, so the loss never decreases (Blackwell), and the error is of second order in the grid step. Coordinates
+are convolved by FFT on a window. By Chernoff's bound, less than 2e-6 delta is outside the window. That mass,
+the masses at infinity, and 1e-13 for rounding are added to delta. The result is an upper bound.
+dp-accounting, which shares no code with this module, checks it (:func:`discreet.accounting.pld.verify`).
 
-Calibrations use the actual number n of honest users of a batch (those who add noise; privacy must not depend
-on the others). A user has m noise bits in a counter, each 1 with probability p:
+Calibrations use the actual number n of honest users in a batch. Only honest users add noise, and privacy must
+not depend on the other users. Each user adds m noise bits to a counter, each 1 with probability p:
 
 - ``joint`` : the variance of one cell's estimate is in inverse proportion to its family's share. Let M be the
   number of fair flips with which a counter meets the budget. Then m = ceil(M / n), and p <= 1/2 is the least
-  that meets it at N = n m flips;
-- ``composed`` : every counter has the same M; m = ceil(M / n) fair flips, or, for n > M, one flip of the
-  least p at n;
-- ``basic`` : m = ceil(tau / n) fair flips, or one with p = tau / (2 n). Here ``tau = 96 ln(2 / delta') /
-  epsilon'^2`` with ``epsilon' = epsilon / c``, ``delta' = delta / c`` for c unit changes;
-- ``published`` : the same with ``epsilon' = epsilon / (3 H)`` and ``delta' = delta`` (Bai et al. 2024). This
-  holds also for a query of one step: the paper charges the whole horizon for its crude batches.
+  probability that meets the budget with N = n m flips;
+- ``composed`` : every counter has the same M. A user adds m = ceil(M / n) fair flips or, for n > M, one flip
+  with the least sufficient p;
+- ``basic`` : a user adds m = ceil(tau / n) fair flips, or one flip with p = tau / (2 n). Here ``tau = 96 ln(2
+  / delta') / epsilon'^2`` with ``epsilon' = epsilon / c``, ``delta' = delta / c`` for c unit changes;
+- ``published`` : as ``basic``, with ``epsilon' = epsilon / (3 H)`` and ``delta' = delta`` (Bai et al. 2024).
+  A query of one step uses the same values, because the paper charges the whole horizon for its first-stage
+  batches.
 
 For every calibration, the guarantee is what accounting computes for the flips.
 
@@ -70,7 +72,7 @@ CALIBRATIONS: tuple[Calibration, ...] = ("joint", "composed", "basic", "publishe
 
 LEAST_DELTA = 1e-10  # smaller deltas are below the precision of double Fourier transforms
 _ROUNDING = 1e-13
-_OVERSHOOT = 1.005  # fair flips that are at most this many too many are kept
+_OVERSHOOT = 1.005  # fair flips are kept if their number exceeds the least one by at most this factor
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Flips:
     ----------
     users : number of honest users, who add noise.
     each : noise bits of one user.
-    coin : a bit is 1 with probability coin / 2^32.
+    coin : integer; a bit is 1 with probability coin / 2^32.
     paired : half of the bits have the probability of the complement, so that the sum is symmetric.
     """
 
@@ -104,7 +106,7 @@ class Flips:
 
     @property
     def chance(self) -> float:
-        """Probability p of a one."""
+        """Probability p that a flip is 1."""
         return self.coin / COIN
 
     @property
@@ -121,9 +123,10 @@ Way = tuple[Move, ...]
 
 
 def ways(query: CountQuery) -> tuple[Way, ...]:
-    """Return every way to replace a user that no other one dominates (the table above).
+    """Return the undominated ways to replace a user (module docstring, table).
 
-    Raises ``ValueError`` for queries that are not one bit per user and counter: pooled steps, group returns.
+    Raises ``ValueError`` for queries in which a user adds more than one bit to a counter: pooled steps, group
+    returns.
     """
     horizon = query.counted_steps
     names = set(query.row_families)
@@ -162,14 +165,17 @@ def is_paired(name: str) -> bool:
 
 @lru_cache(maxsize=512)
 def pmf(flips: Flips) -> tuple[int, Floats, float]:
-    """Return (first value, probabilities, omitted mass) of one counter's noise, cut at about 1e-25."""
+    """Return (first value, probabilities, omitted mass) of one counter's noise.
+
+    Tails below about 1e-25 are omitted.
+    """
     if not flips.paired:
         return _binomial(flips.number, flips.chance)
     if flips.coin == COIN // 2:
         return _binomial(flips.number, 0.5)
     half = flips.number // 2
     first, mass, left = _binomial(half, flips.chance)
-    # one half is B, the other half - B': the sum is half + B - B'
+    # half of the bits sum to B, the other bits to half - B'; the total is half + B - B'
     return half + first - (first + mass.size - 1), np.convolve(mass, mass[::-1]), 2 * left
 
 
@@ -195,9 +201,9 @@ class _Loss:
 
 @lru_cache(maxsize=512)
 def _loss(flips: Flips, by: int) -> _Loss:
-    """Return the loss distribution of (Q + by) against Q."""
+    """Return the privacy-loss distribution of Q + by against Q."""
     _, mass, left = pmf(flips)
-    here = mass[:-by] if by > 0 else mass[-by:]  # P(Q = z - by) at the z that both can have
+    here = mass[:-by] if by > 0 else mass[-by:]  # P(Q = z - by) at values z that both distributions can take
     there = mass[by:] if by > 0 else mass[:by]
     cut = mass[-by:] if by > 0 else mass[:-by]
     alive = (here > 0) & (there > 0)
@@ -211,11 +217,11 @@ def _loss(flips: Flips, by: int) -> _Loss:
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """delta as a function of epsilon, never too small: a composed loss distribution."""
+    """Upper bound on delta as a function of epsilon, from a composed loss distribution."""
 
     losses: Floats  # ascending grid
-    above: Floats  # mass at and above each
-    weighed: Floats  # sum of mass exp(-loss) at and above each
+    above: Floats  # mass at and above each grid point
+    weighed: Floats  # sum of mass * exp(-loss) at and above each grid point
     rest: float  # mass at infinity, outside the window, and for rounding
 
     def delta(self, epsilon: float) -> float:
@@ -231,7 +237,8 @@ class Curve:
             return math.inf
         start = int(np.searchsorted(self.losses, 0.0, side="right"))
         at_points = self.above[start:] - np.exp(self.losses[start:]) * self.weighed[start:] + self.rest
-        # delta decreases: the cell that ends in the first grid point with a small enough delta
+        # delta decreases with epsilon: take the cell that ends at the first grid point whose delta is small
+        # enough
         i = start + int(np.argmax(at_points <= delta)) if (at_points <= delta).any() else self.losses.size - 1
         value = (self.above[i] + self.rest - delta) / self.weighed[i] if self.weighed[i] > 0 else 1.0
         return max(0.0, math.log(value)) if value > 0 else 0.0
@@ -244,7 +251,7 @@ _TILTS = np.array([0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0])
 
 
 def _power(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
-    """Return a power by squaring; NumPy's power of complex numbers computes a logarithm each."""
+    """Return a power by repeated squaring. NumPy's power would compute a complex logarithm for each entry."""
     result: NDArray[np.complex128] | None = None
     while True:
         if count & 1:
@@ -256,7 +263,10 @@ def _power(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
 
 
 def _gridded(loss: _Loss, step: float, size: int) -> NDArray[np.complex128]:
-    """Return the transform of the distribution on the grid: every atom is split between its neighbours."""
+    """Return the Fourier transform of the loss distribution on the grid.
+
+    Every atom is split between adjacent points.
+    """
     at = np.floor(loss.losses / step)
     up = -np.expm1(at * step - loss.losses) / -math.expm1(-step)
     place = at.astype(np.int64)
@@ -305,7 +315,7 @@ def curves(noise: Noise, found: tuple[Way, ...], delta: float) -> list[Curve]:
 
 @lru_cache(maxsize=4096)
 def epsilon_of(noise: Noise, found: tuple[Way, ...], delta: float) -> float:
-    """Return an epsilon at this delta, in [1e-10, 1), for every way; infinity if there is none."""
+    """Return an epsilon that holds for every way at this delta in [1e-10, 1). Infinity if there is none."""
     return max(one.epsilon(delta) for one in curves(noise, found, delta))
 
 
@@ -313,9 +323,10 @@ def epsilon_of(noise: Noise, found: tuple[Way, ...], delta: float) -> float:
 
 
 def weights_of(query: CountQuery, shares: tuple[float, ...], calibration: Calibration) -> dict[str, float]:
-    """Return the variance of the ones of each family's counters, in units of that of transitions.
+    """Return the variance of the number of ones in each family's counters, relative to that of transitions.
 
-    ``joint`` : variances of estimates, not of ones, are as 1 / share; a centred reward is half its ones.
+    ``joint`` : the variances of the estimates (not of the numbers of ones) are proportional to 1 / share. The
+        estimate of a centred reward is half its number of ones.
     """
     names = list(query.row_families)
     if calibration != "joint":
@@ -325,21 +336,21 @@ def weights_of(query: CountQuery, shares: tuple[float, ...], calibration: Calibr
 
 
 def _fair(total: float, users: int, paired: bool) -> Flips:
-    """Return the fewest fair flips per user that give at least ``total`` in all."""
+    """Return the fewest fair flips per user whose number over all users is at least ``total``."""
     each = max(1, math.ceil(total / users - 1e-12))
     return Flips(users, each + (paired and each % 2), COIN // 2, paired)
 
 
 def misses(noise: Noise, found: tuple[Way, ...], epsilon: float, delta: float) -> bool:
-    """Return True if fair flips are certainly too few for the budget, by the probability of one event.
+    """Return True if the probability of one event shows that fair flips are too few for the budget.
 
-    Let c counters of a family, of N flips each, move by s in all. Signed so that each rises, their sum is
-    B + s against B, with B distributed as Bin(c N, 1/2). For every t
+    Let c counters of a family, of N flips each, move by s in all. Signed so that each rises, their sum is B +
+    s against B, with B distributed as Bin(c N, 1/2). For every t
 
         delta(epsilon) >= P(B + s >= t) - exp(epsilon) P(B >= t).
 
-    The t is that of the largest difference for normal B. False proves nothing. The condition requires twice
-    delta, so that the last digit of an incomplete beta function does not matter.
+    The value of t gives the largest difference for normal B. A result of False proves nothing. The test
+    compares with twice delta, so that the last digit of an incomplete beta function does not matter.
     """
     flips = dict(noise)
     for name in flips:
@@ -366,7 +377,9 @@ def fair_flips(
     delta: float,
     users: int = 2**22,
 ) -> int:
-    """Return M, the fewest fair flips in a transition counter that meet the budget; others: weight * M.
+    """Return M, the fewest fair flips in a transition counter that meet the budget.
+
+    Other families have weight * M.
 
     Raises ``ValueError`` if the devices of ``users`` users could not draw them. In most cases :func:`misses`
     shows this without the privacy-loss distribution.
@@ -393,7 +406,7 @@ def fair_flips(
 
 
 def _coined(variance: float, users: int, each: int, paired: bool) -> Flips:
-    """Return bits whose sum over users has at least this variance, with the least such coin."""
+    """Return flips with the least ``coin`` for which the sum over users has at least this variance."""
     quarter = variance / (users * each)
     if quarter >= 0.25:
         return Flips(users, each, COIN // 2, paired)
@@ -412,8 +425,9 @@ def calibrated(
 ) -> Noise:
     """Return the least noise that meets (epsilon, delta) with ``users`` honest users.
 
-    several : probabilities below 1/2 also if a user adds more than one flip to a counter (``joint``).
-    Otherwise only if one flip is enough, with fair bits for smaller batches (``composed``).
+    several : allow probabilities below 1/2 also if a user adds more than one flip to a counter (``joint``).
+        If False, they are allowed only with one flip per user, and smaller batches use fair bits
+        (``composed``).
     """
     number = fair_flips(weights, found, epsilon, delta, users)
     fair = {name: _fair(w * number, users, is_paired(name)) for name, w in weights}
@@ -436,8 +450,8 @@ def calibrated(
     if few or coined(least) == noise:  # no improvement possible
         return noise
     ends = extremes(found)
-    # epsilon falls approximately as 1 / deviation: secant steps on a factor of the variance, from slightly
-    # too much
+    # epsilon falls approximately as 1 / deviation: apply secant steps to a factor of the variance, starting
+    # slightly too large
     low, high, variance = 0.0, math.inf, least
     for _ in range(30):
         now = coined(variance)
@@ -484,7 +498,7 @@ def noise_of(
 ) -> Noise:
     """Return the flips of a batch in which ``users`` honest users add noise.
 
-    Raises ``ValueError`` on a delta below 1e-10 and on queries whose contributions are not bits.
+    Raises ``ValueError`` for a delta below 1e-10 and for queries whose contributions are not bits.
     """
     checks.choice("calibration", calibration, CALIBRATIONS)
     epsilon = checks.positive("epsilon", epsilon)

@@ -1,4 +1,7 @@
-"""Record of the shuffle protocol's random bits for one user, in public numbers."""
+"""Privacy record of the random bits that a user of the shuffle protocol is protected by.
+
+All values are public.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,10 @@ class BinomialRecord(BatchRecord):
 
     Parameters
     ----------
-    mechanism : its name as text.
-    batches : the flips of every counter, by family, one entry for each batch. Batches that another one
-        certainly dominates may be left out. A user is in one batch.
-    ways : every way to replace a user that no other one dominates, as moves (family, by, counters).
+    mechanism : name of the mechanism, as text.
+    batches : the flips of every counter, by family, one entry for each batch. A batch may be omitted if
+        another batch certainly dominates it. Each user is in one batch.
+    ways : the undominated ways to replace a user, each as moves (family, by, counters).
 
     Raises
     ------
@@ -60,14 +63,16 @@ class BinomialRecord(BatchRecord):
         return "binomial"
 
     def epsilon(self, delta: float) -> float:
-        """Return an epsilon above 0 at this delta, for the worst batch and way. Infinity if there is none.
+        """Return a positive epsilon at this delta, for the worst batch and the worst way.
 
-        At a large delta even 0 would be true; a guarantee states a positive number.
+        Infinity if there is none.
+
+        At a large delta even epsilon 0 would be valid, but a guarantee states a positive number.
         """
         return max(_LEAST, *(accountant.epsilon_of(noise, self.ways, delta) for noise in self.batches))
 
     def worst(self, delta: float) -> Noise:
-        """Return the batch that :meth:`epsilon` comes from."""
+        """Return the flips of the batch that determines :meth:`epsilon`."""
         return max(self.batches, key=lambda noise: accountant.epsilon_of(noise, self.ways, delta))
 
     def line(self, delta: float) -> str:
@@ -84,7 +89,7 @@ class BinomialRecord(BatchRecord):
         )
 
     def sentence(self, trust: Trust) -> str:
-        """Describe what is sent, and how it is processed."""
+        """Return a sentence that describes the messages and how they are processed."""
         return (
             f"A device adds coin flips to every counter, visited or not ({self.mechanism}); the "
             "shuffler lets out each counter's sum over a batch and nothing that tells its senders apart."
@@ -94,7 +99,7 @@ class BinomialRecord(BatchRecord):
         return _recomputed(self, delta)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, without loss."""
+        """Return the record as values that JSON can store, without loss."""
         return {
             **plain_record(self, "flips"),
             "batches": [
@@ -121,11 +126,11 @@ class BinomialRecord(BatchRecord):
 
 
 def _recomputed(record: BinomialRecord, delta: float) -> float:
-    """Return the epsilon of a record by dp-accounting, as an independent check.
+    """Recompute the epsilon of a record with dp-accounting, as an independent check.
 
-    It shares no code with :mod:`discreet.accounting.binomial_noise`. Probabilities come from the library's
-    own mass functions, losses are rounded up to its grid, and both orders of the two neighbours are computed.
-    The result is for the worst way of the worst batch.
+    The computation shares no code with :mod:`discreet.accounting.binomial_noise`. Probabilities come from the
+    mass functions of dp-accounting, losses are rounded up to its grid, and both orders of the two neighbours
+    are computed. The result is for the worst way of the worst batch.
     """
     from dp_accounting.pld import privacy_loss_distribution as pld
     from scipy.stats import binom

@@ -1,21 +1,21 @@
-"""Privacy notions, validated, and the exact conversions between them.
+"""Validated privacy notions and the exact conversions between them.
 
-Four notions, all for one release process M and neighbouring inputs x, x':
+There are four notions. Each one is defined for a release process M and neighbouring inputs x, x':
 
 - :class:`Pure` epsilon: P(M(x) in E) <= e^epsilon P(M(x') in E) for every event E;
-- :class:`Approx` (epsilon, delta): the same plus delta;
+- :class:`Approx` (epsilon, delta): the right side is increased by delta;
 - :class:`ZCDP` rho: the Renyi divergence of every order alpha > 1 is at most rho * alpha
   (Bun and Steinke 2016);
 - :class:`GDP` mu: distinguishing x from x' is at least as hard as distinguishing N(0, 1) from N(mu, 1)
   (Dong, Roth and Su 2022).
 
 Gaussian noise of standard deviation sigma on a sum of l2 sensitivity Delta is exactly (Delta / sigma)-GDP.
-This also holds under adaptive composition, where mu^2 adds up. (epsilon, delta) follows from mu by the exact
-curve (Balle and Wang 2018, theorem 8)::
+This also holds under adaptive composition, where the values of mu^2 are summed. (epsilon, delta) follows from
+mu by the exact curve (Balle and Wang 2018, theorem 8)::
 
     delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)              (1)
 
-It follows from rho by the best Renyi order (Canonne, Kamath and Steinke 2020, proposition 12)::
+(epsilon, delta) follows from rho by the best Renyi order (Canonne, Kamath and Steinke 2020, proposition 12)::
 
     delta(epsilon) = min over alpha > 1 of
         e^{(alpha-1)(alpha rho - epsilon)} (1 - 1/alpha)^alpha / (alpha - 1)                 (2)
@@ -26,9 +26,10 @@ curve in parametric form, without a minimum::
 
     ln(1/delta) = rho t^2 + ln(1 + t),      epsilon = (2 t + 1) rho - ln(1 + 1/t)            (3)
 
-Both sides are monotone in t, so each conversion is one root of one monotone function. Roots have a relative
-error of about 1e-12. The two conversions that a guarantee needs, from mu and rho to epsilon, are in
-:mod:`discreet.core.epsilon_conversions`; the others choose noise for a budget.
+Both expressions in (3) are monotone in t, so each conversion finds the only root of a monotone function.
+Roots have a relative error of about 1e-12. The two conversions that a guarantee needs, from mu and rho to
+epsilon, are in :mod:`discreet.core.epsilon_conversions`. The conversions in this module choose noise for a
+budget.
 """
 
 from __future__ import annotations
@@ -120,18 +121,18 @@ Notion = Pure | Approx | ZCDP | GDP
 
 
 def stated(epsilon: Any, delta: Any = None) -> Pure | Approx:
-    """Return the budget that a user states: pure if ``delta`` is None or 0, else approximate."""
+    """Return the budget for the given numbers: pure if ``delta`` is None or 0, otherwise approximate."""
     if delta is None or (isinstance(delta, Real | np.number) and float(delta) == 0.0):
         return Pure(epsilon)
     return Approx(epsilon, delta)
 
 
 def group(budget: Notion, people: int) -> Notion:
-    """Return the guarantee for ``people`` episodes together: one user with several, or a household.
+    """Return the guarantee for ``people`` episodes together, of one user or of a household.
 
-    It is m epsilon (pure), m mu (GDP), m^2 rho (zCDP), and (m epsilon, delta (e^{m epsilon} - 1) /
-    (e^epsilon - 1)) for (epsilon, delta). Raises ``ValueError`` if that delta reaches 1, as nothing is then
-    guaranteed.
+    With m = ``people`` it is m epsilon (pure), m mu (GDP), m^2 rho (zCDP), and (m epsilon, delta (e^{m
+    epsilon} - 1) / (e^epsilon - 1)) for (epsilon, delta). Raises ``ValueError`` if that delta is at least 1,
+    because nothing would be guaranteed.
     """
     m = checks.integer("people", people, 1)
     if isinstance(budget, Pure):
@@ -184,7 +185,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     def excess(mu: float) -> float:
         return log_gdp_delta(mu, epsilon) - target
 
-    # at this mu the bound of gdp_epsilon equals epsilon, so the true value is at most epsilon
+    # at this mu the upper bound in gdp_epsilon equals epsilon, so the true epsilon is at most that
     tail = math.sqrt(-2.0 * target)
     low = 2.0 * epsilon / (tail + math.sqrt(tail * tail + 2.0 * epsilon)) * (1 - 1e-9)
     return root(excess, low, _widen(excess, low, 2.0))
@@ -206,7 +207,8 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
     high = _widen(slope, 1.0, 2.0) if slope(1.0) < 0 else 1.0
     low = _widen(slope, 1.0, 0.5) if slope(1.0) >= 0 else 1.0
     t = low if low == high else root(slope, low, high)
-    # the logarithm of (2) itself instead of (3): valid for any t, so rounding of t has no effect
+    # use the logarithm of (2) instead of (3): (2) is valid for any t, so rounding of t cannot give a false
+    # bound
     log_delta = t * ((t + 1) * rho - epsilon) - (t + 1) * math.log1p(1 / t) - math.log(t)
     return min(1.0, math.exp(log_delta))
 
@@ -223,7 +225,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     def excess(t: float) -> float:
         return (2 * t + 1) * rho_at(t) - math.log1p(1 / t) - epsilon
 
-    # epsilon falls in t, from +inf at t = 0 to a negative number where rho_at reaches 0
+    # epsilon decreases in t, from +inf at t = 0 to a negative number where rho_at reaches 0
     low = _widen(excess, 1.0, 0.5) if excess(1.0) <= 0 else 1.0
     high = _widen(excess, low, 2.0)
     return rho_at(root(excess, low, high))

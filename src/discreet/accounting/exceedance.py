@@ -1,9 +1,8 @@
 r"""Probability that the privacy loss of a mechanism exceeds the epsilon that is stated at a delta.
 
-P and P' are the distributions of what is released from two neighbouring data sets. L = ln(P/P') at an outcome
-that is drawn from P. (epsilon, delta)-privacy does not say P(L > epsilon) <= delta: Gaussian noise at (1,
-1e-6) has P(L > 1) = 2.0e-5. A valid bound follows from the whole curve delta(.) of the mechanism. For every
-order e
+P and P' are the distributions of the release for two neighbouring data sets. L = ln(P/P') at an outcome drawn
+from P. (epsilon, delta)-privacy does not say P(L > epsilon) <= delta: Gaussian noise at (1, 1e-6) has P(L >
+1) = 2.0e-5. A valid bound follows from the whole curve delta(.) of the mechanism. For every real number e
 
     delta(e) >= sup over events E of P(E) - e^e P'(E) = E[(1 - e^{e - L})_+],
 
@@ -13,10 +12,10 @@ and for L > epsilon > e the bracket is at least 1 - e^{e - epsilon}. Therefore
 
 The least of these bounds is used. Every e gives a valid bound, so validity does not depend on the search.
 
-Choice of e. Suppose that delta(.) falls like e^{-s e} near epsilon. Then (1) is least at
-e = epsilon - ln(1 + 1/s), where delta(e) = (1 + 1/s)^s delta(epsilon): between 1 and 2.718 times delta. The
-logarithm of a noise curve is concave, which moves the best e only a little. Therefore e is read off the curve
-at multiples of delta from 1 to 4.
+Choice of e. Suppose that delta(.) falls like e^{-s e} near epsilon. Then (1) is least at e = epsilon - ln(1 +
+1/s). There delta(e) = (1 + 1/s)^s delta(epsilon), which is between 1 and 2.718 times delta. The logarithm of
+a noise curve is concave, which changes the best e only slightly. Therefore the values of e are taken where
+the curve is between 1 and 4 times delta.
 
 For rho-zCDP the curve is the least over orders alpha of c_alpha e^{(alpha - 1)(alpha rho - e)} with c_alpha =
 (1 - 1/alpha)^alpha / (alpha - 1). For one alpha, with y = epsilon - e, (1) is
@@ -28,11 +27,12 @@ Chernoff's bound e^{(alpha - 1)(alpha rho - epsilon)}, which is least at alpha =
 
     P(L > epsilon)  <=  e^{-(epsilon - rho)^2 / (4 rho)}       for epsilon > rho.                    (2)
 
-At (1, 1e-6) the bound is 5.2e-5 by the Gaussian curve, 2.2e-4 by the rho of discrete Gaussian noise whose
-epsilon was computed from its exchanges, and 5.3e-5 by these exchanges.
+At (1, 1e-6) the bound is 5.2e-5 by the Gaussian curve. For discrete Gaussian noise whose epsilon was computed
+from its exchanges (the listed ways to replace a user), it is 2.2e-4 by rho and 5.3e-5 by these exchanges.
 
-For mechanisms on the same users the curve is that of their composition. For several kinds of batches, each
-user is in one, so the bound is the largest of their bounds at the epsilon that is stated for all.
+For mechanisms on the same users the curve is that of their composition. If there are several kinds of
+batches, each user is in one of them. The bound is then the largest bound of any batch, at the epsilon that is
+stated for all batches.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 __all__ = ["bound", "exceeds"]
 
-_FINE = tuple(1.0 + 0.1 * i for i in range(31))  # multiples of delta at which a closed curve is read
+_FINE = tuple(1.0 + 0.1 * i for i in range(31))  # multiples of delta where a closed-form curve is evaluated
 _FEW = (1.7, 2.2, 2.6, 3.0)  # multiples for a numerical curve
 Curve = Callable[[float], float]
 """Function from a delta to an epsilon."""
@@ -61,7 +61,7 @@ Curve = Callable[[float], float]
 def exceeds(guarantee: Guarantee) -> dict[str, float] | None:
     """Return ``{"epsilon", "at_most"}`` with P(L > epsilon) <= at_most, rounded up to three digits.
 
-    None without a guarantee.
+    Returns None without a guarantee.
     """
     if guarantee.epsilon is None:
         return None
@@ -70,7 +70,7 @@ def exceeds(guarantee: Guarantee) -> dict[str, float] | None:
 
 
 def bound(curve: Curve, epsilon: float, delta: float, multiples: tuple[float, ...] = _FINE) -> float:
-    """Return the least of (1) at these multiples of delta, at most 1; ``curve`` maps delta to epsilon."""
+    """Return the least bound (1) at these multiples of delta, at most 1. ``curve`` maps delta to epsilon."""
     found = [1.0]
     for multiple in multiples:
         if multiple * delta < 1.0:
@@ -82,7 +82,7 @@ def bound(curve: Curve, epsilon: float, delta: float, multiples: tuple[float, ..
 
 @lru_cache(maxsize=1024)
 def _chance(guarantee: Guarantee, epsilon: float) -> float:
-    """Return a bound on P(L > epsilon) for epsilon >= that of the guarantee."""
+    """Return a bound on P(L > epsilon) for an epsilon not below that of the guarantee."""
     if guarantee.kinds:
         return max(_chance(one, epsilon) for _, one in guarantee.kinds)
     if guarantee.delta == 0.0:
@@ -106,9 +106,9 @@ def _bounds(guarantee: Guarantee, epsilon: float) -> Iterator[float]:
 
 
 def _numerical(record: Any) -> Curve:
-    """Return the curve of a record with numerical epsilon.
+    """Return the curve (delta to epsilon) of a record whose epsilon is computed numerically.
 
-    For listed exchanges it is read on the coarse grid, which is never too low.
+    For listed exchanges the curve is computed on the coarse grid, which gives an upper bound.
     """
     if isinstance(record, MechanismRecord):
         from discreet.accounting import pld as numerical

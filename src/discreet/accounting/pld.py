@@ -3,14 +3,14 @@
 Closed forms (:mod:`discreet.accounting.budget`, :mod:`discreet.core.guarantee`) are checked by Google's
 dp-accounting: numerical privacy-loss distributions (PLD) and a Renyi accountant. If dp-accounting itself
 makes the guarantee (:func:`composed_epsilon`: noise that was set by its privacy loss), a separate convolution
-(:mod:`discreet.accounting.pld_convolution`) checks it. :func:`verify` compares. dp-accounting takes seconds
-to import and is imported inside functions.
+(:mod:`discreet.accounting.pld_convolution`) checks it. :func:`verify` compares the two values. dp-accounting
+takes seconds to import and is imported inside functions.
 
-This module avoids four problems of dp-accounting. The sensitivity is computed here, so shifts are passed in
-units of the noise under the add-or-remove relation (the library's replace-one differs by a factor 2 between
-its own accountants). Many compositions need a grid much finer than one loss. At delta = 0 its truncated tails
-give infinity. Discrete Gaussian noise costs memory for every integer within 11.6 standard deviations
-(:func:`_as_continuous`).
+This module avoids four problems of dp-accounting. First, the replace-one relation of dp-accounting differs by
+a factor 2 between its accountants. The sensitivity is therefore computed here, and shifts are passed in units
+of the noise under the add-or-remove relation. Second, many compositions need a grid much finer than one loss.
+Third, at delta = 0 its truncated tails give infinity. Fourth, discrete Gaussian noise costs memory for every
+integer within 11.6 standard deviations (:func:`_as_continuous`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _GRID_SLACK = 1e-3  # relative: losses are rounded up to a grid, Renyi orders ar
 
 
 def _interval(unit: float, count: int) -> float:
-    """Return the loss grid: 1/2000 of one loss, at most 1e-4, at least a millionth of all losses together."""
+    """Return the step of the loss grid: 1/2000 of one loss, at most 1e-4, at least 1e-6 of the total loss."""
     return max(min(1e-4, unit / 2000), unit * count * 1e-6)
 
 
@@ -66,26 +66,29 @@ def _laplace_pld(shifts: Shifts) -> Any:
 def laplace_epsilon(shifts: Shifts, delta: float) -> float:
     """Return epsilon at delta in (0, 1) of independent Laplace noise, adaptively composed.
 
-    shifts : pairs (|shift| / b, count): the number of coordinates with each shift.
+    shifts : pairs (|shift| / b, count), where count is the number of coordinates with this shift.
     """
     return float(_laplace_pld(shifts).get_epsilon_for_delta(check_delta(delta)))
 
 
 def laplace_delta(shifts: Shifts, epsilon: float) -> float:
-    """Return delta at epsilon >= 0 of the same composition; 0 (up to 1e-12) at or above the pure epsilon."""
+    """Return delta at epsilon >= 0 of adaptively composed Laplace noise.
+
+    At or above the pure epsilon it is 0 (up to 1e-12).
+    """
     return float(_laplace_pld(shifts).get_delta_for_epsilon(checks.real("epsilon", epsilon, 0.0)))
 
 
 def gaussian_epsilon(shifts: Shifts, delta: float) -> float:
     """Return epsilon at delta of independent Gaussian noise, by composing numerical PLDs.
 
-    shifts : pairs (l2 shift / sigma, count).
+    shifts : pairs (l2 shift / sigma, count), where count is the number of releases with this shift.
     """
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     total: Any = None
-    # One grid for all: distributions on different ones do not compose. Its error is of second order, since
-    # losses have a density: about 1e-6 of epsilon.
+    # Use one grid for all distributions, because dp-accounting cannot compose different grids. The error is
+    # of second order, since losses have a density: about 1e-6 of epsilon.
     interval = min(
         (10 * _interval(checks.positive("shift over sigma", u), 1) for u, _ in shifts), default=1e-4
     )
@@ -100,15 +103,15 @@ def gaussian_epsilon(shifts: Shifts, delta: float) -> float:
 
 # ------------------------------------------------------- any independent noise, numerically
 # Losses are rounded up to a grid, so the composition is an upper bound, too large by at most one grid step
-# per coordinate. The noise of each coordinate is independent and drawn after the user's record is in
+# per coordinate. The noise of each coordinate must be independent and drawn after the user's record was added
 # (core.correlated_noise, c): trees with fresh nodes, batches, messages of one user.
 
 _COARSE = 32  # points of a coarse grid in the root mean square of a loss.
-_LEAST_POINTS = 4  # Points of the stated grid in that of Gaussian noise, whose losses are split.
-_MOST_POINTS = 6_000_000  # Points of a grid: about 100 bytes each while losses are composed.
-_MOST_INTEGERS = 2.0**19  # sigma of discrete Gaussian noise that is summed integer by integer.
+_LEAST_POINTS = 4  # The same minimum on the stated grid for Gaussian noise, whose losses are split.
+_MOST_POINTS = 6_000_000  # Most points of a grid. Composition takes about 100 bytes for each point.
+_MOST_INTEGERS = 2.0**19  # Largest sigma at which discrete Gaussian noise is summed integer by integer.
 LEAST_DELTA = 1e-10  # Rounding of the Fourier transform in double precision hides smaller deltas.
-_ROUNDING = 1e-13  # of probability: several times the observed loss by that rounding
+_ROUNDING = 1e-13  # probability; several times the error that this rounding was observed to cause
 
 
 @lru_cache(maxsize=256)
@@ -136,12 +139,12 @@ def _coordinate_pld(noise: str, scale: float, shift: float, interval: float, coa
 
 
 def _discrete_gaussian_pld(sigma: float, shift: int, interval: float) -> Any:
-    """Return dp-accounting's distribution of losses by connecting dots, without its loops over integers.
+    """Return dp-accounting's loss distribution by the method of connecting dots, without its Python loops.
 
-    Losses are linear in the noise, (shift^2 - 2 shift x) / (2 sigma^2). The points are those of the grid that
-    are next to a loss: all between the ends, where no two losses are further apart than points. The library
-    finds them, and the noise at which each is lost, one after the other in Python, which takes seconds for
-    the millions of integers of fine grids.
+    Losses are linear in the noise: (shift^2 - 2 shift x) / (2 sigma^2). The points are the grid points next
+    to some loss. Those are all points between the extreme losses, because adjacent losses have at most the
+    distance of adjacent points. dp-accounting finds the points, and the noise value of each, one by one in
+    Python. This takes seconds for the millions of integers of fine grids.
     """
     from dp_accounting.pld import pld_pmf, privacy_loss_mechanism
     from dp_accounting.pld import privacy_loss_distribution as pld
@@ -166,21 +169,24 @@ def composed_epsilon(coordinates: tuple[Coordinate, ...], delta: float, most: in
 
     Parameters
     ----------
-    coordinates : the coordinates that one replaced user moves, at most.
+    coordinates : all coordinates that replacing one user can move.
     delta : in [1e-10, 1); smaller values are below double precision.
-    most : coordinates of the largest composition that this one is compared with (default: its own), so that
-        they share one grid.
+    most : number of coordinates of the largest composition that this result is compared with (default: of
+        this composition). Compositions that are compared must share one grid.
 
-    The usual step of the grid, 0.002 / most, adds at most 0.002 to epsilon. It is replaced if it would be too
-    coarse relative to the losses, or the grid too long (:func:`_grid`). Gaussian noise needs no grid in that
-    case, or if sigma exceeds 2^19 (:func:`_closed`).
+    The usual step of the grid, 0.002 / most, adds at most 0.002 to epsilon. Another step is used if this one
+    would be too coarse relative to the losses or would make the grid too long (:func:`_grid`). In these
+    cases, and if sigma exceeds 2^19, Gaussian noise needs no grid (:func:`_closed`).
     """
     kept, delta = _moving(coordinates, delta)
     return _composed(kept, delta, most)
 
 
 def _moving(coordinates: tuple[Coordinate, ...], delta: float) -> tuple[list[Coordinate], float]:
-    """Return the moving coordinates, each kind once, and delta. Raises ``ValueError`` if there are none."""
+    """Return the coordinates that move, with equal ones merged, and delta.
+
+    Raises ``ValueError`` if none moves.
+    """
     delta = check_delta(delta)
     if delta < LEAST_DELTA:
         raise ValueError(f"delta = {delta:g}: must be at least {LEAST_DELTA:g} for numerical accounting")
@@ -202,16 +208,18 @@ def _usual(kept: Sequence[Coordinate], most: int | None) -> float:
 def _grid(kept: Sequence[Coordinate], most: int | None) -> tuple[float, bool]:
     """Return (step of the stated grid, whether losses of Laplace noise are split between its points).
 
-    Usually 0.002 over the number of coordinates, with losses rounded up. Two bounds replace it:
+    The usual step is 0.002 divided by the number of coordinates, with losses rounded up. Two bounds change
+    it:
 
-    - For losses of root mean square r, a step above r / 32 would be visible in epsilon, or exceed it. The
-      step is at most r / 32, unless all noise is Gaussian: its losses are split on every grid, and have a
-      closed form if the usual step is above r / 4 (:func:`_closed`).
-    - All losses together have about mean mu^2 / 2 and standard deviation mu, with mu^2 the sum of r^2. A grid
-      over 12 standard deviations on both sides must have at most 6 million points.
+    - For losses of root mean square r, a step above r / 32 would change epsilon visibly or even be larger
+      than epsilon. The step is therefore at most r / 32, unless all noise is Gaussian. Losses of Gaussian
+      noise are split on every grid, and epsilon has a closed form if the usual step is above r / 4
+      (:func:`_closed`).
+    - The total loss has a mean of about mu^2 / 2 and a standard deviation of about mu, where mu^2 is the sum
+      of r^2. A grid over 12 standard deviations on both sides must have at most 6 million points.
 
-    In both cases losses are split between two points, as in :func:`coarse_epsilons`: never less than the true
-    value, with at most a quarter of the squared step added to the variance of a loss.
+    In both cases losses are split between two points, as in :func:`coarse_epsilons`: the result is never
+    below the true value. The variance of a loss increases by at most a quarter of the squared step.
     """
     usual, mean = _usual(kept, most), math.sqrt(_mean_square(kept))
     if mean < (_LEAST_POINTS if _all_gaussian(kept) else _COARSE) * usual:
@@ -226,7 +234,7 @@ def _all_gaussian(kept: Sequence[Coordinate]) -> bool:
 
 
 def _is_wide(noise: str, scale: float) -> bool:
-    """Return whether this is discrete Gaussian noise with too many integers to sum them one by one."""
+    """Return whether this is discrete Gaussian noise with too many integers to sum over them one by one."""
     return noise == "discrete_gaussian" and scale > _MOST_INTEGERS
 
 
@@ -273,10 +281,10 @@ def _as_continuous(kept: Sequence[Coordinate], delta: float) -> tuple[float, flo
 
 
 def _closed(kept: Sequence[Coordinate], delta: float) -> float:
-    """Return epsilon of Gaussian noises, discrete or not, without a grid; an upper bound.
+    """Return an upper bound on epsilon of continuous or discrete Gaussian noises, without a grid.
 
-    It is the smaller of two upper bounds: the exact curve of continuous noise (:func:`_as_continuous`), and
-    zCDP.
+    The result is the smaller of two upper bounds: the exact curve of continuous noise
+    (:func:`_as_continuous`) and the bound by zCDP.
     """
     squared = math.fsum(count * (shift / scale) ** 2 for _, scale, shift, count in kept)
     near, slack = _as_continuous(kept, delta)
@@ -310,12 +318,14 @@ def _on_grid(kept: Sequence[Coordinate], delta: float, interval: float, coarse: 
 def coarse_epsilons(
     exchanges: Sequence[tuple[Coordinate, ...]], delta: float, most: int | None = None
 ) -> list[float]:
-    """Return upper bounds of the cost of each way to replace a user, about 1e-4 too large; milliseconds each.
+    """Return upper bounds on the epsilon of each way to replace a user.
 
-    Losses are on a coarser grid than those of :func:`composed_epsilon`. A loss between two of its points is
-    split between them so that forgetting which part it was restores the loss. The result is therefore never
-    less than the true value. A step of a 32nd of the losses' root mean square adds at most 1 / 4096 to their
-    variance.
+    Each is about 1e-4 too large and takes milliseconds.
+
+    Losses are on a coarser grid than those of :func:`composed_epsilon`. A loss between two grid points is
+    split between them so that merging the two parts restores the loss. The result is therefore never less
+    than the true value. The step is 1/32 of the root mean square of the losses and adds at most 1 / 4096 to
+    their variance.
     """
     ways = [_moving(tuple(way), delta) for way in exchanges]
     fine = min(_grid(kept, most)[0] for kept, _ in ways)
@@ -338,9 +348,12 @@ def _coarse(kept: tuple[Coordinate, ...], delta: float, most: int | None, step: 
 def worst_epsilon(
     exchanges: Sequence[tuple[Coordinate, ...]], delta: float, most: int | None = None
 ) -> float:
-    """Return the largest :func:`composed_epsilon` over the ways to replace a user; all share one loss grid.
+    """Return the largest :func:`composed_epsilon` over the ways to replace a user.
 
-    A way that costs less than that, by its upper bound on a coarse grid, is not composed on the fine one.
+    All ways use one loss grid.
+
+    A way whose upper bound on a coarse grid is below the largest epsilon found is not composed on the fine
+    grid.
     """
     if not exchanges:
         raise ValueError("exchanges is empty: must hold at least one way to exchange a user")
@@ -369,10 +382,12 @@ def zcdp_epsilon_numerically(rho: float, delta: float) -> float:
 
 
 def report_outcomes(record: ReportRecord, name: str) -> tuple[list[float], list[float]]:
-    """Return probabilities of a response's bits on two elements (neither, first, second, both), given each.
+    """Return the probabilities of a response's bits on two elements (neither, first, second, both).
 
-    Everything else in the response has the same distribution given these two bits, so no test of two users
-    can do better than to use them.
+    There is one list for each element as the user's own.
+
+    Everything else in the response has the same distribution given these two bits, so no test that
+    distinguishes two users can be better than one that uses only these two bits.
     """
     kind, elements, size, own, other = record.alphabets[name]
     p, q = own / 2**53, other / 2**53
@@ -407,8 +422,8 @@ def _reports_pld(records: Sequence[ReportRecord]) -> Any:
 def _of_exchanges(record: MechanismRecord, delta: float) -> float:
     """Return epsilon of the worst way to replace a user.
 
-    Raises ``ValueError`` if the ways move less than the joint sensitivity, which is a maximum over pairs of
-    trajectories computed elsewhere (``query.sensitivity``).
+    Raises ``ValueError`` if all ways move less than the joint sensitivity. That sensitivity is a maximum over
+    pairs of trajectories and is computed by other code (``query.sensitivity``).
     """
     power = 1 if record.norm == "l1" else 2
     moved = max(convolution.loss_norm(way, power) for way in record.exchanges)
@@ -427,25 +442,26 @@ class _Shuffled(Protocol):
 
 
 def verify(guarantee: Guarantee, records: Sequence[Record]) -> float:
-    """Recompute a guarantee from its records through dp-accounting; return the epsilon found.
+    """Recompute a guarantee from its records with dp-accounting, and return the epsilon found.
 
     * Random bits of the shuffle protocol: composed PLDs of two mass functions (within 0.002).
     * Amplified responses: the PLD of the numbers of clones (within 0.002).
     * Noise that was set by its privacy loss: the worst way to replace a user, convolved by
-      :mod:`discreet.accounting.pld_convolution` (within 0.1 %). The ways must not all move less, in the norm
-      of the noise, than the record's joint sensitivity.
-    * Randomized response: composed PLDs of a response to two elements, at most the stated epsilon.
+      :mod:`discreet.accounting.pld_convolution` (within 0.1 %). At least one way must move as much as the
+      record's joint sensitivity, in the norm of the noise.
+    * Randomized response: composed PLDs of a response to two elements. The result must be at most the stated
+      epsilon.
     * Laplace noise: the privacy-loss distribution must have no mass beyond the stated epsilon (except 1e-12
       of mass and 0.1 % of epsilon). The function then returns the epsilon below which all mass except 1e-12
-      is. With very many equal small losses that is far less than the pure epsilon, which only the worst case
-      attains.
+      is. With very many equal small losses this value is far below the pure epsilon, which only the worst
+      case attains.
     * Gaussian noise: composed PLDs.
     * Discrete Gaussian noise: the Renyi accountant on the records' rho.
 
     Raises
     ------
     ValueError
-        If the guarantee claims more than what was found, or claims nothing that could be checked.
+        If the stated epsilon is below the one found, or the guarantee contains nothing that can be checked.
     """
     if guarantee.epsilon is None or not records:
         raise ValueError("guarantee: states no epsilon, or has no records to recompute it from")
@@ -454,7 +470,7 @@ def verify(guarantee: Guarantee, records: Sequence[Record]) -> float:
     kinds = {record.noise.removeprefix("discrete_") for record in records}
     if not reports and not noisy:
         found = cast(_Shuffled, records[0]).recomputed(guarantee.delta)
-        # the library rounds every loss up to a grid: at most 0.002 in total
+        # dp-accounting rounds every loss up to a grid: at most 0.002 in total
         wrong = len(records) > 1 or found > guarantee.epsilon * (1 + _GRID_SLACK) + 2e-3
     elif any(record.exchanges for record in noisy):
         found = _of_exchanges(noisy[0], guarantee.delta)

@@ -1,8 +1,8 @@
 r"""Least noise that meets (epsilon, delta), by numerical privacy-loss distributions.
 
-Closed forms set the noise of continuous Gaussians (exact) and of Laplace variables at delta = 0 (exact). Two
+The noise of continuous Gaussians, and of Laplace variables at delta = 0, is set by exact closed forms. Two
 cases need numerical computation. Discrete Gaussian noise has the closed form of zCDP (7 % too much noise at
-epsilon = 1, delta = 1e-6). Laplace noise at delta > 0 can, for H >= 5, be far smaller than in the pure case.
+epsilon = 1, delta = 1e-6). Laplace noise at delta > 0 can be far smaller than at delta = 0 if H >= 5.
 
 Changes by one replaced user. At each step of the horizon the user's record and its replacement may differ in
 the pair (s, a). This moves two cells of every family. Otherwise they differ only in s' and r, which moves two
@@ -16,15 +16,16 @@ same (s, a), other s' none          2 x 1               1 x 1
 same (s, a, s')       none          none                1 x 1
 ====================  ============  ==================  =======================================
 
-(Smaller moves are dominated: less shift, less loss.) Let k = 0 .. H steps be in the same pair and H - k in
-others. Users who went to different states are in different pairs next. At most min(k, H - k + 1) of the k
-steps are therefore of the second case (:mod:`discreet.core.count_query`), and that many dominate fewer. Every
-coordinate is shifted in each of the ``levels`` noisy sums that contain the user, and the guarantee is the
-worst over k. (A query of one step counts as H = 1.) The noise must be independent by coordinate and drawn
-after the user's record is in (:mod:`discreet.core.correlated_noise`, c). This holds for batches, trees with
-fresh nodes, and one user's own message. Counts pooled over steps move one cell by more than a unit and are
-not covered. Users with several episodes are not covered either: they can move one cell by several units, or
-several cells, and it is not settled which of the ways is worst. Their noise comes from the closed forms.
+(Smaller moves are dominated, because a smaller shift has a smaller loss.) Let k = 0 .. H steps be in the same
+pair and H - k in others. Users who went to different states are in different pairs next. At most min(k, H - k
++ 1) of the k steps are therefore of the second case (:mod:`discreet.core.count_query`), and this maximal
+number dominates smaller ones. Every coordinate is shifted in each of the ``levels`` noisy sums that contain
+the user, and the guarantee is the worst over k. (A query of one step counts as H = 1.) The noise must be
+independent by coordinate and drawn after the user's record was added (:mod:`discreet.core.correlated_noise`,
+c). This holds for batches, trees with fresh nodes, and one user's own message. Counts pooled over steps move
+one cell by more than a unit and are not covered. Users with several episodes are not covered either: they can
+move one cell by several units, or several cells, and it is not known which of these ways is worst. The noise
+for pooled counts and for several episodes comes from the closed forms.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ T = TypeVar("T")
 Pattern = tuple[tuple[str, float, int], ...]
 """(family, absolute shift, number of coordinates) of one way to replace a user."""
 
-_SLACK = 3e-3  # of epsilon: the part that the search may leave unused
-_EQUAL = 1e-9  # relative: two computations of one norm
+_SLACK = 3e-3  # relative to epsilon: the part that the search can leave unused
+_EQUAL = 1e-9  # relative difference between two computations of the same norm
 _MOVED = {VISITS, TRANSITIONS, REWARDS, CENTERED_REWARDS}
 
 __all__ = [
@@ -55,9 +56,9 @@ __all__ = [
 
 
 def shift_patterns(query: CountQuery, levels: int) -> tuple[Pattern, ...] | None:
-    """Return every way to replace a user that no other one dominates.
+    """Return the undominated ways to replace a user.
 
-    None if steps are pooled, or a user may have several episodes.
+    Returns None if steps are pooled or if a user can have several episodes.
     """
     names = set(query.row_families)
     if query.episodes > 1 or query.stationary or not names <= _MOVED:
@@ -68,7 +69,7 @@ def shift_patterns(query: CountQuery, levels: int) -> tuple[Pattern, ...] | None
 def _patterns(names: Collection[str], horizon: int, levels: int, chained: bool = True) -> tuple[Pattern, ...]:
     """Return the patterns; ``chained`` False allows the second case at all steps (versions up to 0.2.0)."""
     found = []
-    mixed = CENTERED_REWARDS in names  # otherwise steps of the first case move all that the second moves
+    mixed = CENTERED_REWARDS in names  # otherwise the first case moves all that the second moves
     for same in range(horizon, -1, -1) if mixed else (0,):
         apart = horizon - same
         moving = apart + min(same, apart + 1) if chained else horizon
@@ -85,9 +86,9 @@ def _patterns(names: Collection[str], horizon: int, levels: int, chained: bool =
 
 
 def extremes(ways: Sequence[T]) -> tuple[T, ...]:
-    """Return the ways (k = H down to 0) at both ends, and those where the number of transitions bends.
+    """Return the first and last way (k = H down to 0), and those where the slope of transitions changes.
 
-    The worst way was one of them in every case that was examined. No epsilon depends on that: the final
+    The worst way was among these in every case that was examined. No epsilon depends on that: the final
     epsilon is computed from all ways.
     """
     steps = len(ways) - 1
@@ -112,8 +113,8 @@ def exchanges(
     ----------
     patterns : see :data:`Pattern`.
     noise : family of every coordinate's noise.
-    scales : (family, scale, grid) with the scale in the units of the values, which are multiples of 1 / grid
-        (1 for continuous noise).
+    scales : (family, scale, grid) for each family. The scale is in the units of the values, and the values
+        are multiples of 1 / grid (grid is 1 for continuous noise).
     factor : multiplies all scales.
     """
     by_name = {name: (scale, grid) for name, scale, grid in scales}
@@ -121,11 +122,12 @@ def exchanges(
 
 
 def is_listed(record: MechanismRecord, horizon: int) -> bool:
-    """Return whether a record's exchanges are those of a user of ``horizon`` steps at its noise and scales.
+    """Return whether a record's exchanges are those of a user with ``horizon`` steps, given its noise and
+    scales.
 
-    Any grid of rewards is accepted. The longer moves that versions up to 0.2.0 listed dominate those of
-    today, so what was stated for them holds. Their records remain readable permanently, because ledgers keep
-    them.
+    Any grid of rewards is accepted. Versions up to 0.2.0 listed longer moves. These dominate the current
+    ones, so the guarantees stated then are valid. Records of those versions stay readable, because ledgers
+    keep them.
     """
     names, levels = record.scales, record.levels
     return any(_is_list(record, _patterns(names, horizon, levels, chained)) for chained in (True, False))
@@ -152,9 +154,9 @@ def _is_list(record: MechanismRecord, patterns: Sequence[Pattern]) -> bool:
 def check_listed(record: MechanismRecord) -> None:
     """Raise ``ValueError`` unless a record's exchanges match its own noise, scales and sensitivities.
 
-    The worst way must move what the joint sensitivity says. If the families are those of a count query, the
-    list must be the one that follows from them, from the horizon (determined by the transitions' own
-    sensitivity) and from the levels.
+    The worst way must move exactly the joint sensitivity. If the families are those of a count query, the
+    list must be the one that follows from these families, from the horizon (determined by the transitions'
+    own sensitivity) and from the levels.
     """
     power = 1 if record.norm == "l1" else 2
     moved = max((convolution.loss_norm(way, power) for way in record.exchanges if way), default=0.0)
@@ -172,7 +174,7 @@ def check_listed(record: MechanismRecord) -> None:
 
 
 def named(query: CountQuery, scales: Floats, grid: int | None) -> tuple[tuple[str, float, int], ...]:
-    """Return (family, scale, grid of its values) in the order of the query."""
+    """Return (family, scale, grid of its values) for each family, in the order of the query."""
     return tuple(
         (name, float(scale), 1 if grid is None or name in (VISITS, TRANSITIONS) else grid)
         for name, scale in zip(query.row_families, scales, strict=True)
@@ -189,11 +191,11 @@ def least_factor(
     high: float,
     guess: float,
 ) -> float:
-    """Return the least factor <= ``high`` on all scales that meets (epsilon, delta), else ``high``.
+    """Return the least factor <= ``high`` on all scales that meets (epsilon, delta), or ``high``.
 
     ``high`` is a factor that meets the budget by a closed form, ``guess`` the start of the search. A first
-    search, on a coarse grid of losses, proposes a factor. The returned factor was checked on every pattern by
-    the accountant that states epsilon, with at most about 0.3 % of epsilon unused.
+    search, on a coarse grid of losses, proposes a factor. The returned factor is checked on every pattern
+    with the accountant that states epsilon, with at most about 0.3 % of epsilon unused.
     """
     most = max(sum(count for *_, count in pattern) for pattern in patterns)
     ends = extremes(patterns)
@@ -215,7 +217,7 @@ def least_factor(
 
 
 def _over(found: float, epsilon: float) -> float:
-    """Return ln of the epsilon found over the requested one."""
+    """Return ln(found epsilon / requested epsilon)."""
     return math.log(found / epsilon) if found > 0 else -math.inf
 
 

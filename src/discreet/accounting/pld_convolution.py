@@ -7,21 +7,21 @@ distribution function and linear filter) and the argument checks.
 
 One coordinate. Noise z of a symmetric distribution is moved by ``shift``: Q is the distribution of z, P that
 of z + shift, and the privacy loss of an outcome is l = ln P/Q. Outcomes are sorted into cells [ih, (i+1)h) of
-the loss. With masses p, q of P and Q in a cell, its outcomes are replaced by two, of losses ih and (i+1)h and
-P-masses p - b and b. P and Q keep their masses there: q = (p - b) e^{-ih} + b e^{-(i+1)h}, so
+the loss. With masses p, q of P and Q in a cell, its outcomes are replaced by two outcomes with losses ih and
+(i+1)h and P-masses p - b and b. P and Q keep their masses there: q = (p - b) e^{-ih} + b e^{-(i+1)h}, so
 
     b = (p - q e^{ih}) / (1 - e^{-h}).
 
 Proof that the epsilon found is at least the true one. A single outcome of loss l in the cell is split in this
-way with 0 <= b <= p, and forgetting which of its two halves was seen restores the outcome. The true pair (P,
-Q) is therefore a post-processing of the composed one, coordinate by coordinate, and so are the products. The
-split adds at most h^2 / 4 to the variance of a loss. h is a hundredth of the losses' root mean square
-deviation, which changes epsilon by less than 1e-4 of itself.
+way with 0 <= b <= p, and merging its two parts restores the outcome. The true pair (P, Q) is therefore a
+post-processing of the split pair in every coordinate, so the same holds for the products. The split adds at
+most h^2 / 4 to the variance of a loss. h is a hundredth of the losses' root mean square deviation, which
+changes epsilon by less than 1e-4 of itself.
 
-Composition. Given the P-masses of one coordinate on the grid, the sum of n independent losses has the n-th
-power of their Fourier transform; kinds are multiplied. The window of the transform contains all of the sum
-except e^{-36} (Bernstein: losses within b of their mean, of variances that sum to v, stay within 25 b + 9
-sqrt(v)). Then
+Composition. The Fourier transform of the sum of n independent losses is the n-th power of the transform of
+one coordinate's P-masses. Transforms of different kinds of coordinates are multiplied. The window of the
+transform contains the sum except for a probability of e^{-36} (Bernstein: losses within b of their mean, of
+variances that sum to v, stay within 25 b + 9 sqrt(v)). Then
 
     delta(epsilon) = sum over l > epsilon of P(l) (1 - e^{epsilon - l}),
 
@@ -29,9 +29,9 @@ which is solved for epsilon. Rounding adds about 1e-14 to delta, so deltas of at
 
 Discrete Gaussian noise is summed integer by integer up to a sigma of 20 000. Above that it is treated as
 normal. By Euler and Maclaurin an integer has the mass of the normal distribution between the adjacent
-half-integers. At x standard deviations this holds within (1 + x^2) / (24 sigma^2) of itself, here below 2e-8
-(the normalisers differ by e^{-2 pi^2 sigma^2}). Half an integer moves a loss by at most 1 / (2 sigma) of its
-deviation, below 3e-5.
+half-integers. At x standard deviations the relative error of this mass is at most (1 + x^2) / (24 sigma^2),
+here below 2e-8 (the normalisers differ by e^{-2 pi^2 sigma^2}). A shift by half an integer changes a loss by
+at most 1 / (2 sigma) of its standard deviation, which is below 3e-5.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ Coordinates = Sequence[tuple[str, float, float, int]]
 
 _NOISES = ("laplace", "gaussian", "pure", "discrete_laplace", "discrete_gaussian")
 _BOUNDED = ("laplace", "pure", "discrete_laplace")  # losses are at most shift / scale, often equal.
-_REACH = 12.0  # Standard deviations of Gaussian noise: the 4e-33 beyond counts as no privacy.
+_REACH = 12.0  # Standard deviations of Gaussian noise; the mass of 4e-33 beyond has infinite loss.
 _FINE = 2e4  # sigma above which integers are treated as continuous.
-_PARTS = 100  # The root mean square loss has at least this number of steps of the grid.
+_PARTS = 100  # The root mean square loss is at least this number of grid steps.
 _MOST = 1 << 25  # points of a transform
 
 
 def _normal_mass(low: Floats, high: Floats) -> Floats:
-    """P(low < z <= high) of a standard normal, from the nearer tail."""
+    """Return P(low < z <= high) of a standard normal variable, from the nearer tail."""
     from scipy.special import ndtr  # slow to import; most runs do not need it
 
     sign = np.where(low > 0, -1.0, 1.0)
@@ -96,7 +96,8 @@ def _cells(noise: str, scale: float, shift: float, h: float) -> tuple[NDArray[np
     unit = shift / scale
     if noise == "laplace":
         i = np.arange(math.floor(-unit / h), math.floor(unit / h) + 1)
-        # at a loss l the outcome is at (l + unit) / 2 between the centres; all beyond them count at the ends
+        # at a loss l the outcome is at (l + unit) / 2 between the centres; all outcomes beyond the centres
+        # belong to the two end cells
         low, high = np.maximum(i * h, -unit), np.minimum((i + 1) * h, unit)
         p = 0.5 * (np.exp(0.5 * (high - unit)) - np.exp(0.5 * (low - unit)))
         q = 0.5 * (np.exp(-0.5 * (low + unit)) - np.exp(-0.5 * (high + unit)))
@@ -106,7 +107,7 @@ def _cells(noise: str, scale: float, shift: float, h: float) -> tuple[NDArray[np
     half = 0.5 * unit**2
     i = np.arange(math.floor((half - _REACH * unit) / h), math.floor((half + _REACH * unit) / h) + 1)
     edges = np.append(i, i[-1] + 1) * h
-    ends = (edges - half) / unit  # of the noise under P; under Q the same outcomes are ``unit`` higher
+    ends = (edges - half) / unit  # values of the noise under P; under Q the same outcomes are ``unit`` higher
     return i, _normal_mass(ends[:-1], ends[1:]), _normal_mass(ends[:-1] + unit, ends[1:] + unit)
 
 
@@ -130,7 +131,8 @@ def _moments(noise: str, scale: float, shift: float) -> tuple[float, float]:
         return float((losses - mean) ** 2 @ p), float(np.abs(losses - mean).max())
     unit = shift / scale
     if noise == "laplace":
-        # unit - loss is 0 with probability 1/2, else an exponential variable of mean 2, truncated at 2 unit
+        # unit - loss is 0 with probability 1/2, otherwise an exponential variable of mean 2 truncated at 2 *
+        # unit
         square = 4.0 * (1.0 - (1.0 + unit) * math.exp(-unit))
         variance = max(square - math.expm1(-unit) ** 2, 0.5 * unit**2 * math.exp(-unit))
         return variance, 2.0 * unit
@@ -140,7 +142,8 @@ def _moments(noise: str, scale: float, shift: float) -> tuple[float, float]:
 def _step(coordinates: Coordinates, most: float) -> float:
     """Return a grid step, at most ``most``, of which the possible losses are nearly multiples.
 
-    Remainders are rounded up, by less than a step per coordinate; with few coordinates this would be visible.
+    Losses are rounded up by less than a step per coordinate. With few coordinates this would change epsilon
+    visibly.
     """
     multiples: list[tuple[float, int]] = []
     for noise, scale, shift, count in coordinates:
@@ -159,13 +162,15 @@ def _step(coordinates: Coordinates, most: float) -> float:
 
 
 def recomposed_epsilon(coordinates: Coordinates, delta: float) -> float:
-    """Return epsilon at delta of independent noises with known shifts, at most 1e-4 of itself too large.
+    """Return epsilon at delta of independent noises with known shifts.
+
+    It is too large by at most 1e-4 of itself.
 
     Parameters
     ----------
-    coordinates : (noise, scale, shift, count) each, discrete ones in units of their grid; "pure" is any
-        mechanism that is (shift / scale)-DP.
-    delta : in [1e-10, 1); below, rounding would be visible.
+    coordinates : (noise, scale, shift, count) of each kind. Scale and shift of discrete noise are in units of
+        its grid. The noise "pure" stands for any mechanism that is (shift / scale)-DP.
+    delta : in [1e-10, 1); below 1e-10, rounding errors would be visible.
 
     Raises ``ValueError`` on unknown noise, if no coordinate moves, and on values out of range.
     """
@@ -210,13 +215,13 @@ def recomposed_epsilon(coordinates: Coordinates, delta: float) -> float:
 def _solved(masses: Floats, first: int, h: float, delta: float) -> float:
     """Return the least epsilon >= 0 with sum over l > epsilon of masses (1 - e^{epsilon - l}) <= delta.
 
-    masses : at the losses h first, h (first + 1), ...
+    masses : probabilities of the losses h first, h (first + 1), ...
     """
     from scipy import signal  # loads longer than most runs take
 
     if first < 0:
         masses, first = masses[-first:], 0
-    masses = np.concatenate([np.zeros(first), masses])  # of 0, h, 2h, ...
+    masses = np.concatenate([np.zeros(first), masses])  # masses at the losses 0, h, 2h, ...
     seen = np.append(np.cumsum(masses[:0:-1])[::-1], 0.0)  # P(loss > l)
     # sum over the losses above l of P e^{l - loss}: other[i] = e^{-h} (masses[i + 1] + other[i + 1])
     fall = math.exp(-h)
@@ -224,7 +229,7 @@ def _solved(masses: Floats, first: int, h: float, delta: float) -> float:
     over = np.flatnonzero(seen - other > delta)
     if not over.size:
         return 0.0
-    at = int(over[-1])  # epsilon is above this loss, and not above the next one
+    at = int(over[-1])  # epsilon is above this loss and at most the next one
     return at * h + math.log((seen[at] - delta) / other[at])
 
 

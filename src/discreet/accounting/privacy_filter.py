@@ -2,56 +2,57 @@ r"""Composition of everything that was ever released about the same users, and a
 
 The module answers two different questions.
 
-*What do these mechanisms cost together?* :func:`composed`. The mechanisms are given; the release of each one
-may have been an input of the next. The result is the least of these values, each of which is valid:
+*What do these mechanisms cost together?* :func:`composed`. The mechanisms are given; the release of one may
+be an input of the next. The result is the least of these values, each of which is valid:
 
-- the sum of pure epsilons, if every mechanism has one (at delta = 0 the only value);
-- mu^2 adds up for Gaussian noise, read at delta by its exact curve. A mechanism that is epsilon-DP may be
-  included with mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon)). Its trade-off function is convex and at least that
-  of randomized response. The latter is a polygon with the corners (0, 1), (a, a) and (1, 0), where a = 1 / (1
-  + e^epsilon). The convex curve G_mu is below the polygon if it is below it at (a, a) (Dong, Roth and Su
-  2022);
-- rho adds up for zCDP (Bun and Steinke 2016), read at delta by the best Renyi order. Gaussian noise, discrete
-  or not, has rho = mu^2 / 2. A mechanism that is epsilon-DP has rho = epsilon tanh(epsilon / 2)
-  (:func:`pure_rho`);
+- the sum of the pure epsilons, if every mechanism has a pure epsilon (at delta = 0 this is the only value);
+- the epsilon of Gaussian noise with the sum of all mu^2, by its exact curve at delta. A mechanism that is
+  epsilon-DP may be included with mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon)). Its trade-off function is convex
+  and at least that of randomized response. The latter is a polygon with the corners (0, 1), (a, a) and (1,
+  0), where a = 1 / (1 + e^epsilon). The convex curve G_mu is below the polygon if it is below it at (a, a)
+  (Dong, Roth and Su 2022);
+- the epsilon of zCDP with the sum of all rho (Bun and Steinke 2016), by the best Renyi order at delta.
+  Gaussian noise, discrete or not, has rho = mu^2 / 2. A mechanism that is epsilon-DP has rho = epsilon
+  tanh(epsilon / 2) (:func:`pure_rho`);
 - numerical privacy-loss distributions of all coordinates (:mod:`discreet.accounting.pld`), if the records
-  contain enough and the number of coordinates allows it. If one of several records lists several ways to
-  replace a user, the union of what all its ways move is used. The way may depend on the other releases, so
-  the worst of all combinations would be too small.
+  contain enough and the number of coordinates allows it. If there are several records and one lists several
+  ways to replace a user, the coordinates of all its ways are combined into one. The way can depend on the
+  other releases, so the worst single combination of ways would be too small.
 
-Laplace noise in several sums of one record counts as one mechanism, with all their epsilons together, unless
+Laplace noise in several sums of one record counts as one mechanism that has the sum of their epsilons, unless
 the record lists its exchanges. The record does not say when its noise was drawn. If noise is used before its
 data (:mod:`discreet.core.correlated_noise.signed_digit_tree`), the sums do not compose one by one. An
-attacker who knows the releases before a user arrives knows all differences of the L noises that are to
-protect the user, and may choose cells for the user where these are nearly equal. The protection there is one
+attacker who knows the releases before a user arrives knows all differences of the L noises that protect the
+user. They can choose cells for the user in which the L noises are nearly equal. The protection there is one
 noise of scale b / L, not L noises of scale b.
 
-*Is one more release allowed?* :func:`filtered`. Here the next mechanism, its noise and whether there is one
-at all may depend on earlier releases. Composition theorems for given mechanisms then do not apply, and a
-numerical privacy-loss distribution is not a filter. Privacy filters do apply: a rule that stops before a
-total passes a bound that was set beforehand makes the whole interaction as private as the bound.
+*Is one more release allowed?* :func:`filtered`. Here earlier releases can influence the next mechanism, its
+noise, and whether there is a next mechanism. Composition theorems for given mechanisms then do not apply, and
+a numerical privacy-loss distribution is not a filter. Privacy filters do apply. A filter sets a bound in
+advance and stops before the total exceeds it. The whole interaction is then as private as the bound.
 
 - pure: sum of epsilons (Rogers, Roth, Ullman and Vadhan 2016);
 - zCDP: sum of rho (Feldman and Zrnic 2021; Lecuyer 2021);
 - Gaussian: sum of mu^2 (Smith and Thakurta 2022).
 
-They also hold for interactive mechanisms that run at the same time (Haney et al. 2023): a reservation is made
-before its mechanism receives data.
+These filters are also valid for interactive mechanisms that run at the same time (Haney et al. 2023), because
+a reservation is made before its mechanism receives data.
 
-The rule here: a reservation passes if the pure filter, or the one *approximate* rule of its dataset,
-certifies (epsilon, delta). Proof that the two do not add up: a transcript ends inside the pure bound (set A)
-or inside the other one (set B), and stopping at a bound changes no probability inside it. So for every event
-E, P(E) = P(E in A) + P(E in B) <= e^epsilon P'(E in A) + e^epsilon P'(E in B) + delta: the pure rule has no
-delta. The approximate rule is a single one, fixed by the *first* reservation, which no release has
-influenced:
+This module uses the following rule. A reservation passes if the pure filter, or the one *approximate* rule of
+its dataset, certifies (epsilon, delta). The losses of the two rules are not summed. Proof: a transcript ends
+inside the pure bound (set A) or inside the other one (set B), and a stop at a bound changes no probability
+inside it. So for every event E, P(E) = P(E in A) + P(E in B) <= e^epsilon P'(E in A) + e^epsilon P'(E in B) +
+delta: the pure rule has no delta. There is only one approximate rule. The *first* reservation determines it,
+and no release has influenced that reservation:
 
 - all continuous Gaussian: the Gaussian filter, which excludes discrete Gaussian noise (it has no mu);
-- else: the zCDP filter, but the first reservation alone may pass by :func:`composed`, which is tighter (7 %
-  for discrete Gaussian noise). It is a given mechanism, and one of two cases holds, whatever it releases.
-  If its rho is within the filter's bound, the filter covers all; otherwise no second reservation passes.
+- else: the zCDP filter, but the first reservation, and only the first, is also allowed if :func:`composed`
+  certifies it, which is tighter (7 % for discrete Gaussian noise). The first reservation is a given
+  mechanism, and one of two cases applies for every output. If its rho is within the filter's bound, the
+  filter covers all reservations. Otherwise no second reservation passes.
 
-Mechanisms that are decided together should therefore be reserved together. A limit that is raised after
-looking at releases protects as much as the higher limit.
+Mechanisms that are decided together should therefore be reserved together. If a limit is raised after looking
+at releases, only the higher limit protects the users.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ __all__ = [
     "zcdp_loss",
 ]
 
-_MOST_COORDINATES = 2000  # times ways to exchange; beyond, numbers take minutes: closed forms are used
+_MOST_COORDINATES = 2000  # coordinates times ways; above this, closed forms are used
 
 PURE, GAUSSIAN, ZCDP, NUMERICAL, NONE = (
     "sum of epsilons", "Gaussian curve of mu", "zCDP, best Renyi order of rho",
@@ -94,7 +95,7 @@ PURE, GAUSSIAN, ZCDP, NUMERICAL, NONE = (
 
 
 def pure_rho(epsilon: float) -> float:
-    r"""Return the rho of zCDP that every epsilon-DP mechanism has: epsilon tanh(epsilon / 2).
+    r"""Return epsilon tanh(epsilon / 2), the zCDP rho of every epsilon-DP mechanism.
 
     Randomized response dominates the mechanism (Kairouz, Oh and Viswanath 2015). Its divergence of order
     alpha is 1/(alpha - 1) ln[cosh((alpha - 1/2) epsilon) / cosh(epsilon / 2)]. This is epsilon times the mean
@@ -114,7 +115,7 @@ def pure_mu(epsilon: float) -> float:
 
 
 def _pure_parts(record: Record) -> tuple[float, int] | None:
-    """Return (epsilon of one part with its own noise, number of parts), or None for Gaussian noise."""
+    """Return (epsilon of one part with separate noise, number of parts), or None for Gaussian noise."""
     if isinstance(record, ReportRecord):
         return record.loss / record.reports, record.reports
     return (record.loss, 1) if record.norm == "l1" else None
@@ -126,7 +127,7 @@ def pure_loss(record: Record) -> float | None:
 
 
 def gdp_loss(record: Record) -> float | None:
-    """Return mu^2 of Gaussian DP, or None for discrete Gaussian noise, for which none is proved."""
+    """Return mu^2 of Gaussian DP, or None for discrete Gaussian noise, for which no mu is proved."""
     parts = _pure_parts(record)
     if parts is not None:
         return parts[1] * pure_mu(parts[0]) ** 2
@@ -134,7 +135,7 @@ def gdp_loss(record: Record) -> float | None:
 
 
 def zcdp_loss(record: Record) -> float:
-    """Return rho of zCDP: by the joint sensitivity, or by the worst listed exchange if that is less."""
+    """Return rho of zCDP by the joint sensitivity, or by the worst listed exchange if that rho is smaller."""
     parts = _pure_parts(record)
     rho = 0.5 * record.loss**2 if parts is None else parts[1] * pure_rho(parts[0])
     if isinstance(record, MechanismRecord) and record.exchanges:
@@ -152,12 +153,13 @@ def _coordinate_rho(coordinate: numerical.Coordinate) -> float:
 
 
 def composed(records: Sequence[Record], delta: float) -> tuple[float, str]:
-    """Return epsilon at ``delta`` of given mechanisms on the same users, and which of the four ways gives it.
+    """Return epsilon at ``delta`` of given mechanisms on the same users, and the name of that way.
 
-    records : in any order; none cost 0.
+    records : in any order. Without records epsilon is 0.
     delta : in [0, 1).
 
-    Returns infinity without a bound: Gaussian noise at delta = 0. Raises ``ValueError`` on an invalid delta.
+    Returns infinity without a bound, as for Gaussian noise at delta = 0. Raises ``ValueError`` on an
+    invalid delta.
     """
     delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
     found = closed(records, delta)
@@ -173,7 +175,10 @@ def composed(records: Sequence[Record], delta: float) -> tuple[float, str]:
 
 
 def closed(records: Sequence[Record], delta: float) -> tuple[float, str]:
-    """Return :func:`composed` without the numerical way, which may take seconds: never less."""
+    """Return :func:`composed` without the numerical way, which can take seconds.
+
+    The result is never smaller.
+    """
     delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
     return min(_pure(records), _gaussian(records, delta), _zcdp(records, delta), key=lambda pair: pair[0])
 
@@ -205,9 +210,9 @@ def _zcdp(records: Sequence[Record], delta: float) -> tuple[float, str]:
 
 
 def _coordinates(records: Sequence[Record]) -> tuple[tuple[numerical.Coordinate, ...], ...] | None:
-    """Return every way to replace a user in all records together; None if unknown or too many."""
+    """Return the ways to replace a user in all records together, or None if they are unknown or too many."""
     if len(records) == 1 and isinstance(records[0], MechanismRecord) and records[0].exchanges:
-        return records[0].exchanges  # as calibration composed them; this process may have cached them
+        return records[0].exchanges  # the tuple that calibration composed: its result can be cached
     together: Counter[tuple[str, float, float]] = Counter()
     for record in records:
         parts = _pure_parts(record)
@@ -228,7 +233,7 @@ def _coordinates(records: Sequence[Record]) -> tuple[tuple[numerical.Coordinate,
 def _all_ways(
     exchanges: Sequence[tuple[numerical.Coordinate, ...]],
 ) -> Counter[tuple[str, float, float]]:
-    """Return as many coordinates of each kind as the way with most of them: no way costs more."""
+    """Return, for each kind of coordinate, the largest number in any way. No way costs more than this."""
     found: Counter[tuple[str, float, float]] = Counter()
     for way in exchanges:
         counts: Counter[tuple[str, float, float]] = Counter()
@@ -244,15 +249,15 @@ def _all_ways(
 def filtered(
     reservations: Sequence[Sequence[Record]], delta: float, *, numerical: bool = True
 ) -> tuple[float, str]:
-    """Return the least epsilon at ``delta`` that the filter of these reservations certifies, and its rule.
+    """Return the least epsilon at ``delta`` that the filter certifies for these reservations, and its rule.
 
     Returns infinity if no rule covers them. Raises ``ValueError`` on an invalid delta.
 
     Parameters
     ----------
     reservations : the records of each reservation, in order of time.
-    delta : of the limit, in [0, 1).
-    numerical : False uses closed forms for a first reservation too.
+    delta : the delta of the limit, in [0, 1).
+    numerical : if False, closed forms are used for the first reservation too.
     """
     delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
     records = [record for reservation in reservations for record in reservation]

@@ -1,4 +1,4 @@
-"""Record of randomized responses about a user's own data, in public numbers."""
+"""Privacy record of randomized responses about a user's own data. All values are public."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class ReportRecord:
     Parameters
     ----------
     mechanism : str
-        Its name as text.
+        Name of the mechanism, as text.
     reports : int
         m, the number of records of one user that are reported, each by independent random bits.
     alphabets : mapping
-        Name to (kind, elements d, size w, own, other). ``"subset"`` reports w of the d elements, the own one
-        with probability own / 2^53, uniform otherwise. ``"unary"`` reports a bit for each element, 1 with
-        probability own / 2^53 for the user's own one and other / 2^53 for every other. A response is about
-        one of the alphabets, chosen by random bits that depend on no data.
+        Name to (kind, elements d, size w, own, other). ``"subset"`` reports w of the d elements. The user's
+        element is among them with probability own / 2^53, and the others are uniform. ``"unary"`` reports a
+        bit for each element, 1 with probability own / 2^53 for the user's own one and other / 2^53 for every
+        other. A response is about one of the alphabets, which random bits choose independently of the data.
 
     Raises
     ------
     ValueError
-        On numbers out of range.
+        If a number is out of range.
     """
 
     mechanism: str
@@ -56,7 +56,7 @@ class ReportRecord:
         object.__setattr__(self, "alphabets", Fixed(self.alphabets))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, without loss."""
+        """Return the record as values that JSON can store, without loss."""
         table = plain_record(self, "reports")
         table["alphabets"] = {name: list(alphabet) for name, alphabet in self.alphabets.items()}
         return table
@@ -75,7 +75,7 @@ class ReportRecord:
 
     @property
     def norm(self) -> Literal["l1"]:
-        """Losses of independent responses add up, as those of Laplace noise."""
+        """``"l1"``: the losses of independent responses are summed, like those of Laplace noise."""
         return "l1"
 
     @property
@@ -126,7 +126,7 @@ class ReportRecord:
         )
 
     def sentence(self, trust: Trust) -> str:
-        """Describe what is sent, and by which party."""
+        """Return a sentence that describes the message and the party that sends it."""
         who = f"A device sends {self.mechanism}"
         if trust != "local":
             who = (
@@ -146,8 +146,8 @@ def _log(ratio: Fraction) -> float:
 def composable_from_dict(plain: Sequence[Mapping[str, Any]]) -> tuple[MechanismRecord | ReportRecord, ...]:
     """Return the records of releases that are composed on one population, as :func:`records_from_dict`.
 
-    For stored releases and their ledger. Raises ``ValueError`` also for records of shuffled batches. Each
-    describes only the users of its batch, and the total cost of several batches is not computed here.
+    Used for stored releases and their ledger. Records of shuffled batches also raise ``ValueError``: each of
+    them describes only the users of its batch, and the total cost of several batches is not computed here.
     """
     found = []
     for record in records_from_dict(plain):

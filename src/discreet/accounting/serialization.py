@@ -1,8 +1,8 @@
-"""Guarantees and records as plain values, for JSON, and back: rebuilt from their numbers alone.
+"""Conversion of guarantees and records to plain values for JSON, and back from the numbers only.
 
-Reading one from a file uses the constructors of :mod:`discreet.core.guarantee` and of the records, which
-reject a number that does not follow from the mechanisms. This module rejects a sentence that does not match
-the numbers.
+Reading a guarantee or record from a file uses the constructors of :mod:`discreet.core.guarantee` and of the
+records, which reject a number that does not follow from the mechanisms. This module rejects a sentence that
+does not match the numbers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ def plain_record(record: Any, kind: str) -> dict[str, Any]:
 
 
 def record_fields(cls: type, kind: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the table without its kind. Raises unless it has the class's keys and container types."""
+    """Return the table without its kind.
+
+    Raises ``ValueError`` unless it has the keys and container types of the class.
+    """
     names = {"kind", *(item.name for item in fields(cls))}
     wrong = names.symmetric_difference(table)
     if wrong:
@@ -72,9 +75,9 @@ def _coordinate(plain: Any) -> Coordinate:
 
 
 def records_from_dict(plain: Sequence[Mapping[str, Any]]) -> tuple[Record, ...]:
-    """Return the records whose ``to_dict`` these are, equal to the last bit.
+    """Return the records from the values that ``to_dict`` returned, equal to the last bit.
 
-    Raises ``ValueError`` on an unknown kind, key or type.
+    Raises ``ValueError`` for an unknown kind, key or type.
     """
     found = []
     for table in plain:
@@ -118,15 +121,15 @@ _ADDED = {5: ("exceeds",)}
 
 
 def _keys(version: int) -> tuple[str, ...]:
-    """Return the keys of a guarantee's table in a version."""
+    """Return the keys of the table of a guarantee in this version."""
     later = {name for added, names in _ADDED.items() if added > version for name in names}
     return tuple(name for name in _KEYS if name not in later)
 
 
 def of_guarantee(guarantee: Guarantee, version: int = VERSION) -> dict[str, Any]:
-    """Return plain values (None becomes JSON null): numbers, what they follow from, and the sentences.
+    """Return the guarantee as plain values (None becomes JSON null): numbers, their inputs, and sentences.
 
-    ``version`` is that of the statement; it determines keys and sentences of the table.
+    ``version`` is the version of the statement. It determines the keys and sentences of the table.
     """
     table: dict[str, Any] = {name: getattr(guarantee, name, None) for name in _keys(version)}
     table["composition"] = list(guarantee.composition)
@@ -139,7 +142,7 @@ def of_guarantee(guarantee: Guarantee, version: int = VERSION) -> dict[str, Any]
 
 
 def guarantee_fields(table: Any, nested: Callable[[Any], Guarantee]) -> dict[str, Any]:
-    """Return constructor arguments from :func:`of_guarantee`; ``nested`` builds the guarantees of its kinds.
+    """Return constructor arguments from :func:`of_guarantee`; ``nested`` builds the guarantees in ``kinds``.
 
     Raises ``ValueError`` on a missing or unknown key.
     """
@@ -187,7 +190,7 @@ _ROUNDING = 1e-9  # relative: processors differ in the last digits of a sum of e
 
 
 def same_up_to_rounding(own: Any, stored: Any) -> bool:
-    """Compare plain values; floats, also within texts, may differ by the rounding of another machine."""
+    """Return whether two plain values are equal. Floats, also inside text, may differ by rounding."""
     if isinstance(own, Mapping) and isinstance(stored, Mapping):
         return set(own) == set(stored) and all(same_up_to_rounding(own[name], stored[name]) for name in own)
     if isinstance(own, list | tuple) and isinstance(stored, list | tuple):
@@ -207,7 +210,10 @@ def same_up_to_rounding(own: Any, stored: Any) -> bool:
 
 
 def _same_bound(own: Mapping[str, float] | None, stored: Any) -> bool:
-    """Return whether two bounds agree; the last of three digits may differ by rounding up elsewhere."""
+    """Return whether two bounds agree.
+
+    The last of three digits may differ if another machine rounded it up.
+    """
     if own is None or not isinstance(stored, Mapping):
         return own is stored
     return set(own) == set(stored) and all(

@@ -1,19 +1,21 @@
-r"""Numerical amplification by shuffling of a local randomizer: clones of two users among the others.
+r"""Numerical privacy amplification by shuffling the responses of a local randomizer ("clones").
 
 Each of n users sends one response of an eps0-locally private randomizer R; a shuffler removes their order.
-Replace one user's x0 by x1; every other input is arbitrary. With E = e^eps0 and densities a of R(x0), b of
-R(x1):
+Replace one user's x0 by x1; every other input is arbitrary. Let E = e^eps0, a the density of R(x0), and b the
+density of R(x1).
 
 ``Q0 = (E a - b) / (E - 1)`` and ``Q1 = (E b - a) / (E - 1)`` are not negative, since a and b differ by at
-most a factor E, and they are densities. R(x0) is Q0 with odds E : 1 against Q1, and R(x1) has the opposite
-odds. Any other user's density is at least max(a, b) / E >= (a + b) / (2 E) = (Q0 + Q1) / (2 E). With
-probability 1 / E, whatever the input, this user therefore sends an output of Q0 or Q1, each equally likely: a
-clone. The rest of the responses is post-processing. Let C ~ Bin(n - 1, 1 / E) and A ~ Bin(C, 1/2). Then the
-responses are dominated by ``(A + D, C - A + 1 - D)``, with D of odds E : 1 or 1 : E. The divergence of these
-two is summed exactly: their likelihood ratio increases with the first number.
+most a factor E. Both are densities. R(x0) is Q0 with odds E : 1 against Q1, and R(x1) has the opposite odds.
+Any other user's density is at least max(a, b) / E >= (a + b) / (2 E) = (Q0 + Q1) / (2 E). With probability 1
+/ E, whatever the input, this user therefore sends a clone: an output of Q0 or of Q1, with equal probability.
+All other responses are post-processing. Let C ~ Bin(n - 1, 1 / E) and A ~ Bin(C, 1/2). Then the responses are
+dominated by ``(A + D, C - A + 1 - D)``, with D of odds E : 1 or 1 : E. The divergence between these two
+distributions is summed exactly, which is simple because their likelihood ratio increases with the first
+number.
 
-Feldman, McMillan and Talwar 2021 (theorem 3.1, the argument above). Their stronger theorem of 2022 has clones
-with probability 2 / (E + 1); ``stronger`` selects it. It is not proved here, and no guarantee depends on it.
+Source: Feldman, McMillan and Talwar 2021 (theorem 3.1, with the argument above). Their stronger theorem of
+2022 has clones with probability 2 / (E + 1); ``stronger`` selects it. It is not proved here, and no guarantee
+depends on it.
 """
 
 from __future__ import annotations
@@ -25,13 +27,13 @@ import numpy as np
 
 from discreet.core import checks
 
-_MOST = 100.0  # above this, clones (probability below e^-100) are not counted; e^epsilon0 may overflow
+_MOST = 100.0  # above this epsilon0 clones are not counted: e^epsilon0 could overflow
 
 __all__ = ["amplified_delta", "amplified_epsilon", "clones_of", "local_epsilon"]
 
 
 def clones_of(epsilon0: float, stronger: bool = False) -> float:
-    """Return the probability that another user's response is a clone: e^-epsilon0, or that of 2022."""
+    """Return the probability that another user's response is a clone, by the theorem of 2021 or of 2022."""
     return 2.0 / (math.exp(epsilon0) + 1.0) if stronger else math.exp(-epsilon0)
 
 
@@ -41,7 +43,7 @@ def amplified_delta(epsilon0: float, users: int, epsilon: float, stronger: bool 
     Parameters
     ----------
     epsilon0 : above 0, epsilon of each response.
-    users : n >= 1, all of whom follow the protocol.
+    users : n >= 1, the number of users; all follow the protocol.
     epsilon : at least 0.
     stronger : count clones as the theorem of 2022 does.
     """
@@ -59,8 +61,8 @@ def amplified_delta(epsilon0: float, users: int, epsilon: float, stronger: bool 
     c = np.arange(max(0, int(mean - 12 * deviation - 20)), min(n, int(mean + 12 * deviation + 40)) + 1)
     weight = stats.binom.pmf(c, n, clones)
     own, other, factor = odds / (odds + 1), 1 / (odds + 1), math.exp(epsilon)
-    # a of c + 1 are like the user's: P / Q = (own a + other (c + 1 - a)) / (other a + own (c + 1 - a)) >
-    # factor
+    # Let a of the c + 1 responses have the user's own value. The condition is
+    # P / Q = (own a + other (c + 1 - a)) / (other a + own (c + 1 - a)) > factor.
     least = np.floor((c + 1) * (own * factor - other) / ((own - other) * (1 + factor))) + 1
     above = stats.binom.sf(least - 2, c, 0.5), stats.binom.sf(least - 1, c, 0.5)
     likely, unlikely = own * above[0] + other * above[1], other * above[0] + own * above[1]
@@ -70,7 +72,7 @@ def amplified_delta(epsilon0: float, users: int, epsilon: float, stronger: bool 
 
 @lru_cache(maxsize=8192)
 def amplified_epsilon(epsilon0: float, users: int, delta: float, stronger: bool = False) -> float:
-    """Return the least epsilon (to 1e-7 of epsilon0, never too small) that :func:`amplified_delta` allows."""
+    """Return the least epsilon that :func:`amplified_delta` allows, too large by at most 1e-7 of epsilon0."""
     delta = checks.real("delta", delta, 0.0, 1.0, open_low=True, open_high=True)
     low, high = 0.0, checks.positive("epsilon0", epsilon0)
     while high - low > 1e-7 * epsilon0:
@@ -86,8 +88,8 @@ def local_epsilon(epsilon: float, delta: float, users: int, stronger: bool = Fal
 
     The result is accurate to 1e-5 and never too large.
 
-    It is at least epsilon, which needs no shuffling. The epsilon of :func:`amplified_epsilon` at the result,
-    as rounded up there, is at most epsilon.
+    It is at least epsilon, because epsilon0 = epsilon meets the budget without shuffling.
+    :func:`amplified_epsilon` of the result, which is rounded up, is at most epsilon.
     """
     low = checks.positive("epsilon", epsilon)
     high = low + math.log(users + 1.0) + 3.0

@@ -1,8 +1,8 @@
-"""Record of shuffled responses of a local randomizer for one user, in public numbers.
+"""Privacy record of the shuffled responses of a local randomizer, for one user. All values are public.
 
 The bound is that of :mod:`discreet.accounting.shuffle_amplification`, theorem 3.1 of Feldman, McMillan and
-Talwar 2021, which is proved there. It depends on the number of users of a batch who follow the protocol, and
-on a randomizer that is the same for all of them, whatever plan they follow.
+Talwar 2021, which is proved there. The bound depends on the number of users of a batch who follow the
+protocol. It requires that all of them use the same randomizer, whatever plan they follow.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class AmplifiedRecord(BatchRecord):
 
     Parameters
     ----------
-    mechanism : its name as text.
-    batches : (honest users, epsilon0 of one user's whole message), one entry for each batch. Batches that
-        another one certainly dominates may be left out. A user is in one batch.
+    mechanism : name of the mechanism, as text.
+    batches : (honest users, epsilon0 of one user's whole message), one entry for each batch. A batch may be
+        omitted if another batch certainly dominates it. Each user is in one batch.
 
     Raises
     ------
@@ -55,15 +55,18 @@ class AmplifiedRecord(BatchRecord):
 
     @property
     def local(self) -> float:
-        """Largest epsilon0: it holds against the shuffler itself, and if all other users are dishonest."""
+        """Largest epsilon0. It is valid against the shuffler, and if all other users are dishonest."""
         return max(own for _, own in self.batches)
 
     def epsilon(self, delta: float) -> float:
-        """Return an epsilon at this delta in (0, 1): the worst batch's; never above its epsilon0."""
+        """Return the epsilon of the worst batch at this delta in (0, 1).
+
+        It is never above that batch's epsilon0.
+        """
         return max(amplification.amplified_epsilon(own, users, delta) for users, own in self.batches)
 
     def worst(self, delta: float) -> tuple[int, float]:
-        """Return the batch that :meth:`epsilon` comes from."""
+        """Return the batch that determines :meth:`epsilon`."""
         return max(self.batches, key=lambda one: amplification.amplified_epsilon(one[1], one[0], delta))
 
     def line(self, delta: float) -> str:
@@ -76,7 +79,7 @@ class AmplifiedRecord(BatchRecord):
         )
 
     def sentence(self, trust: Trust) -> str:
-        """Describe what is sent, and which parties the guarantee depends on."""
+        """Return a sentence that describes the message and the parties that the guarantee depends on."""
         return (
             f"A device sends {self.mechanism}, without a look at the data when it chooses what to "
             "report; the shuffler lets out how often each report came in a batch, and nothing of one "
@@ -88,7 +91,7 @@ class AmplifiedRecord(BatchRecord):
         return _recomputed(self, delta)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, without loss."""
+        """Return the record as values that JSON can store, without loss."""
         return {**plain_record(self, "amplified"), "batches": [list(batch) for batch in self.batches]}
 
     @classmethod
@@ -102,10 +105,11 @@ class AmplifiedRecord(BatchRecord):
 
 
 def _recomputed(record: AmplifiedRecord, delta: float) -> float:
-    """Return the epsilon of a record by dp-accounting from the joint distribution of clone counts.
+    """Recompute the epsilon of a record with dp-accounting from the joint distribution of clone counts.
 
-    It shares no code with :mod:`discreet.accounting.shuffle_amplification`, which sums over one of the two
-    numbers in closed form. Here every pair of numbers has its probability, and dp-accounting does the rest.
+    The computation shares no code with :mod:`discreet.accounting.shuffle_amplification`, which sums over one
+    of the two numbers in closed form. Here the probability of every pair of numbers is listed, and
+    dp-accounting computes epsilon from the list.
     """
     from dp_accounting.pld import privacy_loss_distribution as pld
     from scipy.stats import binom

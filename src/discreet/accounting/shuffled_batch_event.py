@@ -1,4 +1,4 @@
-"""Common base of records of shuffled batches: a user is in one batch; loss distributions are composed."""
+"""Common base of records of shuffled batches. A user is in one batch, and loss distributions are composed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["BatchRecord", "listed", "typed"]
 
 
 class BatchRecord(ABC):
-    """Record whose epsilon is that of the worst batch, by privacy-loss distributions."""
+    """Record whose epsilon is that of the worst batch, computed from privacy-loss distributions."""
 
     __repr__ = brief
 
     @property
     def norm(self) -> Literal["losses"]:
-        """Neither a sum nor a root of squares: loss distributions are composed."""
+        """``"losses"``: loss distributions are composed, so the loss is neither an l1 nor an l2 norm."""
         return "losses"
 
     @property

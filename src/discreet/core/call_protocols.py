@@ -1,7 +1,7 @@
 """Protocol types of encoders and of randomized-response strategies, for type checkers only.
 
-They are separate from :mod:`discreet.core.protocols` because they name plans and queries, which themselves
-depend on that module.
+They are not in :mod:`discreet.core.protocols`, because their signatures use plans and queries, and the
+modules of plans and queries import :mod:`discreet.core.protocols`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Encoder", "ReportStrategy"]
 class ReportStrategy(Protocol):
     """Strategy that releases randomized responses about a few steps of each user.
 
-    The only one is :class:`discreet.mechanisms.local.randomized_response_strategy.Reported`.
+    The only implementation is :class:`discreet.mechanisms.local.randomized_response_strategy.Reported`.
     """
 
     @property
@@ -38,8 +38,14 @@ class ReportStrategy(Protocol):
 
 @runtime_checkable
 class Encoder(Protocol):
-    """Function that runs on the user's device: pure in its arguments; its message has the plan's number."""
+    """Function that runs on the user's device.
+
+    It depends only on its arguments. Its message has the plan's number.
+    """
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
-        """Encode one trajectory, recorded under ``plan``, as one message; ``coins`` are the device's own."""
+        """Encode a trajectory recorded under ``plan`` as one message.
+
+        ``coins`` is the device's random generator.
+        """
         ...

@@ -17,7 +17,7 @@ _LONGEST = 300
 
 
 def said(value: Any) -> str:
-    """Format a value for a message: ``-1.0`` for ``np.float64(-1.0)``; long texts are shortened."""
+    """Format a value for an error message: ``-1.0`` for ``np.float64(-1.0)``. Long text is shortened."""
     text = repr(value.item() if isinstance(value, np.generic) else value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
@@ -47,7 +47,7 @@ def real(
 
 
 def _interval(low: float, high: float, open_low: bool, open_high: bool) -> str:
-    """Return the allowed range as text; infinite ends are left out."""
+    """Return the allowed range as text; infinite ends are omitted."""
     if math.isinf(low) and math.isinf(high):
         return "a finite number"
     if math.isinf(high):
@@ -65,7 +65,7 @@ def positive(name: str, value: Any) -> float:
 def integer(name: str, value: Any, low: int | None = None, high: int | None = None) -> int:
     """Return ``value`` as an int inside [low, high], or raise ``ValueError``."""
     whole = type(value) is int or (isinstance(value, (Integral, np.integer)) and not isinstance(value, bool))
-    number = int(value) if whole else 0  # what is checked is what is returned
+    number = int(value) if whole else 0  # the checked number is the returned one
     if not whole or (low is not None and number < low) or (high is not None and number > high):
         raise ValueError(f"{name} = {said(value)}: must be {_whole_interval(low, high)}")
     return number
@@ -83,7 +83,7 @@ def choice(name: str, value: Any, allowed: Iterable[Any]) -> Any:
     options = list(allowed)
     for option in options:
         if value is option or value == option:
-            return option  # not the caller's object, whose comparison may change later
+            return option  # not the caller's object, whose comparison could change later
     raise ValueError(f"{name} = {said(value)}: must be one of {', '.join(map(repr, options))}")
 
 
@@ -108,6 +108,9 @@ def floats(name: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.float64]
 
 
 def by_constructor(value: Any) -> tuple[Any, ...]:
-    """Implement ``__reduce__`` of frozen values: a copy is checked and derived by the constructor again."""
+    """Implement ``__reduce__`` of frozen values.
+
+    The constructor checks a copy and derives its values again.
+    """
     kind: Any = type(value)
     return partial(kind, **{one.name: getattr(value, one.name) for one in fields(value)}), ()

@@ -1,86 +1,89 @@
-r"""Group returns and clipped rewards: families of counts with scales set by plans, and their privacy loss.
+r"""Privacy loss of group returns and clipped rewards, two families whose noise scales depend on plans.
 
-A plain query has neither and does not import this module. "Cut" is the name of the clipping threshold of
+A query without these families does not import this module. "Cut" is the name of the clipping threshold of
 rewards in code.
 
 **Two more families.**
 
-Group returns. Users are put into public groups by the plan that they follow (never by their data). A group
-adds up min(return, C) over its users. Rewards are in [0, 1], so a clipped return is in [0, C]. Replacing one
-user does not change the group. It moves that one cell by at most C, in addition to the changes of the counts:
-l1 adds w_g C, and squares add (w_g C)^2. Both are attained by two users, one without any reward and one with
-reward 1 at every step (C <= H).
+Group returns. Users are put into public groups by the plan that they follow (never by their data). For each
+group, min(return, C) is summed over its users. Rewards are in [0, 1], so a clipped return is in [0, C].
+Replacing one user does not change the group. It moves the cell of this group by at most C, in addition to the
+changes of the counts. The l1 sensitivity increases by w_g C and the squared l2 sensitivity by (w_g C)^2. Both
+bounds are attained by two users, one without any reward and one with reward 1 at every step (C <= H).
 
 Clipped rewards (``cut``). Besides the centred rewards per step, uncentred rewards are summed over steps. Each
-user's rewards count in the order of time until their total reaches C. The reward that passes C is clipped,
-and later rewards count 0. One user adds x >= 0 with ||x||_1 <= C in this family. Replace x by x':
+user's rewards are counted in order of time until their total reaches C. The reward with which the total would
+exceed C is clipped, and later rewards count as 0. One user adds x >= 0 with ||x||_1 <= C in this family.
+Replace x by x':
 
     ||x - x'||_1 <= ||x||_1 + ||x'||_1 <= 2 C,
     ||x - x'||_2^2 = ||x||_2^2 + ||x'||_2^2 - 2 <x, x'> <= ||x||_1^2 + ||x'||_1^2 <= 2 C^2,
 
 since <x, x'> >= 0. Both bounds are attained by two users who each have the total reward C in one pair, in
 different pairs. C is fixed by the user's plan, before the user acts. A release contains transitions and
-**one** of the two reward families, never both (below). A joint sensitivity is that of the costlier of these
-two:
+**one** of the two reward families, never both (below). The joint sensitivity is that of the costlier of these
+two cases:
 
     transitions, cut rewards:       l1 = H 2 w_t + 2 C w_c,      l2^2 = H 2 w_t^2 + 2 C^2 w_c^2;
 
     transitions, centred rewards:   l1 = H (2 w_t + w_r),        l2^2 <= H (2 w_t^2 + w_r^2),
 
-The second follows from the table of :mod:`discreet.core.count_query` (the square is less for H >= 2, as shown
-there). In the first, changes of different families add, l1 to l1 and squares to squares. Both are attained at
-once by two users who stay in two different pairs, with reward 1 at each step until their total is C (C <= H,
-fractions of a reward included).
+The second case follows from the table of :mod:`discreet.core.count_query` (the square is less for H >= 2, as
+shown there). In the first case, the changes in different families are summed: l1 changes for l1, squared
+changes for l2^2. Two users attain both sums at the same time. They stay in two different pairs and have
+reward 1 at each step until their total is C (C <= H; the last reward can be a fraction).
 
 **A new split of the budget at every release.**
 
 A release of all families with scales sigma costs a user of one of its batches a joint loss L(sigma). For
-Laplace noise L is the weighted l1 change l1(1 / b); for Gaussian noise it is its square,
-l2(1 / sigma)^2 = mu^2. Counts and group returns add in L, so for any share s in [0, 1)
+Laplace noise L is the weighted l1 change l1(1 / b); for Gaussian noise it is its square, l2(1 / sigma)^2 =
+mu^2. L is the sum of the parts of counts and of group returns. So for any share s in [0, 1), the scales
 
     counts: scales times L_counts / ((1 - s) L); Gaussian: its root,
 
     returns: C / (s L);                          Gaussian: C / sqrt(s L),
 
-have the loss (1 - s) L + s L = L as before. s = 0 leaves the returns out: their scale is infinite and they
-are not released. Where scales differ by release (``release_scales``), sigma and L are those of that release,
-and no such L exceeds that of ``scales``: everything below holds with the latter.
+have the loss (1 - s) L + s L = L as before. With s = 0 the returns are not released, and their scale is
+infinite. Where scales differ by release (``release_scales``), sigma and L are those of the release in
+question. No such L exceeds the L of ``scales``, so everything below is valid with the L of ``scales``.
 
 Privacy with shares chosen from earlier releases. Given the past, a release is one Laplace or Gaussian
-mechanism on what a user moves in it, which is a lambda^m times the user's change, with the same loss for
-every share. Adaptive composition of Gaussian DP (Dong, Roth and Su 2022) and of pure epsilon requires only
-that the losses of the single releases are bounded by constants fixed in advance. Noise that is calibrated by
-privacy-loss distributions has no such additive loss and is rejected.
+mechanism on the change that a user causes in it. That change is a lambda^m times the user's own change. The
+loss is the same for every share. Adaptive composition of Gaussian DP (Dong, Roth and Su 2022) and of pure
+epsilon requires only that the losses of the single releases are bounded by constants fixed in advance. Noise
+that is calibrated by privacy-loss distributions has no loss that is summed in this way and is rejected.
 
-``forget``. At a release that closes the stream of all users before it, the gain is 1 instead of
-a = sqrt(1 - lambda^2), and the decaying sum is emptied after it. A user who is m ticks old then has the
-squared column a^2 (1 + lambda^2 + ... + lambda^{2(m-1)}) + lambda^{2m} = 1. This is no more than with the
-infinite future that is given up. A batch on its own is therefore measured with all of its budget.
+``forget``. A release can close the stream of all users before it. Then the gain is 1 instead of a = sqrt(1 -
+lambda^2), and the decaying sum is set to zero after the release. A user who is m ticks old then has the
+squared column a^2 (1 + lambda^2 + ... + lambda^{2(m-1)}) + lambda^{2m} = 1. This equals the bound for a
+stream that continues forever. A separate batch is therefore measured with the whole budget.
 
-**A clipping threshold that grows, and reward families that alternate.** For a query with a threshold, a
-release contains transitions and one reward family. The family is rewards counted up to a total of C and
-summed over steps, or centred rewards per step. Let L be the loss above (Gaussian: its square), s the share of
-rewards, and C_i the threshold of the newest batch at release i:
+**Increasing clipping thresholds, and a change of the reward family.** For a query with a threshold, a release
+contains transitions and one reward family. The family is either clipped rewards (counted up to a total of C
+and summed over steps) or centred rewards per step. Let L be the loss above (Gaussian: its square), s the
+share of rewards, and C_i the threshold of the newest batch at release i:
 
     Laplace:   transitions 2 H / ((1 - s) L),       cut rewards 2 C_i / (s L),        centred H / (s L);
     Gaussian:  sqrt(2 H / ((1 - s) L)),             C_i sqrt(2 / (s L)),              sqrt(H / (s L)),
 
-Their loss is at most (1 - s) L + s L = L in either mode, by the joint sensitivities above. Transitions keep
-their scale. The family that is left out has an infinite scale: it is not released, but its internal sums
-continue.
+Their loss is at most (1 - s) L + s L = L with either reward family, by the joint sensitivities above.
+Transitions keep their scale. The other reward family has an infinite scale: it is not released, but its
+internal sums continue.
 
 - *C may depend on earlier releases if it never decreases.* The C of a batch is fixed before its users act and
-  holds for all of them. A user of batch j adds x with ||x||_1 <= C_j. Replacing x moves release i >= j by
-  a lambda^(i-j) times at most 2 C_j in l1 and sqrt(2) C_j in l2, against noise in proportion to C_i >= C_j.
-  That costs at most (a lambda^(i-j))^2 s L of the loss. (Laplace: lambda = 0, so i = j alone.) A smaller C_i
-  would give users of earlier batches, who are still in the decaying sum, too little noise: it is rejected.
+  is the same for all of them. A user of batch j adds x with ||x||_1 <= C_j. Replacing x moves release i >= j
+  by a lambda^(i-j) times at most 2 C_j in l1 and sqrt(2) C_j in l2, against noise in proportion to C_i >=
+  C_j. That costs at most (a lambda^(i-j))^2 s L of the loss. (Laplace: lambda = 0, so only i = j.) A smaller
+  C_i would give users of earlier batches, who are still in the decaying sum, too little noise: it is
+  rejected.
 - *The family may change permanently, by a choice that depends on earlier releases.* Both running sums contain
-  every user with the same weights. Given the past, release i is one mechanism on what a user of batch j moves
-  in it. Its cost is at most (a lambda^(i-j))^2 L for either family: constants that are fixed in advance, with
-  sum at most L. (Releases before the change do not depend on the user's centred rewards, and those after it
-  do not depend on the user's clipped ones.) Adaptive composition requires only this, as above. Under exact
-  discrete noise it is the composition of zCDP, with fixed-point rounding charged for all three families at
-  the smallest scales (:mod:`discreet.core.correlated_noise.decaying_sum`).
+  every user with the same weights. Given the past, release i is one mechanism on the change that a user of
+  batch j causes in it. Its cost is at most (a lambda^(i-j))^2 L for either family. These constants are fixed
+  in advance, and their sum is at most L. (Releases before the change do not depend on the user's centred
+  rewards, and releases after the change do not depend on the user's clipped rewards.) Adaptive composition
+  requires only this, as above. With exact discrete noise the composition is that of zCDP, with fixed-point
+  rounding charged for all three families at the smallest scales
+  (:mod:`discreet.core.correlated_noise.decaying_sum`).
 """
 
 from __future__ import annotations
@@ -104,7 +107,7 @@ __all__ = [
     "split_scales", "taking_turns", "widest_scales",
 ]  # fmt: skip
 
-LEAST_CUT = 1e-6  # scales follow C / C_0: no digits are lost above
+LEAST_CUT = 1e-6  # scales are proportional to C / C_0; C above this loses no digits
 
 
 # ------------------------------------------------------------------------------ the families
@@ -135,7 +138,7 @@ def check_query(query: CountQuery) -> None:
 
 
 def shapes(query: CountQuery) -> dict[str, tuple[int, ...]]:
-    """Map each name to its shape over rows, in order after the other families."""
+    """Map each of these families to its shape over rows. They come after the other families."""
     groups: dict[str, tuple[int, ...]] = {GROUP_RETURNS: (query.groups,)} if query.groups else {}
     return groups | ({CUT_REWARDS: (1, query.layout.rows)} if query.cut else {})
 
@@ -146,13 +149,13 @@ def clipped_return(query: CountQuery, trajectory: Trajectory) -> float:
 
 
 def change(query: CountQuery, norm: Norm, w: Mapping[str, float]) -> float:
-    """Return the change that replacing one episode causes in all released families: l1, or l2 squared."""
+    """Return the l1 or squared l2 change that replacing one episode causes in all released families."""
     returns, up_to_cut = query.clip * w.get(GROUP_RETURNS, 0.0), query.cut * w.get(CUT_REWARDS, 0.0)
     if norm == "l2":
         returns, up_to_cut = returns * returns, up_to_cut * up_to_cut
     if not query.cut:
         return query.change_of_counts(norm, w) + returns
-    uncentred = {name: x for name, x in w.items() if name != CENTERED_REWARDS}  # a release has one of them
+    uncentred = {name: x for name, x in w.items() if name != CENTERED_REWARDS}  # one reward family
     return max(query.change_of_counts(norm, uncentred) + 2 * up_to_cut, query.change_of_counts(norm, w))
 
 
@@ -160,7 +163,7 @@ def change(query: CountQuery, norm: Norm, w: Mapping[str, float]) -> float:
 
 
 def check_mechanism(mechanism: CountMechanism) -> None:
-    """Raise ``ValueError`` if the strategy or noise does not support such families."""
+    """Raise ``ValueError`` if the strategy or noise does not support group returns or clipped rewards."""
     if mechanism.stream not in ("exact", "decaying") or mechanism.clocks is not None:
         raise ValueError(
             "query: group returns and cut rewards need Exact() or Batches(...) on the common clock"
@@ -172,7 +175,7 @@ def check_mechanism(mechanism: CountMechanism) -> None:
 
 
 def check_on_grid(name: str, cut: float, grid: int | None) -> None:
-    """Raise ``ValueError`` unless the kept part of a clipped reward is on the grid of rewards."""
+    """Raise ``ValueError`` unless the part of a reward that clipping keeps is on the grid of rewards."""
     if grid is not None and not (cut * grid).is_integer():  # exact: grids are powers of two
         raise ValueError(
             f"{name} = {cut!r}: must be a multiple of 1 / {grid}, as rewards are under secure randomness"
@@ -180,7 +183,7 @@ def check_on_grid(name: str, cut: float, grid: int | None) -> None:
 
 
 def widest_scales(query: CountQuery, scales: Floats) -> Floats:
-    """Return the (families,) largest scales that plans can choose: clipped rewards at C = H."""
+    """Return the (families,) largest scales that plans can choose. Clipped rewards have C = H."""
     if not query.cut:
         return scales
     grown = [query.layout.horizon / query.cut if name == CUT_REWARDS else 1.0 for name in query.row_families]
@@ -191,9 +194,10 @@ def widest_scales(query: CountQuery, scales: Floats) -> Floats:
 
 
 def split_scales(query: CountQuery, scales: Floats, share: float, laplace: bool) -> Floats:
-    """Return scales of the query's families, in their order, that give group returns ``share`` of the budget.
+    """Return scales of the query's families, in order, with which group returns use ``share`` of the budget.
 
-    scales : (families,) finite, meeting the budget jointly. share : in [0, 1). laplace : False for Gaussian.
+    scales : (families,) finite scales that together meet the budget. share : in [0, 1). laplace : False for
+        Gaussian noise.
     """
     names = list(query.row_families)
     inverse = dict(zip(names, (1.0 / scales).tolist(), strict=True))
@@ -208,10 +212,10 @@ def split_scales(query: CountQuery, scales: Floats, share: float, laplace: bool)
 
 
 def taking_turns(query: CountQuery, scales: Floats, cut: float) -> Floats:
-    """Return scales of a release of a query with a clipping threshold; one reward family is left out.
+    """Return the scales of a release with a clipping threshold. One reward family has an infinite scale.
 
     scales : (families,) finite; the scale of clipped rewards is for the first C.
-    cut : C of the newest batch, at least the first one. If infinite, centred rewards are released.
+    cut : C of the newest batch, not below the first C. If infinite, centred rewards are released.
     """
     names = list(query.row_families)
     out = np.array(scales)

@@ -1,10 +1,10 @@
 """Decorators for all compiled functions of the library.
 
-Numba's disk cache watches the file of the compiled function, but not the files of the functions that it
-calls. If a noise scale changed in one file, a cached caller in another file would keep the old value.
-Discreet therefore names its cache folder by a hash of *all* kernel sources (files named ``*kernels.py``), so
-any change to any kernel recompiles all of them. If no folder can be written, the functions are compiled in
-memory, with one warning.
+Numba's disk cache detects changes in the file of the compiled function, but not in the files of the functions
+that this function calls. If a noise scale changed in one file, a cached caller in another file would keep the
+old value. Discreet therefore names its cache folder by a hash of *all* kernel sources (files named
+``*kernels.py``), so any change to any kernel recompiles all of them. If no folder can be written, the
+functions are compiled in memory, with one warning.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def kernel_hash() -> str:
 def cache_folder() -> Path | None:
     """Return the folder of this version's compiled kernels, or None if no folder can be written.
 
-    The parent is ``NUMBA_CACHE_DIR`` if set, else that of :func:`~discreet.core.user_data_dir.user_folder`.
+    The parent folder is ``NUMBA_CACHE_DIR`` if set, otherwise
+    :func:`~discreet.core.user_data_dir.user_folder`.
     """
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     try:
@@ -70,7 +71,10 @@ def cache_folder() -> Path | None:
 
 
 def _forget_old(parent: Path, keep: int = 6) -> None:
-    """Remove all folders of compiled kernels except the ``keep`` newest; they belong to older versions."""
+    """Remove all folders of compiled kernels except the ``keep`` newest.
+
+    Removed folders are of older versions.
+    """
     folders = sorted(parent.glob("kernels-*"), key=lambda path: path.stat().st_mtime, reverse=True)
     for folder in folders[keep:]:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,27 +1,27 @@
-r"""Mechanisms of counts: query x strategy x noise x scales. These alone determine one user's privacy loss.
+r"""Mechanisms of counts: query x strategy x noise x scales. These four determine one user's privacy loss.
 
-A :class:`CountMechanism` is a frozen value. A privatizer proposes it, and it computes its records, its
-guarantee and its noise distributions. :class:`~discreet.core.count_sessions.CountSession` draws the noise
-that it describes. The guarantee is always computed, never passed in. A mechanism that is built by hand, with
-other scales, states the epsilon of those scales. Parts that do not fit together are rejected.
+A :class:`CountMechanism` is a frozen value. A privatizer creates the mechanism, and the mechanism computes
+its records, guarantee and noise distributions. :class:`~discreet.core.count_sessions.CountSession` draws the
+noise. The guarantee is always computed, never passed in. A mechanism that a user builds with other scales
+states the epsilon of those scales. Parts that do not fit together are rejected.
 
-The loss by strategy (l1 with Laplace noise, l2 with Gaussian noise; Delta(1 / scale) is the joint
-sensitivity of :class:`~discreet.core.count_query.CountQuery` in units of the noise):
+The privacy loss of each strategy (l1 with Laplace noise, l2 with Gaussian noise; Delta(1 / scale) is the
+joint sensitivity of :class:`~discreet.core.count_query.CountQuery` in units of the noise):
 
 - :class:`Exact`: no noise, no guarantee.
 - :class:`Prefixes`: correlated noise on prefix sums. A user is in one time step. ``walk.levels`` is the
-  largest l1 norm of a column of the factorization, and its root is the largest l2 norm
+  largest l1 norm of a column of the factorization, and its square root is the largest l2 norm
   (:mod:`discreet.core.correlated_noise.factorization`), so epsilon = levels * Delta_1 or mu^2 = levels *
-  Delta_2^2. Signed digits draw noise ahead of the data, which pure epsilon allows and no other accounting
-  does. The Toeplitz factorization has a large l1 norm, so it is used with Gaussian noise only.
+  Delta_2^2. Signed digits use noise before its data exist, which only pure-epsilon accounting allows. The
+  Toeplitz factorization has a large l1 norm, so it is used with Gaussian noise only.
 - :class:`Batches`: one fresh noise at each scheduled release, on the batch or on a decaying sum of batches. A
   user's column has l2 norm at most 1 (:mod:`discreet.core.correlated_noise.decaying_sum`), and l1 norm 1 only
-  without decay: Laplace noise requires decay 0. Scales that change from release to release must not let
-  any release cost more than ``scales``: then the column's weights, which add up to at most 1, weigh losses
-  that are at most Delta. Per-pair schedules do not change the joint sensitivity
-  (:mod:`discreet.core.correlated_noise.per_pair_schedule`), nor do budgets with a new split at each
-  release (:mod:`discreet.core.clipped_returns`).
-- :class:`OnDevice`: each user's own counters, all with independent noise: one sum of one user.
+  without decay: Laplace noise requires decay 0. If scales change from release to release, no release may cost
+  more than it would with ``scales``. Then the total loss is a weighted sum of losses that are at most Delta,
+  and the weights of the column sum to at most 1. Per-pair schedules do not change the joint sensitivity
+  (:mod:`discreet.core.correlated_noise.per_pair_schedule`), nor do budgets with a new split at each release
+  (:mod:`discreet.core.clipped_returns`).
+- :class:`OnDevice`: each user's counters have independent noise, so a user is in one sum.
 - :class:`~discreet.mechanisms.local.randomized_response_strategy.Reported`: randomized responses about a few
   steps, each randomized independently (:mod:`discreet.mechanisms.local.randomized_response`), on the device
   or, once for each trajectory, by a trusted server that stores nothing else about it.
@@ -68,7 +68,7 @@ __all__ = [
 ]  # fmt: skip
 
 WALKS = (OptimalTree, SignedDigits, SquareRoot, Tree)
-FINEST_ACCOUNTED = 4096  # grid of rewards: noise on a finer one has too many values to account for each
+FINEST_ACCOUNTED = 4096  # finest grid of rewards with numerical accounting; a finer grid has too many values
 
 
 # ------------------------------------------------------------------------------ strategies over time
@@ -85,8 +85,8 @@ class Prefixes:
 
     Parameters
     ----------
-    walk : :class:`Tree`, :class:`OptimalTree`, :class:`SignedDigits` or :class:`SquareRoot`, with the
-        schedule's number of time steps; a mechanism raises ``ValueError`` for another number.
+    walk : :class:`Tree`, :class:`OptimalTree`, :class:`SignedDigits` or :class:`SquareRoot`, with the number
+        of time steps of the schedule. A mechanism raises ``ValueError`` for another number.
     leaf : time step: "batch" for the users between two scheduled releases, or "user" for a single user.
     """
 
@@ -98,13 +98,13 @@ class Prefixes:
 
 @dataclass(frozen=True)
 class Batches:
-    """Fresh noise at each scheduled release, on the batch of users since the last one or on a decaying sum.
+    """Fresh noise at each scheduled release, on the batch since the previous release or on a decaying sum.
 
     A mechanism raises ``ValueError`` for a decay outside [0, 1), or within 1e-8 of 1.
 
     Parameters
     ----------
-    decay : in [0, 1), factor of the earlier sum before a batch is added to it; 0: the batch alone.
+    decay : in [0, 1), factor of the earlier sum before a batch is added to it; 0: only the batch.
     clocks : :class:`Clocks`, if rows are measured on separate schedules; None: one common schedule.
     """
 
@@ -125,16 +125,16 @@ _STREAMS: dict[type, Stream] = {Exact: "exact", Prefixes: "walk", OnDevice: "loc
 
 
 def _stream(strategy: Any) -> Stream | None:
-    """Return the strategy's code in compiled loops and audits, or None if it is unknown."""
+    """Return the name of the strategy in sessions and audits, or None if the strategy is unknown."""
     return "reports" if parts.is_reported(strategy) else _STREAMS.get(type(strategy))
 
 
 @dataclass(frozen=True)
 class Stated:
-    """Options of how a loss is stated; none of them changes the loss.
+    """Options for the statement of a privacy loss. They do not change the loss.
 
-    A mechanism raises ``ValueError`` for a delta outside (0, 1), and if its noise needs a delta and none is
-    given.
+    A mechanism raises ``ValueError`` for a delta outside (0, 1), and if the noise needs a delta but ``delta``
+    is None.
 
     Parameters
     ----------
@@ -173,8 +173,8 @@ class OverTime:
         return 1 if self.walk is None else self.walk.levels
 
     def _check_drawn(self, randomness: Any, own: int | None) -> None:
-        """Raise ``ValueError`` unless noise on this grid of rewards can be drawn from it."""
-        if type(randomness) not in (Seeded, Secure):  # a subclass could draw anything
+        """Raise ``ValueError`` unless ``randomness`` can draw noise on this grid of rewards."""
+        if type(randomness) not in (Seeded, Secure):  # a subclass could draw other noise
             raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")
         grid = None if own is None else grid_of(randomness)
         if randomness.kind != self.source or grid != own:
@@ -198,10 +198,11 @@ class CountMechanism(OverTime):
     strategy : Exact, Prefixes, Batches, OnDevice or Reported
     family : ``kernels.NO_NOISE``, ``LAPLACE`` or ``GAUSSIAN``
     scales : (families,) Laplace scale or standard deviation of one draw, in the order of the query.
-    reward_grid : with noise from a secure source, rewards are multiples of 1 / reward_grid; else None.
-    release_scales : (releases + 1, families) instead of ``scales`` at each release; (0, families): none.
-    stated : how the loss is stated.
-    stored : the users are an offline data set, released once (then a user may have several episodes).
+    reward_grid : for noise from a secure source: rewards are multiples of 1 / reward_grid. Otherwise None.
+    release_scales : (releases + 1, families) scales of each release, used instead of ``scales``. Shape (0,
+        families): use ``scales`` at every release.
+    stated : options for the statement of the loss.
+    stored : the users are an offline data set, which is released once; a user can then have several episodes.
 
     Raises
     ------
@@ -226,7 +227,7 @@ class CountMechanism(OverTime):
     def __post_init__(self) -> None:
         put = object.__setattr__
         for name, kind in (("query", CountQuery), ("schedule", Schedule), ("stated", Stated)):
-            if type(getattr(self, name)) is not kind:  # a subclass could declare anything
+            if type(getattr(self, name)) is not kind:  # a subclass could override anything
                 raise ValueError(f"{name} = {getattr(self, name)!r}: must be a {kind.__name__}, no subclass")
         if _stream(self.strategy) is None:
             raise ValueError(f"strategy = {self.strategy!r}: must be one of {', '.join(_NAMES)}")
@@ -286,7 +287,7 @@ class CountMechanism(OverTime):
                 raise ValueError(f"reward_grid = {self.reward_grid}: must be None without noise in sums")
 
     def _check_noise(self, by_release: Floats) -> None:
-        """Raise ``ValueError`` on noise that does not give the loss that the records state."""
+        """Raise ``ValueError`` if the noise does not have the loss that the records state."""
         scales = self.noise_scales
         if self.family not in (kernels.LAPLACE, kernels.GAUSSIAN):
             raise ValueError(f"family = {self.family!r}: must be LAPLACE or GAUSSIAN")
@@ -335,7 +336,7 @@ class CountMechanism(OverTime):
         )
 
     def _check_accounted(self) -> None:
-        """Raise ``ValueError`` if privacy-loss distributions of single draws prove nothing."""
+        """Raise ``ValueError`` if privacy-loss distributions of single draws do not give a valid bound."""
         walk = self.walk
         fresh = isinstance(walk, Tree | OptimalTree) and walk.leaves is not None if walk else not self.decay
         if (
@@ -351,10 +352,10 @@ class CountMechanism(OverTime):
             raise ValueError(f"reward_grid = {self.reward_grid}: must be at most {FINEST_ACCOUNTED} here")
 
     def _check_exact(self, by_release: Floats) -> None:
-        """Raise ``ValueError`` if exact noise of these scales, or its sums, would be rounded."""
-        Secure(self.reward_grid or 0)  # a power of two
+        """Raise ``ValueError`` if exact noise of these scales, or a sum of such noise, would be rounded."""
+        Secure(self.reward_grid or 0)  # raises unless the grid is a power of two
         epochs = self.schedule.users is None and not self.stored
-        # A tree adds up at most 63 draws. With more, sums stay below 2^52 units except with probability
+        # A tree sums at most 63 draws. Sums of more draws stay below 2^52 units except with probability
         # e^-8000.
         many = math.sqrt(self.walk.leaves) if isinstance(self.walk, SignedDigits) else 1.0
         widest = self.noise_scales
@@ -362,7 +363,7 @@ class CountMechanism(OverTime):
             widest = parts.module("steered").widest_scales(self.query, widest)
         others = ((scales, False) for scales in (widest, *by_release[1:]))
         for scales, growing in ((self.noise_scales, epochs), *others):
-            # an epoch's scale grows to at most 52 times this
+            # the scale of an epoch is at most 52 times this scale
             low, high = 2.0**-20, min(2.0 ** (32 if growing else 38), 2.0**44 / many)
             for name, scale in zip(self.query.row_families, scales.tolist(), strict=True):
                 units = scale * self.noise_factor * (self.grid(name) or 1)
@@ -382,26 +383,26 @@ class CountMechanism(OverTime):
     # -------------------------------------------------------------------------- named parts
     @property
     def stream(self) -> Stream:
-        """Code of the strategy in compiled loops and audits."""
+        """Name of the strategy in sessions and audits."""
         found = _stream(self.strategy)
         assert found is not None
         return found
 
     @property
     def asks(self) -> Literal["plain", "group", "cut", "clocked"]:
-        """Fields that its plans may set besides a policy: a group, a threshold, or admissible rows."""
+        """Feature that plans of this mechanism can set: a group, a threshold, or admissible rows."""
         if self.query.steered:
             return "group" if self.query.groups else "cut"
         return "plain" if self.clocks is None else "clocked"
 
     @property
     def noisy(self) -> bool:
-        """True if there is noise in sums."""
+        """True if noise is added to sums."""
         return isinstance(self.strategy, Prefixes | Batches | OnDevice)
 
     @property
     def noise_scales(self) -> Floats:
-        """``scales``, always set."""
+        """``scales`` as an array, never None."""
         assert self.scales is not None
         return self.scales
 
@@ -427,7 +428,7 @@ class CountMechanism(OverTime):
 
     @property
     def by_release(self) -> Floats:
-        """``release_scales``, always set; (0, families): none."""
+        """``release_scales`` as an array, never None; shape (0, families) if there are none."""
         assert self.release_scales is not None
         return self.release_scales
 
@@ -437,7 +438,7 @@ class CountMechanism(OverTime):
 
     @property
     def fixed_point(self) -> bool:
-        """True for a decaying sum under exact noise: stored and noised in multiples of 2^-20."""
+        """True for a decaying sum under exact noise: sums and noise are multiples of 2^-20."""
         return self.reward_grid is not None and self.decay > 0.0
 
     @property
@@ -446,13 +447,13 @@ class CountMechanism(OverTime):
         return 1.0 / Decaying(self.decay).gain if self.fixed_point else 1.0
 
     def grid(self, name: str) -> int | None:
-        """Return g if values of the family ``name`` are multiples of 1 / g; None: continuous (seeded)."""
+        """Return g if values of the family ``name`` are multiples of 1 / g; None if continuous (seeded)."""
         if self.fixed_point:
             return FINE
         return self.data_grid(name)
 
     def data_grid(self, name: str) -> int | None:
-        """Return g if users' own values of the family ``name`` are multiples of 1 / g; None: continuous."""
+        """Return g if a user's values of family ``name`` are multiples of 1 / g, or None if continuous."""
         return self.reward_grid if self.reward_grid is None or name not in COUNTS else 1
 
     # -------------------------------------------------------------------------- privacy loss
@@ -463,7 +464,7 @@ class CountMechanism(OverTime):
 
     @property
     def trust(self) -> Trust:
-        """Trust model: who sees raw data."""
+        """Trust model, which says which party sees raw data."""
         if isinstance(self.strategy, Exact):
             return "none"
         if isinstance(self.strategy, OnDevice) or (
@@ -474,7 +475,7 @@ class CountMechanism(OverTime):
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
-        """Public records of what the mechanism does to one user; empty without noise."""
+        """Public records that describe the effect of the mechanism on one user. Empty without noise."""
         if isinstance(self.strategy, Exact):
             return ()
         if self.reported is not None:
@@ -534,7 +535,7 @@ def plain_walk(walk: Any, allowed: tuple[type[Walk], ...]) -> Walk:
         )
     numbers: dict[str, Any] = {item.name: getattr(walk, item.name) for item in fields(walk)}
     for name, value in numbers.items():
-        if name == "gaussian":  # 2 is neither true nor false: check and program would read it differently
+        if name == "gaussian":  # a value such as 2 would be read differently by check and program
             numbers[name] = checks.flag("strategy.walk.gaussian", value)
         elif value is not None:
             numbers[name] = checks.integer(f"strategy.walk.{name}", value)
@@ -543,7 +544,7 @@ def plain_walk(walk: Any, allowed: tuple[type[Walk], ...]) -> Walk:
 
 
 def _plain_strategy(strategy: Strategy) -> Strategy:
-    """Rebuild the strategy from plain parts, of exact classes. Raises ``ValueError`` on others."""
+    """Rebuild the strategy from plain values and exact classes. Raises ``ValueError`` for other classes."""
     if isinstance(strategy, Prefixes):
         leaf = checks.choice("strategy.leaf", strategy.leaf, ("batch", "user"))
         return Prefixes(plain_walk(strategy.walk, WALKS), leaf)
@@ -561,7 +562,7 @@ def _plain_strategy(strategy: Strategy) -> Strategy:
 
 
 def grid_of(randomness: Randomness) -> int | None:
-    """Return the grid of rewards (multiples of 1 / grid) if noise is exact; else None."""
+    """Return the grid of rewards (multiples of 1 / grid) if noise is exact, otherwise None."""
     return randomness.reward_grid if isinstance(randomness, Secure) else None
 
 

@@ -1,8 +1,8 @@
-"""Count query: visits, transitions and rewards of a tabular problem, and their sensitivity to one user.
+"""Counts of visits, transitions and rewards in a tabular problem, and their sensitivity to one user.
 
 One user contributes one record (s, a, r, s') per step. The only neighbouring relation here replaces the
-user's whole trajectory by another one. With w_f the weight of a family (1 / its noise scale), it changes at
-each step:
+user's whole trajectory by another one. Let w_f be the weight of a family (1 / its noise scale). At each step
+a replacement changes:
 
 =============================  =====================  ===========================================
 case at a step                 sum of w |change|      sum of (w change)^2
@@ -13,68 +13,71 @@ same (s, a, s')                w_r                    w_r^2
 =============================  =====================  ===========================================
 
 with c = 2, c' = 2 for uncentred rewards in [0, 1], and c = 1, c' = 1/2 for rewards centred at 1/2 (each
-record then moves a cell by at most 1/2). Counts per step are in different cells for different h, so both sums
-are at most H times the worst case of a step. Uncentred families attain it if there are two admissible pairs:
-two trajectories that never share a pair, with all rewards 1. Then l1 = 2H for each family and 6H jointly, l2
-= sqrt(2H) and sqrt(6H).
+record then moves a cell by at most 1/2). Counts of different steps h are in different cells, so both sums are
+at most H times the worst case of a step. If there are two admissible pairs, uncentred families attain this
+bound: two trajectories never share a pair, and all rewards are 1. Then l1 = 2H for each family and 6H
+jointly, l2 = sqrt(2H) and sqrt(6H).
 
-For squares of centred rewards the second case is the worst of a step (without visits). It cannot occur at two
-steps in a row: after it the two users are in different states, so in different pairs. Suppose that m steps
-are in the same pair and H - m in different ones. At most n = min(m, H - m + 1) of the m steps have different
-successors: each of these, except the last step of all, is followed by one of the H - m. Counts per step
-therefore change by at most
+For squares of centred rewards the second case is the worst of a step (without visits). This case cannot occur
+at two consecutive steps: after it the two users are in different states, so in different pairs. Suppose that
+m steps are in the same pair and H - m in different ones. At most n = min(m, H - m + 1) of the m steps have
+different successors. Each of these n steps, except the last step of the horizon, is followed by one of the H
+- m steps. Counts per step therefore change by at most
 
     max over m in [0, H] of (H - m) (2 w_v^2 + 2 w_t^2 + w_r^2 / 2) + n 2 w_t^2 + m w_r^2.
 
 This is linear in m except at the bends of n, and therefore greatest at m = 0, (H + 1) // 2, H // 2 + 1 or H.
-It is attained in full if there are two states with two admissible actions. The second and the first case then
-alternate, both users arriving in one state after the first, and where m > n only rewards differ.
+The bound is attained if there are two states with two admissible actions. Then steps of the second and of the
+first case alternate, and both users arrive in the same state after each step of the first case. In the
+remaining m - n steps only rewards differ.
 
-Counts pooled over steps add up to H records of one user in a single cell. The l1 bound is unchanged. By the
-triangle inequality the l2 change is at most H times the square root of a step's worst case (attained by
-uncentred families: H sqrt(6) jointly), sqrt(H) times that of per-step counts.
+Counts pooled over steps can contain up to H records of one user in a single cell. The l1 bound is unchanged.
+By the triangle inequality the l2 change is at most H times the square root of a step's worst case (attained
+by uncentred families: H sqrt(6) jointly), sqrt(H) times that of per-step counts.
 
-Pooled families next to the per-step ones use the same records a second time, so their changes add: l1 to l1,
-squares to squares. Let W_1 and W_2 be the worst case of a step for the pooled weights (no visits).
+If a query has pooled families in addition to families per step, the same records are used twice. So the
+changes of both parts are summed: l1 changes for l1, squared changes for l2^2. Let W_1 and W_2 be the worst
+case of a step for the pooled weights (no visits).
 
 - ``pooled="all"``, all H records of a user: l1 <= H W_1 and l2 <= H sqrt(W_2), as above. Under Laplace noise
-  a pooled count has the noise of a per-step count and contains H times as much (the sum of H per-step
-  counts has sqrt(H) times the noise). Under Gaussian noise this gains nothing.
+  a pooled count has the noise of a per-step count and contains H times as much (the sum of H per-step counts
+  has sqrt(H) times the noise). With Gaussian noise pooling has no advantage.
 - ``pooled="first"``, the record of the user's *first* visit to each state: l1 <= m W_1, l2^2 <= m W_2 with m
   = min(S, H). Suppose that the two users visit u <= m and v <= m states, and that c of these are common to
-  both. A state of both changes as one step does, by at most W. A state of only one user removes one record.
-  This is w_t + c w_r / 2 or w_t^2 + c' w_r^2 / 2, half of the first case of the table, so at most W / 2. The
-  sum is at most (c + (u - c) / 2 + (v - c) / 2) W = (u + v) W / 2 <= m W. Whether a visit is the first is
-  decided before its action and successor are seen, so transitions are still drawn from P.
+  both. A common state changes as one step does, by at most W (W_1 or W_2). A state that only one user visits
+  removes one record. This removal is w_t + c w_r / 2 or w_t^2 + c' w_r^2 / 2, half of the first case of the
+  table, so at most W / 2. The sum is at most (c + (u - c) / 2 + (v - c) / 2) W = (u + v) W / 2 <= m W.
+  Whether a visit is the first is decided before its action and successor are seen, so transitions are still
+  drawn from P.
 
-First visits alone (``stationary`` and ``first``): only the same m records of a user, in different pairs, are
-counted, visits included. With W the worst case of a step for all families, the argument above holds
-unchanged. Removing one record changes w_v + w_t + c w_r / 2 or w_v^2 + w_t^2 + c' w_r^2 / 2. This is again
-half of the first case of the table. So l1 <= m W and l2^2 <= m W. For uncentred families both are attained by
-two users who each visit m states, in pairs that the other does not visit. Noise is then sqrt(m) times that of
-one step's counts, and a count contains up to H times as much. This is the best query that we know for an
-environment that is the same at every step.
+First visits only (``stationary`` and ``first``): only these m records of a user, in different pairs, are
+counted, in the family of visits too. With W the worst case of a step for all families, the argument above
+holds unchanged. Removing one record changes w_v + w_t + c w_r / 2 or w_v^2 + w_t^2 + c' w_r^2 / 2. This is
+again half of the first case of the table. So l1 <= m W and l2^2 <= m W. For uncentred families both bounds
+are attained by two users who each visit m states, in pairs that the other does not visit. Noise is then
+sqrt(m) times that of one step's counts, and a count contains up to H times as much. This is the best known
+query for an environment that is the same at every step.
 
-One step alone (``step=h``): only a user's record of step h is counted, in families whose first axis is 1.
-Replacing the user causes the change in the table once. The factor H disappears: l1 is the worst case of a
-step and l2 its square root. Both are attained, for centred rewards too (no chain of records restricts them),
-by two users who are in different pairs at step h, or in one pair with different successors. The values are 2
-for each uncentred family, 6 jointly, sqrt(6) in l2; without rewards 4 and 2; for transitions alone 2 and
-sqrt(2).
+One step only (``step=h``): only a user's record of step h is counted, in families whose first axis is 1.
+Replacing the user causes the change in the table once. No factor H occurs: l1 is the worst case of a step
+and l2 its square root. Both are attained, for centred rewards too (no chain of records restricts them), by
+two users who are in different pairs at step h, or in one pair with different successors. The l1 value is 2
+for each uncentred family and 6 jointly, and the joint l2 value is sqrt(6). Without rewards l1 and l2 are 4
+and 2; for transitions only, 2 and sqrt(2).
 
 Up to m episodes of a user (``episodes``). A user's contribution is x = x_1 + ... + x_k with k <= m episodes,
-possibly none. Replace it by x' = x'_1 + ... + x'_k', and fill both up to m summands with zeros: the change is
-the sum of m differences x_j - x'_j. Two episodes differ by at most D, the bound above in the same norm,
-weights included. An episode and a zero differ by at most D too. Every step of the episode removes one record,
-which is half of the first case of the table, and a return is at most C. By the triangle inequality every
-sensitivity, l1 and l2, of each family and joint, is at most m D. It is attained whenever D is: by m times the
-same episode against m times the other one (all m may be in the same cells, so sqrt(m) would not be enough).
-The number of a user's episodes is private. The limit m is declared, and enforced by
-:class:`~discreet.mechanisms.dataset.dataset_release.OneShotSession`.
+possibly none. Replace it by x' = x'_1 + ... + x'_k', and extend both sums to m summands with zeros: the
+change is the sum of m differences x_j - x'_j. Two episodes differ by at most D, the bound above in the same
+norm, weights included. An episode and a zero differ by at most D too. Each step of the episode that is
+removed changes one record, which is half of the first case of the table, and a return is at most C. By the
+triangle inequality every sensitivity, l1 and l2, of each family and joint, is at most m D. The bound is
+attained whenever D is attained: one user has m copies of one episode, the other m copies of another. All m
+can be in the same cells, so sqrt(m) would not be enough. The number of a user's episodes is private. The
+limit m is declared, and enforced by :class:`~discreet.mechanisms.dataset.dataset_release.OneShotSession`.
 
 Group returns and clipped rewards (``groups``, ``cut``) are further families, whose scales depend on plans.
-:mod:`discreet.core.clipped_returns` defines them and derives their sensitivity; it is imported only for them.
-Their changes add to those above, l1 to l1 and squares to squares.
+:mod:`discreet.core.clipped_returns` defines them and derives their sensitivity; it is imported only for these
+families. Their changes are added to those above: l1 changes for l1, squared changes for l2^2.
 """
 
 from __future__ import annotations
@@ -104,7 +107,7 @@ POOLED_TRANSITIONS = "pooled_transition_counts"
 POOLED_REWARDS = "pooled_reward_sums"
 NOTHING = "no family"  # visits are not pooled
 COUNTS = (VISITS, TRANSITIONS, POOLED_TRANSITIONS)  # families of integers
-MOST_EPISODES = 10**6  # of one user; noise grows with it
+MOST_EPISODES = 10**6  # most episodes of one user; noise is proportional to this limit
 Pooled = Literal["none", "all", "first"]
 GROUP_RETURNS = "group_returns"
 CUT_REWARDS = "cut_reward_sums"
@@ -120,8 +123,8 @@ def _steered() -> Any:
 def cut_to(trajectory: Trajectory, step: int | None) -> Trajectory:
     """Return the record of one step (0-based) as a trajectory of one step; None returns all of it.
 
-    For a query with ``step``, this is the counted part of a checked trajectory; no sum or message uses the
-    rest.
+    For a query with ``step``, the result is the counted part of a checked trajectory. No sum or message uses
+    the other steps.
     """
     if step is None:
         return trajectory
@@ -142,43 +145,46 @@ class CountQuery:
     first : bool
         With stationary: count only the record of a user's first visit to each state.
     visits : bool
-        False drops the family of visits, since visits are the sums of the transitions over s'.
+        If False, there is no family of visits; visits are the sums of the transitions over s'.
     center_rewards : bool
         Release the sum of (r - 1/2) per pair instead of the sum of r.
     known_rewards : bool
-        Rewards are public: no reward family.
+        If True, rewards are public, and there is no reward family.
     reward_share : float, optional
-        Share of the budget in (0, 1) that the reward family gets (the rest is split equally); None:
-        equal shares for all families. A privatizer's ``weights`` take precedence.
+        Share of the budget in (0, 1) for the reward family; the other families split the remaining budget
+        equally. None: equal shares for all families. A privatizer's ``weights`` take precedence.
     pooled : "none", "all" or "first"
-        In addition to the counts per step, transitions and rewards (centred as theirs are) summed over
-        steps: of all of a user's records, or of the first visit to each state.
+        Adds families of transitions and rewards summed over steps to the counts per step. They contain all
+        records of a user ("all"), or only those of the first visit to each state ("first"). Rewards are
+        centred as in the counts per step.
     pooled_share : float, optional
-        Share of the budget in (0, 1) that the pooled families get, split among them as the rest is;
-        None: half.
+        Share of the budget in (0, 1) for the pooled families. It is split among them as the remaining budget
+        is split among the other families. None: half.
     groups : int
         Number of public groups of users whose clipped returns are summed (``Plan.group``); 0: none.
     clip : float
-        C in (0, H], with groups: the largest value that one user's return counts for; 0 without.
+        C in (0, H] with groups: larger returns of a user count as C. 0 without groups.
     return_share : float
-        With groups: share of the budget in (0, 1) that group returns get if a plan names none; the
-        families of counts split the rest.
+        With groups: share of the budget in (0, 1) for group returns if a plan sets no share. The families of
+        counts split the remaining budget.
     episodes : int
-        m, the largest number of episodes that one user may have: every sensitivity is m times that of one
-        episode. Above 1 only for offline data sets (``privatizer.stored``).
+        m, the largest number of episodes that one user may have. Every sensitivity is m times the sensitivity
+        to one episode. Above 1 only for offline data sets (``privatizer.stored``).
     step : int, optional
-        h in [0, H): only the records of that step are counted, in families with first axis 1; None: those
-        of every step. Not with stationary, pooled or groups.
+        h in [0, H): only the records of that step are counted, in families with first axis 1. None: the
+        records of all steps are counted. Not allowed with stationary, pooled or groups.
     cut : float
-        C at the first batch, in [1e-6, H]. Rewards summed over steps, for each user until their total reaches
-        C, are an alternative to those per step; a release contains one of the two (``Plan.cut``). 0: no such
-        family. With center_rewards, and without visits, known rewards, stationary, pooled, groups and step.
+        Clipping threshold C of the first batch, in [1e-6, H]. It adds a family of rewards summed over steps,
+        in which each user's rewards count until their total reaches C. A release contains either this family
+        or the rewards per step (``Plan.cut``). 0: no such family. Requires center_rewards. Not allowed with
+        visits, known rewards, stationary, pooled, groups or step.
 
     Raises
     ------
     ValueError
-        If the dense release would have more than 2e9 cells: a release is never sparse, because which cells
-        are empty is private. Pool the steps or declare a mask. (A session of many releases allows 2e8.)
+        If the dense release would have more than 2e9 cells: a release is never sparse, because which
+        cells are empty is private. Pool the steps or declare a mask. (In a session with many releases the
+        limit is 2e8.)
     """
 
     __repr__ = brief
@@ -250,12 +256,12 @@ class CountQuery:
 
     @property
     def slots(self) -> int:
-        """T: 1 if steps are pooled or only one is counted, else H."""
+        """T: 1 if steps are pooled or only one step is counted, otherwise H."""
         return 1 if self.stationary or self.step is not None else self.layout.horizon
 
     @property
     def counted(self) -> slice:
-        """Steps whose records are counted: all H, or one."""
+        """Steps whose records are counted: all H steps, or one step."""
         return slice(0, self.layout.horizon) if self.step is None else slice(self.step, self.step + 1)
 
     @property
@@ -270,7 +276,10 @@ class CountQuery:
 
     @property
     def steered(self) -> bool:
-        """True if plans choose scales of its releases (group returns, clipped rewards): measurements only."""
+        """True if plans choose the scales of releases (group returns, clipped rewards).
+
+        Releases then contain measurements only.
+        """
         return self.groups > 0 or self.cut > 0.0
 
     @cached_property
@@ -300,7 +309,7 @@ class CountQuery:
 
     @property
     def support(self) -> Mapping[str, NDArray[np.bool_]]:
-        """Cells that can be non-zero by public declaration: all admissible ones."""
+        """Cells that can be non-zero by public declaration: those of all admissible pairs."""
         return {
             name: self._table(name, np.ones(shape)).astype(bool) for name, shape in self.row_families.items()
         }
@@ -326,9 +335,9 @@ class CountQuery:
     ) -> Mapping[str, Floats]:
         """Return one user's summand in every family, for audits and tests. Shapes are as in ``families``.
 
-        Sessions do not call this: they use :func:`~discreet.core.raw_encoder.add_record`, which is compared
-        with it. ``trajectory`` : checked. ``group`` : the plan's. ``cut`` : C of the batch; None: the first
-        one; infinite: no rewards are summed up to a threshold any more.
+        Sessions do not call this: they use :func:`~discreet.core.raw_encoder.add_record`, which tests compare
+        with this method. ``trajectory`` : checked. ``group`` : the group of the plan. ``cut`` : C of the
+        batch. None: the first C; infinite: rewards are no longer clipped.
         """
         found: Mapping[str, Floats] = parts.module("contributions").summand(self, trajectory, group, cut)
         return found
@@ -336,25 +345,25 @@ class CountQuery:
     def sensitivity(self, norm: Norm, weight: Mapping[str, float]) -> float:
         """Return the joint replace-one sensitivity of all families, each multiplied by its weight.
 
-        With a clipping threshold: that of the families which one release contains, which are transitions and
-        the costlier of the two reward families, with users clipped at the first C.
+        With a clipping threshold, the result is for the families of one release: transitions and the costlier
+        of the two reward families, with rewards clipped at the first C.
 
         Parameters
         ----------
         norm : "l1" or "l2"
-        weight : family name to non-negative weight (1 / noise scale); families left out count 0.
+        weight : family name to non-negative weight (1 / noise scale); an omitted family has weight 0.
 
         Returns
         -------
         float
-            A bound on the norm over all pairs of users, exact for families per step if two states have two
-            admissible actions.
+            A bound on the norm over all pairs of users. It is exact for families per step if two states have
+            two admissible actions.
 
         Raises
         ------
         ValueError
-            If ``norm`` is another word, or ``weight`` has a name that is not a family of this query, or a
-            number that is negative or not finite.
+            If ``norm`` is another text, or ``weight`` has a name that is not a family of this query,
+            or a number that is negative or not finite.
         """
         checks.choice("norm", norm, ("l1", "l2"))
         unknown = set(weight) - set(self.row_families)
@@ -367,19 +376,19 @@ class CountQuery:
         return self.episodes * (change if norm == "l1" else math.sqrt(change))
 
     def change_of_counts(self, norm: Norm, w: Mapping[str, float]) -> float:
-        """Return the change by one replaced episode in visits, transitions and rewards: l1, or l2 squared.
+        """Return the l1 or squared l2 change in visits, transitions and rewards when one episode is replaced.
 
-        norm : "l1" or "l2". w : weight of each family that counts, at least 0; families left out count 0.
+        norm : "l1" or "l2". w : weight of each family, at least 0. An omitted family has weight 0.
 
-        It is a sum over two parts, the families per step and the pooled ones. Each part is the worst case of
-        a
-        record (table in the module's docstring) times the number of one user's records that can have it.
+        The result is a sum over two parts, the families per step and the pooled families. Each part is the
+        worst case of a record (table in the module's docstring) times the number of one user's records that
+        can have this case.
         """
         rewards = CENTERED_REWARDS if self.center_rewards else REWARDS
-        apart = 2.0 if not self.center_rewards else 1.0 if norm == "l1" else 0.5  # of rewards in two pairs
+        apart = 2.0 if not self.center_rewards else 1.0 if norm == "l1" else 0.5  # rewards, two pairs
 
         def moved(families: tuple[str, str, str], records: int, chained: bool) -> float:
-            """Return the change by ``records`` records; ``chained`` : they are in separate cells."""
+            """Return the change by ``records`` records; ``chained`` : the records are in separate cells."""
             v, t, r = (w.get(name, 0.0) for name in families)
             if norm == "l2":
                 v, t, r = v * v, t * t, r * r
@@ -412,7 +421,7 @@ class CountQuery:
         return np.concatenate(parts)
 
     def _table(self, name: str, part: Floats) -> Floats:
-        """Return one family over rows as a table by (state, action); group returns are one already."""
+        """Return one family over rows as a table by (state, action); group returns already have this form."""
         return part.copy() if name == GROUP_RETURNS else self.layout.from_rows(part)
 
     def from_cells(self, cells: Floats) -> Mapping[str, Floats]:

@@ -1,11 +1,11 @@
-"""Sessions of counts: the only code that adds up users' records and draws noise.
+"""Sessions of counts: the only code that sums users' records and draws noise.
 
-A privatizer starts a session and fixes everything that enters the noise scale. The session enforces the order
-of calls (:mod:`discreet.core.stream_session`), checks each record before it is added, and draws noise for
-every cell of the public support. It cannot be copied, pickled, or continued in another process: a second copy
-would draw the same noise again. Saving ends it, and the file can be restored once
-(:mod:`discreet.mechanisms.saved_state.state_file`). Declared values (query, schedule, scales, key) are held
-in private copies.
+A privatizer starts a session and fixes everything that determines the noise scale. The session enforces the
+order of calls (:mod:`discreet.core.stream_session`), checks each record before it is added, and draws noise
+for every cell of the public support. It cannot be copied, pickled, or continued in another process: a second
+copy would draw the same noise again. Saving ends the session, and the file can be restored once
+(:mod:`discreet.mechanisms.saved_state.state_file`). Declared values (query, schedule, scales, key) are stored
+as copies that no other code can change.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from discreet.core.call_protocols import Encoder
     from discreet.core.protocols import NoiseDistribution
 
-_MOST_UNITS = 2**51  # per cell, over all users: with noise they must add up exactly
+_MOST_UNITS = 2**51  # largest sum of a cell; with noise it must stay exact
 
 
 class CountSession(StreamSession):
@@ -44,20 +44,21 @@ class CountSession(StreamSession):
     Raises
     ------
     RuntimeError
-        On calls out of order, on a closed session, and in another process than the one that started it. Also
-        if exact noise would not protect a sum (:func:`checked_on_grid`); nothing is then released.
+        On calls in the wrong order, on calls after the session was closed, and on calls from another
+        process than the one that started the session. Also if exact noise would not protect a sum
+        (:func:`checked_on_grid`). Nothing is released in these cases.
     ValueError
         On an invalid record (nothing is added) and on more users than the schedule declares.
     """
 
-    _streams: ClassVar[tuple[str, ...]]  # streams that it supports
+    _streams: ClassVar[tuple[str, ...]]  # supported values of CountMechanism.stream
     _asks: ClassVar[str] = "plain"  # supported value of CountMechanism.asks
     _played: NDArray[np.bool_] | None = None  # admissible rows of the open plan; None: any
     _STATE = (*StreamSession._STATE, "_cells")
     _DERIVED = (*StreamSession._DERIVED, "_query", "_trust", "_laws", "_scales", "_begins")
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
-        if type(mechanism) is not CountMechanism:  # a subclass could state any loss
+        if type(mechanism) is not CountMechanism:  # a subclass could state another loss
             raise ValueError(f"mechanism = {mechanism!r}: must be a CountMechanism, and no subclass of it")
         if mechanism.stored:
             raise ValueError("mechanism.stored = True: stored people are for OneShotSession")
@@ -82,12 +83,15 @@ class CountSession(StreamSession):
     # -------------------------------------------------------------------------- public facts
     @property
     def mechanism(self) -> CountMechanism:
-        """Copy of the mechanism. A copy, because the session's noise uses the scales of the original."""
+        """Copy of the mechanism.
+
+        The session's noise uses the scales of the original, which must not change.
+        """
         return replace(self._mechanism)
 
     @property
     def query(self) -> CountQuery:
-        """Copy of the query, so that writing to its arrays changes no sum."""
+        """Copy of the query. Writing to the arrays of the copy changes no sum."""
         return self._query.copy()
 
     def _drop(self) -> None:
@@ -116,19 +120,22 @@ class CountSession(StreamSession):
 
     @property
     def cut(self) -> float:
-        """C, up to which rewards of the newest plan's users count; 0 if the query has no such sums.
+        """Clipping threshold C for users of the newest plan; 0 if the query has no clipped rewards.
 
-        Infinite once centred rewards are released instead of them.
+        Infinite after the change to centred rewards.
         """
         return 0.0
 
     @property
     def _up_to(self) -> float:
-        """Total up to which a user's rewards are added to the family of clipped ones, if there is one."""
+        """Largest total of one user's rewards in the family of clipped rewards, if the query has one."""
         return 0.0
 
     def _encoder(self) -> Encoder:
-        """Return the encoder for devices: no change if users trust the server. Local sessions override it."""
+        """Return the encoder for devices, which changes nothing if users trust the server.
+
+        Local sessions override it.
+        """
         return RawEncoder(self._plans)
 
     def _add(self, message: Message) -> None:
@@ -137,11 +144,11 @@ class CountSession(StreamSession):
         self._put(record)
 
     def _put(self, record: Trajectory) -> None:
-        """Add a checked record of a user who has been counted."""
+        """Add the checked record of a user who was counted before."""
         add_record(self._query, self._begins, record, self._cells, self._played, self._up_to)
 
     def submit_many(self, trajectories: Trajectories, plan: int) -> None:
-        """Add the trajectories of many users of the open plan; the sums are the same as one by one.
+        """Add the trajectories of many users of the open plan. The sums are the same as with single calls.
 
         Parameters
         ----------
@@ -153,8 +160,9 @@ class CountSession(StreamSession):
         Raises
         ------
         ValueError
-            If any record is invalid, the plan is another one, or there are more users than it allows; nothing
-            is then added. Also in a local session, where each device must randomize.
+            If a record is invalid, ``plan`` is not the open plan, or there are more users than the plan
+            allows. Nothing is added in these cases. Also in a local session, where each device must
+            randomize.
         """
         with self._call():
             self._check_open()
@@ -192,13 +200,16 @@ class CountSession(StreamSession):
         self._cells += cells
 
     def _check_sums(self, cells: Floats, users: int) -> None:
-        """Raise ``ValueError`` if sums of simulated users of the open plan are impossible."""
+        """Raise ``ValueError`` if ``users`` users of the open plan cannot have these sums."""
 
     # ----------------------------------------------------------------------------- releases
     def _summed(
         self, cells: Floats, n: int, number: int = 0, squares: Floats | None = None
     ) -> dict[str, Estimate]:
-        """Return sums over all users with ``number`` measurements' noise; empty if plans choose scales."""
+        """Return sums over all users with the noise of ``number`` measurements.
+
+        Empty if plans choose scales.
+        """
         told = self._asks == "plain"
         laws = self._laws.sums(n, n - self._absent, number, squares) if told else {}
         return self._estimates(cells, laws, "sum", n, float(n))
@@ -218,7 +229,7 @@ class CountSession(StreamSession):
 
     @property
     def _drawn_scales(self) -> Floats:
-        """(families,) scales of the next noise."""
+        """Return the (families,) scales of the next noise."""
         return self._scales
 
     def _node_noise(self, end: int, factor: float, level: int = 0) -> Floats:
@@ -232,7 +243,7 @@ class CountSession(StreamSession):
         return noise_vector(query, mechanism, factor, SecureRng(), scales)
 
     def _on_grid(self, cells: Floats) -> Floats:
-        """Return the cells. Raises ``RuntimeError`` if they are off the grid of exact noise, or too large."""
+        """Return the cells. Raises ``RuntimeError`` if a cell is off the grid of exact noise or too large."""
         for f, name in enumerate(self._query.row_families):
             grid = self._mechanism.data_grid(name)
             if grid is not None:
@@ -241,7 +252,7 @@ class CountSession(StreamSession):
 
     # --------------------------------------------------------------------------- noise distributions
     def laws_at(self, n: int) -> dict[str, NoiseDistribution]:
-        """Return the noise distribution of every family in the sums after n users, as the mechanism does."""
+        """Return the noise distribution of every family in the sums after n users."""
         return self._laws.at(n)
 
     def measurement_laws(
@@ -252,7 +263,7 @@ class CountSession(StreamSession):
 
 
 class MeasuredSession(CountSession):
-    """Exact sums, and the newest batch since the last release; this class draws no noise."""
+    """Session of exact sums, and of the batch since the last release. This class draws no noise."""
 
     _kind = "counts"
     _streams: ClassVar[tuple[str, ...]] = ("exact",)
@@ -261,7 +272,7 @@ class MeasuredSession(CountSession):
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)
         self._filtered = np.zeros(self._query.cells)  # cells up to the last measurement
-        self._closed_users = 0  # users of the measurements so far
+        self._closed_users = 0  # number of users in the measurements so far
         self._reported = 0  # users who sent a message before the last release
 
     def _drop(self) -> None:
@@ -277,7 +288,10 @@ class MeasuredSession(CountSession):
         return self._summed(cells, n, *self._terms()), measurement
 
     def _tick(self, n: int) -> Floats | None:
-        """Return (T R,) 1 where a row is measured now, else 0; None on a common schedule: all rows are."""
+        """Return (T R,) 1 for rows that are measured now, else 0.
+
+        None on a common schedule, which measures all rows.
+        """
         return None
 
     def _measure(self, n: int, reports: int, due: Floats | None) -> tuple[Floats, Floats]:
@@ -295,7 +309,7 @@ class MeasuredSession(CountSession):
         return Measurement(self._estimates(fresh, laws, "sum", batch, float(batch)), 0.0, 1.0)
 
     def _terms(self) -> tuple[int, Floats | None]:
-        """Return (measurements in the new sums, squares of their noise in units of scales)."""
+        """Return (number of measurements in the new sums, squared noise scales in units of ``scales``)."""
         return 0, None
 
 
@@ -324,7 +338,7 @@ class WalkSession(CountSession):
         return self._summed(self._noisy(self._walk, leaf), n), None
 
     def _noisy(self, walk: Walk, leaf: int) -> Floats:
-        """Return the sums of the first time steps, with the noise of their prefix."""
+        """Return the sums of the first ``leaf`` time steps, with the noise of that prefix."""
         if leaf == 0:
             return self._cells.copy()
         exact = self._on_grid(self._cells)

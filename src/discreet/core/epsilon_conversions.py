@@ -1,17 +1,18 @@
 """Exact conversions from mu and rho to epsilon, for guarantees of Gaussian noise.
 
 Gaussian noise of standard deviation sigma on a sum of l2 sensitivity Delta is exactly (Delta / sigma)-GDP.
-This also holds under adaptive composition, where mu^2 adds up. (epsilon, delta) follows from mu by the exact
-curve (Balle and Wang 2018, theorem 8)::
+This also holds under adaptive composition, where the values of mu^2 are summed. (epsilon, delta) follows from
+mu by the exact curve (Balle and Wang 2018, theorem 8)::
 
     delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)              (1)
 
-It follows from rho (zCDP) by the best Renyi order (Canonne, Kamath and Steinke 2020, proposition 12), whose
-curve has the parametric form (t = alpha - 1; derivation in :mod:`discreet.accounting.budget`)::
+(epsilon, delta) follows from rho (zCDP) by the best Renyi order (Canonne, Kamath and Steinke 2020,
+proposition 12). The curve has the parametric form (t = alpha - 1; derivation in
+:mod:`discreet.accounting.budget`)::
 
     ln(1/delta) = rho t^2 + ln(1 + t),      epsilon = (2 t + 1) rho - ln(1 + 1/t)            (3)
 
-Each conversion is one root of one monotone function, with a relative error of about 1e-12.
+Each conversion finds the only root of a monotone function, with a relative error of about 1e-12.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ __all__ = ["check_delta", "check_epsilon", "gdp_epsilon", "log_gdp_delta", "root
 
 
 def check_epsilon(value: Any, name: str = "epsilon") -> float:
-    """Return a finite epsilon above 0, or raise ``ValueError``; the error for infinity says what to use."""
+    """Return a finite epsilon above 0, or raise ``ValueError``.
+
+    The error for infinity names the alternative.
+    """
     if isinstance(value, Real) and value == math.inf:
         raise ValueError(
             f'{name} = inf: must be finite and above 0; to learn without privacy, use privatizer "none"'
@@ -59,11 +63,12 @@ def log_gdp_delta(mu: float, epsilon: float) -> float:
     from scipy.special import erfcx, log_ndtr, ndtr
 
     a, b = (ratio := epsilon / mu) - 0.5 * mu, ratio + 0.5 * mu
-    if a < -4.0:  # R(a) would overflow, and there is nothing to cancel: delta is near 1
+    if a < -4.0:  # R(a) would overflow, and no digits cancel: delta is near 1
         return math.log(float(ndtr(-a)) - math.exp(epsilon + float(log_ndtr(-b))))
     difference = float(erfcx(a / math.sqrt(2))) - float(erfcx(b / math.sqrt(2)))  # sqrt(2/pi) (R(a)-R(b))
     if difference <= 0 or mu < 1e-4 * max(1.0, a):
-        # R(a) - R(b) lost its digits: integrate -R'(x) = 1 - x R(x) over the short interval, by two points
+        # the difference R(a) - R(b) is not accurate: integrate -R'(x) = 1 - x R(x) by the two-point Gauss
+        # rule
         slopes = sum(_mills_slope(ratio + x * mu / math.sqrt(12)) for x in (-1, 1))
         difference = mu / math.sqrt(2 * math.pi) * slopes
     return -0.5 * a * a - math.log(2.0) + math.log(difference)

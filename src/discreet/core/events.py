@@ -1,9 +1,9 @@
-"""Records: public numbers that describe what mechanisms did to one user.
+"""Records: public numbers that describe the effect of mechanisms on one user.
 
 :class:`~discreet.core.protocols.Record` is the interface that guarantees use. This module defines
 :class:`MechanismRecord`, for noise in sums; :mod:`discreet.core.lazy` lists the modules of the other kinds.
-The only text here is the names of mechanisms; :mod:`discreet.accounting.text.guarantee_sentences` makes the
-sentences.
+Records contain no text except the names of mechanisms; :mod:`discreet.accounting.text.guarantee_sentences`
+makes the sentences.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Coordinate = tuple[str, float, float, int]
 
 
 class Fixed(dict[str, Any]):
-    """Immutable mapping: a release exposes its guarantee's records to every reader."""
+    """Immutable mapping, because every reader of a release has access to the records of its guarantee."""
 
     def _refused(self, *_: Any, **__: Any) -> Any:
         raise TypeError("a record is fixed: its mappings cannot be changed")
@@ -56,31 +56,31 @@ class MechanismRecord:
     Parameters
     ----------
     mechanism : str
-        Its name as text, e.g. ``"binary tree over users"``.
+        Name of the mechanism as text, e.g. ``"binary tree over users"``.
     noise : str
         ``laplace``, ``gaussian``, ``discrete_laplace`` or ``discrete_gaussian``.
     scales : mapping
-        Laplace scale b, or standard deviation sigma, of one draw, per family of the query, in the units of
-        its values.
+        Scale of one draw for each family of the query: Laplace scale b or standard deviation sigma, in the
+        units of the family's values.
     sensitivities : mapping
-        Each family's own replace-one sensitivity, l1 for Laplace and l2 for Gaussian noise.
+        Replace-one sensitivity of each family: l1 for Laplace noise, l2 for Gaussian noise.
     joint : float
-        Joint sensitivity of all families in units of their noise, same norm.
+        Joint sensitivity of all families in units of their noise, in the same norm.
     levels : int
         Number of noisy sums (tree nodes, messages, batches) that the records of one user can be in.
     exchanges : tuple
-        If epsilon comes from privacy-loss distributions: the coordinates that each way to replace a user
-        moves, ``levels`` included (:func:`discreet.accounting.pld_calibration.exchanges`).
-        Only valid for noise that is drawn after the user's record is in. Empty: closed forms.
+        For each way to replace a user, the coordinates that it moves, in all ``levels`` sums
+        (:func:`discreet.accounting.pld_calibration.exchanges`). They are set if epsilon comes from
+        privacy-loss distributions, and are valid only for noise that is drawn after the user's record was
+        added. Empty: epsilon comes from closed forms.
 
     Raises
     ------
     ValueError
-        If a value is out of range, the families differ, or a joint sensitivity is impossible: below the
-        largest family's own, or above what the families' own allow together (their sum for l1, the root of
-        the sum of their squares for l2). Also for exchanges that do not match this noise, these scales and
-        that joint sensitivity
-        (:func:`discreet.accounting.pld_calibration.check_listed`).
+        If a value is out of range, the families differ, or the joint sensitivity is impossible. It is
+        impossible if it is below the largest sensitivity of a family, or above their sum (l1) or the root of
+        the sum of their squares (l2). Also for exchanges that do not match this noise, these scales and that
+        joint sensitivity (:func:`discreet.accounting.pld_calibration.check_listed`).
     """
 
     __repr__ = brief
@@ -95,8 +95,8 @@ class MechanismRecord:
 
     def __post_init__(self) -> None:
         checks.choice("noise", self.noise, get_args(NoiseFamily))
-        # Outside this range, squares of the losses would leave the range of floats, and their sum would be
-        # too small.
+        # Outside this range, squares of the losses would overflow or underflow, and their sum would be too
+        # small.
         scales = {name: checks.real(f"scales[{name!r}]", b, 1e-100, 1e100) for name, b in self.scales.items()}
         own = {name: checks.positive(f"sensitivities[{name!r}]", d) for name, d in self.sensitivities.items()}
         if not scales or set(scales) != set(own):
@@ -128,9 +128,9 @@ class MechanismRecord:
         exchanges: tuple[tuple[Coordinate, ...], ...] = (),
         rounding: float = 0.0,
     ) -> MechanismRecord:
-        """Return the record of a mechanism on ``query``, with the query's own and joint sensitivities.
+        """Return the record of a mechanism on ``query``, with the sensitivities of the query.
 
-        ``rounding`` : what fixed-point arithmetic adds to every family's own sensitivity.
+        ``rounding`` : the amount that fixed-point arithmetic adds to the sensitivity of every family.
         """
         norm: Literal["l1", "l2"] = "l1" if noise.endswith("laplace") else "l2"
         own = {name: query.sensitivity(norm, {name: 1.0}) + rounding for name in scales}
@@ -138,7 +138,7 @@ class MechanismRecord:
         return cls(mechanism, noise, scales, own, joint, levels, exchanges)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, without loss: JSON writes each float with all the digits that identify it."""
+        """Return the record as values that JSON can store, without loss."""
         return parts.module("plain").of_noise(self)
 
     @classmethod
@@ -158,16 +158,19 @@ class MechanismRecord:
 
     @property
     def loss(self) -> float:
-        """levels * joint (Laplace: its epsilon), or sqrt(levels) * joint (Gaussian: its mu)."""
+        """Privacy loss: levels * joint (Laplace: epsilon) or sqrt(levels) * joint (Gaussian: mu)."""
         return self.levels * self.joint if self.norm == "l1" else math.sqrt(self.levels) * self.joint
 
     def epsilon(self, delta: float) -> float:
-        """Return epsilon of the worst listed exchange, by privacy-loss distributions. Raises without any."""
+        """Return epsilon of the worst listed exchange, by privacy-loss distributions.
+
+        Raises if none is listed.
+        """
         found: float = parts.module("accounting").worst_epsilon(self.exchanges, delta)
         return found
 
     def sentence(self, trust: Trust) -> str:
-        """Describe what protects the data, and in how many sums."""
+        """Describe the noise that protects the data, and the number of sums that contain a user."""
         return parts.module("sentences").of_noise(self)
 
     def line(self, delta: float) -> str:
@@ -178,11 +181,11 @@ class MechanismRecord:
 def joint_loss(
     query: Sensitive, norm: Literal["l1", "l2"], scales: Mapping[str, float], rounding: float = 0.0
 ) -> float:
-    """Return the joint sensitivity of all families in units of their noise; rounding adds to each change.
+    """Return the joint sensitivity of all families in units of their noise.
 
     ``rounding`` is added to each family's change. The result is then the smaller of two bounds by the
-    triangle inequality: over (change, rounding), and over families. Doubling all scales halves it, with
-    rounding too.
+    triangle inequality: over (change, rounding), and over families. If all scales are doubled, the result is
+    halved, also with ``rounding``.
     """
     joint = query.sensitivity(norm, {name: 1.0 / scale for name, scale in scales.items()})
     if not rounding:

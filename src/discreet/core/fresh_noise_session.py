@@ -1,4 +1,4 @@
-"""Session of batches that are measured one by one, or of decaying sums of them.
+"""Session that measures each batch, or a decaying sum of all batches, with fresh noise.
 
 Derivation: :mod:`discreet.core.correlated_noise.decaying_sum`.
 """
@@ -24,7 +24,10 @@ __all__ = ["DecayingSession"]
 
 
 class DecayingSession(MeasuredSession):
-    """Each batch, or a decaying sum of all, measured with fresh noise; sums follow from the measurements."""
+    """Session that measures each batch or a decaying sum with fresh noise.
+
+    Sums are computed from measurements.
+    """
 
     _kind = "decaying counts"
     _streams: ClassVar[tuple[str, ...]] = ("decaying",)
@@ -39,11 +42,11 @@ class DecayingSession(MeasuredSession):
         self._decaying = Decaying(mechanism.decay)
         self._measured = np.zeros(self._query.cells)  # sum of all measurements so far
         self._measurements = 0  # number of measurements so far.
-        self._forgotten = False  # Whether the last measurement closed the stream of all users before it.
+        self._forgotten = False  # True if the last measurement closed the stream of all users before it.
         self._draws = 0  # Noise draws requested, also by interrupted calls.
-        self._weights = (0.0, 0.0)  # Sums of users' weights and squares.
+        self._weights = (0.0, 0.0)  # Sum of the users' weights, and sum of their squares.
         self._scales_now = self._scales  # scales of the next noise
-        self._squares = np.zeros(self._scales.size)  # of the measurements' noise, in units of scales
+        self._squares = np.zeros(self._scales.size)  # squared scales, in units of ``scales``
 
     def _drop(self) -> None:
         super()._drop()
@@ -54,7 +57,10 @@ class DecayingSession(MeasuredSession):
         return self._scales_now
 
     def _wanted_scales(self, scales: Floats) -> Floats:
-        """Return the (families,) scales of this release, from those scheduled; infinite: family left out."""
+        """Return the (families,) scales of this release, computed from the scheduled ones.
+
+        Infinite: not released.
+        """
         return scales
 
     def _terms(self) -> tuple[int, Floats]:
@@ -90,9 +96,10 @@ class DecayingSession(MeasuredSession):
     def _measure(self, n: int, reports: int, due: Floats | None) -> tuple[Floats, Floats]:
         """Return (sums over all users, newest measurement) and close the batch since the last release.
 
-        An interrupt (Ctrl-C) anywhere in a release may cost noise, never privacy. A noise's index is used up
-        before it is drawn (the same noise on other data would show their difference). The batch leaves the
-        cells, and its measurement enters the sums, at the moment when the release is made.
+        An interrupt (Ctrl-C) during a release can waste a draw of noise but never costs privacy. The index of
+        a noise is marked as used before the noise is drawn, because the same noise on other data would reveal
+        their difference. The batch leaves the cells, and its measurement enters the sums, at the moment when
+        the release is made.
         """
         if self._mechanism.stream != "decaying":
             return super()._measure(n, reports, due)
@@ -114,7 +121,7 @@ class DecayingSession(MeasuredSession):
             self._cells, self._filtered, self._measured, noise, told, decay, gain, fine, filtered, fresh, sums
         )
         if fine:
-            checked_on_grid(filtered + noise, FINE)  # everything below is computed from these
+            checked_on_grid(filtered + noise, FINE)  # everything below is computed from this sum
         else:
             self._on_grid(fresh)
         measured, made = self._measured + fresh, self._measurements + 1
@@ -129,5 +136,5 @@ class DecayingSession(MeasuredSession):
     def _closed_batch(
         self, due: Floats | None, fresh: Floats, filtered: Floats
     ) -> tuple[Floats, Floats, Floats]:
-        """Return (measurement, remaining cells, decaying sum) after measuring the rows that are due."""
+        """Return (measurement, remaining cells, decaying sum) after the rows that are due were measured."""
         return fresh, np.zeros(self._query.cells), filtered

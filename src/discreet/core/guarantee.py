@@ -1,32 +1,34 @@
 """Guarantees, computed only from the records of mechanisms.
 
-A :class:`Guarantee` holds numbers; :mod:`discreet.accounting.text.guarantee_sentences` makes its sentences,
-from which no number is read. It is computed in this module. A guarantee contains the records that its numbers
-follow from: the numbers are computed again whenever one is built.
+A :class:`Guarantee` contains numbers, which this module computes.
+:mod:`discreet.accounting.text.guarantee_sentences` makes sentences from them, and no number is read from a
+sentence. A guarantee also contains the records from which its numbers follow. The numbers are computed again
+whenever a guarantee is constructed.
 
-A :class:`MechanismRecord` describes the effect of one mechanism on one user. It has the noise family, its
-scale per family of the query, the joint sensitivity in units of that noise, and the number of noisy sums that
-the user can be in. :func:`guarantee_of` composes records on the same users:
+A :class:`MechanismRecord` describes the effect of one mechanism on one user. It contains the kind of noise,
+the scale for each family of the query, the joint sensitivity in units of the noise, and the number of noisy
+sums that can contain the user. :func:`guarantee_of` composes records on the same users:
 
 - Laplace (also discrete, on its grid): epsilon = sum over records of levels * joint l1, because the
   densities of two neighbouring releases differ by at most exp(sum |shift| / b);
 - Gaussian: mu^2 = sum of levels * (joint l2)^2, exactly and adaptively
-  (:mod:`discreet.core.correlated_noise`, b). Rho is mu^2 / 2; epsilon at the asked delta follows from the
+  (:mod:`discreet.core.correlated_noise`, b). Rho is mu^2 / 2; epsilon at the requested delta follows from the
   exact curve;
-- discrete Gaussian: rho = sum of levels * (joint l2)^2 / 2 (Canonne, Kamath and Steinke 2020), epsilon
-  by the best Renyi order; mu-GDP is not proved for it and not claimed;
+- discrete Gaussian: rho = sum of levels * (joint l2)^2 / 2 (Canonne, Kamath and Steinke 2020), epsilon by the
+  best Renyi order; mu-GDP is not proved for discrete noise and not claimed;
 - a record that lists its ``exchanges`` (every way in which one user can move independent noises): epsilon at
   delta by numerical privacy-loss distributions (:mod:`discreet.accounting.pld_calibration`). This is less
   than the closed form for discrete Gaussian noise and for Laplace noise at delta > 0.
 
-``joint`` is ``query.sensitivity(norm, {family: 1 / scale})``: the supremum over replaced trajectories of all
-families together. For centred rewards it is less than the sum of the families' own. Users in disjoint batches
-need one record, that of the batch with the largest cost (parallel composition). Batches of disjoint users may
-have mechanisms of different kinds (for example Laplace noise and Gaussian noise). :func:`parallel` then
-states the worst of their guarantees: epsilon and delta are the largest, and so are rho and mu if every kind
-has them. This is also valid if policies and mechanisms of later batches depend on earlier releases. Given
-what was released before, replacing a user changes only the batch that the user is in, and everything after it
-is a function of its release and of other users' data.
+``joint`` is ``query.sensitivity(norm, {family: 1 / scale})``: the supremum over replaced trajectories of the
+change in all families together. For centred rewards it is less than the sum of the sensitivities of the
+families. If users are in disjoint batches, one record is enough: that of the batch with the largest cost
+(parallel composition). Batches of disjoint users may have mechanisms of different kinds (for example Laplace
+noise and Gaussian noise). :func:`parallel` then states the worst of their guarantees: epsilon and delta are
+the largest values of any kind, and rho and mu are too if every kind has them. The guarantee is also valid if
+policies and mechanisms of later batches depend on earlier releases. Given the earlier releases, replacing a
+user changes only the user's batch. Everything after that batch is a function of its release and of other
+users' data.
 """
 
 from __future__ import annotations
@@ -66,24 +68,24 @@ class Guarantee:
 
     Parameters
     ----------
-    trust : who sees raw data ("joint": the server that users interact with; "central": the curator of an
-        offline data set, while all others see the release; "local": no party; "none": no guarantee).
-    epsilon, delta : true values of this object's own noise; epsilon None: no guarantee.
-    rho, mu : zCDP and Gaussian-DP parameters, None if there is none.
-    epsilon_nominal : value that the user asked for; differs under calibration "published".
+    trust : party that sees raw data. "joint": the server that users interact with. "central": the curator of
+        an offline data set; all other parties see only the release. "local": no party. "none": no guarantee.
+    epsilon, delta : true values for the noise that the records describe. epsilon None: no guarantee.
+    rho, mu : parameters of zCDP and Gaussian DP; None if none is proved.
+    epsilon_nominal : epsilon that was requested; it differs from ``epsilon`` with calibration "published".
     episodes : m, the largest number of episodes of one user that are replaced.
-    users_public : the number of users is treated as public.
+    users_public : True if the number of users is public.
     randomness : "secure" (operating system, exact) or "seeded" (simulation only).
-    records : what each mechanism did to the same users.
-    kinds : instead of records if batches of disjoint users have other mechanisms: (which users, their
-        guarantee).
-    reason : instead of both if there is no guarantee: why.
+    records : records of the mechanisms, all on the same users.
+    kinds : used instead of records if batches of disjoint users have different mechanisms. Pairs (text that
+        names the users, their guarantee).
+    reason : used instead of records and kinds if there is no guarantee: the reason, as text.
 
     Raises
     ------
     ValueError
-        On numbers that do not follow from records or kinds. Epsilons of numerical accounting are computed
-        again too, unless this process did it before (in a new one dp-accounting takes a second to load).
+        If a number does not follow from records or kinds. Epsilons of numerical accounting are also computed
+        again, unless this process has cached them (in a new process, loading dp-accounting takes a second).
     """
 
     __repr__ = brief
@@ -119,7 +121,7 @@ class Guarantee:
         else:
             _check_alike(self, self.kinds)
             true = _worst(self.kinds) if self.kinds else _composed(self.records, self.delta, self.randomness)
-        # tolerance for rounding on other machines
+        # tolerance for numbers that another machine computed
         near = 1e-6 if any(record.numerical for record in self.records) else 1e-9
         for name, one in zip(_NUMBERS, true, strict=True):
             own = getattr(self, name)
@@ -132,10 +134,10 @@ class Guarantee:
 
     @property
     def exceeds(self) -> Mapping[str, float] | None:
-        """``epsilon``, and ``at_most``: a bound on the probability that one user's loss is above it.
+        """``epsilon`` and ``at_most``, a bound on the probability that one user's loss exceeds epsilon.
 
-        The loss of an outcome is ln of its probability with one record over that with another. The bound is
-        rounded up to three digits. None without a guarantee.
+        The loss of an outcome is ln of the ratio of its probabilities with one record and with another. The
+        bound is rounded up to three digits. None without a guarantee.
         """
         return parts.module("exceeding").exceeds(self)
 
@@ -168,7 +170,7 @@ class Guarantee:
         return self.epsilon is not None and self.randomness == "secure"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values (None becomes JSON null): numbers, what they follow from, and the sentences."""
+        """Return the guarantee as plain values (None becomes JSON null): numbers, inputs and sentences."""
         return parts.module("plain").of_guarantee(self)
 
     def to_json(self) -> str:
@@ -177,10 +179,10 @@ class Guarantee:
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> Guarantee:
-        """Return the guarantee whose ``table`` :meth:`to_dict` wrote, rebuilt from its numbers.
+        """Return the guarantee from the ``table`` that :meth:`to_dict` wrote, rebuilt from its numbers.
 
-        Raises ``ValueError`` on a missing or unknown key, on a number that does not follow from the
-        mechanisms, and on a sentence that does not match the numbers.
+        Raises ``ValueError`` for a missing or unknown key, for a number that does not follow from the
+        mechanisms, and for a sentence that does not match the numbers.
         """
         plain = parts.module("plain")
         found = cls(**plain.guarantee_fields(table, cls.from_dict))
@@ -201,7 +203,7 @@ def no_guarantee(
     epsilon_nominal: float | None = None,
     episodes: int = 1,
 ) -> Guarantee:
-    """Return the statement of a baseline, or of a mechanism without protection (``reason`` says why)."""
+    """Return the guarantee object of a baseline or of a mechanism without protection; ``reason`` says why."""
     return Guarantee(trust, None, 0.0, None, None, epsilon_nominal, episodes, True, randomness, reason=reason)
 
 
@@ -220,19 +222,20 @@ def guarantee_of(
     Parameters
     ----------
     trust : "joint", "central", "local" or "shuffle"
-    records : at least one; all Laplace, or all Gaussian (discrete or not).
+    records : at least one. All have Laplace noise, or all have Gaussian noise (discrete or not).
     randomness : "seeded" or "secure"; secure noise must be discrete, since the last bits of floating-point
         noise leak information.
-    delta : in (0, 1), at which epsilon is stated, for Gaussian noise; None or 0 for Laplace noise,
+    delta : for Gaussian noise, the delta in (0, 1) at which epsilon is stated. None or 0 for Laplace noise,
         whose guarantee is pure.
-    epsilon_nominal : what the user asked for, if it was an epsilon.
-    episodes : m, the largest number of episodes of one user; the records' sensitivities are for m.
+    epsilon_nominal : the requested epsilon, if an epsilon was requested.
+    episodes : m, the largest number of episodes of one user; the sensitivities in the records must be for m
+        episodes.
 
     Raises
     ------
     ValueError
-        On a mixture of families, a delta that does not fit the noise, or secure randomness with continuous
-        noise.
+        If records have different kinds of noise, the delta does not fit the noise, or secure randomness has
+        continuous noise.
     """
     checks.choice("trust", trust, ("joint", "central", "local", "shuffle"))
     if epsilon_nominal is not None:
@@ -242,17 +245,17 @@ def guarantee_of(
 
 
 def parallel(kinds: Sequence[tuple[str, Guarantee]]) -> Guarantee:
-    """Return the guarantee of mechanisms on disjoint users, each in exactly one: the worst one's.
+    """Return the worst guarantee of mechanisms on disjoint users, each of whom is in exactly one mechanism.
 
     Parameters
     ----------
-    kinds : (text, guarantee), at least one; the text says which users, such as ``"40 users, one step"``.
-        All of one trust model, randomness, unit and nominal epsilon.
+    kinds : at least one (text, guarantee). The text names the users, such as ``"40 users, one step"``. All
+        guarantees have the same trust model, randomness, unit and nominal epsilon.
 
     Raises
     ------
     ValueError
-        On guarantees of different trust models, randomness or units.
+        If guarantees have different trust models, randomness or units.
     """
     kinds = tuple(kinds)
     if not kinds:
@@ -321,7 +324,7 @@ def _composed(records: tuple[Record, ...], delta: float | None, randomness: Sour
 
 
 def _worst(kinds: Sequence[tuple[str, Guarantee]]) -> _Four:
-    """Return the largest value of each number; None if one has none."""
+    """Return the largest value of each number, or None for a number that some guarantee does not have."""
     tables = [[getattr(one, name) for _, one in kinds] for name in _NUMBERS]
     epsilon, delta, rho, mu = (None if None in table else max(table) for table in tables)
     if epsilon is None or delta is None:

@@ -1,9 +1,8 @@
 """Public shape of a tabular problem and its flat layout: one row per admissible (state, action).
 
-Everything here is declared public: S, A, H, the mask of admissible actions. Kernels work on *rows*: the
-admissible pairs in the order of their state, then action. If every action is admissible,
-row = state * A + action. A mask has no privacy cost and saves all cells that it excludes (ICU-Sepsis: 2 313
-rows instead of 17 900).
+S, A, H and the mask of admissible actions are declared public. Kernels work on *rows*: the admissible pairs
+in the order of their state, then action. If every action is admissible, row = state * A + action. A mask has
+no privacy cost and removes all cells of inadmissible pairs (ICU-Sepsis: 2 313 rows instead of 17 900).
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ class Layout:
     states, actions, horizon : int
         Each at least 1.
     mask : (S, A) bool, optional
-        True where the action is admissible; every state needs one. None: all are admissible.
+        True for admissible actions; every state needs at least one. None: all actions are admissible.
 
     Raises
     ------
     ValueError
-        If a size is below 1, the mask's shape is not (S, A), or a state has no action.
+        If a size is below 1, the mask's shape is not (S, A), or a state has no admissible action.
     """
 
     __repr__ = brief
@@ -60,7 +59,7 @@ class Layout:
         if not isinstance(other, Layout):
             return NotImplemented
         sizes = (self.states, self.actions, self.horizon) == (other.states, other.actions, other.horizon)
-        return sizes and np.array_equal(self.row_index, other.row_index)  # equal exactly if their masks are
+        return sizes and np.array_equal(self.row_index, other.row_index)  # equal exactly if the masks are
 
     def __hash__(self) -> int:
         return hash((self.states, self.actions, self.horizon))
@@ -85,7 +84,7 @@ class Layout:
 
     @cached_property
     def row_index(self) -> NDArray[np.int64]:
-        """(S, A) row of each pair, -1 where the action is not admissible."""
+        """(S, A) row of each pair, -1 if the action is not admissible."""
         index = np.full((self.states, self.actions), -1, np.int64)
         index[self.row_state, self.row_action] = np.arange(self.rows)
         return index

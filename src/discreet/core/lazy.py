@@ -1,9 +1,9 @@
 """Optional modules of the kernel, listed by name and imported on first use.
 
-The code behind a plain release of counts must be small enough to read. It therefore does not import what it
-does not use: numerical privacy losses, records of the shuffle model, randomized response, saved state. A
-mechanism, file or call that needs one of these looks it up here. The tables are closed: other names are
-rejected, nothing can be added from outside, and they name modules of this library only.
+The code for a simple release of counts must be small enough to read. It therefore does not import modules
+that it does not use: numerical privacy losses, records of the shuffle model, randomized response, saved
+state. A mechanism, file or call that needs such a module looks it up here. The tables are fixed: other names
+are rejected, other code cannot add entries, and all entries are modules of this library.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ Part = Literal[
 
 _MODULES: dict[Part, str] = {
     "accounting": "discreet.accounting.pld",  # numerical privacy losses
-    "calibration": "discreet.accounting.pld_calibration",  # changes of each cell when one user is replaced.
+    "calibration": "discreet.accounting.pld_calibration",  # Changes of each cell when one user is replaced.
     "contributions": "discreet.audit.one_user_sums",  # Summand of a user, recomputed for audits.
-    "exceeding": "discreet.accounting.exceedance",  # probability that a loss exceeds epsilon
-    "laws": "discreet.accounting.noise_distributions.count_noise",  # public; reads no cell of a sum.
+    "exceeding": "discreet.accounting.exceedance",  # Probability that a loss exceeds epsilon.
+    "laws": "discreet.accounting.noise_distributions.count_noise",  # Public numbers; reads no sum.
     "questions": "discreet.mechanisms.query_checks",  # Batches that answer separate queries.
-    "saving": "discreet.mechanisms.saved_state.save",  # from a session to a file
-    "seeded noise": "discreet.core.noise.seeded_noise_kernels",  # for simulation
-    "seeds": "discreet.core.noise.seeded_rng",  # keys of a run, for simulation
-    "mechanism words": "discreet.accounting.text.mechanism_names",  # names of mechanisms.
+    "saving": "discreet.mechanisms.saved_state.save",  # Writes a session to a file.
+    "seeded noise": "discreet.core.noise.seeded_noise_kernels",  # For simulation.
+    "seeds": "discreet.core.noise.seeded_rng",  # Random keys of a run, for simulation.
+    "mechanism words": "discreet.accounting.text.mechanism_names",  # Names of mechanisms.
     "plain": "discreet.accounting.serialization",  # Guarantees and records as plain values, and back.
-    "sentences": "discreet.accounting.text.guarantee_sentences",  # a guarantee in words
-    "shown": "discreet.utils.short_repr",  # values at a prompt
+    "sentences": "discreet.accounting.text.guarantee_sentences",  # Sentences of a guarantee.
+    "shown": "discreet.utils.short_repr",  # Short repr of values.
     "steered": "discreet.core.clipped_returns",  # group returns and clipped rewards
 }
 
@@ -65,7 +65,10 @@ def record_class(kind: Any) -> Any:
 
 
 def _is(value: Any, homes: Collection[tuple[str, str]]) -> bool:
-    """Return whether the value has one of these classes. Compares names first, to import only on a match."""
+    """Return whether the value has one of these classes.
+
+    Class names are compared first, so that a module is imported only on a match.
+    """
     home = type(value).__module__, type(value).__qualname__
     return home in homes and type(value) is getattr(import_module(home[0]), home[1])
 
@@ -76,5 +79,8 @@ def is_reported(value: Any) -> bool:
 
 
 def is_record(value: Any) -> bool:
-    """Return whether the class is in the table; subclasses are rejected, as they could state any loss."""
+    """Return whether the class is in the table.
+
+    Subclasses are rejected, because they could state another loss.
+    """
     return _is(value, RECORDS.values())

@@ -1,13 +1,13 @@
-"""Life cycle of objects that hold user data: one process, one call at a time, and one end, closed or saved.
+"""Life cycle of objects that contain user data: one process, one call at a time, closed or saved once.
 
-A copy of such an object would draw the same noise again, or draw other noise for the same sums. It therefore
-cannot be pickled or copied, and a fork of the process finds it closed. Two simultaneous calls would draw two
-noises for one sum. Each call therefore takes a lock, and a call made from inside a running one (by a signal
-handler, or by code of a caller's array) is rejected.
+A copy of such an object would draw the same noise again, or draw other noise for the same sums. The object
+therefore cannot be pickled or copied, and it is closed in a fork of the process. Two simultaneous calls would
+draw two noises for one sum. Each call therefore takes a lock, and a call from inside a running call (by a
+signal handler, or by code of a caller's array) is rejected.
 
 A session that continues elsewhere is saved to a file, which can be restored once
-(:mod:`discreet.mechanisms.saved_state.state_file`). After a crash or interrupt there is either the object or
-the file, never both and never neither.
+(:mod:`discreet.mechanisms.saved_state.state_file`). After a crash or interrupt, exactly one of the two
+exists: the object or the file.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from discreet.core import lazy as parts
 
 
 class Guarded:
-    """Base class of objects that hold exact sums or raw records; subclasses drop them in ``_drop``."""
+    """Base class of objects that contain exact sums or raw records. Subclasses delete these in ``_drop``."""
 
     _what = "session"  # name in errors
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        self._lock = threading.RLock()  # knows the thread that holds it; never taken twice
+        self._lock = threading.RLock()  # records the thread that holds it; never acquired twice
         self._closed = False
 
     def __reduce__(self) -> NoReturn:
@@ -39,7 +39,7 @@ class Guarded:
         self.__reduce__()
 
     def __repr__(self) -> str:
-        """Return the public facts only: no record, no sum."""
+        """Return text with public facts only: no record and no sum."""
         claim = getattr(self, "guarantee", None)
         words = [] if claim is None else [f"trust={claim.trust!r}", f"epsilon={claim.epsilon}"]
         if claim is not None and claim.delta:
@@ -57,10 +57,10 @@ class Guarded:
         self.close()
 
     def close(self) -> None:
-        """Close the session: records and noise are dropped, and every later call raises.
+        """Close the session and delete its records and noise. Every later call raises an error.
 
-        If called from inside a running call (by a signal handler), they are dropped when that call has ended,
-        because compiled code is still writing to them.
+        If called from inside a running call (by a signal handler), the data are deleted when that call has
+        ended, because compiled code is still writing to them.
         """
         if self._calling_here():
             self._closed = True
@@ -75,7 +75,7 @@ class Guarded:
             self._drop()
 
     def _drop(self) -> None:
-        """Drop what is private. Subclasses extend it."""
+        """Delete private data. Subclasses extend this method."""
         self._closed = True
 
     def _calling_here(self) -> bool:
@@ -83,16 +83,17 @@ class Guarded:
         return bool(self._lock._is_owned())  # type: ignore[attr-defined]
 
     def _check_open(self) -> None:
-        """Raise ``RuntimeError`` if no call may begin; the lock must be held."""
+        """Raise ``RuntimeError`` if calls are not allowed now. The caller must hold the lock."""
         if self._closed:
             raise RuntimeError(f"this {self._what} is closed: start another one")
 
     def _call(self) -> threading.RLock:
         """Return the lock that allows one call at a time, in the process that created the object.
 
-        Use it as ``with self._call(): self._check_open()``. It returns the lock itself, because no interrupt
-        can come between taking it and entering ``with``. (A generator, or an ``__enter__`` in Python, ends
-        after the lock is taken; an interrupt at that point would keep it locked permanently.)
+        Use it as ``with self._call(): self._check_open()``. The method returns the lock itself, because no
+        interrupt can occur between acquiring that lock and entering ``with``. (A generator, or an
+        ``__enter__`` in Python, returns after it has acquired the lock. An interrupt at that point would
+        leave the lock held permanently.)
         """
         if os.getpid() != self._process:
             raise RuntimeError(
@@ -104,7 +105,7 @@ class Guarded:
 
 
 class Saveable(Guarded):
-    """Base class of objects that can be saved to a file and restored from it.
+    """Base class of objects that can be saved to a file and restored from the file.
 
     Each class lists every attribute in one of three tables (tests compare them with ``vars``).
     :mod:`discreet.mechanisms.saved_state.save` reads the tables and defines which types a file may contain.
@@ -113,7 +114,7 @@ class Saveable(Guarded):
     _kind: ClassVar[str]  # name in files
     # Arguments of the constructor:
     _BOUND: ClassVar[tuple[str, ...]]
-    # State that a run has computed from them, saved unchanged:
+    # State that the object computes during a run; saved unchanged:
     _STATE: ClassVar[tuple[str, ...]]
     # Values derived by the constructor, or bound to one process:
     _DERIVED: ClassVar[tuple[str, ...]] = ("_process", "_lock", "_closed", "_saving", "_identity")
@@ -121,7 +122,7 @@ class Saveable(Guarded):
     def __init__(self) -> None:
         super().__init__()
         self._saving = False  # True if a save was interrupted before its file was visible or withdrawn
-        self._identity = secrets.token_hex(16)  # of the file that the object is saved to
+        self._identity = secrets.token_hex(16)  # identity of the file that the object is saved to
 
     def _check_open(self) -> None:
         super()._check_open()
@@ -131,16 +132,15 @@ class Saveable(Guarded):
     def save(self, path: str | os.PathLike[str]) -> None:
         """End the session and write its state to a new file.
 
-        :func:`~discreet.mechanisms.restore_session.restore` continues it. The file has mode 0600.
+        :func:`~discreet.mechanisms.restore_session.restore` continues the session. The file has mode 0600.
 
         The file contains exact sums of user data and the noise added to them, and raw records if the session
-        stores users: keep it only where the raw data may be kept. A plan may be open: after the restore its
-        users continue with the encoders that they have (or ``open_encoder``). The state of a learner is not
-        included.
+        stores users: store it only where raw data are allowed. A plan can be open. After the restore, its
+        users continue with their encoders or with ``open_encoder``. The state of a learner is not included.
 
-        If an error or interrupt comes before the file is visible, no file is left and the session continues.
-        Raises ``ValueError`` if ``path`` exists or its folder does not.
+        If an error or interrupt occurs before the file is visible, the file is removed and the session
+        continues. Raises ``ValueError`` if ``path`` exists or its folder does not.
         """
         with self._call():
-            super()._check_open()  # also after an interrupted save
+            super()._check_open()  # called on the base class, so that it also works after an interrupted save
             parts.module("saving").write(self, path)

@@ -25,12 +25,14 @@ class Query(Protocol):
 
     @property
     def families(self) -> Mapping[str, tuple[int, ...]]:
-        """Map each name to its shape, e.g. ``"visits": (H, S, A)``; the first axis is 1 for pooled steps."""
+        """Map each family name to its shape, e.g. ``"visits": (H, S, A)``. The first axis is 1 for pooled
+        steps.
+        """
         ...
 
     @property
     def support(self) -> Mapping[str, NDArray[np.bool_]]:
-        """Cells that can be non-zero, from public facts only; noise is added to all of them."""
+        """Cells that can be non-zero according to public facts. Noise is added to all these cells."""
         ...
 
     def contribution(self, trajectory: Trajectory) -> Mapping[str, Floats]:
@@ -38,21 +40,24 @@ class Query(Protocol):
         ...
 
     def sensitivity(self, norm: Norm, weight: Mapping[str, float]) -> float:
-        """Return the joint sup over replaced trajectories of the norm of (family's weight) x (its change)."""
+        """Return the supremum over replaced trajectories of the norm of all weighted changes.
+
+        The change of a family is multiplied by its weight.
+        """
         ...
 
 
 class NoiseDistribution(Protocol):
-    """Distribution of (value - estimand). Data-independent unless ``exact`` is False."""
+    """Distribution of (value - estimand). It does not depend on data unless ``exact`` is False."""
 
     @property
     def family(self) -> str:
-        """none, laplace, gaussian, discrete_laplace, discrete_gaussian, ..."""
+        """Name of the distribution, e.g. none, laplace, gaussian or discrete_laplace."""
         ...
 
     @property
     def exact(self) -> bool:
-        """False if the variance depends on data and is bounded or estimated."""
+        """True unless the variance depends on data; it is then bounded or estimated."""
         ...
 
     def std(self) -> float:
@@ -66,16 +71,16 @@ class NoiseDistribution(Protocol):
     def bound(self, failure: float, rows: bool = False) -> float:
         """Return E with P(any abs(noise) > E, over cells and all scheduled releases so far) <= failure.
 
-        ``rows=True``: the same for the sum of a row's noise over s'.
+        ``rows=True``: the same bound for the sum of a row's noise over s'.
         """
         ...
 
 
 class Coins(Protocol):
-    """Random generator of one user's device: from :mod:`discreet.core.rng`, or the device's own.
+    """Random generator of one user's device, from :mod:`discreet.core.rng` or from the device.
 
-    With a ``grid``, noise and rewards are multiples of 1 / grid (secure generators only). ``exact`` : every
-    draw has exactly its distribution and comes from a cryptographic source.
+    With a ``grid``, noise and rewards are multiples of 1 / grid (secure generators only). ``exact`` : True if
+    every draw has exactly the named distribution and comes from a cryptographic source.
     """
 
     @property
@@ -98,22 +103,22 @@ class Coins(Protocol):
         ...
 
     def flip(self, numerator: int) -> bool:
-        """Return True with probability numerator / 2^53, exactly."""
+        """Return True with probability exactly numerator / 2^53."""
         ...
 
 
 class Sensitive(Protocol):
-    """Query with a sensitivity, as a record needs it."""
+    """Query with the sensitivity that a record needs."""
 
     def sensitivity(self, norm: Any, weight: Mapping[str, float]) -> float: ...
 
 
 class Record(Protocol):
-    """Public record of what one mechanism did to one user, as guarantees and their sentences read it.
+    """Public record of the effect of one mechanism on one user, for guarantees and their sentences.
 
-    ``norm`` : how the losses of several records add up: ``l1`` directly, ``l2`` as squares. ``losses`` means
-    that no closed form applies; such a record is the only one of its guarantee. ``levels`` : number of noisy
-    sums, messages or batches that one user can be in.
+    ``norm`` : how the losses of several records are composed. ``l1``: losses are summed. ``l2``: squares are
+        summed. ``losses``: no closed form applies, and the record must be the only one of its guarantee.
+        ``levels`` : number of noisy sums, messages or batches that one user can be in.
     """
 
     @property
@@ -126,7 +131,7 @@ class Record(Protocol):
     def levels(self) -> int: ...
     @property
     def numerical(self) -> bool:
-        """True if epsilon comes from privacy-loss distributions, by :meth:`epsilon`, not closed forms."""
+        """True if :meth:`epsilon` uses privacy-loss distributions, False if epsilon has a closed form."""
         ...
 
     def epsilon(self, delta: float) -> float:
@@ -138,14 +143,14 @@ class Record(Protocol):
         ...
 
     def sentence(self, trust: Any) -> str:
-        """Describe what protects the data, for the participating user."""
+        """Describe the protection of the data, for the participating user."""
         ...
 
     def to_dict(self) -> dict[str, Any]: ...
 
 
 class Composable(Record, Protocol):
-    """Record whose loss adds up with others of the same users: ``norm`` is l1 or l2."""
+    """Record that can be composed with others on the same users: ``norm`` is l1 or l2."""
 
     @property
     def loss(self) -> float:

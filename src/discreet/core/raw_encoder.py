@@ -45,11 +45,11 @@ _CODES = {
 
 
 def family_begins(query: CountQuery) -> Ints:
-    """Return (7,) first cells of the families in the flat vector, -1 where a family is absent.
+    """Return (7,) the first cell of each family in the flat vector, or -1 for an absent family.
 
-    Entries 0 to 4 belong to visits, transitions, rewards, pooled transitions and pooled rewards; 6 to clipped
-    rewards. Entry 5 is 1 if only first visits to a state are pooled, 2 if only first visits are counted,
-    else 0.
+    Entries 0 to 4 are for visits, transitions, rewards, pooled transitions and pooled rewards. Entry 6 is for
+    clipped rewards. Entry 5 is 1 if only first visits to a state are pooled, 2 if only first visits are
+    counted, otherwise 0.
     """
     begins = np.full(7, -1, np.int64)
     for f, name in enumerate(query.row_families):
@@ -60,7 +60,7 @@ def family_begins(query: CountQuery) -> Ints:
 
 
 def rounded(record: Trajectory, coins: Coins, grid: int | None) -> Trajectory:
-    """Return the record with its rewards rounded to the grid, or unchanged without a grid."""
+    """Return the record with rewards rounded to the grid. Without a grid, return it unchanged."""
     if grid is None:
         return record
     return Trajectory(record.states, record.actions, coins.rounded(record.rewards, grid))
@@ -69,7 +69,10 @@ def rounded(record: Trajectory, coins: Coins, grid: int | None) -> Trajectory:
 def noise_vector(
     query: CountQuery, mechanism: CountMechanism, factor: float, coins: Coins, scales: Floats | None = None
 ) -> Floats:
-    """Return independent noise for every cell, family by family; family f has scale factor * scales[f]."""
+    """Return independent noise for every cell, in the order of families.
+
+    Family f has scale factor * scales[f].
+    """
     scales = mechanism.noise_scales if scales is None else scales
     draw = coins.laplace if mechanism.family == kernels.LAPLACE else coins.normal
     sizes = np.diff(query.offsets)
@@ -88,9 +91,10 @@ def add_record(
     played: NDArray[np.bool_] | None = None,
     cut: float = 0.0,
 ) -> None:
-    """Add one checked user's counted records to a flat vector of cells, except records outside ``played``.
+    """Add one checked user's counted records, except those outside ``played``, to a flat vector of cells.
 
-    ``played`` (T, R) : for the T counted steps. ``cut`` : upper limit of the user's total in clipped rewards.
+    ``played`` : (T, R), rows to count at each of the T counted steps. ``cut`` : upper limit of the user's
+        total in clipped rewards.
     """
     layout, record = query.layout, cut_to(record, query.step)
     rows = layout.row_index[record.states[:-1], record.actions]
@@ -103,7 +107,7 @@ def add_record(
 
 
 def same_plan(number: int, plan: Plan) -> int:
-    """Return the number of an encoder's plan. Raises ``ValueError`` if ``plan`` is another one."""
+    """Return ``number``, the plan number of an encoder. Raises ``ValueError`` if ``plan`` is another plan."""
     if plan.number not in (0, number):
         raise ValueError(f"plan.number = {plan.number}: must be {number}, the plan of this encoder")
     return number
@@ -115,8 +119,8 @@ class RawEncoder:
 
     __repr__ = brief
 
-    number: int  # of the plan that it was made for; a message that it makes after that plan is late
-    guarantee: ClassVar[None] = None  # of its message: none, because the server is trusted with it
+    number: int  # number of the encoder's plan; messages made after that plan are rejected as late
+    guarantee: ClassVar[None] = None  # none: the server is trusted with raw data
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
         """Return the raw trajectory, tagged with the user's plan."""

@@ -1,8 +1,8 @@
 """Plans, messages and releases: values passed between users, a session and a learner.
 
-A :class:`Plan` is everything public before users act, and a :class:`Schedule` says when there are releases. A
-:class:`Message` is what a user's device sends, and a :class:`Release` is all that is ever published about
-users. This module knows no learner and no environment; their types are in
+A :class:`Plan` contains everything that is published before users act. A :class:`Schedule` sets the times of
+releases. A :class:`Message` is the value that a user's device sends. A :class:`Release` contains all that is
+ever published about users. This module does not use learners or environments; their types are in
 :mod:`discreet.mechanisms.interfaces`.
 """
 
@@ -44,18 +44,21 @@ class Plan:
     Parameters
     ----------
     policy : (H, S) int actions, or (H, S, A) probabilities.
-    users : number of users who follow it, at least 1.
-    context : arrays that contributions need besides trajectories (values of a linear learner), by name.
-    query : must be None: the query of a batch is declared before (``Schedule.queries``).
-    last : a release follows; False mixes several policies (explorers, ties) in one batch.
-    number : set by ``session.begin``; messages carry it, and messages for other plans are rejected.
-    group, return_share : for a query with groups of returns: the public group that these users count in, and
-        the share of the budget, in [0, 1), for group returns in the release that closes this batch. The last
-        plan's share applies; 0: not released; None: the query's share.
-    forget : that release is the last one that includes any user so far; later ones start again.
-    cut : for a query with clipped rewards: C of this batch, in [C of the last one, H]. Infinite: centred
-        rewards replace clipped ones from that release on, permanently. None: unchanged. The first plan of a
-        batch sets it; further plans give the same value or None.
+    users : number of users who follow the plan, at least 1.
+    context : arrays by name that devices need in addition to trajectories (values of a linear learner).
+    query : must be None: the query of a batch is declared in advance (``Schedule.queries``).
+    last : True if a release follows. False lets one batch contain several policies (explorers, ties).
+    number : set by ``session.begin``. Messages contain this number, and messages for other plans are
+        rejected.
+    group, return_share : for a query with group returns: the public group of these users, and the share of
+        the budget, in [0, 1), for group returns in the release that closes this batch. The share of the last
+        plan of a batch applies. 0: not released; None: the share of the query.
+    forget : if True, the release that closes this batch is the last one that includes any user so far. Later
+        releases contain only later users.
+    cut : for a query with clipped rewards: the threshold C of this batch, in [C of the last batch, H].
+        Infinite: centred rewards replace clipped rewards permanently, starting with the release of this
+        batch. None: unchanged. The first plan of a batch sets the value; further plans give the same value or
+        None.
     """
 
     __repr__ = brief
@@ -72,7 +75,7 @@ class Plan:
     cut: float | None = None
 
 
-# Text for errors if raw data are rejected.
+# Text for the error that rejects raw data.
 ON_DEVICE = "what begin's encoder makes: encoder = session.begin(plan), then encoder(trajectory, plan, coins)"
 
 MOST_RELEASES = 50_000_000  # release times are stored as a list: 400 MB
@@ -80,29 +83,30 @@ MOST_RELEASES = 50_000_000  # release times are stored as a list: 400 MB
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """Public times of release, fixed before data (or limited in advance and then triggered by releases).
+    """Public times of release. They are fixed before data, or limited in advance and triggered by releases.
 
     ``users`` is K, or None if it is unknown. With neither ``times`` nor ``growth`` there is a release after
-    every user. ``max_releases`` limits the number of releases that earlier ones trigger. ``answers`` is the
-    number of answers about offline data. ``reads`` ("sums", "measurements") is what the learner will use.
-    ``plans`` ("any", "deterministic", "stochastic") is the kind of its policies. Both choose the mechanism.
+    every user. ``max_releases`` limits the number of releases that earlier releases trigger. ``answers`` is
+    the number of answers about offline data. ``reads`` ("sums", "measurements") is the part of a release that
+    the learner will use. ``plans`` ("any", "deterministic", "stochastic") is the kind of the learner's
+    policies. The choice of the mechanism depends on ``reads`` and ``plans``.
 
-    ``times`` holds the number of users submitted at each release, ascending, starting with 0 (release 0 is
-    made before any user: zeros, no noise). ``growth`` is geometric: next = max(k + 1, ceil(growth * k)); 1.0
-    is a release after every user.
+    ``times`` contains the number of users submitted at each release, in ascending order, starting with 0
+    (release 0 is made before any user: zeros, no noise). ``growth`` sets geometric times: next = max(k + 1,
+    ceil(growth * k)). 1.0 means a release after every user.
 
-    ``pooled_shares``, in (0, 1), one for each of ``release_times``: the share of the budget for the pooled
-    families of the query in the noise of that release (the first is for release 0, without noise).
-    Only mechanisms with separate noise for each release can follow it.
+    ``pooled_shares`` has one value in (0, 1) for each of ``release_times``: the share of the budget for the
+    pooled families of the query in that release (the first value is for release 0, without noise). Only
+    mechanisms with separate noise for each release support it.
 
     ``queries`` : one query for each batch between consecutive times of release, instead of the learner's
-    standing query. No user is in two batches, and every batch is queried at the full budget: a privatizer's
-    ``start`` then returns a :class:`~discreet.mechanisms.batch_queries.BatchSession`. Users after the last
-    release are in no batch.
+        standing query. No user is in two batches, so every batch is queried at the full budget. A
+        privatizer's ``start`` then returns a :class:`~discreet.mechanisms.batch_queries.BatchSession`. Users
+        after the last release are in no batch.
 
-    ``final`` : the last of ``times`` may be ``users`` itself. Online such a
-    release raises ``ValueError``, since no user remains who could use it. An
-    offline data set is released in this way (:meth:`one_shot`).
+    ``final`` : if True, the last of ``times`` is allowed to equal ``users``. Online such a release raises
+        ``ValueError``, since no user remains who could use it. An offline data set is released in this way
+        (:meth:`one_shot`).
     """
 
     __repr__ = brief
@@ -112,18 +116,18 @@ class Schedule:
     growth: float | None = None
     max_releases: int | None = None
     answers: int = 0
-    reads: Literal["sums", "measurements"] = "sums"  # what the learner will use: chooses the mechanism
-    plans: Literal["any", "deterministic", "stochastic"] = "any"  # kind of its policies
+    reads: Literal["sums", "measurements"] = "sums"  # part that the learner uses; determines the mechanism
+    plans: Literal["any", "deterministic", "stochastic"] = "any"  # kind of the learner's policies
     pooled_shares: Floats | None = None
     final: bool = False
     queries: tuple[Query, ...] | None = None
 
     @classmethod
     def one_shot(cls, users: int, plans: Literal["any", "deterministic", "stochastic"] = "any") -> Schedule:
-        """Return the schedule of offline learners: all n ``users``, at least 1, then one release.
+        """Return the schedule of offline learners: one release after all ``users`` (at least 1).
 
-        plans : kind of policies that these users may follow, as in the class. Raises ``ValueError`` on other
-        values.
+        plans : kind of policies that these users follow, as in the class. Raises ``ValueError`` for other
+            values.
         """
         users = checks.integer("users", users, 1)
         return cls(users, np.array([0, users], np.int64), plans=plans, final=True)
@@ -139,7 +143,7 @@ class Schedule:
         if self.growth is not None:
             object.__setattr__(self, "growth", checks.real("growth", self.growth, 1.0))
         if self.times is not None:
-            times = np.array(self.times, np.int64)  # a copy: no other code may move the boundaries of batches
+            times = np.array(self.times, np.int64)  # a copy: no other code can change it
             if times.ndim != 1 or times.size == 0 or times[0] != 0 or (np.diff(times) <= 0).any():
                 raise ValueError("times must be ascending integers that start with 0")
             if self.users is not None and times[-1] >= self.users + self.final:
@@ -165,7 +169,10 @@ class Schedule:
 
     @cached_property
     def release_times(self) -> Ints:
-        """Users submitted at each release, starting at 0, read-only. ``ValueError`` if K is unknown."""
+        """Number of users submitted at each release, starting at 0; read-only.
+
+        ``ValueError`` if K is unknown.
+        """
         if self.times is not None:
             return self.times
         if self.users is None:
@@ -187,7 +194,7 @@ class Schedule:
         return times
 
     def leaf_at(self, n: int, leaf: Literal["batch", "user"] = "batch") -> int:
-        """Return the number of time steps of the first n users: ``leaf`` is the unit, "batch" or "user".
+        """Return the number of time steps of the first n users. ``leaf`` is the unit, "batch" or "user".
 
         Raises ``RuntimeError`` between scheduled releases.
         """
@@ -201,7 +208,7 @@ class Schedule:
 
     @property
     def releases(self) -> int | None:
-        """Largest number of noisy releases (release 0 is not counted); None if open-ended."""
+        """Largest number of noisy releases (release 0 is not counted), or None without a limit."""
         if self.max_releases is not None:
             return self.max_releases
         if self.users is None and self.times is None:
@@ -214,7 +221,7 @@ class Schedule:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """One family of a release: the value, its noise distribution, and the estimand."""
+    """Estimate of one family in a release: the value, its noise distribution, and the estimand."""
 
     __repr__ = brief
 
@@ -227,17 +234,19 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """Part of a release about the newest batch, with noise that no other measurement shares.
+    """Part of a release that describes the newest batch. Its noise is independent of other measurements.
 
-    Its values estimate gain * S_i with S_i = x_i + decay * S_{i-1} over the batches x_j. The weights are
-    public, so rates can be fitted to all measurements by generalised least squares. With decay 0 it is the
-    sum of the batch (``covers`` its users); else a weighted sum over all users so far.
+    The values estimate gain * S_i with S_i = x_i + decay * S_{i-1} over the batches x_j. The weights are
+    public, so rates can be fitted to all measurements by generalised least squares. With decay 0 the
+    measurement is the sum of the batch, which has ``covers`` users. Otherwise it is a weighted sum over all
+    users so far.
 
-    If rewards are clipped, it has one of the two reward families. Group returns are included only if they
-    have a share of the budget.
+    If rewards are clipped, the measurement has one of the two reward families. It includes group returns only
+    if they have a share of the budget.
 
-    ``fresh`` is None if all pairs are measured. Under per-pair schedules it says which (T, S, A) are: a
-    pair's batches are then those between its own measurements, and pairs not measured read 0.
+    ``fresh`` is None if all pairs are measured. Under per-pair schedules it is a (T, S, A) mask of the
+    measured pairs. The batches of a pair are then those between measurements of that pair, and pairs that are
+    not measured have value 0.
     """
 
     __repr__ = brief
@@ -254,20 +263,20 @@ class Release:
 
     Parameters
     ----------
-    estimates : by the query's families ("transition_counts" (H, S, A, S), "visits" and "reward_sums"
-        (H, S, A), ...). ``value`` includes noise and may be negative; ``law`` is the distribution of that
-        noise; ``covers`` is the number of users.
-    users : number submitted so far; public.
-    number : index of the release; 0 is before any user (zeros, no noise).
-    guarantee : of the whole session, not of this release alone.
-    measurement : new data since the last release, with separate noise; None if releases share noise (trees).
+    estimates : one :class:`Estimate` for each family of the query ("transition_counts" (H, S, A, S), "visits"
+        and "reward_sums" (H, S, A), ...). ``value`` includes noise and can be negative. ``law`` is the
+        distribution of that noise. ``covers`` is the number of users.
+    users : number of users submitted so far; public.
+    number : index of the release. Release 0 is made before any user (zeros, no noise).
+    guarantee : guarantee of the whole session, not only of this release.
+    measurement : data since the last release, with separate noise. None if releases share noise (trees).
     """
 
     __repr__ = brief
 
     estimates: Mapping[str, Estimate]
-    users: int  # submitted so far; public
-    number: int  # 0 before any user: zeros, no noise
+    users: int  # number of users submitted so far; public
+    number: int  # release 0 is made before any user: zeros, no noise
     guarantee: Guarantee
     measurement: Measurement | None = None  # None if releases share noise (trees)
 
@@ -277,10 +286,11 @@ class Release:
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """Value sent by a user's device: the raw trajectory (none, joint) or a message (local; bytes: shuffle).
+    """Value that a user's device sends: a raw trajectory, or an encoded message (local, shuffle).
 
-    plan : number of the plan that the user followed. trajectory, message : exactly one of them is set. A
-    message is an array, or the bytes of an envelope (:class:`~discreet.device.message_envelope.Envelope`).
+    plan : number of the plan that the user followed. trajectory, message : exactly one of these two is set. A
+        message is an array (local), or the bytes of an envelope (shuffle)
+        (:class:`~discreet.device.message_envelope.Envelope`).
     """
 
     plan: int
@@ -289,5 +299,5 @@ class Message:
 
 
 def numbered(plan: Plan, number: int) -> Plan:
-    """Return the plan with the number under which its messages are accepted."""
+    """Return the plan with its number set. Messages must have this number."""
     return replace(plan, number=number)

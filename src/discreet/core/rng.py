@@ -1,9 +1,9 @@
-"""Sources of randomness: a fast seeded tree for simulation, the operating system for real users.
+"""Sources of randomness: fast seeded streams for simulation, the operating system for real users.
 
 Seeded streams are addressed by (seed, run, role, index), so equal seeds give equal results in any order and
-with any number of workers. Seeded noise protects no user: anyone who knows the seed can subtract it, and
-every guarantee says so. Secure noise is exact, discrete, and drawn from the operating system's cryptographic
-source; no seed exists.
+with any number of workers. Seeded noise protects no user, because anyone who knows the seed can subtract it.
+Every guarantee states this. Secure noise is exact, discrete, and drawn from the operating system's
+cryptographic source. It has no seed.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Key = NDArray[np.uint64]
 
-_EXACT = 2**46  # units: 64 draws up to this and a sum below 2^51 add up exactly in float64 (2^53).
-_MOST = 2**52  # Units: up to this, float64 still resolves half a unit next to an integer.
-_BLOCK = 2**15  # Values that are checked together: they stay in the cache.
+_EXACT = 2**46  # units; 64 such draws plus a sum below 2^51 are exact in float64 (2^53)
+_MOST = 2**52  # units; up to this size float64 can represent half-integers
+_BLOCK = 2**15  # number of values that are checked together; they fit the processor cache
 
 
 @dataclass(frozen=True)
 class Seeded:
     """Repeatable randomness for simulation.
 
-    seed : non-negative integer. run : index of the repetition. Two learners with one (seed, run) have users
-    with the same random outcomes, and two sessions have the same noise: anyone who sees the releases of both
-    can subtract it. This is another reason why a guarantee under a seed is for simulation only. batch : index
-    of a batch of other users with separate noise (:meth:`of_batch`), or None. Raises ``ValueError`` unless
-    all are integers >= 0.
+    seed : non-negative integer. run : index of the repetition. Two learners with the same (seed, run) have
+        users with the same random outcomes. Two sessions with the same (seed, run) have the same noise, so
+        anyone who sees both releases can subtract it. This is another reason why a guarantee with a seed is
+        for simulation only. batch : index of a batch of other users with separate noise (:meth:`of_batch`),
+        or None. Raises ``ValueError`` unless these values are integers >= 0.
     """
 
     seed: int = 0
@@ -54,12 +54,15 @@ class Seeded:
             checks.integer("batch", self.batch, 0)
 
     def of_batch(self, batch: int) -> Seeded:
-        """Return the same run with separate noise for one batch; environment and ties remain the run's."""
+        """Return the same run with separate noise for one batch.
+
+        The keys of environment and ties do not change.
+        """
         return Seeded(self.seed, self.run, batch)
 
     @cached_property
     def keys(self) -> RunKeys:
-        """Keys of the run, one per role."""
+        """Random keys of the run, one for each role."""
         found: RunKeys = parts.module("seeds").keys_of(self.seed, self.run, self.batch)
         return found
 
@@ -69,8 +72,9 @@ class Secure:
     """Exact discrete noise from the operating system's cryptographic source; not repeatable.
 
     reward_grid : rewards are rounded at random, without bias, to multiples of 1 / reward_grid. Every sum is
-    then an integer on a public grid (noise in floating point would leak through its last bits). It is a power
-    of two from 2 to 2^20, so that sums are exact in float64; else ``ValueError``.
+        then an integer on a public grid (noise in floating point would leak through its last bits). Sums are
+        exact in float64 because reward_grid is a power of two from 2 to 2^20. Other values raise
+        ``ValueError``.
     """
 
     reward_grid: int = 1024
@@ -99,23 +103,23 @@ def _grid(grid: int | None) -> int:
 
 
 def _units(draws: NDArray[np.int64], grid: int) -> Floats:
-    """Return integers as multiples of 1 / grid. Raises if a draw is too large to add up exactly."""
+    """Return integers as multiples of 1 / grid. Raises an error if a draw is too large for exact sums."""
     if np.abs(draws).max(initial=0) > _EXACT:
         raise OverflowError("a noise value above 2^46 grid units was drawn: float64 sums would be rounded")
     return draws.astype(np.float64) / grid
 
 
 def checked_on_grid(values: NDArray[Any], grid: int, most: int = _MOST) -> NDArray[Any]:
-    """Return ``values``; raise ``RuntimeError`` unless all are multiples of 1 / ``grid`` that add up exactly.
+    """Return ``values``. Raise ``RuntimeError`` unless they are multiples of 1 / ``grid`` with exact sums.
 
     Exact noise protects only integers: a digit of a sum below the grid would be released unchanged. Every
-    session calls this on its sums before it draws noise, and on what it releases.
+    session calls this function on its sums before it draws noise, and on the values that it releases.
 
     Parameters
     ----------
-    values : array of any shape, float64 or int64. Integers are in units already: ``grid`` is 1.
+    values : array of any shape, float64 or int64. Integers are already in units, so ``grid`` is 1 for them.
     grid : a power of two.
-    most : the largest magnitude in units; above 2^52 for sums that stay in 64-bit integers.
+    most : largest allowed magnitude in units. It is above 2^52 only for sums in 64-bit integers.
     """
     flat = values.reshape(-1)
     for begin in range(0, flat.size, _BLOCK):
@@ -135,8 +139,8 @@ def checked_on_grid(values: NDArray[Any], grid: int, most: int = _MOST) -> NDArr
 class SecureRng:
     """Exact discrete noise and unbiased rounding from the operating system's cryptographic source.
 
-    Values are multiples of 1 / ``grid``, and so is the noise: 1 / grid times a discrete Laplace or Gaussian
-    variable of scale grid * b. At shifts on the grid it has the same privacy loss as continuous noise of
+    Values and noise are multiples of 1 / ``grid``. The noise is 1 / grid times a discrete Laplace or Gaussian
+    variable of scale grid * b. For shifts on the grid it has the same privacy loss as continuous noise of
     scale b (Laplace: pure epsilon; Gaussian: zero-concentrated). Raises ``ValueError`` without a grid:
     integer noise added to rewards off the grid would protect nothing.
     """
@@ -158,7 +162,10 @@ class SecureRng:
         return _units(exact.discrete_gaussian(Fraction(scale) * units, size), units)
 
     def rounded(self, rewards: Floats, grid: int | None) -> Floats:
-        """Round rewards in [0, 1], of any shape, at random and without bias to multiples of 1 / grid."""
+        """Round rewards in [0, 1] randomly and without bias to multiples of 1 / grid.
+
+        Any shape is allowed.
+        """
         from discreet.core.noise import discrete_samplers as exact
 
         return exact.round_to_grid(rewards, _grid(grid))
@@ -168,7 +175,7 @@ class SecureRng:
         return secrets.randbelow(n)
 
     def flip(self, numerator: int) -> bool:
-        """Return True with probability numerator / 2^53, exactly: uses 53 bits."""
+        """Return True with probability exactly numerator / 2^53, from 53 random bits."""
         return secrets.randbits(53) < numerator
 
     def words(self, size: int) -> NDArray[np.uint64]:

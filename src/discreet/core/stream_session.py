@@ -1,12 +1,13 @@
-"""Stream of releases and its order of calls: release, begin, submit x plan.users, release, ...
+"""Stream of releases, with calls in the order release, begin, submit (once per user), release, ...
 
-Common base of every session of sums, for any sums and any noise. It decides which users may submit when,
-counts them (public), decides when a release is due, and repeats the last release if no user was added.
-Subclasses check a plan, add a message, and make a release.
+Common base class of every session of sums, for any sums and any noise. It decides which users are allowed to
+submit, counts them (the number is public), decides when a release is due, and repeats the last release if no
+user was added. Subclasses check a plan, add a message, and make a release.
 
-The guarantee depends on two orders inside a call. One call runs at a time (:mod:`discreet.core.lifecycle`):
-two releases at once would draw two noises for one sum. A user is counted before their record is added: an
-interrupt (Ctrl-C) between the two loses a record. The other order would add a record outside all time steps.
+The guarantee depends on two rules. First, only one call runs at a time (:mod:`discreet.core.lifecycle`),
+because two simultaneous releases would draw two noises for one sum. Second, a user is counted before their
+record is added. An interrupt (Ctrl-C) between these two steps loses the record. In the opposite order, a
+record could be added outside all time steps.
 """
 
 from __future__ import annotations
@@ -65,13 +66,13 @@ class StreamSession(Saveable, ABC):
         self._most_users = schedule.users  # largest total number of users
         self._users = 0
         self._absent = 0
-        self._until = 0  # number of users when the open plan is done
+        self._until = 0  # number of users at which the open plan is complete
         self._plan: Plan | None = None
         self._plans = 0
-        self._fresh = True  # a release is due: nothing was submitted since the last batch closed
+        self._fresh = True  # True if no plan was opened since the last release
         self._last: Release | None = None
         self._number = 0
-        self._next: dict[str, Any] = {}  # attributes by name, as they will be once the release is made
+        self._next: dict[str, Any] = {}  # values of attributes after the release is made, by name
 
     def _drop(self) -> None:
         super()._drop()
@@ -80,7 +81,7 @@ class StreamSession(Saveable, ABC):
     # -------------------------------------------------------------------------- public facts
     @property
     def guarantee(self) -> Guarantee:
-        """Known before any data; never changes."""
+        """Guarantee of the session. It is known before any data and never changes."""
         return self._guarantee
 
     @property
@@ -90,7 +91,7 @@ class StreamSession(Saveable, ABC):
 
     @property
     def _awaited(self) -> int:
-        """Number of users of the open plan who have not been submitted yet."""
+        """Number of users of the open plan who have not been counted yet."""
         return max(0, self._until - self.users)
 
     @property
@@ -107,13 +108,19 @@ class StreamSession(Saveable, ABC):
 
     @property
     def open_encoder(self) -> Encoder:
-        """Encoder of the open plan again, for users of a restored session. Raises as :attr:`open_plan`."""
+        """Encoder of the open plan, for users of a restored session.
+
+        Raises the errors of :attr:`open_plan`.
+        """
         _ = self.open_plan
         return self._encoder()
 
     # ------------------------------------------------------------------------------- users
     def begin(self, plan: Plan) -> Encoder:
-        """Open a plan for its users and return the encoder for devices. The context is read once, here."""
+        """Open a plan for its users and return the encoder for devices.
+
+        The context is read only in this call.
+        """
         with self._call():
             self._check_open()
             if self._awaited:
@@ -137,13 +144,17 @@ class StreamSession(Saveable, ABC):
                 raise ValueError("plan.query: must be None, the schedule says what people are asked")
             plan = self._admitted(plan, users)
             self._plans += 1
-            # one statement, no call: with a plan but no awaited user, the last batch would be released again
+            # one statement without a function call, so that an interrupt cannot leave a plan without awaited
+            # users
             self._plan, self._fresh, self._until = numbered(plan, self._plans), False, before + users
             return self._encoder()
 
     @abstractmethod
     def _admitted(self, plan: Plan, users: int) -> Plan:
-        """Return the plan to keep, with number ``_plans + 1``. Raises ``ValueError`` if it does not fit."""
+        """Return the plan to store, with number ``_plans + 1``.
+
+        Raises ``ValueError`` if the plan does not fit.
+        """
 
     @staticmethod
     def _check_no_group(plan: Plan) -> None:
@@ -163,7 +174,7 @@ class StreamSession(Saveable, ABC):
     def submit(self, message: Message | Trajectory) -> None:
         """Add one user's message. Raises ``ValueError`` (and adds nothing) if it is invalid or late.
 
-        If the server is trusted with it, the trajectory of a user of the open plan is accepted directly.
+        If the server is trusted with raw data, the trajectory of a user of the open plan is also accepted.
         """
         with self._call():
             self._check_open()
@@ -180,7 +191,7 @@ class StreamSession(Saveable, ABC):
 
     @abstractmethod
     def _add(self, message: Message) -> None:
-        """Check a message of the open plan, count its user, then add it."""
+        """Check a message of the open plan, count its user, then add the message."""
 
     def _record(self, message: Message) -> Trajectory:
         """Return the checked record that a user sent to a trusted server."""
@@ -189,21 +200,24 @@ class StreamSession(Saveable, ABC):
         return checked(message.trajectory, self._layout)
 
     def absent(self, users: int = 1) -> None:
-        """Count users who sent nothing: they contribute zero and remain among the public users."""
+        """Count users who sent nothing.
+
+        They contribute zero and are included in the public number of users.
+        """
         with self._call():
             self._check_open()
             self._count_absent(checks.integer("users", users, 1, self._awaited if self.open_plan else 0))
 
     def _count_absent(self, users: int) -> None:
-        # one statement, no call: a user who is counted and not absent would be described as having sent
-        # something
+        # One statement without a function call. After an interrupt between two statements, a counted absent
+        # user would be described as having sent a message.
         self._users, self._absent = self._users + users, self._absent + users
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add simulated users of the open plan at once, from their exact sums.
+        """Add many simulated users of the open plan in one call, from their exact sums.
 
-        The draws of their devices are made from the exact distribution of their sum. For simulation only:
-        raises ``ValueError`` under secure randomness, where each user's own record must pass the checks.
+        The sum of the devices' random draws is drawn from its exact distribution. For simulation only: raises
+        ``ValueError`` under secure randomness, where each user's own record must pass the checks.
         """
         with self._call():
             self._check_open()
@@ -218,9 +232,10 @@ class StreamSession(Saveable, ABC):
 
     # ----------------------------------------------------------------------------- releases
     def release(self) -> Release:
-        """Return noisy sums of all users so far; the arrays are read-only.
+        """Return noisy sums of all users so far. The arrays are read-only.
 
-        Returns the previous release again after a plan with ``last=False``, and if no user was added since.
+        Returns the previous release again after a plan with ``last=False``, and if no user was added since
+        that release.
         """
         with self._call():
             self._check_open()
@@ -237,24 +252,26 @@ class StreamSession(Saveable, ABC):
             estimates, measurement = self._made(n, self._schedule.leaf_at(n, self._leaf))
             number = 0 if n == 0 else self._number + 1
             last = Release(estimates, n, number, self._guarantee, measurement)
-            # no call of a Python function: a batch is closed at the moment when its release is made
+            # no Python function is called here, so that the batch is closed at the moment when its release is
+            # made
             vars(self).update(self._next, _next={}, _last=last, _number=number, _fresh=True)
             return last
 
     @abstractmethod
     def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement | None]:
-        """Make the release after n users, who fill ``leaf`` time steps: draws its noise.
+        """Draw the noise and make the release after n users, who fill ``leaf`` time steps.
 
-        Attributes that close the batch are put into ``_next``: they change when the release is made, not
-        before. (An interrupt in between would leave a closed batch that a measurement of no user would close
-        again.)
+        New values of the attributes that close the batch are put into ``_next``. The attributes change when
+        the release is made, not before. (Otherwise an interrupt could leave a closed batch without a release,
+        and the next measurement would contain no user.)
         """
 
     @property
     def answer(self) -> Callable[[Any], Estimate]:
-        """Function that answers new queries about offline data; ``ValueError`` if none are stored.
+        """Function that answers new queries about offline data. Raises ``ValueError`` if no data are stored.
 
-        It is not a method, because learners receive it: a bound method would give them the session.
+        It is not a bound method, because learners receive it and a bound method would give them access to the
+        session.
         """
         return _no_answer
 
@@ -264,7 +281,7 @@ def _no_answer(question: Any) -> NoReturn:
 
 
 def read_only(tables: Mapping[str, Floats]) -> Mapping[str, Floats]:
-    """Make the arrays of a release read-only and return them."""
+    """Make the arrays of a release read-only and return the mapping."""
     for table in tables.values():
         table.flags.writeable = False
     return tables

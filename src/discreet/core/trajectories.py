@@ -1,7 +1,7 @@
-"""Trajectories: states, actions and rewards of users. Raw user data.
+"""Trajectories: raw user data, with the states, actions and rewards of users.
 
-The trusted kernel checks every record before it adds it: an unchecked reward of 1.2 or a missing step would
-break the sensitivity that the noise is calibrated to.
+The trusted kernel checks every record before the record is added. An unchecked reward of 1.2 or a missing
+step would break the sensitivity that the noise is calibrated to.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from discreet.core.short_repr import brief
 
 @dataclass(frozen=True)
 class Trajectory:
-    """One user's episode of H steps. Raw data: sessions check it, and no other code reads it.
+    """One user's episode of H steps: raw data that only sessions read, after checks.
 
-    states : (H + 1,) int64 in [0, S); the last one is the state after the episode.
+    states : (H + 1,) int64 in [0, S); the last entry is the state after the episode.
 
     actions : (H,) int64 in [0, A).
 
@@ -39,7 +39,7 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class Trajectories:
-    """Episodes of n users, one row each as in :class:`Trajectory`; an index gives one, ``len`` gives n.
+    """Episodes of n users, with one row for each user as in :class:`Trajectory`.
 
     states : (n, H + 1) int64 in [0, S).
 
@@ -47,7 +47,8 @@ class Trajectories:
 
     rewards : (n, H) float64 in [0, 1].
 
-    ``session.submit_many`` raises ``ValueError`` for other values, and then adds no user.
+    Indexing returns one :class:`Trajectory`, and ``len`` returns n. ``session.submit_many`` raises
+    ``ValueError`` for other values and then adds no user.
     """
 
     __repr__ = brief
@@ -71,12 +72,12 @@ def checked(given: Trajectory, layout: Layout) -> Trajectory: ...
 @overload
 def checked(given: Trajectories, layout: Layout, users: int) -> Trajectories: ...
 def checked(given: Any, layout: Layout, users: int | None = None) -> Any:
-    """Return checked copies with exact dtypes, of one user's trajectory or of ``users`` of them.
+    """Check one trajectory, or those of ``users`` users, and return copies with the exact dtypes.
 
     Checks shapes against the horizon, indices against S and A, and admissibility against the mask. Rewards
-    must be finite and in [0, 1]. Nothing is clipped. Raises ``ValueError`` that names the first invalid
-    number. Data are copied first and the copies are checked: what is added is what was checked, even if the
-    original changes.
+    must be finite and in [0, 1]. Nothing is clipped. The function raises ``ValueError`` with the first
+    invalid number. Data are copied first, and the copies are checked. So the added data are the checked data,
+    even if the original changes.
     """
     from discreet.core import trajectory_checks_kernels as trajectories_kernels
 

@@ -16,9 +16,9 @@ def user_folder(kind: Literal["cache", "data", "state"]) -> Path:
     """Return the folder ``discreet`` inside the user's XDG base directory of this kind.
 
     The base is ``$XDG_CACHE_HOME``, ``$XDG_DATA_HOME`` or ``$XDG_STATE_HOME`` if it is absolute (the XDG
-    rules ignore relative ones), else ``~/.cache``, ``~/.local/share`` or ``~/.local/state``. Data
-    are in ``%LOCALAPPDATA%`` on Windows and in ``~/Library/Application Support`` on macOS. No folder is
-    created. Raises ``ValueError`` without a home folder.
+    rules ignore relative ones), else ``~/.cache``, ``~/.local/share`` or ``~/.local/state``. On other
+    systems, data are in ``%LOCALAPPDATA%`` (Windows) or ``~/Library/Application Support`` (macOS). No folder
+    is created. Raises ``ValueError`` without a home folder.
     """
     variable, place = f"XDG_{kind.upper()}_HOME", _PLACES[kind]
     if kind == "data" and sys.platform == "win32":

@@ -1,4 +1,4 @@
-"""State that outlives a process: saved sessions, each continued once, and the ledger of a data set."""
+"""Stored state: saved sessions, each of which is continued once, and the ledger of a data set."""
 
 from discreet import public_names
 

@@ -3,63 +3,66 @@
 A ledger is one SQLite file, with one append-only table of entries:
 
 ==========  ==========================================================================================
-``begin``   the first one: a random identity and the version of the library
+``begin``   the first entry: a random identity and the version of the library
 
-``limit``   the owner's total for one dataset, (epsilon, delta), optionally signed; the latest one holds
+``limit``   the owner's total (epsilon, delta) for one dataset, optionally signed; the latest applies
 
-``reserve`` budget about to be spent on one dataset: the records of all mechanisms of one release
+``reserve`` budget to be spent on one dataset: the records of all mechanisms of one release
 ``mark``    a reservation whose files were published, with their SHA-256
 ``owner``   the limit of one dataset was handed over to another key
 ==========  ==========================================================================================
 
 The order of a release is: reserve, draw the noise, write the files under a hidden name, rename them, mark. A
-reservation is on the disk before :meth:`Ledger.reserve` returns, so the ledger knows every release before
-its noise is drawn. A crash leaves a reservation without a mark. It counts as spent, because noise may have
-been drawn and seen. No function removes an entry.
+reservation is on the disk before :meth:`Ledger.reserve` returns, so the ledger knows every release before its
+noise is drawn. After a crash, a reservation can remain unmarked. An unmarked reservation counts as spent,
+because noise may have been drawn and seen. No function removes an entry.
 
-*Datasets* are populations. Entries of one name compose, entries of two names never do: each name's total
-protects a user only if no user is in two of them. A dataset with a new name starts at zero. Only its owner
-knows whether the users are new too, and is responsible for it. New rows about the same users are the same
-dataset. Names are therefore compared before one is accepted. A new name that differs from one in the ledger
-only by case, spaces or Unicode form is rejected, because its total would silently start at zero.
+*Datasets* are populations. Entries with the same name are composed; entries with different names are not. The
+total of a name protects a user only if no user is in two datasets. A dataset with a new name starts at zero.
+Only the owner knows whether the users are new, and is responsible for this. New rows about the same users
+belong to the same dataset. A new name that differs from a name in the ledger only by case, spaces or Unicode
+form is rejected, because its total would silently start at zero.
 
-*Stored content* is public: noise scales, sensitivities, limits and numbers of users. It also has times, names
-and purposes as the owner typed them, and hashes of published files. No row of data, no drawn noise, no seed.
+*Stored content* is public: noise scales, sensitivities, limits and numbers of users. Times, hashes of
+published files, and names and purposes as the owner typed them are also stored. The ledger contains no row of
+data, no drawn noise and
+no seed.
 
 *The limit* is a privacy filter (:mod:`discreet.accounting.privacy_filter`). A reservation with which the
-composition would pass the owner's total raises :class:`BudgetError` and records nothing.
+composition would exceed the owner's total raises :class:`BudgetError` and records nothing.
 
-*The chain.* An entry's text holds its number and the SHA-256 of the entry before; its own hash is stored with
-it. A second file, ``<ledger>.head``, holds ``<number> <hash>`` of the last entry. It is written under a
-temporary name and renamed after each commit, under the ledger's lock. Every opening checks all hashes, and
-that the head is in the chain. So an edited, shortened, replaced or missing ledger is a :class:`LedgerError`.
-A crash between commit and head leaves a chain longer than its head. This is valid: the next writer updates
-the head. A missing head is an error too, unless the ledger holds only its first entry (a crash during
-creation). If it were accepted, anyone who deletes the head could shorten the chain unnoticed. A repair
-command does not exist. An operator who knows that the ledger is whole, because its last hash is the one in
-the latest privacy statement, can write that line by hand.
+*The chain.* The text of an entry contains its number and the SHA-256 of the previous entry. The hash of the
+text is stored in the same row. A second file, ``<ledger>.head``, holds ``<number> <hash>`` of the last entry.
+It is written under a temporary name and renamed after each commit, under the ledger's lock. Opening a ledger
+checks all hashes, and checks that the head is in the chain. So an edited, shortened, replaced or missing
+ledger is a :class:`LedgerError`. A crash between commit and head leaves a chain longer than its head. Such a
+ledger is valid, and the next writer updates the head. A missing head is an error, unless the ledger holds
+only its first entry (a crash during creation). If a missing head were accepted, anyone could delete the head
+and shorten the chain without detection. A repair command does not exist. If the last hash equals that in the
+latest privacy statement, the ledger is complete, and an operator can write the line of the head by hand.
 
-*Signed limits.* A limit may be signed with an owner's key (:mod:`discreet.ledger.signatures`). The signature
+*Signed limits.* A limit can be signed with an owner's key (:mod:`discreet.ledger.signatures`). The signature
 covers the entry except the signature (with its number and the hash of the entry before it) and the ledger's
-identity. It is therefore valid only in this ledger and at this place. After it, a limit of that dataset
-without a signature or with another key, or a reservation that bypasses the limit, is rejected. A chain that
-holds one is damaged. Operators can spend, but not change the limit. Signed limits cannot be opened without
-``cryptography``.
+identity. The signature is therefore valid only in this ledger and at this position. After a signed limit, the
+ledger rejects a limit of that dataset that is unsigned or signed with another key, and a reservation that
+bypasses the limit. A chain that contains such an entry is damaged. Operators can spend, but not change the
+limit. Signed limits cannot be opened without ``cryptography``.
 
-*Handing over.* Keys are lost, and owners leave. An entry ``owner`` names the key that may change a dataset's
-limit after it. It is signed, as a limit is, with the key that could do so until then, or with the *recovery
-key*. A signed limit declares the public half of the recovery key, once; it cannot be changed. So a party that
-can only write the ledger cannot take over a limit: no entry that they add has either signature. Entries that
-they remove are detected by the head and the statements. The holder of a key can ask whether the present owner
-has the limit from them (:meth:`Ledger.heirs`). Only entries after one that the holder signed count, because
-the holder's signature covers the entries before it; it does not cover a forged beginning that merely names
-the key.
+*Handing over.* Keys are lost, and owners leave. An entry ``owner`` names the key that can change the limit of
+a dataset after this entry. The entry is signed with the previous key of the limit or with the *recovery key*.
+A
+signed limit declares the public part of the recovery key once, and the declaration cannot be changed. So a
+party that can write the ledger but has neither key cannot take over a limit, because they cannot sign an
+entry. Entries that they remove are detected by the head and the statements. The holder of a key can check
+whether they handed the limit over to the present owner, directly or through others (:meth:`Ledger.heirs`).
+This check uses only entries after one that the holder signed, because that signature covers all earlier
+entries. It does not cover a forged beginning that names the key without its signature.
 
 *What this module cannot detect.* Entries themselves have no key. A party that can write both files can forge
 reservations and marks, restore an older pair from before a limit, or delete both. The evidence is in the
-statements. Each holds the hash of its reservation and the key of the limit that bound it:
-:meth:`Ledger.contains` tells whether this ledger knows it. Locks and durability are those of the file system.
-On a network file system there may be none, so keep the ledger on a local disk.
+statements. Each statement contains the hash of its reservation and the key of the limit that applied to it.
+:meth:`Ledger.contains` returns whether that hash is in this ledger. Locks and durability depend on the file
+system. A network file system can lack both, so keep the ledger on a local disk.
 """
 
 from __future__ import annotations
@@ -106,9 +109,9 @@ COLUMNS = (
     "state", "hash",
 )  # fmt: skip
 
-_ROUNDING = 1e-9  # relative: a third of a limit may be spent three times
+_ROUNDING = 1e-9  # relative tolerance, so that three reservations of a third of the limit fit
 _WAIT_SECONDS = 60.0
-_SYNCHRONOUS = "EXTRA"  # a commit is on the disk, including the removal of the journal
+_SYNCHRONOUS = "EXTRA"  # a commit returns after it is on the disk, including the removal of the journal
 
 PathLike = str | os.PathLike[str]
 Kind = Literal["begin", "limit", "reserve", "mark", "owner"]
@@ -123,13 +126,13 @@ class LedgerError(ValueError):
 
 
 class BudgetError(ValueError):
-    """Reservation that would pass the owner's limit; nothing was recorded.
+    """Error for a reservation that would exceed the owner's limit. Nothing was recorded.
 
     Parameters
     ----------
-    dataset : its name.
-    spent, asked, together : epsilon at the limit's delta of the ledger's reservations, of the reservation
-        alone, and of both by the filter.
+    dataset : name of the dataset.
+    spent, asked, together : epsilon at the delta of the limit: of the reservations in the ledger, of the new
+        reservation, and of both by the filter.
     limit : (epsilon, delta).
     """
 
@@ -155,9 +158,9 @@ def _epsilon(value: float) -> str:
 def default_path() -> Path:
     """Return the path of a user's ledger.
 
-    It is ``$DISCREET_LEDGER``, else ``discreet/ledger.sqlite`` in the folder for user data. That folder is
-    ``$XDG_DATA_HOME`` or ``~/.local/share``; on Windows ``%LOCALAPPDATA%``, on macOS ``~/Library/Application
-    Support``. Raises ``LedgerError`` without a home folder.
+    The path is ``$DISCREET_LEDGER`` if set, otherwise ``discreet/ledger.sqlite`` in the folder for user data.
+    That folder is ``$XDG_DATA_HOME`` or ``~/.local/share``; on Windows ``%LOCALAPPDATA%``, on macOS
+    ``~/Library/Application Support``. Raises ``LedgerError`` without a home folder.
     """
     chosen = os.environ.get(PATH_VARIABLE)
     if chosen:
@@ -173,7 +176,7 @@ def default_path() -> Path:
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """One line of the ledger. ``text`` is hashed; all other fields were read from it.
+    """Entry of the ledger. ``text`` is hashed, and the other fields are parsed from the text.
 
     Parameters
     ----------
@@ -181,14 +184,14 @@ class LedgerEntry:
     hash, previous : SHA-256, hexadecimal
     time : UTC, ISO 8601
     dataset : empty for ``begin``
-    epsilon, delta : values of a limit. For a reservation, computed from its records at the delta of its
-        statement (None: it has no epsilon there); ``method`` tells how.
-    records, users, purpose, checked : values of a reservation; ``checked`` is false if the owner's limit was
-        bypassed
+    epsilon, delta : values of a limit, or of a reservation. Epsilon of a reservation is computed from its
+        records at the delta of its statement (None: it has no epsilon there); ``method`` names the method.
+    records, users, purpose, checked : values of a reservation. ``checked`` is False if the reservation
+        bypassed the owner's limit
     reservation, files : values of a mark
-    key, signature : of a signed limit and of ``owner``, the public key in hexadecimal; else empty
-    recovery : of a signed limit, the public key that may hand over too, or empty
-    to : of ``owner``, the key that owns the limit afterwards
+    key, signature : public key in hexadecimal and signature, for a signed limit and for ``owner``; else empty
+    recovery : for a signed limit, the public recovery key, which can also hand the limit over; or empty
+    to : for ``owner``, the key that owns the limit after this entry
     """
 
     number: int
@@ -215,7 +218,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class Reservation:
-    """Result of :meth:`Ledger.reserve`: number and hash of its entry, for the statement."""
+    """Result of :meth:`Ledger.reserve`: number and hash of the entry, for the privacy statement."""
 
     __repr__ = brief
 
@@ -230,14 +233,15 @@ class TotalCost:
 
     Parameters
     ----------
-    reservations, unmarked : numbers of reservations; an unmarked one counts as spent
+    reservations, unmarked : numbers of all and of unmarked reservations; unmarked ones count as spent
     epsilon, delta, method : least epsilon at this delta (infinite if there is none) and its method
-    pure : sum of epsilons, None if some noise has none
-    mu : of Gaussian DP, if all noise is continuous Gaussian
-    rho : of zCDP
+    pure : sum of pure epsilons, None if some noise has no pure epsilon
+    mu : mu of Gaussian DP, if all noise is continuous Gaussian
+    rho : rho of zCDP
     limit : the owner's (epsilon, delta), None if unset
-    filtered, rule : epsilon at the limit's delta by the filter that enforces the limit; None without limit
-    limit_key : public key whose holder alone can change the limit, None if it is not signed
+    filtered, rule : epsilon at the delta of the limit by the filter, and the rule of the filter; None without
+        a limit
+    limit_key : public key; only its holder can change the limit. None if the limit is not signed
     """
 
     __repr__ = brief
@@ -259,14 +263,14 @@ class TotalCost:
 
 @dataclass(frozen=True)
 class Certified:
-    """Guarantee of the filter for the reservations of one dataset, however later ones depend on earlier ones.
+    """Guarantee of the filter for the reservations of one dataset, which can depend on earlier releases.
 
     Parameters
     ----------
     reservations : number of reservations
-    epsilon, delta, rule : least epsilon at this delta and its rule; infinite if there is none
-    pure, rho : sums of pure epsilons (None if some noise has none) and of zCDP
-    mu : of Gaussian DP, if the Gaussian filter is the rule of this dataset; else None
+    epsilon, delta, rule : least certified epsilon at this delta and its rule; infinite if no rule applies
+    pure, rho : sum of pure epsilons (None if some noise has no pure epsilon) and sum of the rho of zCDP
+    mu : mu of Gaussian DP, if the Gaussian filter is the rule of this dataset; otherwise None
     """
 
     __repr__ = brief
@@ -289,7 +293,7 @@ def _canonical(content: Mapping[str, Any]) -> str:
 
 
 def _parse(where: str, number: int, text: Any, stored: Any, previous: str) -> LedgerEntry:
-    """Read one entry; check it against its hash and the entry before. Raises ``LedgerError``."""
+    """Parse one entry and check its hash and the hash of the previous entry. Raises ``LedgerError``."""
     if not isinstance(text, str) or _digest(text) != stored:
         raise LedgerError(f"{where}: entry {number} was changed (its hash does not match)")
     try:
@@ -315,7 +319,7 @@ def _parse(where: str, number: int, text: Any, stored: Any, previous: str) -> Le
 
 
 def _check_types(entry: LedgerEntry, content: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` if a value is invalid for such an entry: a forger can compute the hash too."""
+    """Raise ``ValueError`` if a value is invalid for this kind of entry. A hash does not exclude that."""
     checks.choice("kind", entry.kind, get_args(Kind))
     for name in _TEXTS:
         _line(name, content.get(name, ""))
@@ -331,7 +335,7 @@ def _check_types(entry: LedgerEntry, content: Mapping[str, Any]) -> None:
             continue
         checks.real(name, value, 0.0, math.inf if name == "epsilon" else 1.0, open_high=name == "delta")
     for record in entry.records:
-        filters.zcdp_loss(record)  # integers may have any size
+        filters.zcdp_loss(record)  # raises if a number is out of range
     if type(entry.checked) is not bool:
         raise ValueError(f"checked = {checks.said(entry.checked)}: must be true or false")
     if not isinstance(entry.files, Mapping) or not isinstance(content.get("records", []), list):
@@ -363,7 +367,7 @@ def _parse_chain(
 
 @dataclass(frozen=True)
 class _Owner:
-    """Public keys, or empty: the owner of the limit, and the recovery key."""
+    """Public keys of a dataset: the owner of the limit, and the recovery key. Empty if there is none."""
 
     key: str = ""
     recovery: str = ""
@@ -374,7 +378,7 @@ _SIGNED: dict[str, signatures.Kind] = {"limit": "discreet limit, 1", "owner": "d
 
 
 def _owners(entries: Sequence[LedgerEntry], before: Mapping[str, _Owner] | None = None) -> dict[str, _Owner]:
-    """Return, by dataset, the key that signed its limit or received it. No other key can change it."""
+    """Return, for each dataset, its owner's key (which signed or received the limit) and the recovery key."""
     found = dict(before or {})
     for entry in entries:
         if entry.key:
@@ -384,12 +388,12 @@ def _owners(entries: Sequence[LedgerEntry], before: Mapping[str, _Owner] | None 
 
 
 def _signed_part(content: Mapping[str, Any], identity: str) -> dict[str, Any]:
-    """Return what the signature of an entry covers: all of it, in this ledger."""
+    """Return the signed content of an entry: all fields except the signature, and the ledger's identity."""
     return {**{key: value for key, value in content.items() if key != "signature"}, "ledger": identity}
 
 
 def _check_signed(where: str, entry: LedgerEntry, first: LedgerEntry, owner: _Owner) -> None:
-    """Check that a signed limit is changed only with its key, and is not bypassed."""
+    """Check that a signed limit is changed only with its key, and that no reservation bypasses it."""
     if entry.kind == "reserve" and owner.key and not entry.checked:
         raise LedgerError(
             f"{where}: entry {entry.number} ignores a limit that was signed with the key {owner.key}"
@@ -426,7 +430,7 @@ def _check_signed(where: str, entry: LedgerEntry, first: LedgerEntry, owner: _Ow
 
 
 def _cannot_hand_over(owner: _Owner, key: str, to: str) -> str:
-    """Return why the holder of a key cannot hand a limit over to another one; empty if they can."""
+    """Return the reason why the holder of ``key`` cannot hand the limit over to ``to``; empty if they can."""
     if not owner.key:
         return "it is not signed"
     if not key or key not in (owner.key, owner.recovery):
@@ -438,7 +442,7 @@ def _cannot_hand_over(owner: _Owner, key: str, to: str) -> str:
 
 
 def _cannot_declare(owner: _Owner, key: str, recovery: str) -> str:
-    """Return why a limit that is signed with a key cannot declare a recovery key; empty if it can."""
+    """Return the reason why a limit signed with ``key`` cannot declare this recovery key; empty if it can."""
     if not key:
         return "it is not signed"
     if owner.recovery:
@@ -458,20 +462,22 @@ def _identity_of(first: LedgerEntry) -> str:
 class Ledger:
     """Open ledger: releases about a dataset's users, their total cost, and the limit.
 
-    Made by :meth:`open`, which checks the whole ledger; a context manager. Any number of processes may use
-    one ledger at once; one object belongs to one thread of one process.
+    Created by :meth:`open`, which checks the whole ledger. The object is a context manager. Any number of
+    processes can use the same ledger at the same time. Each object must be used by only one thread of one
+    process.
 
     Parameters
     ----------
     path, connection, readonly, timeout
-        Set by :meth:`open` only; ``timeout`` in seconds, for another process's lock.
+        Set only by :meth:`open`. ``timeout`` is the time in seconds to wait for the lock of another process.
 
     Raises
     ------
     LedgerError
-        A ``ValueError``: it is missing, damaged, shortened, replaced, locked for too long or not writable.
+        A ``ValueError``: the ledger is missing, damaged, shortened, replaced, locked for too long or not
+        writable.
     BudgetError
-        A ``ValueError``, of :meth:`reserve`: the limit would be passed; nothing was recorded.
+        A ``ValueError`` from :meth:`reserve`: the limit would be exceeded. Nothing was recorded.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection, readonly: bool, timeout: float) -> None:
@@ -493,20 +499,20 @@ class Ledger:
         readonly: bool = False,
         timeout: float = _WAIT_SECONDS,
     ) -> Ledger:
-        """Open a ledger and check all of it.
+        """Open a ledger and check all entries.
 
         Parameters
         ----------
         path : default :func:`default_path`
-        create : make one, with mode 0600, if neither a ledger nor its head exists
-        readonly : change nothing, not even a head that a crash left behind; never creates
+        create : create a ledger, with mode 0600, if neither the ledger nor its head exists
+        readonly : write nothing, not even a head that is outdated after a crash, and create no ledger
         timeout : seconds to wait for another process's lock
 
         Raises
         ------
         LedgerError
-            If it is missing while its head exists (or while ``create`` is false), damaged, edited,
-            shortened, replaced, without a head, locked for too long or not writable.
+            If the ledger is missing while its head exists or ``create`` is False. Also if it is damaged,
+            edited, shortened, replaced, without a head, locked for too long or not writable.
         """
         chosen = path if path is not None else default_path()
         where = Path(os.path.realpath(chosen))  # one head for all links to one file
@@ -518,7 +524,7 @@ class Ledger:
                 where.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 os.close(os.open(where, os.O_CREAT | os.O_RDWR, 0o600))
             elif not readonly:
-                os.close(os.open(where, os.O_RDWR))  # else SQLite would open it read-only, and fail later
+                os.close(os.open(where, os.O_RDWR))  # else SQLite would open it read-only and fail later
             uri = f"{where.as_uri()}?mode={'ro' if readonly else 'rw'}"
             connection = sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None)
         ledger = cls(where, connection, readonly, timeout)
@@ -535,7 +541,7 @@ class Ledger:
         return ledger
 
     def _begin(self, create: bool) -> None:
-        """Check everything under the lock; begin a new ledger; update a head that lags behind."""
+        """Check all entries under the lock, begin a new ledger if necessary, and update an outdated head."""
         with self._locked():
             names = [row[0] for row in self._connection.execute("SELECT name FROM sqlite_master")]
             if "entries" not in names:
@@ -561,7 +567,7 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Close the file. A reservation that is not marked stays spent."""
+        """Close the file. A reservation that is not marked still counts as spent."""
         self._connection.close()
 
     def __str__(self) -> str:
@@ -579,13 +585,16 @@ class Ledger:
 
     @property
     def identity(self) -> str:
-        """32 hexadecimal digits, drawn when the ledger was made: no other ledger has them."""
+        """Identity of the ledger: 32 hexadecimal digits, drawn randomly when the ledger was created."""
         return _identity_of(self._entries[0])
 
     # -------------------------------------------------------------- reading
 
     def check(self) -> None:
-        """Read and check the whole chain again, and that the head is in it. Raises ``LedgerError``."""
+        """Read and check the whole chain again, and check that it contains the head.
+
+        Raises ``LedgerError``.
+        """
         with _clear_errors(self._path, self._timeout):
             if self._readonly:
                 self._reload(tries=2)
@@ -594,7 +603,10 @@ class Ledger:
                     self._reload()
 
     def entries(self, dataset: str | None = None) -> tuple[LedgerEntry, ...]:
-        """Return every entry in order, or those of one dataset, including other processes' new ones."""
+        """Return all entries, or those of one dataset, in order.
+
+        New entries of other processes are included.
+        """
         self.check()
         return tuple(entry for entry in self._entries if dataset is None or entry.dataset == dataset)
 
@@ -616,10 +628,10 @@ class Ledger:
 
         Parameters
         ----------
-        dataset : its name.
-        delta : delta of the returned epsilon; default: the limit's, else the least positive one of the
-            reservations.
-        upto : count entries only up to this number, as a statement does that gives totals before and after.
+        dataset : name of the dataset.
+        delta : delta of the returned epsilon. Default: the delta of the limit, otherwise the least positive
+            delta of the reservations.
+        upto : use only entries up to this number; statements use it for totals before and after a release.
         """
         if delta is not None:
             delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
@@ -629,8 +641,8 @@ class Ledger:
     def certified(self, dataset: str, delta: float, *, upto: int | None = None) -> Certified:
         """Return the filter's guarantee at ``delta`` for a dataset's reservations, up to entry ``upto``.
 
-        A first reservation alone is returned as it was recorded, if this is its delta. Raises ``ValueError``
-        if the dataset's name is invalid, or ``delta`` is not in [0, 1).
+        If there is only one reservation and ``delta`` is its delta, the recorded epsilon is returned. Raises
+        ``ValueError`` if the dataset's name is invalid, or ``delta`` is not in [0, 1).
         """
         delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
         made = [
@@ -662,10 +674,10 @@ class Ledger:
     def export(self, to: PathLike | TextIO, format: Literal["jsonl", "csv"] = "jsonl") -> None:
         """Write all entries to a path (under a hidden name, then renamed) or an open text stream.
 
-        Raises ``ValueError`` if the path exists, or ``format`` is another word.
+        Raises ``ValueError`` if the path exists or ``format`` is another text.
 
-        ``jsonl``: a line for each entry, ``{"hash": ..., "text": ...}``, from which :func:`read_export` gets
-        the same entries and checks the chain. ``csv``: the columns of :func:`table`.
+        ``jsonl``: one line for each entry, ``{"hash": ..., "text": ...}``. :func:`read_export` reads the same
+        entries from these lines and checks the chain. ``csv``: the columns of :func:`table`.
         """
         checks.choice("format", format, ("jsonl", "csv"))
         text = io.StringIO()
@@ -698,11 +710,12 @@ class Ledger:
     ) -> LedgerEntry:
         """Set the owner's total for a dataset: at most ``epsilon`` > 0 at ``delta`` in [0, 1).
 
-        It binds later reservations, even if more than that is spent already. ``key`` signs it
-        (:func:`discreet.ledger.signatures.read_private_key`): afterwards only its holder can change it, or
-        hand it over (:meth:`hand_over`). ``recovery``, a public key in hexadecimal, may hand it over too; it
-        is declared once, with a signed limit. Raises ``ValueError`` if the name is nearly that of another
-        dataset, the limit is signed with another key, or the recovery key cannot be declared.
+        The limit applies to later reservations, even if more is already spent. With ``key``
+        (:func:`discreet.ledger.signatures.read_private_key`) the limit is signed: afterwards only the holder
+        of the key can change the limit or hand it over (:meth:`hand_over`). ``recovery`` is a public key in
+        hexadecimal whose holder can also hand the limit over. It is declared once, with a signed limit.
+        Raises ``ValueError`` if the name is nearly that of another dataset, the limit is signed with another
+        key, or the recovery key cannot be declared.
         """
         dataset, epsilon = _name(dataset), check_epsilon(epsilon)
         delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
@@ -726,11 +739,10 @@ class Ledger:
             return self._append("limit", dataset, key, epsilon=epsilon, delta=delta, **more)
 
     def hand_over(self, dataset: str, to: str, key: PrivateKey) -> LedgerEntry:
-        """Hand the dataset's limit over to the holder of the public key ``to``, in hexadecimal.
+        """Hand the dataset's limit over to the holder of the public key ``to`` (in hexadecimal).
 
-        ``key`` is the one that may change the limit until now, or the recovery key that was declared with it.
-        Raises ``ValueError`` if it is neither, or ``to`` is not a different key. Reservations continue
-        unchanged.
+        ``key`` is the present key of the limit or the declared recovery key. Raises ``ValueError`` for
+        another ``key``, or if ``to`` is not a different key. Reservations are not affected.
         """
         dataset = _name(dataset)
         if not isinstance(key, PrivateKey):
@@ -742,18 +754,21 @@ class Ledger:
             return self._append("owner", dataset, key, to=to)
 
     def owner(self, dataset: str) -> str | None:
-        """Return the public key whose holder alone can change the dataset's limit, in hexadecimal.
+        """Return the public key, in hexadecimal, of the only party that can change the dataset's limit.
 
-        None if every operator can.
+        Returns None if every operator can change the limit.
         """
         return _owners(self.entries(_name(dataset))).get(dataset, _NOBODY).key or None
 
     def recovery(self, dataset: str) -> str | None:
-        """Return the public key that may hand the limit over too, None if none was declared."""
+        """Return the public recovery key, which can also hand the limit over. None if it was not declared."""
         return _owners(self.entries(_name(dataset))).get(dataset, _NOBODY).recovery or None
 
     def heirs(self, dataset: str, key: str) -> tuple[str, ...]:
-        """Return this key and those that got the limit after its signature; empty if it never signed."""
+        """Return ``key`` and the keys that received the limit after its signature.
+
+        Empty if ``key`` never signed.
+        """
         entries = self.entries(_name(dataset))
         own = next((i for i, entry in enumerate(entries) if entry.key == key != ""), None)
         if own is None:
@@ -771,29 +786,32 @@ class Ledger:
         limit_check: bool = True,
         once: bool = False,
     ) -> Reservation:
-        """Record budget about to be spent; it is on the disk before this returns. Draw no noise before.
+        """Record budget on the disk before it is spent. Draw no noise before this call returns.
 
         Parameters
         ----------
         dataset : the population, as the schema names it
-        records : records of all mechanisms of this release; what is decided together is reserved together
+        records : records of all mechanisms of this release; reserve mechanisms together if they are decided
+            together
         delta : delta of the release's own statement, in [0, 1)
         users : number of users, if public
         purpose : one line for the reader of the ledger, e.g. the command; public
-        limit_check : False bypasses the owner's limit for this one; the entry records it permanently.
-            Rejected if the limit is signed.
-        once : True returns the unmarked reservation of the same records, delta, users and purpose, if there
-            is one, and records nothing. Only for releases that are marked before their noise is drawn, and
-            whose ``purpose`` identifies them: then an unmarked one was never drawn.
+        limit_check : False bypasses the owner's limit for this reservation, which the entry records
+            permanently. Rejected if the limit is signed.
+        once : if True and there is an unmarked reservation with the same records, delta, users and purpose,
+            return that reservation and record nothing. Use it only for releases that are marked before their
+            noise is drawn and are identified by ``purpose``. Then no noise was drawn for an unmarked
+            reservation.
 
         Raises
         ------
         BudgetError
-            If with it the dataset would pass the owner's limit; nothing is recorded.
+            If the dataset would exceed the owner's limit with this reservation. Nothing is recorded.
         ValueError
-            If an argument is not allowed, or the dataset's name is nearly that of another one.
+            If an argument is not allowed, or the dataset's name is nearly that of another dataset.
         LedgerError
-            If the ledger is invalid or cannot be written. If the entry is in it anyway, it counts as spent.
+            If the ledger is invalid or cannot be written. If the entry was written before the error (the disk
+            became full between entry and head), it counts as spent.
         """
         dataset, records = _name(dataset), tuple(records)
         _check_records(records)
@@ -842,7 +860,7 @@ class Ledger:
         return Reservation(dataset, entry.number, entry.hash)
 
     def _unmarked(self, dataset: str, content: Mapping[str, Any]) -> LedgerEntry | None:
-        """Return the last reservation of the same content without published files."""
+        """Return the last reservation with the same content and without published files, or None."""
         marked = {entry.reservation for entry in self._entries}
         for entry in reversed(self._entries):
             if entry.kind != "reserve" or entry.dataset != dataset or entry.number in marked:
@@ -855,7 +873,7 @@ class Ledger:
     def mark(self, reservation: Reservation, files: Mapping[str, str]) -> LedgerEntry:
         """Record that a reservation's files were published: name to SHA-256 (64 hexadecimal digits).
 
-        Raises ``ValueError`` if the reservation is not in this ledger, or marked already.
+        Raises ``ValueError`` if the reservation is not in this ledger, or is already marked.
         """
         for name, digest in files.items():
             _line("files", name)
@@ -874,7 +892,7 @@ class Ledger:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the file exclusively; roll back what was not committed."""
+        """Lock the file exclusively, and roll back changes that were not committed at exit."""
         if self._readonly:
             raise LedgerError(f"{self}: was opened for reading only")
         self._connection.execute("BEGIN IMMEDIATE")
@@ -889,9 +907,10 @@ class Ledger:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Hold the file with all entries read and the head checked; commit new entries at exit.
+        """Lock the file, read all entries and check the head. Commit new entries at exit.
 
-        The head is written under a second lock, from the last entry at that time: so heads never go back.
+        The head is written under a second lock, from the last entry at that time. So a head never names an
+        earlier entry than before.
         """
         with _clear_errors(self._path, self._timeout):
             before = len(self._entries)
@@ -901,7 +920,7 @@ class Ledger:
                     yield
                     self._connection.execute("COMMIT")
             except BaseException:
-                del self._entries[before:]  # perhaps not committed: read again
+                del self._entries[before:]  # these may not be committed: read them again
                 raise
             with self._locked():
                 self._catch_up()
@@ -933,7 +952,7 @@ class Ledger:
         return entry
 
     def _catch_up(self) -> None:
-        """Read what other processes have added; then the head must be in the chain."""
+        """Read entries that other processes have added, and check that the chain contains the head."""
         last = len(self._entries)
         query = "SELECT number, text, hash FROM entries WHERE number >= ? ORDER BY number"
         rows = self._connection.execute(query, (last,)).fetchall()
@@ -943,8 +962,9 @@ class Ledger:
         self._check_head(_read_head(self._path))
 
     def _reload(self, tries: int = 1) -> None:
-        """Read everything again. Without a lock the head is read first, because the chain may only grow
-        after.
+        """Read all entries again.
+
+        Without a lock the head is read first, because the chain can only grow after that.
         """
         for left in reversed(range(tries)):
             head = _read_head(self._path)
@@ -953,7 +973,7 @@ class Ledger:
             ).fetchall()
             self._entries = _parse_chain(str(self), rows)
             if head is None and left and len(rows) != 1:
-                continue  # it may just have been made
+                continue  # another process may have just created it
             return self._check_head(head)
 
     def _check_head(self, head: tuple[int, str] | None) -> None:
@@ -1004,7 +1024,10 @@ def _read_head(path: Path) -> tuple[int, str] | None:
 
 
 def _write_aside(target: Path, text: str) -> None:
-    """Replace a file by one rename, mode 0600, synced to disk. One writer at a time."""
+    """Write a temporary file (mode 0600, synced to disk) and rename it to ``target``.
+
+    For one writer at a time.
+    """
     aside = target.with_name(f".{target.name}.part")
     with open(aside, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write(text)
@@ -1015,7 +1038,7 @@ def _write_aside(target: Path, text: str) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return device and inode: another file under this name is another ledger."""
+    """Return device and inode, which show whether the path still names the same file."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -1026,7 +1049,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def _check_there(path: Path, create: bool) -> None:
     if path.is_dir():
         raise LedgerError(f"ledger {str(path)!r}: is a folder, must be a file")
-    if _read_head(path) is not None and not path.exists():  # in this order: a ledger is made before its head
+    if _read_head(path) is not None and not path.exists():  # in this order: the head is created last
         raise LedgerError(
             f"ledger {str(path)!r}: is missing, but its head {str(_head_path(path))!r} is there: put it back"
         )
@@ -1036,7 +1059,7 @@ def _check_there(path: Path, create: bool) -> None:
 
 @contextmanager
 def _clear_errors(path: Path, timeout: float) -> Iterator[None]:
-    """Convert errors of SQLite and of the file system to their meaning for a ledger."""
+    """Convert errors of SQLite and of the file system to ``LedgerError``."""
     try:
         yield
     except sqlite3.Error as error:
@@ -1059,7 +1082,10 @@ def _library() -> str:
 
 
 def read_export(lines: Iterator[str] | TextIO) -> tuple[LedgerEntry, ...]:
-    """Return the entries of a ``jsonl`` export, with its chain checked. Raises ``LedgerError`` if invalid."""
+    """Return the entries of a ``jsonl`` export and check the chain.
+
+    Raises ``LedgerError`` if it is invalid.
+    """
     rows = []
     for number, line in enumerate(lines, 1):
         try:
@@ -1079,7 +1105,7 @@ def _name(dataset: Any) -> str:
         raise ValueError(f"dataset = {dataset!r}: must name the population")
     if dataset != unicodedata.normalize(
         "NFC", dataset.strip()
-    ):  # looks like another name, composes with none
+    ):  # the name would look like another name but not compose with it
         raise ValueError(
             f"dataset = {dataset!r}: must have no space at its ends, and be in Unicode's normal form C"
         )
@@ -1087,7 +1113,7 @@ def _name(dataset: Any) -> str:
 
 
 def _key(dataset: str) -> str:
-    """Return one text for all names that look the same."""
+    """Return a text that is equal for all names that look the same."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", dataset).casefold())
     return "".join(folded.split())
 
@@ -1119,7 +1145,7 @@ def _reserved(entries: Sequence[LedgerEntry]) -> list[tuple[Record, ...]]:
 def _alone(
     entries: Sequence[LedgerEntry], records: tuple[Record, ...], known: Mapping[float, float]
 ) -> dict[float, float]:
-    """Return, by delta of the limit, epsilon of a first reservation that the closed forms reject."""
+    """Return {delta of the limit: epsilon} for a first reservation that the closed forms reject."""
     limit = _limit(entries)
     if limit is None or limit[1] in known or _reserved(entries):
         return {}
@@ -1137,7 +1163,7 @@ def _check_limit(
     most = limit[0] * (1 + _ROUNDING)
     spent, delta = _reserved(entries), limit[1]
     together, rule = filters.filtered([*spent, records], delta, numerical=False)
-    if together > most and not spent:  # computed under the lock only if the limit was changed meanwhile
+    if together > most and not spent:  # under the lock only if the limit has changed
         together = {**alone, **_alone(entries, records, alone)}.get(delta, together)
     if together > most:
         before = filters.filtered(spent, delta, numerical=False)[0]
@@ -1183,7 +1209,7 @@ def _totals(dataset: str, entries: Sequence[LedgerEntry], delta: float | None) -
 
 @contextmanager
 def spent(ledger: Ledger | None, reservation: Reservation | None) -> Iterator[None]:
-    """Add to any error from here on that the reservation is spent."""
+    """Add a note that the reservation is spent to every error inside the context."""
     try:
         yield
     except BaseException as error:
@@ -1193,10 +1219,10 @@ def spent(ledger: Ledger | None, reservation: Reservation | None) -> Iterator[No
 
 
 def table(entries: Sequence[LedgerEntry]) -> list[tuple[str, ...]]:
-    """Return entries as rows of text under :data:`COLUMNS`; empty if a column does not apply.
+    """Return entries as rows of text for :data:`COLUMNS`. A text is empty if the column does not apply.
 
-    A reservation's epsilon is its own, at its own delta; its state is ``published``, or ``SPENT, NOT
-    PUBLISHED``.
+    The epsilon of a reservation is that of this reservation at its own delta. The state is ``published`` or
+    ``SPENT, NOT PUBLISHED``.
     """
     marked = {entry.reservation for entry in entries if entry.kind == "mark"}
     rows: list[tuple[str, ...]] = []

@@ -1,29 +1,29 @@
-"""The owner's rule over a folder: the population of its data, and the ledger for their releases.
+"""Owner's rule for a folder: the population of its data, and the ledger in which releases are recorded.
 
-A file ``discreet.ledger.toml`` in a folder of data holds the name of their population, the identity of a
-ledger, and optionally the owner's key and signature. It covers all files of its folder and of the folders
-below. :func:`discreet.pipeline.learn.learn` and :func:`discreet.pipeline.state_codebook.fit_codebook` refuse
-a release from them without that ledger (``--no-ledger``), with another one, or under another population's
-name. If the rule has a key, they also refuse while the ledger's limit belongs neither to its holder nor to
-their successors (:meth:`discreet.ledger.ledger.Ledger.heirs`). :func:`discreet.data.prepare.prepare` puts a
-copy beside the rows that it makes. Counted parts carry the rules over their sources
-(:mod:`discreet.pipeline.partial_aggregates`).
+A file ``discreet.ledger.toml`` in a folder of data contains the name of the data's population, the identity
+of a ledger, and optionally the owner's key and signature. The rule applies to all files in its folder and its
+subfolders. :func:`discreet.pipeline.learn.learn` and :func:`discreet.pipeline.state_codebook.fit_codebook`
+refuse a release from these files without that ledger (``--no-ledger``), with another ledger, or with another
+population's name. If the rule has a key, they also refuse a release if the ledger's limit belongs neither to
+the holder of that key nor to a successor (:meth:`discreet.ledger.ledger.Ledger.heirs`).
+:func:`discreet.data.prepare.prepare` writes a copy of the rule into the folder of its output. Partial
+aggregates contain the rules of their sources (:mod:`discreet.pipeline.partial_aggregates`).
 
-A query is under the rules over what it reads: its data base, or the files that are named beside it, and it
-can read nothing else (:mod:`discreet.data.sources`). If a file has a second name (a hard link), that name is
-searched, by device and inode, in ruled folders. These are the ones beside the file, beside a folder above it,
-or beside the working directory or one above that.
+The rules of a database query are those of its sources: the database, or the files that are named with the
+query. It can read no other data (:mod:`discreet.data.sources`). If a file has a second name (a hard link),
+that name is searched, by device and inode, in folders with a rule. The search covers folders next to the
+file, to the working directory, and to any of their parent folders.
 
-The rule is not a lock. It stops mistakes and shortcuts of operators who use this library. It does not stop
-anyone who can read the data and:
+The rule does not enforce access control. It prevents mistakes and shortcuts of operators who use this
+library. It does not restrict anyone who can read the data and:
 
 - removes the file;
-- copies the data elsewhere (into a data base, too);
-- gives them as a frame in memory or from an object store;
-- links them to a place without a ruled folder nearby;
-- or computes without this library.
+- copies the data to another place (for example a database);
+- passes the data as a data frame in memory or from an object store;
+- links the data to a place that has no folder with a rule nearby;
+- or processes the data without this library.
 
-Only the data's own access rights can prevent that. So keep the file where operators cannot write.
+Only access rights on the data can prevent this. So keep the rule file where operators cannot write.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class _OwnedLedger(Protocol):
 
 @dataclass(frozen=True)
 class OwnerRule:
-    """Rule over a folder.
+    """Rule for a folder of data.
 
-    dataset : the population. ledger : its identity. key : the owner's public one, or empty.
+    dataset : name of the population. ledger : identity of the ledger. key : the owner's public key, or empty.
     """
 
     dataset: str
@@ -80,18 +80,18 @@ class OwnerRule:
     key: str = ""
 
     def content(self) -> dict[str, str]:
-        """Return the signed content."""
+        """Return the content that is signed."""
         return {"dataset": self.dataset, "ledger": self.ledger, "key": self.key}
 
 
 def require_ledger(
     folder: str | Path, ledger: _OwnedLedger, dataset: str, key: PrivateKey | None = None
 ) -> Path:
-    """Write a rule into a folder; returns its path.
+    """Write a rule into a folder and return the path of the rule.
 
     Parameters
     ----------
-    folder : folder of the data, which exists
+    folder : existing folder of the data
     ledger : the open ledger that releases must be recorded in
     dataset : the population's name in the ledger
     key : the owner's key, if the limit is signed
@@ -99,7 +99,7 @@ def require_ledger(
     Raises
     ------
     ValueError
-        If there is a rule already, or the key is not that of the dataset's limit.
+        If the folder already has a rule, or the key is not that of the dataset's limit.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -123,7 +123,7 @@ def require_ledger(
 
 
 def read_rule(path: str | Path) -> OwnerRule:
-    """Read the rule in a file, check its signature. Raises ``ValueError``: an unreadable rule still holds."""
+    """Read the rule in a file and check its signature. Raises ``ValueError`` if the rule cannot be read."""
     path = Path(path)
     try:
         held: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
@@ -143,10 +143,10 @@ def read_rule(path: str | Path) -> OwnerRule:
 
 
 def rules_over(files: Iterable[Path]) -> dict[Path, OwnerRule]:
-    """Return all rules over some files.
+    """Return all rules that apply to the files.
 
-    Searches their folders and those above, by the paths as given and as they resolve, and other names of the
-    files in ruled folders nearby.
+    The function searches the folders of the files and all parent folders, for the given and for the resolved
+    paths. It also searches for other names of the files in nearby folders with a rule.
     """
     folders: dict[Path, None] = {}
     for file in files:
@@ -156,7 +156,7 @@ def rules_over(files: Iterable[Path]) -> dict[Path, OwnerRule]:
 
 
 def _other_names(file: Path) -> Iterator[Path]:
-    """Yield hard links to a file in the ruled folders nearby (see the module's docstring)."""
+    """Yield hard links to a file in nearby folders with a rule (see the module's docstring)."""
     try:
         facts = os.stat(file)
     except OSError:
@@ -173,19 +173,19 @@ def _other_names(file: Path) -> Iterator[Path]:
 
 
 def _folders(folder: Path) -> list[Path]:
-    """Return the folders in a folder; none if it cannot be read."""
+    """Return the subfolders of a folder, or an empty list if the folder cannot be read."""
     with suppress(OSError), os.scandir(folder) as entries:
         return [Path(entry.path) for entry in entries if entry.is_dir()]
     return []
 
 
 def check_rules(files: Iterable[Path], dataset: str, ledger: _OwnedLedger | None) -> None:
-    """Raise ``ValueError`` if a release from these files would break a rule over them."""
+    """Raise ``ValueError`` if a release from these files would violate a rule that applies to them."""
     obeyed(rules_over(files), dataset, ledger)
 
 
 def obeyed(rules: Mapping[Path, OwnerRule], dataset: str, ledger: _OwnedLedger | None) -> None:
-    """Raise ``ValueError`` if a release would break one of these rules, or their present content."""
+    """Raise ``ValueError`` if a release would violate one of these rules or their files' present content."""
     for path, rule in [*rules.items(), *_changed(rules)]:
         said = f"by the owner's rule {path}"
         if ledger is None:
@@ -204,16 +204,17 @@ def obeyed(rules: Mapping[Path, OwnerRule], dataset: str, ledger: _OwnedLedger |
 
 
 def _changed(rules: Mapping[Path, OwnerRule]) -> list[tuple[Path, OwnerRule]]:
-    """Return the present rules in these files, of the same population, that differ from the given ones.
+    """Return present rules in these files that name the same population but differ from the given rules.
 
-    A part carries rules to other machines, where other data may have one at the same place.
+    A partial aggregate contains paths of rules. On another machine the same path can hold a rule for other
+    data.
     """
     now = [(path, read_rule(path)) for path in rules if os.path.lexists(path)]
     return [(path, rule) for path, rule in now if rule.dataset == rules[path].dataset and rule != rules[path]]
 
 
 def check_dataset(path: Path, rule: OwnerRule, dataset: str) -> None:
-    """Raise ``ValueError`` for another population's name."""
+    """Raise ``ValueError`` if ``dataset`` is not the population of the rule."""
     if rule.dataset != dataset:
         raise ValueError(
             f"dataset = {checks.said(dataset)}: must be {rule.dataset!r} by the owner's rule {path}"

@@ -1,16 +1,17 @@
-"""Signatures: Ed25519 keys in files, through ``cryptography`` (``pip install 'discreet[sign]'``).
+"""Signatures with Ed25519 keys in files, by ``cryptography`` (``pip install 'discreet[sign]'``).
 
-The signed text is a *kind* (one of the names below), a line break, and canonical JSON. So a signature of one
-kind is never valid for another, and the order of fields in a file does not matter. The modules that sign
-document what the content must hold to prevent reuse of a signature elsewhere (:mod:`discreet.ledger.ledger`,
+The signed text consists of a *kind* (see ``Kind``), a line break, and canonical JSON. So a signature of one
+kind is never valid for another kind, and the order of fields in a file does not matter. The modules that sign
+document the content that prevents the reuse of a signature in another place (:mod:`discreet.ledger.ledger`,
 :mod:`discreet.ledger.owner_rules`, :mod:`discreet.reports.signature_file`).
 
-A private key is a file that only its holder may read: PKCS 8 in PEM, mode 0600; a file that others could
-read is rejected. It may be encrypted under a passphrase, by AES-256, with a key derived by PBKDF2 (2 048
-rounds of HMAC-SHA-256, as ``cryptography`` writes). A thief of the file can try some millions of passphrases
-a second, so the passphrase must be long. Files that OpenSSL has encrypted with scrypt are read too. The
-public key is stored beside it, ``NAME.pub``, as OpenSSL writes it, and is named by its 32 bytes in
-hexadecimal. A signature proves that the holder of a key signed. This module does not know who holds a key.
+A private key is a file in PKCS 8 and PEM format with mode 0600. A file that other users can read is rejected.
+The file can be encrypted by AES-256 with a key derived from a passphrase by PBKDF2 (2 048 rounds of
+HMAC-SHA-256, as ``cryptography`` writes). Anyone who steals the file can try millions of passphrases per
+second, so the passphrase must be long. Files that OpenSSL encrypted with scrypt can also be read. The public
+key is stored in the same folder as ``NAME.pub``, in the format of OpenSSL. Its name is its 32 bytes in
+hexadecimal. A signature proves that the holder of a key signed. This module cannot determine which person
+holds a key.
 """
 
 from __future__ import annotations
@@ -47,19 +48,19 @@ Passphrase = str | Callable[[], str] | None
 """Passphrase, or a function that asks for it; called only for an encrypted file."""
 
 _SIGNATURE = re.compile("[0-9a-f]{128}")
-_LARGEST = 100_000  # bytes of a file that could be a key
+_LARGEST = 100_000  # largest size of a key file, in bytes
 _SHORTEST, _LONGEST = 12, 1000  # characters of a new passphrase
 
 
 class SigningMissing(ValueError):
-    """``cryptography`` is not installed."""
+    """Error: ``cryptography`` is not installed."""
 
     def __init__(self) -> None:
         super().__init__("signatures need the package cryptography: pip install 'discreet[sign]'")
 
 
 class PassphraseMissing(ValueError):
-    """Private key that is encrypted, without a given passphrase."""
+    """Error: a private key is encrypted, and no passphrase was given."""
 
 
 def _ed25519() -> tuple[Any, Any]:
@@ -79,7 +80,7 @@ def _message(kind: Kind, content: Mapping[str, Any]) -> bytes:
 
 @dataclass(frozen=True)
 class PrivateKey:
-    """Key that signs. Made by :func:`read_private_key`; ``public`` names it."""
+    """Private key, created by :func:`read_private_key`. ``public`` is the public key in hexadecimal."""
 
     public: str
     _key: Any = field(repr=False, compare=False)
@@ -93,17 +94,20 @@ class PrivateKey:
 
 
 def is_key(text: Any) -> bool:
-    """Return True if a text can name a public key."""
+    """Return True if the value is text in the format of a public key (64 hexadecimal digits)."""
     return isinstance(text, str) and len(text) == 64 and not set(text) - set("0123456789abcdef")
 
 
 def short(public: str) -> str:
-    """Return a public key in short form, for display; compare keys by all 64 digits."""
+    """Return a short form of a public key for display. Comparisons must use all 64 digits."""
     return f"{public[:16]}..."
 
 
 def is_valid(public: str, kind: Kind, content: Mapping[str, Any], signature: str) -> bool:
-    """Return True if the holder of a public key signed this. Raises :class:`SigningMissing`."""
+    """Return True if the holder of the public key signed this kind and content.
+
+    Raises :class:`SigningMissing`.
+    """
     ed25519, _ = _ed25519()
     from cryptography.exceptions import InvalidSignature
 
@@ -118,11 +122,11 @@ def is_valid(public: str, kind: Kind, content: Mapping[str, Any], signature: str
 
 
 def new_key(path: str | Path, passphrase: str | None = None) -> str:
-    """Make a key: a private file ``path`` (mode 0600), ``NAME.pub`` beside it. Neither may exist before.
+    """Create a key: a private file ``path`` (mode 0600), and ``NAME.pub`` in the same folder.
 
-    passphrase : 12 to 1000 characters, under which the private file is encrypted; None leaves it plain.
-    Returns the public key in hexadecimal. Raises ``ValueError`` if a file exists or the passphrase has
-    another length.
+    passphrase : 12 to 1000 characters, with which the private file is encrypted. None: it is not encrypted.
+        Returns the public key in hexadecimal. Raises ``ValueError`` if a file exists or the passphrase has
+        another length.
     """
     ed25519, serialization = _ed25519()
     path = Path(path)
@@ -149,7 +153,7 @@ def _private_bytes(key: Any, passphrase: str | None) -> bytes:
     how = serialization.NoEncryption()
     if passphrase is not None:
         if not (isinstance(passphrase, str) and _SHORTEST <= len(passphrase) <= _LONGEST):
-            raise ValueError(  # not repeated: it is a secret
+            raise ValueError(  # the message must not contain the secret
                 f"passphrase: must have {_SHORTEST} to {_LONGEST} characters"
             )
         how = serialization.BestAvailableEncryption(_as_bytes(passphrase))
@@ -158,15 +162,15 @@ def _private_bytes(key: Any, passphrase: str | None) -> bytes:
 
 
 def _as_bytes(passphrase: str) -> bytes:
-    """Return one text for passphrases that look the same, independent of the keyboard."""
+    """Return the passphrase as normalized bytes, so that different keyboards give the same result."""
     return unicodedata.normalize("NFC", passphrase).encode()
 
 
 def change_passphrase(path: str | Path, old: Passphrase, new: str | None) -> str:
-    """Encrypt a private key's file again, or leave it plain (``new`` None); returns the public key.
+    """Encrypt the file of a private key again and return the public key. ``new`` None: without encryption.
 
-    The file is replaced by one rename; copies of the old one still open with the old passphrase. Raises
-    ``ValueError`` as :func:`read_private_key` and :func:`new_key` do; then nothing was changed.
+    The file is replaced by one rename. The old passphrase still decrypts copies of the old file. Raises the
+    ``ValueError`` of :func:`read_private_key` and :func:`new_key`; nothing is changed then.
     """
     path = Path(path)
     key = read_private_key(path, passphrase=old)
@@ -176,7 +180,7 @@ def change_passphrase(path: str | Path, old: Passphrase, new: str | None) -> str
 
 
 def read_passphrase(path: str | Path, name: str = "passphrase-file") -> str:
-    """Return the first line of a file that only its owner can read (mode 0600); for batch jobs."""
+    """Return the first line of a file that only its owner can read (mode 0600). Intended for batch jobs."""
     content = _content(name, Path(path), private=True)
     try:
         line = content.decode().splitlines()[0]
@@ -193,7 +197,10 @@ def _raw(public: Any) -> str:
 
 
 def _content(name: str, path: Path, *, private: bool) -> bytes:
-    """Return the bytes of a small file; of a private one, only if no other user can read it."""
+    """Return the bytes of a small file.
+
+    If ``private``, raise ``ValueError`` if other users can read the file.
+    """
     try:
         with open(path, "rb") as file:
             found = os.fstat(file.fileno())
@@ -214,11 +221,11 @@ def _content(name: str, path: Path, *, private: bool) -> bytes:
 
 
 def read_private_key(path: str | Path, name: str = "key", passphrase: Passphrase = None) -> PrivateKey:
-    """Read the private key in the file ``path``; ``name`` is the argument's name in messages.
+    """Read the private key in the file ``path``. ``name`` is the name of the argument in error messages.
 
-    passphrase : passphrase of an encrypted file, or a function that asks for it; a plain file needs none.
-    Raises ``ValueError`` if the file is not a key, others than its owner can read it, or the passphrase
-    is wrong (:class:`PassphraseMissing` if none was given).
+    passphrase : passphrase of an encrypted file, or a function that asks for it. Not needed if the file is
+        not encrypted. Raises ``ValueError`` if the file is not a key, users other than its owner can read it,
+        or the passphrase is wrong (:class:`PassphraseMissing` if it is missing).
     """
     ed25519, serialization = _ed25519()
     path = Path(path)
@@ -231,7 +238,7 @@ def read_private_key(path: str | Path, name: str = "key", passphrase: Passphrase
         secret = _as_bytes(given)
     try:
         key = serialization.load_pem_private_key(content, secret)
-    except Exception:  # errors about a secret are not repeated
+    except Exception:  # the original error could contain the secret
         key = None
     if not isinstance(key, ed25519.Ed25519PrivateKey):
         wrong = "this is not its passphrase, or it is damaged: it " if secret is not None else ""
@@ -243,7 +250,9 @@ def read_private_key(path: str | Path, name: str = "key", passphrase: Passphrase
 
 
 def read_public_key(path: str | Path, name: str = "public-key") -> str:
-    """Read the public key in the file ``path``, in hexadecimal; ``name`` is the argument's name in messages.
+    """Read the public key in the file ``path`` and return it in hexadecimal.
+
+    ``name`` is the argument's name in messages.
 
     Raises ``ValueError`` if the file is not a public key.
     """

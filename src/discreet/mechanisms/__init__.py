@@ -1,4 +1,4 @@
-"""Mechanisms, their sessions, and privatizers, which choose a mechanism for a learner."""
+"""Mechanisms, sessions, and privatizers. A privatizer chooses a mechanism for a learner."""
 
 from discreet import public_names
 

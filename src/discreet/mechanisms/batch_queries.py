@@ -1,20 +1,20 @@
 """Session with a separate query for each batch of users, as policy elimination needs.
 
 A learner that eliminates policies asks a different query of every batch (the transitions of one step, then
-everything) and does not use earlier answers again. ``Schedule.queries`` declares the queries, one for each
-batch between two times of release. A :class:`BatchSession` starts the privatizer again for each of them, with
-that batch's query and :meth:`~discreet.mechanisms.interfaces.Schedule.one_shot` of its size. A batch is
-therefore, bit for bit, the privatizer's own one-shot session.
+everything) and does not use earlier answers. ``Schedule.queries`` declares the queries, one for each batch
+between two times of release. A :class:`BatchSession` starts the privatizer again for each of them, with that
+batch's query and :meth:`~discreet.mechanisms.interfaces.Schedule.one_shot` of its size. The release of a
+batch is therefore bit for bit that of the privatizer's one-shot session.
 
 Guarantee. Batch sizes are fixed before data, and users are counted on arrival: a user's batch is public, and
-each user is in exactly one. A plan ends where its batch ends. The session of a batch accepts no more users
-than the batch has. It is closed after its release and never opened again. Every batch has its own randomness:
-secure draws are always fresh, and seeded ones use a key of the run and the batch
+each user is in exactly one. A plan cannot extend beyond the end of its batch. The session of a batch accepts
+no more users than the batch has. It is closed after its release and never opened again. Every batch has its
+own randomness: secure draws are always fresh, and seeded ones use a key of the run and the batch
 (:meth:`~discreet.core.rng.Seeded.of_batch`).
 
 Suppose that one user is replaced. Given the earlier releases, the batches without that user have the same
-distribution, and policies are functions of releases. Everything that the session releases is therefore
-together as private as the batch with the weakest guarantee (parallel composition;
+distribution, and policies are functions of releases. All releases of the session together are therefore as
+private as the batch with the weakest guarantee (parallel composition;
 :func:`~discreet.core.guarantee.parallel`), and every batch gets the full budget. Users after the last release
 are counted, and nothing about them is stored: their devices send nothing.
 
@@ -67,7 +67,7 @@ __all__ = ["BatchEncoder", "BatchKind", "BatchMechanism", "BatchSession", "batch
 
 @dataclass(frozen=True)
 class BatchKind:
-    """Batches with one mechanism: their description, number, and the guarantee of each."""
+    """Batches with one mechanism: the description, the number of batches, and the guarantee of each batch."""
 
     words: str
     batches: int
@@ -85,7 +85,7 @@ class BatchMechanism:
     schedule
         Schedule with ``queries``.
     parts
-        One mechanism for each batch: that of its query on
+        One mechanism for each batch: the mechanism of the batch's query on
         :meth:`~discreet.mechanisms.interfaces.Schedule.one_shot` of its size.
 
     Raises
@@ -120,7 +120,7 @@ class BatchMechanism:
                 raise ValueError(f"parts[{i}].schedule: must be one release of all {size} users of the batch")
             if _asked(part.query) != _asked(asked[i]):
                 raise ValueError(f"parts[{i}].query: must be schedule.queries[{i}], what people are asked")
-        own = {id(part): replace(part) for part in self.parts}  # private copies, which no one can change
+        own = {id(part): replace(part) for part in self.parts}  # copies that other code cannot change
         object.__setattr__(self, "parts", tuple(own[id(part)] for part in self.parts))
 
     @property
@@ -162,9 +162,9 @@ class BatchMechanism:
         return parallel([(kind.words, kind.guarantee) for kind in self.kinds])
 
     def shared(self, law: Any) -> NoiseDistribution:
-        """Return the noise distribution ``law`` with one batch's share of its failure probability.
+        """Return the noise distribution ``law`` with one batch's share of the failure probability.
 
-        The batch's own mechanism does not know of the other batches.
+        The mechanism of a batch does not take the other batches into account.
         """
         if isinstance(law, NoNoise):
             return law
@@ -186,7 +186,7 @@ class BatchMechanism:
 
 @dataclass(frozen=True, eq=False)
 class BatchEncoder:
-    """Encoder of a plan within a batch: the one of the batch's session, with this session's plan number.
+    """Encoder of the open batch's session, with the plan number of the whole session.
 
     inner : None for users outside all batches; their devices send nothing.
     """
@@ -194,18 +194,18 @@ class BatchEncoder:
     __repr__ = brief
 
     inner: Encoder | None
-    plan: Plan  # as the batch's session numbers it
+    plan: Plan  # the plan with its number in the batch's session
     number: int
 
     @property
     def guarantee(self) -> Any:
-        """Guarantee of one message; None where devices send trajectories, or nothing."""
+        """Guarantee of one message. None if devices send trajectories or send nothing."""
         return getattr(self.inner, "guarantee", None)
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
         """Return the device's message for ``trajectory``.
 
-        plan : the open plan, or one without a number.
+        plan : the open plan, or a plan without a number.
 
         ``coins`` : random numbers of the device.
 
@@ -220,24 +220,25 @@ class BatchEncoder:
 
 
 class BatchSession(StreamSession):
-    """Session that answers one query per batch of users, by one release; made by ``privatizer.start``.
+    """Session that answers one query for each batch by one release; created by ``privatizer.start``.
 
-    The calls are those of :class:`~discreet.mechanisms.interfaces.Session`. Several plans may share a batch:
-    each of them except the last has ``Plan.last = False``. A release covers its batch only:
+    The calls are those of :class:`~discreet.mechanisms.interfaces.Session`. A batch can contain several
+    plans: each of these except the last has ``Plan.last = False``. A release covers its batch only:
 
-    - ``estimates`` : sums over the users of the newest batch, in the families of its query. ``covers`` is
-      their number. The failure probabilities of the noise distributions are divided equally among the
-      batches. The bounds of all batches therefore hold together with the stated probability. Each is a bound
-      for its own batch.
-    - ``measurement`` : the same, with decay 0 and gain 1.
+    - ``estimates`` : sums over the users of the newest batch, in the families of its query. ``covers`` is the
+      number of these users. The failure probabilities of the noise distributions are divided equally among
+      the batches. So with the stated probability the bounds of all batches are valid simultaneously. Each
+      bound is for one batch.
+    - ``measurement`` : the same sums, with decay 0 and gain 1.
     - ``users`` : all users so far.
-    - ``number`` : number of the batch, starting at 1. It is 0 before the first user; the release then holds
-      zeros in the families of the first query.
+    - ``number`` : number of the batch, starting at 1. The number is 0 before the first user. That release
+      contains zeros in the families of the first query.
 
     Raises
     ------
     RuntimeError
-        On calls out of order, on a closed session, and in another process than the one that started it.
+        On calls in the wrong order, on a closed session, and in another process than the one that started the
+        session.
     ValueError
         On an invalid record (nothing is added), on more users than the batch has, and on a plan that fills
         its batch with ``last = False``.
@@ -254,7 +255,7 @@ class BatchSession(StreamSession):
         super().__init__(mechanism.query.layout, mechanism.schedule, randomness, mechanism.guarantee)
         self._mechanism, self._randomness = mechanism, randomness
         self._times = mechanism.schedule.release_times
-        self._inner: Any = None  # session of the open batch: its users are counted only there
+        self._inner: Any = None  # session of the open batch; only it counts the users of that batch
         self._open = -1  # index of that batch
         with self._started(0) as session:  # a release without users
             nobody = self._told(session.release())
@@ -278,13 +279,13 @@ class BatchSession(StreamSession):
 
     @property
     def query(self) -> CountQuery:
-        """Query of the next user's batch (a copy); after the last batch, the learner's standing query."""
+        """Copy of the query for the next user's batch. After the last batch: the learner's standing query."""
         at = self._batch_at(self.users)
         return (self._mechanism.query if at is None else self._mechanism.parts[at].query).copy()
 
     @property
     def reports(self) -> StepReports | None:
-        """Randomized responses of the open batch's users; None if they send something else."""
+        """Randomized responses of the open batch's users, or None if users send another kind of message."""
         found: StepReports | None = getattr(self._inner, "reports", None)
         return found
 
@@ -296,16 +297,16 @@ class BatchSession(StreamSession):
     def laws_at(self, n: int) -> Mapping[str, NoiseDistribution]:
         """Return the noise distributions of the release after ``n`` users if all of them send their messages.
 
-        Raises ``ValueError`` as the mechanism's method does.
+        Raises ``ValueError`` unless n is one of ``schedule.release_times``.
         """
         return self._mechanism.laws_at(n)
 
     @property
     def device(self) -> Any:
-        """Public configuration for devices of the open batch's users, as its session publishes it.
+        """Public configuration for devices of the open batch's users, from the session of the batch.
 
-        Their messages carry the number of ``batch_plan``. Raises ``RuntimeError`` if no batch is open, and
-        ``ValueError`` if the batch's users send trajectories.
+        Messages of these devices contain the number of ``batch_plan``. Raises ``RuntimeError`` if no batch is
+        open, and ``ValueError`` if the batch's users send trajectories.
         """
         _ = self.batch_plan
         found = getattr(self._inner, "device", None)
@@ -317,7 +318,7 @@ class BatchSession(StreamSession):
 
     @property
     def batch_plan(self) -> Plan:
-        """Open plan as the batch's own session numbers it. Raises ``RuntimeError`` if none is open."""
+        """Open plan, with its number in the batch's session. Raises ``RuntimeError`` if no plan is open."""
         if self._inner is None:
             raise RuntimeError("no batch is open: call begin first")
         plan: Plan = self._inner.open_plan
@@ -329,7 +330,7 @@ class BatchSession(StreamSession):
             self._inner.close()
 
     def _batch_at(self, users: int) -> int | None:
-        """Return the index of the next user's batch after ``users`` users; None if in no batch."""
+        """Return the index of the next user's batch after ``users`` users, or None for no batch."""
         at = int(np.searchsorted(self._times, users, side="right")) - 1
         return at if at < len(self._mechanism.parts) else None
 
@@ -350,7 +351,7 @@ class BatchSession(StreamSession):
 
     # ------------------------------------------------------------------------------ users
     def _admitted(self, plan: Plan, users: int) -> Plan:
-        """Begin the plan in its batch's session, and return it as that session numbers it."""
+        """Begin the plan in the session of its batch, and return it with the number from that session."""
         last, before = checks.flag("plan.last", plan.last), self.users
         if self._inner is not None and before == self._times[self._open + 1]:
             raise RuntimeError(f"begin: all {before} users of a batch have come, call release first")
@@ -398,11 +399,11 @@ class BatchSession(StreamSession):
             self._count(1)
 
     def submit_many(self, trajectories: Trajectories, plan: int) -> None:
-        """Add the trajectories of many users of the open plan at once, with the same result as one by one.
+        """Add the trajectories of many users of the open plan. The result is the same as with single calls.
 
         plan : number of the open plan.
 
-        Raises ``ValueError``, and adds nothing, where :meth:`CountSession.submit_many
+        Raises ``ValueError`` and adds nothing in the cases in which :meth:`CountSession.submit_many
         <discreet.core.count_sessions.CountSession.submit_many>` does. In local and shuffle sessions it always
         raises. The ``trajectories`` of users outside all batches are only counted, not read.
         """
@@ -425,9 +426,9 @@ class BatchSession(StreamSession):
             self._inner.absent(users)
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add the exact sums of simulated users at once.
+        """Add many simulated users, from the exact sums of their data.
 
-        The noise of a local or shuffle model is drawn from its exact distribution. For simulation only:
+        The sum of the devices' noise (local or shuffle) has its exact distribution. For simulation only:
         raises ``ValueError`` under secure randomness. Sums of users outside all batches are not read.
         """
         super().submit_sum(sums, users)
@@ -445,15 +446,16 @@ class BatchSession(StreamSession):
         try:
             made = inner.release()
         finally:  # also after an error: this batch is never opened again
-            # one statement, no call: the batch's users are counted once, in this session or in its own
+            # one statement without a function call, so that users are counted once, here or in the batch's
+            # session
             self._users, self._inner, self._fresh = n, None, True
             inner.close()
-        self._number = leaf - 1  # a release has its batch's number, also after lost batches
+        self._number = leaf - 1  # the number of a release is that of its batch, also after lost batches
         estimates = self._told(made)
         return estimates, Measurement(estimates, 0.0, 1.0)
 
     def _told(self, made: Release) -> dict[str, Estimate]:
-        """Return the estimates of a batch's release, with its share of the failure probability."""
+        """Return the estimates of a batch's release, with the batch's share of the failure probability."""
         return {
             name: replace(one, law=self._mechanism.shared(one.law)) for name, one in made.estimates.items()
         }
@@ -471,7 +473,7 @@ def batch_mechanism(
 
     randomness : source of the noise.
 
-    Raises ``ValueError`` if a query is not a :class:`CountQuery`, has groups or has another layout, and where
+    Raises ``ValueError`` if a query is not a :class:`CountQuery`, has groups or has another layout, and if
     the privatizer rejects a batch.
     """
     query, schedule = continual_query(query), private_schedule(schedule)
@@ -500,7 +502,7 @@ def _own_query(i: int, given: Any, standing: CountQuery) -> CountQuery:
 
 
 def _facts(query: CountQuery) -> tuple[Any, ...]:
-    """Return everything besides the common layout that noise and guarantee depend on."""
+    """Return all values, except the common layout, that noise and guarantee depend on."""
     return (
         query.stationary, query.visits, query.center_rewards, query.known_rewards, query.reward_share,
         query.pooled, query.pooled_share, query.episodes, query.step is None, query.first,
@@ -508,7 +510,7 @@ def _facts(query: CountQuery) -> tuple[Any, ...]:
 
 
 def _asked(query: Any) -> tuple[Any, ...] | None:
-    """Return all contents of a batch's query; None if it is not a CountQuery."""
+    """Return all contents of a batch's query, or None if the query is not a CountQuery."""
     if type(query) is not CountQuery:
         return None
     return (query.layout, *_facts(query), query.step, query.cut, query.groups)

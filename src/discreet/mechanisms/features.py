@@ -1,9 +1,9 @@
 """Public feature maps whose bounds, which determine sensitivities, are certified at construction.
 
 :class:`Features` are phi(s, a) of linear MDPs, :class:`MixtureFeatures` phi(s' | s, a) of linear mixtures.
-Their ``bound``, ``signed_bound``, ``l1``, ``signed_l1`` and ``nonneg`` are certified. The
-tables hold every pair, visited or not. A certificate is therefore a maximum over a public array and reveals
-nothing about data. The trusted core uses these types and never the model behind them.
+Their ``bound``, ``signed_bound``, ``l1``, ``signed_l1`` and ``nonneg`` are certified. The tables contain
+every pair, visited or not. A certified bound is therefore a maximum over a public array and reveals nothing
+about data. The trusted core uses only these types, never the model from which the features come.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SLACK = 1e-12  # Relative rounding error of a norm.
 _LEAST, _MOST = 1e-50, 1e50  # Range of bounds, in which fourth powers are float64 numbers of full precision.
 _SPAN = 1e-9  # Largest residual of 1 = phi^T v that counts as rounding.
 _ENUMERATED = 12  # Largest number of successors with which all 2^11 sign vectors are tried.
-_CHUNK = 2**22  # Numbers held in memory at once for them.
+_CHUNK = 2**22  # Numbers in memory at the same time for these sign vectors.
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -36,16 +36,16 @@ class Features:
     ----------
     table : (S, A, d), finite
     bound : float
-        b > 0, bound of the Euclidean norm, from 1e-50 to 1e50 like every other bound here.
+        b > 0, bound on the Euclidean norm. All bounds must be from 1e-50 to 1e50.
     l1 : float, optional
-        a, bound of the sum of absolute values; None: sqrt(d) b, which always holds.
+        a, bound on the sum of absolute values. None: sqrt(d) b, which is always valid.
     nonneg : bool
         Declare (and check) that every coordinate is at least 0: some sensitivities are then smaller.
 
     Raises
     ------
     ValueError
-        If a declared bound does not hold at some (s, a), which the error names.
+        If a declared bound is violated at some (s, a). The error names this pair.
     """
 
     __repr__ = brief
@@ -95,7 +95,7 @@ class Features:
 
     @cached_property
     def constant(self) -> bool:
-        """True if 1 is in the span of the features: phi(s, a)^T v = 1 for all pairs and one v.
+        """True if 1 is in the span of the features, i.e. there is a v with phi(s, a)^T v = 1 for all pairs.
 
         Targets may then be centred by any public constant without bias.
         """
@@ -105,15 +105,21 @@ class Features:
 
     @cached_property
     def dead(self) -> tuple[int, ...]:
-        """Coordinates that are 0 at every pair; the Gram matrix is singular in them for any data."""
+        """Coordinates that are 0 at every pair.
+
+        The Gram matrix is singular in these coordinates for any data.
+        """
         return tuple(np.flatnonzero(~self.table.any(axis=(0, 1))).tolist())
 
     def copy(self) -> Features:
-        """Return a copy with its own table, certified again."""
+        """Return a copy with a separate table, certified again."""
         return Features(self.table, self.bound, l1=self.l1, nonneg=self.nonneg)
 
     def scaled(self, factor: float) -> Features:
-        """Return the features and bounds times ``factor``; ``ValueError`` unless it is above 0."""
+        """Return the features and bounds times ``factor``.
+
+        Raises ``ValueError`` unless ``factor`` is above 0.
+        """
         factor = checks.positive("factor", factor)
         return Features(self.table * factor, self.bound * factor, l1=self.l1 * factor, nonneg=self.nonneg)
 
@@ -152,20 +158,22 @@ class MixtureFeatures:
     table : (S, A, S, d), finite
         Entry [s, a, s'] is phi(s' | s, a).
     weight_bound : float
-        C_w > 0, the declared (public) bound of ||w_h||_2. Confidence widths depend on it, noise does not.
+        C_w > 0, the declared (public) bound of ||w_h||_2. Confidence widths depend on C_w, noise does not.
     bound, signed_bound, l1, signed_l1 : float, optional
-        Bounds to declare; None: the smallest value that is proved (``exact`` says if it is the supremum).
+        Bounds to declare; None: the smallest value that is proved. ``exact`` is True if that value is the
+        supremum.
     rewards : Features, optional
         psi (S, A, p) in which mean rewards are linear, r_h(s, a) = <psi(s, a), theta_h>: public, for learners
         that do not know the rewards.
     reward_weight_bound : float, optional
-        C_r > 0, the declared bound of ||theta_h||_2; None: sqrt(p) / ``rewards.bound``. For widths only.
+        C_r > 0, the declared bound of ||theta_h||_2; None: sqrt(p) / ``rewards.bound``. Used only for
+        confidence widths.
 
     Raises
     ------
     ValueError
-        If a declared bound is smaller than the proved value at some (s, a), which the error names, or one is
-        outside [1e-50, 1e50] (a table of zeros has no bound).
+        If a declared bound is smaller than the proved value at some (s, a), which the error names. Also if a
+        bound is outside [1e-50, 1e50] (this excludes a table of zeros).
 
     Notes
     -----
@@ -175,11 +183,12 @@ class MixtureFeatures:
     |phi_{v,i}| <= p_i + n_i for v in [-1, 1]^S, and <= max(p_i, n_i) for v in [0, 1]^S.
 
     1. If p_i n_i = 0 for every i (features of one sign: mixtures of base models, one-hot tables), v = 1
-       attains all these bounds at once: the norms of phi_1 are the four suprema.
-    2. Else, with at most 12 such successors, every sign vector e is tried. Half of them suffice, as
-       phi_{-e} = -phi_e. The vertices of [0, 1]^S are (1 + e) / 2 and (1 - e) / 2, so
+       attains all these bounds simultaneously: the norms of phi_1 are the four suprema.
+    2. Otherwise, if there are at most 12 such successors, every sign vector e is tried. Half of them suffice,
+       as phi_{-e} = -phi_e. The vertices of [0, 1]^S are (1 + e) / 2 and (1 - e) / 2, so
        phi_v = (phi_1 +- phi_e) / 2.
-    3. Else the coordinatewise bounds are upper bounds. Three more hold, and the smallest is taken:
+    3. Otherwise the coordinatewise bounds are upper bounds. Three more bounds are valid, and the smallest
+       bound is used:
        F+- <= sqrt(n) ||M||_op for the (n, d) matrix M of the pair, as ||v||_2 <= sqrt(n);
        F01 <= (||phi_1|| + F+-) / 2, as v = 1/2 + u / 2 with u in [-1, 1]^S;
        ||.||_1 <= sqrt(d) ||.||_2.
@@ -268,14 +277,18 @@ class MixtureFeatures:
 
     @cached_property
     def nonneg(self) -> bool:
-        """True if every coordinate is at least 0; so is phi_v for v >= 0 (raw targets, not centred ones)."""
+        """True if every coordinate is at least 0.
+
+        Then phi_v >= 0 for v >= 0 (raw targets, not centred targets).
+        """
         return bool(self.columns.min() >= 0)
 
     def values_features(self, values: ArrayLike) -> Floats:
         """Return phi_v (..., S, A, d) of values v (..., S).
 
-        It is one matrix product without another temporary array. One vector at a time and several at once may
-        differ in the last bit. Raises ``ValueError`` if the last axis of ``values`` does not have length S.
+        The computation is one matrix product without another temporary array. The last bit of a result can
+        depend on the number of vectors in the call. Raises ``ValueError`` if the last axis of ``values`` does
+        not have length S.
         """
         v = np.asarray(values, dtype=np.float64)
         if v.ndim < 1 or v.shape[-1] != self.states:
@@ -294,7 +307,7 @@ class MixtureFeatures:
 def fitting_features(
     features: Features | MixtureFeatures | None, layout: Layout
 ) -> Features | MixtureFeatures | None:
-    """Return the features, or None; ``ValueError`` if their sizes are not those of the layout."""
+    """Return ``features``. Raises ``ValueError`` if their sizes differ from those of the layout."""
     if features is None:
         return None
     if not isinstance(features, Features | MixtureFeatures):
@@ -308,7 +321,7 @@ def fitting_features(
 
 
 def _restore(features: Features | MixtureFeatures, state: dict[str, Any]) -> None:
-    """Set the state and make its arrays read-only again, since unpickled arrays are writeable."""
+    """Set the state and make the arrays read-only again, because unpickled arrays are writeable."""
     features.__dict__.update(state)
     for value in state.values():
         if isinstance(value, np.ndarray):
@@ -316,7 +329,7 @@ def _restore(features: Features | MixtureFeatures, state: dict[str, Any]) -> Non
 
 
 def _suprema(pairs: Floats) -> tuple[Floats, bool]:
-    """Return ((4, P) proved F01, F+- and both in l1, whether all are suprema) of (P, S, d) features."""
+    """Return ((4, P) proved F01, F+- and their l1 versions, True if suprema) of (P, S, d) features."""
     positive = np.maximum(pairs, 0.0).sum(axis=1)
     negative = np.maximum(-pairs, 0.0).sum(axis=1)
     found = np.array(_norms(np.maximum(positive, negative), positive + negative))
@@ -341,7 +354,7 @@ def _suprema(pairs: Floats) -> tuple[Floats, bool]:
 
 
 def _norms(halves: Floats, wholes: Floats) -> list[Floats]:
-    """Return the Euclidean norms of both, then the sums of absolute values, along the last axis."""
+    """Return the Euclidean norms of ``halves`` and ``wholes``, then their l1 norms, along the last axis."""
     return [
         *(np.linalg.norm(x, axis=-1) for x in (halves, wholes)),
         *(np.abs(x).sum(axis=-1) for x in (halves, wholes)),

@@ -12,10 +12,10 @@ There is one interaction loop::
         for _ in range(plan.users):
             session.submit(encoder(rollout(mdp, plan.policy, environment), plan, coins))
 
-A :class:`Privatizer` is a frozen value without shapes or data. Its ``start`` binds everything that enters the
-noise scale. A :class:`Plan` is everything public before users act. A :class:`Release` is all that a learner
-ever sees about users. Plans, messages and releases are defined in :mod:`discreet.core.releases`, which does
-not depend on learners.
+A :class:`Privatizer` is a frozen value without shapes or data. Its ``start`` fixes everything that determines
+the noise scale. A :class:`Plan` contains everything that is public before users act. A :class:`Release`
+contains all that a learner ever sees about users. Plans, messages and releases are defined in
+:mod:`discreet.core.releases`, which does not depend on learners.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ __all__ = [
 
 
 def probabilities(name: str, value: NDArray[np.float64], tolerance: float = 1e-9) -> NDArray[np.float64]:
-    """Check that the last axis of ``value`` holds probability distributions; return it unchanged.
+    """Check that the last axis of ``value`` contains probability distributions, and return ``value``.
 
     Raises ``ValueError``, with ``name`` in the message, if an entry is negative or a sum differs from 1 by
     more than ``tolerance``.
@@ -79,13 +79,13 @@ def probabilities(name: str, value: NDArray[np.float64], tolerance: float = 1e-9
 class Budget:
     """Privacy budget as a privatizer states it (``privatizer.budget``).
 
-    It is public, so learners may adapt their choices to it. At most one of ``epsilon``, ``rho`` and ``mu`` is
-    given; none without privacy.
+    The budget is public, so learners can adapt their choices to it. At most one of ``epsilon``, ``rho`` and
+    ``mu`` is set. Without privacy, none is set.
 
     Parameters
     ----------
     trust
-        Who sees raw data.
+        Trust model, which says which party sees raw data.
     epsilon, delta
         (epsilon, delta)-DP; delta = 0 is pure epsilon-DP.
     rho
@@ -93,8 +93,8 @@ class Budget:
     mu
         Gaussian DP.
     reports
-        Whether a trusted server releases counts as randomized responses, which hold no counts pooled over
-        steps. True: always. False: never. None: only where the privatizer expects less noise from them.
+        True if a trusted server releases counts as randomized responses, which have no counts pooled over
+        steps. False: never. None: only if the privatizer expects less noise from randomized responses.
     """
 
     trust: Trust
@@ -106,18 +106,18 @@ class Budget:
 
     @property
     def private(self) -> bool:
-        """Return False for a baseline without privacy."""
+        """Return True unless this is a baseline without privacy."""
         return self.trust != "none"
 
     @property
     def pure(self) -> bool:
-        """Return True for epsilon with delta = 0."""
+        """Return True if epsilon is set and delta is 0."""
         return self.epsilon is not None and self.delta == 0.0
 
 
 @dataclass(frozen=True)
 class ReturnBounds:
-    """Public facts about an episode's return: how rewards are added up, their units and bounds.
+    """Public facts about an episode's return: how rewards are summed, their units, and their bounds.
 
     Parameters
     ----------
@@ -126,16 +126,16 @@ class ReturnBounds:
     terminal
         Absorbing states. An episode that reaches one has ended and has no further reward.
     outcomes
-        Rewards on arrival, as a table from state to reward in the user's units, if a rule determines them.
-        The records' own rewards are then not read. The states must be terminal.
+        Rewards on arrival, if a rule determines them: a table from terminal state to reward in the user's
+        units. The rewards in the records are then not read.
     least, most
         Bounds of an episode's return in the user's units. A return outside them counts as the nearest bound.
         None: the bounds that the other arguments imply (H low and H high, or the smallest and the largest
         outcome).
     censored
-        Terminal state of episodes with unknown outcome. It counts as the middle of the bounds, and
-        ``outcomes`` then contains that value. An evaluation of a policy tries both bounds. Needs
-        ``outcomes``.
+        Terminal state of episodes with unknown outcome. Such an episode has the middle of the bounds as its
+        return, and ``outcomes`` then contains that value. An evaluation of a policy uses both bounds.
+        Requires ``outcomes``.
 
     Raises
     ------
@@ -207,7 +207,7 @@ class ReturnBounds:
 
 
 class Sized:
-    """Base of classes with a layout: gives its sizes."""
+    """Base class of classes with a layout. It provides the sizes of the layout."""
 
     layout: Layout
 
@@ -236,20 +236,20 @@ class ProblemSpec(Sized):
     layout
         Sizes and the mask of admissible actions.
     users
-        K, or None if unknown.
+        Number of users K, or None if unknown.
     stationary
         True allows a learner to pool steps: the MDP is declared to be the same at every step.
     known_rewards
-        (H, S, A) mean rewards in [0, 1] if they are public, else None.
+        (H, S, A) mean rewards in [0, 1] if they are public, otherwise None.
     budget
-        The privatizer's budget (``privatizer.budget``), or None if unknown. Privacy never depends on it: the
-        privatizer alone sets the noise.
+        The privatizer's budget (``privatizer.budget``), or None if unknown. Privacy never depends on this
+        field, because only the privatizer sets the noise.
     features
         Public feature map in which the MDP is linear, or None (tabular).
     initial
         (S,) distribution of the first state if it is public, else None.
     returns
-        Units, bounds and rules of an episode's return. None: rewards in [0, 1] are added up.
+        Units, bounds and rules of an episode's return. None: rewards in [0, 1] are summed.
     groups
         Number of public groups of users, at least 1. Decision points count users by group at the start of an
         episode (:mod:`discreet.learners.ope.first_visit_query`). Other learners ignore groups.
@@ -295,21 +295,21 @@ class ProblemSpec(Sized):
 
 @dataclass(frozen=True, eq=False)
 class StepSums:
-    """Noisy sums of one step of a one-shot release, by admissible pairs (the R rows of the layout)."""
+    """Noisy sums of one step of a one-shot release, for each admissible pair (the R rows of the layout)."""
 
     __repr__ = brief
 
     step: int
     transitions: Floats  # (R, S)
-    visits: Floats | None = None  # (R,); None: not released
-    rewards: Floats | None = None  # (R,), of r - 1/2; None: not released
+    visits: Floats | None = None  # (R,), or None if not released
+    rewards: Floats | None = None  # (R,) sums of r - 1/2, or None if not released
 
 
 class StepwiseRelease(Protocol):
-    """One-shot release of counts that is read step by step, from memory or a file.
+    """One-shot release of counts that is read one step at a time, from memory or a file.
 
-    The steps may be read in any order and repeatedly. For a large state space the tables of all steps may not
-    fit in memory, while those of one step do.
+    The steps can be read in any order and repeatedly. If the state space is large, the tables of one step may
+    fit in memory even if the tables of all steps do not.
     """
 
     @property
@@ -331,10 +331,10 @@ class StepwiseRelease(Protocol):
 # ------------------------------------------------- privatizer: frozen options, then a session
 @runtime_checkable
 class Session(Protocol):
-    """Stateful session in the trusted core. Order of calls: release, begin, submit x plan.users, release, ...
+    """Stateful session in the trusted core. Call order: release, begin, submit (once per user), release, ...
 
-    Calls out of order raise ``RuntimeError``, and invalid messages and plans raise ``ValueError``. Neither
-    changes a sum.
+    Calls in the wrong order raise ``RuntimeError``, and invalid messages and plans raise ``ValueError``. In
+    these cases no sum changes.
     """
 
     @property
@@ -350,7 +350,7 @@ class Session(Protocol):
         ...
 
     def submit(self, message: Message) -> None:
-        """Accept one user's ``message`` for the open plan; each message counts once."""
+        """Accept one user's ``message`` for the open plan; each message is counted once."""
         ...
 
     def absent(self, users: int = 1) -> None:
@@ -358,36 +358,36 @@ class Session(Protocol):
         ...
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add the sums of a batch of simulated users (only for simulations by batches).
+        """Add the sums of many simulated users (only for simulations).
 
-        sums : by family, with the shapes of the query's tables.
+        sums : sums by family, with the shapes of the query's tables.
 
         users : number of users in the sums.
         """
         ...
 
     def release(self) -> Release:
-        """Return the next release, once all users of the last plan have submitted or are absent."""
+        """Return the next release. Call it after all users of the last plan have submitted or are absent."""
         ...
 
     def answer(self, question: Response) -> Estimate:
-        """Return the noisy response of all users so far to ``question``, if the query declared responses."""
+        """Return the noisy response to ``question`` over all users so far, if the query has responses."""
         ...
 
     def close(self) -> None:
-        """Close the session and delete all user data that it holds."""
+        """Close the session and delete all its user data."""
         ...
 
 
 class Mechanism(Protocol):
     """Mechanism: the processing of user data, fixed before data.
 
-    A frozen value that computes its own privacy guarantee.
+    A mechanism is a frozen value that computes its privacy guarantee.
     """
 
     @property
     def query(self) -> Any:
-        """Sums that are computed."""
+        """Query of the sums."""
         ...
 
     @property
@@ -397,7 +397,7 @@ class Mechanism(Protocol):
 
     @property
     def trust(self) -> Trust:
-        """Trust model, i.e. who sees raw data: "none", "central", "joint", "shuffle" or "local"."""
+        """Trust model, i.e. which party sees raw data: "none", "central", "joint", "shuffle" or "local"."""
         ...
 
     @property
@@ -406,7 +406,7 @@ class Mechanism(Protocol):
         ...
 
     def laws_at(self, n: int) -> Mapping[str, NoiseDistribution]:
-        """Return the noise distributions, by family, of the release after ``n`` users, a scheduled time."""
+        """Return the noise distributions, by family, of the scheduled release after ``n`` users."""
         ...
 
 
@@ -414,22 +414,25 @@ class Mechanism(Protocol):
 class Privatizer(Protocol):
     """Frozen and reusable choice of privacy model and budget: ``dr.Central(epsilon=1.0)``.
 
-    It knows no shapes and holds no data.
+    A privatizer contains no shapes and no data.
     """
 
     @property
     def trust(self) -> Trust:
-        """Trust model, i.e. who sees raw data."""
+        """Trust model, i.e. which party sees raw data."""
         ...
 
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
-        """Bind everything that enters the noise scale. Raises ``ValueError`` if the budget cannot be met.
+        """Return the mechanism, which fixes the noise scale.
+
+        Raises ``ValueError`` if the budget cannot be met.
 
         query : the learner's query, i.e. the sums that it needs.
 
         schedule : the learner's public times of release.
 
-        randomness : :class:`Seeded` for simulations or :class:`Secure`. The guarantee names it.
+        randomness : :class:`Seeded` for simulations or :class:`Secure`. The guarantee states which one is
+            used.
         """
         ...
 
@@ -448,8 +451,8 @@ Ask = Callable[[Response], Estimate]
 class Learner(Protocol):
     """Learner as frozen options and pure functions of its state.
 
-    It holds no reference to data or to the inside of a session. Every method raises ``ValueError`` if learner
-    and problem do not fit.
+    A learner has no reference to data or to the internals of a session. Every method raises ``ValueError`` if
+    learner and problem do not fit.
     """
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
@@ -457,7 +460,7 @@ class Learner(Protocol):
         ...
 
     def query(self, spec: ProblemSpec) -> Any:
-        """Return the query for the problem ``spec``: a :class:`CountQuery`, or one of sums of features."""
+        """Return the query for the problem ``spec``: a :class:`CountQuery` or a query of feature sums."""
         ...
 
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> Any:
@@ -470,9 +473,10 @@ class Learner(Protocol):
     def plan(self, state: Any, release: Release, ask: Ask) -> tuple[Plan, Any]:
         """Return the plan for the next users, and the new state.
 
-        state : from :meth:`begin` or the last plan; it is not changed.
+        state : state from :meth:`begin` or from the previous call. It is not modified.
 
-        release : the newest release, or the same one again until all its users are planned for.
+        release : the newest release. The same release is passed again until all users before the next one
+            have a plan.
 
         ask : answers a planned :class:`Response` (``session.answer``).
         """

@@ -1,4 +1,4 @@
-"""Sessions of mechanisms: a session draws the noise of its mechanism."""
+"""Functions that open the session of a mechanism. A session draws the noise of its mechanism."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLACES = {
     "AmplifiedMechanism": ("mechanisms.shuffle.amplified_session", "AmplifiedSession"),
     "BatchMechanism": ("mechanisms.batch_queries", "BatchSession"),
 }
-_COUNTS = {  # by the requests of plans, else by the strategy
+_COUNTS = {  # by CountMechanism.asks, otherwise by the strategy
     "group": ("mechanisms.central.policy_return_session", "GroupSession"),
     "cut": ("mechanisms.central.clipped_reward_session", "CutSession"),
     "clocked": ("mechanisms.central.per_pair_session", "ClockSession"),
@@ -46,12 +46,12 @@ def session_of(mechanism: Any, randomness: Randomness) -> Session:
 
 
 class Proposes:
-    """Base of privatizers that propose mechanisms and open only the sessions listed in this module."""
+    """Base class of privatizers that choose mechanisms and open only the sessions that this module lists."""
 
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
         """Return the mechanism and its privacy guarantee, fixed before data."""
         raise TypeError(f"{type(self).__name__}: must have a method mechanism(query, schedule, randomness)")
 
     def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> Session:
-        """Return a session of :meth:`mechanism`. Raises ``ValueError`` as :meth:`mechanism` does."""
+        """Return a session of :meth:`mechanism`. Raises the ``ValueError`` of :meth:`mechanism`."""
         return session_of(self.mechanism(query, schedule, randomness), randomness)

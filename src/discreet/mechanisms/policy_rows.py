@@ -30,12 +30,12 @@ class PolicyRows(NamedTuple):
 
 
 def policy_rows(layout: Layout, policy: ArrayLike | PolicyRows) -> PolicyRows:
-    """Check a deterministic (H, S) integer or a stochastic (H, S, A) policy and give its rows.
+    """Check a deterministic (H, S) integer policy or a stochastic (H, S, A) policy, and return its rows.
 
     Raises
     ------
     ValueError
-        If the shape fits neither, an action is out of range or not admissible, or probabilities are
+        If the shape is neither of these, an action is out of range or not admissible, or probabilities are
         negative or do not sum to 1 over the admissible actions (within 1e-9).
     """
     if isinstance(policy, PolicyRows):

@@ -25,16 +25,17 @@ _MOST_CELLS = 2 * 10**8  # largest number of cells of a session with many releas
 
 
 def private_query(query: Any, cuts: bool = False) -> CountQuery:
-    """Return a private copy, so that later changes of the learner's query change no noise.
+    """Return a checked copy of the query, so that later changes of the learner's query change no noise.
 
-    ``cuts`` : whether the caller can release clipped rewards. Raises ``ValueError`` on another kind of query.
+    ``cuts`` : True if the caller can release clipped rewards. Raises ``ValueError`` for other kinds of
+        queries.
     """
     if type(query).__name__ in ("MixtureQuery", "GramQuery"):
         raise ValueError(
             f"privatizer: must be 'none', 'central' or 'local' for a learner of sums of features (ucrl-vtr, "
             f"ucrl-vtr-plus, lsvi-ucb; their query is a {type(query).__name__}); this one answers counts"
         )
-    if type(query) is not CountQuery:  # a subclass could declare any sensitivity
+    if type(query) is not CountQuery:  # a subclass could declare another sensitivity
         raise ValueError(
             f"query is a {type(query).__name__}: this privatizer answers a CountQuery, and no subclass of it"
         )
@@ -58,7 +59,7 @@ def check_cut(query: CountQuery, schedule: Schedule) -> None:
 
 
 def continual_query(query: Any, cuts: bool = False) -> CountQuery:
-    """Return a private copy of a query for a session of many releases; ``ValueError`` if it does not fit."""
+    """Return a copy of a query for a session of many releases. Raises ``ValueError`` if it does not fit."""
     query = private_query(query, cuts)
     if query.episodes > 1:
         raise ValueError(
@@ -71,16 +72,16 @@ def continual_query(query: Any, cuts: bool = False) -> CountQuery:
 
 
 def private_schedule(schedule: Any) -> Schedule:
-    """Return a private copy of a schedule. Raises ``ValueError`` on another class."""
-    if type(schedule) is not Schedule:  # a subclass could move the times of release
+    """Return a copy of a schedule that no other code can change. Raises ``ValueError`` for another class."""
+    if type(schedule) is not Schedule:  # a subclass could change the times of release
         raise ValueError(f"schedule = {schedule!r}: must be a Schedule, and no subclass of it")
     return dataclasses.replace(schedule)
 
 
 def is_linear(query: Any) -> bool:
-    """Return whether a query asks for sums of features.
+    """Return whether a query is for sums of features.
 
-    False for a subclass, which could declare any sensitivity.
+    The result is False for a subclass, which could declare another sensitivity.
     """
     if type(query) is CountQuery:
         return False  # the modules of features are then not imported
@@ -104,12 +105,12 @@ def standing_batch(schedule: Schedule) -> Schedule:
 
 def check_source(randomness: Any) -> None:
     """Raise ``ValueError`` unless noise can be drawn from ``randomness``."""
-    if type(randomness) not in (Seeded, Secure):  # a subclass could draw anything
+    if type(randomness) not in (Seeded, Secure):  # a subclass could draw other noise
         raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")
 
 
 def check_queries(schedule: Schedule) -> None:
-    """Raise ``ValueError`` if the queries of the batches do not fit the rest of the schedule."""
+    """Raise ``ValueError`` if the queries of the batches do not fit the other fields of the schedule."""
     queries = schedule.queries or ()
     batches = 0 if schedule.times is None else schedule.times.size - 1
     if schedule.users is None or not queries or len(queries) != batches:

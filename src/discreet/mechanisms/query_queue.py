@@ -1,16 +1,16 @@
 """Queue through which a learner queries a session about earlier users, without access to the session.
 
-A bound method would give access to the session, and with it to users' exact sums and records. Here the
-learner gets a function that holds a queue. A thread at the other end has a weak reference to the session. It
-queries the session and sends back the answer, or the exception without its frames. The thread ends when the
-learner's function is deleted.
+A bound method would give access to the session, and with it to users' exact sums and records. Instead, the
+learner gets a function that has only a reference to a queue. A thread reads the queue and has a weak
+reference to the session. The thread queries the session and returns the answer, or the exception without its
+stack frames. The thread ends when the learner's function is deleted.
 
-This protects honest code from mistakes only. Code in the same process can find the session in other ways (the
+This only protects honest code from mistakes. Code in the same process can find the session in other ways (the
 caller's frames, the garbage collector), and no library can prevent this.
 
-The session's own checks remain. A forked process is refused here, since it has no such thread. The session
-refuses a question during a running call. If the caller is interrupted while waiting, the answer is lost and
-the question is spent.
+The checks of the session still apply. Calls from a forked process are refused here, because that process has
+no such thread. The session refuses a question during a running call. If the caller is interrupted while
+waiting, the answer is lost, but the question counts as asked.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Response:
     interval : (low, high)
         Range of the values, which determines the noise.
     weights : (S, A) or None
-        Weights of the records, at least 0; None: 1.
+        Weights of the records, at least 0. None: all weights are 1.
     gram : bool
-        Whether to return the weighted Gram matrix too.
+        True to return the weighted Gram matrix too.
     """
 
     __repr__ = brief
@@ -62,7 +62,7 @@ Answer = Callable[[Response], Estimate]
 
 
 def asking(answer: Answer) -> Answer:
-    """Return a function that calls the bound method ``answer`` and holds no reference to its object."""
+    """Return a function that calls the bound method ``answer`` without a reference to the method's object."""
     questions: SimpleQueue[Any] = SimpleQueue()
     process = os.getpid()
 
@@ -84,7 +84,7 @@ def asking(answer: Answer) -> Answer:
         try:
             raise error
         finally:
-            del error  # it holds this frame
+            del error  # it has a reference to this frame
 
     weakref.finalize(ask, questions.put, None)
     serving = threading.Thread(
@@ -98,7 +98,7 @@ def _serve(questions: SimpleQueue[Any], answer: Callable[[], Answer | None]) -> 
     asked: tuple[Response, SimpleQueue[Any]] | None
     while (asked := questions.get()) is not None:
         _reply(asked[0], asked[1], answer())
-        del asked  # not kept while waiting for the next one
+        del asked  # no reference is kept while waiting for the next question
 
 
 def _reply(question: Response, reply: SimpleQueue[Any], answer: Answer | None) -> None:

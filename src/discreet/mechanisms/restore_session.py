@@ -1,4 +1,4 @@
-"""Restore a saved session, once, from its own file (:mod:`discreet.mechanisms.saved_state.state_file`).
+"""Restore a saved session once from its file (:mod:`discreet.mechanisms.saved_state.state_file`).
 
 The state of every kind of session is in its tables (:class:`~discreet.core.lifecycle.Saveable`). It includes
 the addresses of used noise, the registers of running noise, and the releases. A restored session therefore
@@ -39,7 +39,7 @@ _KINDS = {kind._kind: kind for kind in _SESSIONS}
 
 
 def restore(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Restored:
-    """Continue a saved session: remove the file permanently and return the session that it held.
+    """Continue a saved session: remove the file permanently and return the session from it.
 
     Parameters
     ----------
@@ -52,21 +52,21 @@ def restore(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None 
     ------
     RuntimeError
         If this state, from this file or a copy of it, was restored before on this machine, or another file
-        replaced this one while it was read; the file at the path stays.
+        replaced this file while it was read. The file at the path is not removed.
     ValueError
-        If the file is not a saved state, is damaged, or has another version; the file stays.
+        If the file is not a saved state, is damaged, or has another version. The file is not removed.
     FileNotFoundError
         If there is no such file.
 
     Notes
     -----
     A second session from one state would release more than the guarantee covers. This function cannot detect
-    a copy restored on another machine, by another user or with another table. Nor can it detect a disk or
-    virtual machine set back to an earlier snapshot, or a deleted table. The machine's operator has to prevent
-    copies.
+    a copy that is restored on another machine, by another user or with another table of restored states. It
+    also cannot detect a disk or virtual machine that is reset to an earlier snapshot, or a deleted table. The
+    machine's operator has to prevent copies.
 
-    A seeded run continued here equals the uninterrupted one bit for bit; a secure one has the same
-    distribution.
+    A restored seeded run equals the uninterrupted run bit for bit. A restored secure run has the same
+    distribution as the uninterrupted run.
     """
     try:
         saved = saved_state.read(path, CLASSES)
@@ -80,18 +80,18 @@ def restore(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None 
         session._closed = False
         return session
     except BaseException:
-        # No caller has the session yet: it is closed before another one can have its state.
+        # No caller has this session yet. It is closed before another session can get its state.
         session._drop()
         claim.undo(saved.values, CLASSES)
         raise
 
 
 def brought_back(content: bytes) -> Restored:
-    """Return the session in bytes from :func:`discreet.mechanisms.saved_state.save.taken_out`.
+    """Return the session from the bytes of :func:`discreet.mechanisms.saved_state.save.taken_out`.
 
     This function does not detect that the same bytes were restored before. The caller must publish no output
     of the session until its new state has replaced this state, in one transaction. Only one of two sessions
-    from the same state can do that. Every noise that is published was therefore drawn once.
+    from the same state can replace it. All published noise was therefore drawn once.
 
     Raises ``ValueError`` if the bytes are not a saved state, are damaged, or have another version.
     """

@@ -1,4 +1,4 @@
-"""Noise distributions for readers of a release: functions of public numbers.
+"""Noise distributions of releases, as functions of public numbers.
 
 An error here can mislead a learner but cannot reveal data.
 """

@@ -1,13 +1,15 @@
 r"""Noise distribution of sums of random bits: exact tails of independent binomial variables.
 
-A released cell carries unit (X - E X), with X the sum of independent Bin(N_j, p_j): the flips of all batches
-so far. P(|X - E X| > t) is computed from the probabilities of X, which are the inverse Fourier transform of
+A released cell contains the noise unit (X - E X). X is the sum of independent Bin(N_j, p_j): the flips of all
+batches so far. P(|X - E X| > t) is computed from the probabilities of X, which are the inverse Fourier
+transform of the characteristic function
 
     prod_j (1 + p_j (e^{i theta} - 1))^{N_j},
 
-with the means removed from the phases, so that these stay small. The transform is exact on a window, except
-for rounding and for the probability that X is outside, which is below 1e-18 by Chernoff's bound. For both,
-1e-12 is added to the tail. Quantiles below 1e-9 are Chernoff's bound itself (1.07 times the exact ones).
+The means are removed from the phases, so that the phases stay small. The transform is exact on a window,
+except for rounding and for the probability that X is outside, which is below 1e-18 by Chernoff's bound.
+Because of these two errors, 1e-12 is added to the tail. For p below 1e-9 the quantile is Chernoff's bound
+(1.07 times the exact quantile).
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def _log_moment(components: Components, t: float) -> float:
     """Return ln E exp(t (X - E X))."""
     if t <= 0:
         return sum(n * (math.log1p(p * math.expm1(t)) - p * t) for n, p in components)
-    # e^t may be large: take it out of the logarithm
+    # e^t may overflow: factor it out of the logarithm
     return sum(n * (t + math.log(p + (1 - p) * math.exp(-t)) - p * t) for n, p in components)
 
 
@@ -68,7 +70,8 @@ def _chernoff(components: Components, p: float) -> float:
 def binomial_quantile(components: Components, p: float) -> float:
     """Return the least x with P(|X - E X| > x) <= p, X the sum of independent Bin(N_j, p_j).
 
-    components : at least one pair (N >= 1, p in (0, 1)). p : in (0, 1). The result is never too small.
+    components : at least one pair (N >= 1, p in (0, 1)). p : in (0, 1). The result is never below the exact
+        quantile.
     """
     p = checks.real("p", p, 0.0, 1.0, open_low=True, open_high=True)
     components = merged(components)
@@ -88,7 +91,7 @@ def binomial_quantile(components: Components, p: float) -> float:
     mass = np.maximum(fft.irfft(np.conj(transform), size), 0.0)
     away = np.abs(first + np.arange(size) - mean)
     order = np.argsort(away, kind="stable")
-    # mass strictly farther away than each point; points at one distance count together
+    # mass strictly farther away than each point; points at the same distance are counted together
     beyond = mass.sum() - np.cumsum(mass[order]) + _ROUNDING
     at = int(np.argmax(beyond <= p))
     return float(away[order][at])
@@ -100,9 +103,9 @@ class BinomialLaw:
 
     Parameters
     ----------
-    components : (N, p) of each batch in the value; none: no noise yet.
+    components : (N, p) of each batch in the released value. Empty: no noise yet.
     unit : change of a cell by one bit (1; 1/2 for centred rewards).
-    cells, rows, row_size : of the family, for the union bound and for sums over a row.
+    cells, rows, row_size : sizes of the family, for the union bound and for sums over a row.
     share : this release's part of a failure probability.
     """
 
@@ -132,7 +135,10 @@ class BinomialLaw:
         return self.unit * math.sqrt(sum(n * p * (1 - p) for n, p in self.components))
 
     def std_bound(self) -> float:
-        """Equal to ``std``: earlier sums carry fewer flips."""
+        """Bound on the std over all releases so far.
+
+        It equals ``std``, because earlier sums contain fewer flips.
+        """
         return self.std()
 
     def bound(self, failure: float, rows: bool = False) -> float:

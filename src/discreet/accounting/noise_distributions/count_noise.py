@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CountLaws", "bound_of", "bound_steps", "report_grid"]
 
-_PARTS = 16  # parts of a draw's variance: unit of a bound that is not an integer
+_PARTS = 16  # a bound that is not an integer is counted in this fraction of one draw's variance
 
 Laws = dict[str, NoiseDistribution]
 
@@ -69,7 +69,7 @@ class CountLaws:
         return 2**62 - 1 if schedule.users is None else schedule.users - 1 + schedule.final
 
     def _share(self, n: int) -> float:
-        """Return the part of a failure probability that belongs to the release after n users."""
+        """Return the share of a failure probability that is assigned to the release after n users."""
         releases = self.mechanism.schedule.releases
         return 1.0 / releases if releases is not None else laws.open_share(max(n, 1))
 
@@ -81,7 +81,7 @@ class CountLaws:
         cells = int(mechanism.query.offsets[f + 1] - mechanism.query.offsets[f])
         rows = math.prod(mechanism.query.row_families[name][:2])
         grid = mechanism.grid(name)
-        mixed = mechanism.fixed_point and sums  # noises of several weights have no common grid
+        mixed = mechanism.fixed_point and sums  # noise terms with different weights have no common grid
         law: type[laws.LaplaceSumLaw | laws.GaussianSumLaw | laws.SubGaussianSumLaw] = laws.GaussianSumLaw
         if mixed:
             law = laws.SubGaussianSumLaw
@@ -101,7 +101,8 @@ class CountLaws:
     def at(self, n: int) -> Laws:
         """Return the noise distribution of every family in the sums after n users.
 
-        With clipped rewards both reward families are included, each as if it were released, at the first C.
+        With clipped rewards the result includes both reward families, although only one of them is released.
+        Both use the first clipping threshold C.
         """
         mechanism = self.mechanism
         if mechanism.stream != "decaying":
@@ -114,8 +115,8 @@ class CountLaws:
         """Return the distributions after n users of whom ``senders`` sent a message.
 
         Absent users add no local noise. ``number`` is the number of measurements so far: the sums of a
-        decaying stream contain that number of noises (a scheduled release that was skipped merges two
-        batches). ``squares`` holds sums of their squared scales.
+        decaying stream contain that number of noise terms. Skipping a scheduled release merges two batches
+        into one measurement. ``squares`` contains the sums of the squared scales of these terms.
         """
         mechanism = self.mechanism
         names = list(mechanism.query.row_families)
@@ -128,7 +129,7 @@ class CountLaws:
         if mechanism.stream == "local":
             terms, terms_bound = float(senders), report_grid(n, max(1, self._last_count))
         elif mechanism.stream == "decaying":
-            # exact for decay 0; for Gaussian noise variances add, whatever the weights
+            # exact for decay 0; Gaussian noise has the sum of the variances for any weights
             terms = sum_terms(Decaying(mechanism.decay), number)
             terms_bound = math.ceil(terms - 1e-9)
             if mechanism.by_release.size and number:
@@ -147,10 +148,9 @@ class CountLaws:
 
     @property
     def _parts(self) -> int:
-        """Return the number of parts of a draw's variance in which bounds are counted.
+        """Return the number of parts into which the variance of one draw is divided when bounds are counted.
 
-        Gaussian noise of weighted factorizations can be divided into parts; other noise is counted as a
-        whole.
+        Gaussian noise of weighted factorizations can be divided into parts; for other noise the number is 1.
         """
         walk = self.mechanism.walk
         gaussian = self.mechanism.family == kernels.GAUSSIAN
@@ -162,9 +162,9 @@ class CountLaws:
         return {name: reported.law(query, name, plans, users, most, share) for name in query.row_families}
 
     def _of_unlike(self, n: int, number: int, squares: Floats) -> Laws:
-        """Return distributions of prefix sums of measurements with unlike scales.
+        """Return the distributions of prefix sums of measurements whose noise scales differ.
 
-        The std is exact, bounds are computed at the largest scale.
+        The std is exact. Bounds are computed as if every term had the largest scale.
         """
         mechanism, share, at = self.mechanism, self._share(n), self.leaf(n)
         stream, scales = Decaying(mechanism.decay), mechanism.noise_scales
@@ -188,8 +188,9 @@ class CountLaws:
         Parameters
         ----------
         senders : users who sent a message since the last measurement.
-        share : share of the budget spent on group returns; None: the query's; 0: they are left out.
-        cut : current clipping threshold C, for a query with one; None: the first one.
+        share : share of the budget spent on group returns; None: the query's share; 0: group returns are left
+            out.
+        cut : current clipping threshold C, for a query with clipped rewards; None: the first threshold.
         """
         mechanism, query = self.mechanism, self.mechanism.query
         cut = query.cut if cut is None else cut
@@ -227,16 +228,18 @@ class CountLaws:
 
     # -------------------------------------------------------------------------- of all releases
     def measurements(self) -> list[tuple[int, Laws]]:
-        """Return (n, distributions of the measurement) of every scheduled release. K known only."""
+        """Return (n, distributions of the measurement) of every scheduled release. K must be known."""
         if self._times is None:
             raise ValueError("users = None: the releases of an open-ended schedule are not a list")
         sizes = np.diff(self._times, prepend=0).tolist()
         return [(n, self.measurement(n, size)) for n, size in zip(self._times.tolist(), sizes, strict=True)]
 
     def steps(self) -> list[tuple[int, Laws]]:
-        """Return (last n, distributions) ascending: ``bound`` and ``std_bound`` are constant between two.
+        """Return (last n, distributions) in ascending order.
 
-        K known only.
+        ``bound`` and ``std_bound`` are constant between two entries.
+
+        K must be known.
         """
         if self._times is None:
             raise ValueError("users = None: the steps of an open-ended schedule are not a list")
@@ -267,7 +270,10 @@ def bound_of(walk: Walk, leaf: int, parts: int = 1) -> int:
 
 
 def bound_steps(walk: Walk, parts: int = 1) -> list[int]:
-    """Return ascending time steps at which :func:`bound_of` is about to grow, up to N - 1; N known only."""
+    """Return the time steps up to N - 1 after which :func:`bound_of` grows, in ascending order.
+
+    N must be known.
+    """
     if walk.leaves is None:
         raise ValueError("leaves = None: the walk has no last step")
     ends: list[int] = []

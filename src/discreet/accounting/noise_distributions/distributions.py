@@ -1,17 +1,17 @@
 """Exact noise distributions of a release in each cell, and numerically exact bounds.
 
-A released cell contains the sum of ``terms`` independent centred noises of one kind (the nodes of a tree, the
-messages of local users). This determines, with m the largest number of terms so far:
+The sum of a released cell's noise has ``terms`` independent centred terms of one distribution (the nodes of a
+tree, or the messages of local users). With m the largest number of terms so far, this determines:
 
 - ``std``: the standard deviation of one cell of this release;
 - ``bound(failure)``: E with P(any abs(noise) > E) <= failure, over the cells of this family and all scheduled
-  releases. It is the two-sided quantile at p = failure * share / cells. ``share`` is the part of the failure
+  releases. E is the two-sided quantile at p = failure * share / cells. ``share`` is the part of the failure
   probability that belongs to this release: 1/releases or, if their number is unknown, 1/(n (n + 1)) for
   release n (which sums to 1);
-- ``bound(failure, rows=True)``: the same for the sum of a row's noise over its S successors, the quantile of
-  S m terms. N-hat = sum over s' of N3-hat needs it.
+- ``bound(failure, rows=True)``: the same bound for the sum of a row's noise over its S successors. It is the
+  quantile for S m terms, and is needed for N-hat = sum over s' of N3-hat.
 
-All of it is a function of public parameters, never of data.
+All these values are functions of public parameters, never of data.
 
 Laplace sums. Let y >= 0 and Y the sum of m standard Laplace variables. Then
 
@@ -24,13 +24,14 @@ Exchanging the sums, with A_i = sum_{j > i} a_j,
     P(|Y| > y) = 2 sum_{i >= 0} Poisson(i; y) A_i                                            (1)
 
 in which A does not depend on y. a_j is log-concave with ratio r_j = 2 (m-j) / (2m-1-j) and falls like
-exp(-j^2/(4m)). Therefore the sum is cut at J = O(sqrt m), and the rest is bounded by the geometric series a_J
-r_J / (1 - r_J), which is *added*. So (1) as computed is never below the truth. The function ln P is concave
-in y (sums of log-concave densities), so Newton's method on it converges from the right. The quantile is never
-below the truth either, except for rounding (relative 1e-11; checked to 1e-9 against mpmath). Above m = 4e6
-the quantile uses the first two terms of the Cornish-Fisher expansion (cumulants 2m, 0, 12m). They are
-sqrt(2m) (z + (z^3 - 3z)/(8m)), exact to O(z^5/m^2), far below 1e-8 relative; z^5/m^2 is added. That this is
-never below the truth is checked against (1) up to m = 1e9, not proven.
+exp(-j^2/(4m)). Therefore the sum is cut at J = O(sqrt m), and the sum of the later terms is bounded by the
+geometric series a_J r_J / (1 - r_J), which is *added*. So the computed value of (1) is never below the exact
+value. The function ln P is concave in y (sums of log-concave densities), so Newton's method on ln P converges
+from the right. The quantile is also never below the exact one, except for rounding (relative 1e-11; checked
+to 1e-9 against mpmath). Above m = 4e6 the quantile uses the first two terms of the Cornish-Fisher expansion
+(cumulants 2m, 0, 12m). They are sqrt(2m) (z + (z^3 - 3z)/(8m)), exact to O(z^5/m^2), far below 1e-8 relative;
+z^5/m^2 is added. A comparison with (1) up to m = 1e9 shows that the result is never below the exact quantile;
+this is not proven.
 
 Discrete Laplace sums, P(x) proportional to exp(-unit |x| / b) on the grid unit * Z. The continuous Laplace(b)
 variable L equals X + W in distribution, with X discrete Laplace and W independent of it. Proof: with q =
@@ -39,19 +40,19 @@ e^{x/b})/(2b(1-q)^2) on |x| <= unit, x standing for |x|, which is not negative. 
 symmetric and unimodal on its grid (log-concave distributions convolve to log-concave ones). An interval of
 length 2k, k a grid point, is therefore likeliest when centred: P(|Z + w| <= k) <= P(|Z| <= k) for every w. It
 follows that P(|Z| > k) <= P(|Y b| > k) at every grid point k. The continuous quantile, rounded up to the
-grid, holds; it exceeds the discrete one by about one grid unit.
+grid, is therefore a valid bound. It exceeds the discrete quantile by about one grid unit.
 
-Discrete Gaussian sums, P(x) proportional to exp(-x^2/(2 s^2)) on Z, s = sigma/unit. For the sum Z of m of
-them, P(Z = k) is exp(-k^2/(2 m s^2)) times the Gaussian mass of a shifted lattice. This mass is largest for
-the lattice itself, so P(Z = k) <= P(Z = 0) exp(-k^2/(2 m s^2)). Comparing the sum over k > K with an integral
-gives P(|Z| > K) <= C P(|N(0, m s^2)| > K) with C = P(Z = 0) s sqrt(2 pi m). P(Z = 0) is the mean of
-phi(theta)^m, phi >= 0 the characteristic function. Its mean over n equidistant angles is the sum of P(Z = n
-j) over all j, thus never too small, and n = 12 s sqrt(m) makes it exact to 1e-15. For s >= 1, C - 1 < 2e-4:
-the loss is negligible.
+Discrete Gaussian sums, P(x) proportional to exp(-x^2/(2 s^2)) on Z, s = sigma/unit. For the sum Z of m such
+variables, P(Z = k) is exp(-k^2/(2 m s^2)) times the Gaussian mass of a shifted lattice. This mass is largest
+for the lattice itself, so P(Z = k) <= P(Z = 0) exp(-k^2/(2 m s^2)). Comparing the sum over k > K with an
+integral gives P(|Z| > K) <= C P(|N(0, m s^2)| > K) with C = P(Z = 0) s sqrt(2 pi m). P(Z = 0) is the mean of
+phi(theta)^m over theta, where phi >= 0 is the characteristic function of one term. The mean over n
+equidistant angles is the sum of P(Z = n j) over all j, so it is never below P(Z = 0). With n = 12 s sqrt(m)
+it is exact to 1e-15. For s >= 1, C - 1 < 2e-4, which is negligible.
 
 Weighted Laplace sums, sum_i w_i Y_i with |w_i| <= 1 and v = sum w_i^2. -ln(1 - x u^2) is convex in x and 0 at
-x = 0. The moment generating function prod_i 1/(1 - w_i^2 u^2) is therefore at most (1 - u^2)^{-v}: Chernoff's
-bound for v unit terms holds, v rounded up.
+x = 0. The moment generating function prod_i 1/(1 - w_i^2 u^2) is therefore at most (1 - u^2)^{-v}. So
+Chernoff's bound for v terms of weight 1 is valid, with v rounded up to an integer.
 """
 
 from __future__ import annotations
@@ -91,7 +92,10 @@ def _log_half_central(n: int) -> float:
 
 @lru_cache(maxsize=8)
 def _tail_weights(m: int, cut: int) -> tuple[Floats, float]:
-    """Return ln A_i - ln i! for i < cut, and ln of a bound on A_cut: the parts of (1) without y."""
+    """Return ln A_i - ln i! for i < cut, and ln of a bound on A_cut.
+
+    These are the parts of (1) that do not depend on y.
+    """
     from scipy.special import gammaln  # SciPy is slow to import, and most runs do not need it
 
     j = np.arange(1, cut, dtype=np.float64)
@@ -123,7 +127,7 @@ def _log_tail_and_slope(weights: Floats, rest: float, y: float) -> tuple[float, 
 
 
 def _cut(m: int, log_p: float) -> int:
-    """Return the number of a_j needed at tail probability p: all later ones sum to less than e^-35 p."""
+    """Return the number of a_j needed at tail probability p. The sum of all later a_j is below e^-35 p."""
     return min(m, 1 + math.ceil(2 * math.sqrt(m * (35.0 - log_p))))
 
 
@@ -133,7 +137,7 @@ def laplace_tail(m: int, y: float) -> float:
     y = checks.real("y", y, 0.0)
     if m == 0 or y == 0.0:
         return 0.0 if m == 0 else 1.0
-    # Chernoff's bound is at most a few times the tail: enough to place the cut
+    # Chernoff's bound is at most a few times the tail, which is accurate enough to choose the cut
     weights, rest = _tail_weights(m, _cut(m, min(0.0, _log_chernoff(m, y)) - 10.0))
     return min(1.0, math.exp(_log_tail_and_slope(weights, rest, y)[0]))
 
@@ -147,7 +151,7 @@ def _laplace_quantile(m: int, p: float) -> float:
 
 
 def _exact_quantile(m: int, p: float) -> float:
-    """Solve (1) for y by Newton's method on its logarithm."""
+    """Return the y that solves (1) for the tail p, by Newton's method on the logarithm of (1)."""
     from scipy.special import ndtri
 
     log_p = math.log(p)
@@ -156,7 +160,8 @@ def _exact_quantile(m: int, p: float) -> float:
     for _ in range(60):
         log_tail, slope = _log_tail_and_slope(weights, rest, y)
         step = (log_tail - log_p) / slope
-        # the tangent's root may be negative far to the right (never for a sum's tail at p < 1)
+        # the root of the tangent can be negative if y is far too large (this never happens for the tail of a
+        # sum at p < 1)
         y = max(y - step, 0.5 * y)
         if abs(step) <= 1e-13 * y:
             break
@@ -164,18 +169,19 @@ def _exact_quantile(m: int, p: float) -> float:
 
 
 def laplace_quantile(m: int, p: float) -> float:
-    """Return q(m, p): the root y of P(|sum of m independent standard Laplace variables| > y) = p.
+    """Return the y at which P(|sum of m independent standard Laplace variables| > y) = p.
 
     Parameters
     ----------
     m : int
-        Number of terms, at least 0 (none: 0).
+        Number of terms, at least 0. The result is 0 without terms.
     p : float
-        In (0, 1). Multiply the result by the Laplace scale b.
+        In (0, 1). For Laplace variables of scale b, multiply the result by b.
 
     Notes
     -----
-    The sum above. Relative error below 1e-9, O(sqrt m) operations, cached.
+    Computed from (1). The relative error is below 1e-9 and the cost is O(sqrt m) operations. Results are
+    cached.
     """
     m = checks.integer("m", m, 0)
     p = checks.real("p", p, 0.0, 1.0, open_low=True, open_high=True)
@@ -195,7 +201,7 @@ def chernoff_bound(m: int, p: float) -> float:
     low, high = 0.0, chan_bound(m, p)
     while _log_chernoff(m, high) > log_p:
         low, high = high, 2 * high
-    for _ in range(200):  # ends when no float is between the two
+    for _ in range(200):  # ends when no float is between low and high
         middle = 0.5 * (low + high)
         if middle in (low, high):
             break
@@ -253,15 +259,15 @@ def _log_characteristic(theta: Floats, sigma: float) -> Floats:
 
 @lru_cache(maxsize=4096)
 def _centre_factor(m: int, sigma: float) -> float:
-    """Return C = P(Z = 0) sigma sqrt(2 pi m) of the module's docstring, never below the truth."""
+    """Return C = P(Z = 0) sigma sqrt(2 pi m) of the module's docstring, never below the exact value."""
     if sigma < 0.05:  # a point mass except for e^{-1/(2 sigma^2)} < 1e-86: P(Z = 0) <= 1
         return sigma * math.sqrt(2 * math.pi * m)
     spread = sigma * math.sqrt(m)
     nodes = 2 * (math.ceil(6 * spread) + 20)  # even; the angles are 2 pi j / nodes
     used = min(nodes // 2, 200)
     values = np.exp(m * _log_characteristic(2 * np.pi * np.arange(used + 1) / nodes, sigma))
-    # every angle except 0 and pi counts twice; phi falls on [0, pi], so the angles beyond the last
-    # one that was evaluated are bounded by it
+    # every angle except 0 and pi counts twice; phi falls on [0, pi], so the value at the last evaluated angle
+    # bounds those at all larger angles
     total = values[0] + 2 * values[1:].sum() + (nodes - 2 * used - 1) * values[-1]
     return float(total / nodes * sigma * math.sqrt(2 * math.pi * m) * (1 + 1e-12))
 
@@ -278,8 +284,9 @@ def _discrete_gaussian_bound(m: int, sigma: float, p: float) -> int:
 def discrete_gaussian_bound(m: int, sigma: float, p: float) -> int:
     """Return an integer K with P(|sum of m discrete Gaussians on the integers| > K) <= p.
 
-    Proven in the module's docstring; for sigma >= 1 it exceeds the smallest such K by at most one. Below
-    sigma = 1 it keeps sigma^2 although the variance is smaller (1.4 times too wide at 0.4).
+    The bound is proven in the module's docstring. For sigma >= 1 it exceeds the smallest such K by at most
+    one. For sigma < 1 the bound uses sigma^2 although the variance is smaller (K is 1.4 times too large at
+    sigma = 0.4).
     """
     m = checks.integer("m", m, 0)
     sigma = checks.positive("sigma", sigma)
@@ -291,7 +298,7 @@ def discrete_gaussian_bound(m: int, sigma: float, p: float) -> int:
 
 
 def open_share(number: int) -> float:
-    """Return 1 / (n (n + 1)), the share of the failure probability of release n >= 1 of an unknown number."""
+    """Return 1 / (n (n + 1)), the failure share of release n >= 1 if the number of releases is unknown."""
     number = checks.integer("number", number, 1)
     return 1.0 / (number * (number + 1.0))
 
@@ -354,18 +361,18 @@ class _SumLaw(ABC):
 
     @abstractmethod
     def _quantile(self, terms: int, p: float) -> float:
-        """Return the value that the absolute sum of ``terms`` terms exceeds with probability at most p."""
+        """Return a value that |sum of ``terms`` noise terms| exceeds with probability at most p."""
 
     def std(self) -> float:
         """Standard deviation of one cell of this release, in the units of the values."""
         return math.sqrt(self.terms * self._variance())
 
     def std_bound(self) -> float:
-        """Bound on the std over this and every earlier release."""
+        """Bound on the std of one cell in this release and every earlier one."""
         return math.sqrt(self.terms_bound * self._variance())
 
     def bound(self, failure: float, rows: bool = False) -> float:
-        """E with P(any |noise| > E over the cells (or row sums) of all releases) <= failure in (0, 1)."""
+        """Return E: P(any |noise| > E over cells (or row sums) of all releases) <= failure in (0, 1)."""
         failure = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
         if self.terms_bound == 0:
             return 0.0
@@ -383,20 +390,20 @@ class LaplaceSumLaw(_SumLaw):
     scale : float
         b > 0, in the units of the released values: density proportional to exp(-|x| / b).
     terms : float
-        Number of noises in each cell of this release (0: exact zeros, before any user). If some have a
-        smaller scale c < b, each of them counts (c/b)^2 here and as a whole term below: shrinking a symmetric
-        unimodal summand never makes the sum's tail heavier.
+        Number of noises in each cell of this release (0: exact zeros, before any user). A noise of smaller
+        scale c < b counts as (c/b)^2 terms here and as one term in ``terms_bound``, because shrinking a
+        symmetric unimodal summand never makes the tail of the sum heavier.
     terms_bound : int
-        At least the largest number of terms in this and any earlier release; may be rounded up.
+        At least the largest number of terms in this and any earlier release; it can be rounded up.
     cells, rows, row_size : int
-        Cells of the family that contain noise, rows of S = ``row_size`` successors among them (``rows =
-        cells``, ``row_size = 1`` for a family without successors).
+        Number of cells of the family that contain noise; number of rows of S = ``row_size`` successors among
+        these cells (``rows = cells`` and ``row_size = 1`` for a family without successors).
     share : float
-        In (0, 1]: the share of the failure probability of this release, 1/releases or
+        In (0, 1]: the share of the failure probability that is assigned to this release, 1/releases or
         :func:`open_share`.
     unit : float, optional
-        None: continuous. Otherwise the noise, and the values, are multiples of ``unit``, and each noise
-        is unit times a discrete Laplace variable of scale b/unit.
+        None: continuous noise. Otherwise the noise and the values are multiples of ``unit``. Each noise term
+        is ``unit`` times a discrete Laplace variable of scale b/unit.
     """
 
     __repr__ = brief
@@ -419,8 +426,8 @@ class LaplaceSumLaw(_SumLaw):
 class WeightedLaplaceLaw(LaplaceSumLaw):
     """Sum of independent Laplace variables in every cell, each times a weight of absolute value at most 1.
 
-    ``terms`` is the sum of the squared weights, ``terms_bound`` at least the largest one so far; the other
-    parameters are those of :class:`LaplaceSumLaw`, ``unit`` is None. Bounds are Chernoff's.
+    ``terms`` is the sum of the squared weights. ``terms_bound`` is at least the largest such sum so far. The
+    other parameters are those of :class:`LaplaceSumLaw`, with ``unit`` None. Bounds are Chernoff's.
     """
 
     __repr__ = brief
@@ -461,12 +468,12 @@ class GaussianSumLaw(_SumLaw):
 
 @dataclass(frozen=True)
 class SubGaussianSumLaw(_SumLaw):
-    """Weighted sum of independent discrete Gaussians of a fine grid; ``terms``: sum of squared weights.
+    """Weighted sum of independent discrete Gaussians on a fine grid; ``terms`` is the sum of squared weights.
 
     A discrete Gaussian of sigma has variance at most sigma^2 and E exp(t X) <= exp(t^2 sigma^2 / 2) (Canonne,
-    Kamath and Steinke 2020, corollary 17). The sum therefore has the tail 2 exp(-x^2 / (2 terms sigma^2)), at
-    most 1.1 times as wide as the normal one at p <= 1e-6. The standard deviation is sigma sqrt(terms), exact
-    to 1e-100 for a grid 100 times finer than sigma.
+    Kamath and Steinke 2020, corollary 17). The tail of the sum is therefore at most 2 exp(-x^2 / (2 terms
+    sigma^2)). At p <= 1e-6 this bound is at most 1.1 times as wide as the normal quantile. The standard
+    deviation is sigma sqrt(terms), accurate to 1e-100 for a grid 100 times finer than sigma.
     """
 
     __repr__ = brief
@@ -484,5 +491,8 @@ class SubGaussianSumLaw(_SumLaw):
 
 
 def _on_grid(value: float, unit: float | None) -> float:
-    """Return the smallest multiple of ``unit`` that is not below ``value``; ``value`` without a grid."""
+    """Return the smallest multiple of ``unit`` that is not below ``value``.
+
+    Without a unit, return ``value``.
+    """
     return value if unit is None else unit * math.ceil(value / unit)

@@ -1,4 +1,4 @@
-"""Noise distributions in releases of linear sums; learners set ridges and widths from them."""
+"""Noise distributions in releases of linear sums. Learners set ridges and confidence widths from them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ class _LinearLaw:
 
     Parameters
     ----------
-    scales : (n,) s_h, the standard deviation of one term in one cell (of a matrix off the diagonal), or the
-        scale of Laplace noise.
-    terms : n, the variance of this release's noise in units of one term's; public, changes with the release.
-    terms_bound : the largest number of terms up to this release.
+    scales : (n,) s_h for each step: the standard deviation of one noise term in one cell, or the scale of
+        Laplace noise. For a matrix the cell is off the diagonal.
+    terms : variance of this release's noise, in units of the variance of one term. It is public and changes
+        with the release.
+    terms_bound : the largest ``terms`` of all releases up to this one.
     dimension : d.
     releases : number of scheduled releases that share a failure probability in :meth:`bound`.
     """
@@ -41,7 +42,7 @@ class _LinearLaw:
 
     @property
     def family(self) -> str:
-        """``gaussian``, ``laplace``, or these discrete; ``none`` for exact sums."""
+        """``gaussian``, ``laplace`` or their ``discrete_`` variants; ``none`` for exact sums."""
         if not any(self.scales):
             return "none"
         return f"{'discrete_' if self.discrete else ''}{'laplace' if self.laplace else 'gaussian'}"
@@ -50,7 +51,7 @@ class _LinearLaw:
         return max(self.scales) if step is None else self.scales[step]
 
     def std(self, step: int | None = None) -> float:
-        """Return the std of one cell (of a matrix off the diagonal) at a step; None: the largest."""
+        """Return the std of one cell (in a matrix: off the diagonal) at a step; None: the largest of all."""
         spread = math.sqrt(2.0) if self.laplace else 1.0
         return spread * self._scale(step) * math.sqrt(self.terms)
 
@@ -72,7 +73,8 @@ class _LinearLaw:
 class GoeLaw(_LinearLaw):
     """Noise of symmetric matrices: GOE(s_h), or a mirrored triangle whose variances are all s_h^2.
 
-    diagonal : variance of a diagonal entry in units of one off it: 2 (GOE), 1 (mirrored triangle, Laplace).
+    diagonal : variance of a diagonal entry in units of that of an entry off the diagonal: 2 (GOE), 1
+        (mirrored triangle, Laplace).
     """
 
     __repr__ = brief
@@ -88,7 +90,7 @@ class GoeLaw(_LinearLaw):
 
         Gaussian: std (2 sqrt(d) + 2 sqrt(log(2 / failure))) (Sudakov and Fernique for the mean, sqrt(2)
         s-Lipschitz). This also holds for the mirrored triangle, which is a GOE without part of its diagonal.
-        Laplace: d times a bound of all entries.
+        Laplace: d times a bound on the absolute value of all entries.
         """
         failure = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
         if self.laplace:
@@ -100,7 +102,7 @@ class GoeLaw(_LinearLaw):
     def bound(self, failure: float, rows: bool = False) -> float:
         """Return E with P(any abs(noise) > E) <= failure, over cells, steps and releases.
 
-        rows : True for the noise of a row's sum.
+        rows : if True, bound the noise in the sum of each row.
         """
         d = self.dimension
         if rows:
@@ -115,7 +117,7 @@ class GoeLaw(_LinearLaw):
 class VectorLaw(_LinearLaw):
     """Noise of arrays, independent in every cell.
 
-    size : cells of one step; rows have d of them.
+    size : number of cells of one step. A row has d cells.
     """
 
     __repr__ = brief
@@ -125,7 +127,8 @@ class VectorLaw(_LinearLaw):
     def norm_bound(self, failure: float, step: int | None = None) -> float:
         """Return E with P(Euclidean norm of the noise of one step of this release > E) <= failure.
 
-        Gaussian: std (sqrt(size) + sqrt(2 log(1 / failure))); Laplace: sqrt(size) times a bound of all cells.
+        Gaussian: std (sqrt(size) + sqrt(2 log(1 / failure))); Laplace: sqrt(size) times a bound on the
+        absolute value of all cells.
         """
         failure = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
         if self.laplace:
@@ -135,7 +138,7 @@ class VectorLaw(_LinearLaw):
     def bound(self, failure: float, rows: bool = False) -> float:
         """Return E with P(any abs(noise) > E) <= failure, over cells, steps and releases.
 
-        rows : True for the noise of a row's sum.
+        rows : if True, bound the noise in the sum of each row.
         """
         cells = len(self.scales) * self.size * self.releases
         found = self._cell_bound(failure, cells, self.terms_bound, self._scale(None))

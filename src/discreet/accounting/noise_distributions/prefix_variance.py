@@ -1,7 +1,8 @@
 """Variances of the noise that each strategy adds to prefix sums, for bounds and comparisons.
 
 Privacy does not depend on this module. The strategies, with their privacy loss, are defined in
-:mod:`discreet.core.correlated_noise`; tests compare the variances with those of their programs.
+:mod:`discreet.core.correlated_noise`; tests compare these variances with the noise that those strategies
+produce.
 """
 
 from __future__ import annotations
@@ -28,31 +29,34 @@ from discreet.core.correlated_noise.square_root_toeplitz import Toeplitz
 __all__ = ["WalkNoise", "best_digits", "digits", "noise_of", "rate_std", "sum_terms", "tree_nodes"]
 
 _OPEN_ENDED = 2**20  # users at which trees of unknown length are compared.
-_TRIED = range(2, 65)  # Arities to search for the best: 12 to 30 at 10^3 to 10^7 time steps.
+_TRIED = range(2, 65)  # Arities that are searched. The best are 12 to 30 at 10^3 to 10^7 time steps.
 
 
 class WalkNoise(ABC):
-    """Noise of the prefixes of one factorization mechanism, in units of one draw's."""
+    """Noise of the prefix sums of one factorization mechanism, in units of one draw's noise."""
 
     @abstractmethod
     def terms(self, leaf: int) -> float:
-        """Return the noise variance of the first ``leaf`` time steps, in units of its largest draw's."""
+        """Return the noise variance of the first ``leaf`` time steps, relative to its largest draw."""
 
     @abstractmethod
     def most(self, leaf: int) -> float:
-        """Return a bound on ``terms`` up to this time step, non-decreasing in it."""
+        """Return a bound on ``terms`` up to this time step.
+
+        The bound does not decrease with the time step.
+        """
 
     @abstractmethod
     def rms(self) -> float:
-        """Return the root mean square over the releases of the noise's std, in units of one draw's."""
+        """Return the root mean square of the noise std over all releases, in units of one draw's std."""
 
     def scale(self, leaf: int) -> float:
-        """Return the largest scale among the draws in the noise of this prefix, in base scales."""
+        """Return the largest scale of a draw in the noise of this prefix, in units of the base scale."""
         return 1.0
 
 
 def noise_of(walk: Walk) -> WalkNoise:
-    """Return the noise of a factorization mechanism, by its class."""
+    """Return the noise object for a factorization mechanism, chosen by its class."""
     for kind, noise in _NOISES.items():
         if isinstance(walk, kind):
             return noise(walk)
@@ -63,7 +67,7 @@ def noise_of(walk: Walk) -> WalkNoise:
 
 
 def _bits_below(ends: int, levels: int) -> list[int]:
-    """Return how many of the numbers 0 .. ends - 1 have bit l set, for each l < levels."""
+    """For each l < levels, return how many of the numbers 0 .. ends - 1 have bit l set."""
     return [
         ends // 2 ** (level + 1) * 2**level + max(0, ends % 2 ** (level + 1) - 2**level)
         for level in range(levels)
@@ -87,18 +91,18 @@ class _TreeNoise(WalkNoise):
     def _factor(self, epoch: int) -> float:
         """Return the scale of an epoch's nodes in units of the base scale.
 
-        It is the epoch's number of levels, or the root of it.
+        For Laplace noise the factor is the number of levels of the epoch, for Gaussian noise its square root.
         """
         if self.walk.leaves is not None:
             return 1.0
         return math.sqrt(epoch + 1) if self.walk.gaussian else float(epoch + 1)
 
     def scale(self, leaf: int) -> float:
-        """Return the largest factor of the prefix's epochs."""
+        """Return the largest factor among the epochs of the prefix."""
         return max((self._factor(epoch) for _, epoch in tree_nodes(self.walk, leaf)), default=1.0)
 
     def terms(self, leaf: int) -> float:
-        """Return the number of nodes; those of earlier epochs count by their smaller variance."""
+        """Return the number of nodes. Nodes of earlier epochs are weighted by their smaller variance."""
         largest = self.scale(leaf)
         return float(sum((self._factor(epoch) / largest) ** 2 for _, epoch in tree_nodes(self.walk, leaf)))
 
@@ -115,7 +119,7 @@ class _TreeNoise(WalkNoise):
     def rms(self) -> float:
         """Return the rms, exact over the prefixes 1 .. N - 1.
 
-        N unknown: the std after 2^20 time steps, in units of epoch 0's.
+        If N is unknown, return the std after 2^20 time steps, in units of the std of one draw in epoch 0.
         """
         leaves = self.walk.leaves
         if leaves is None:
@@ -132,7 +136,7 @@ class _OptimalTreeNoise(WalkNoise):
         return sum(v for level, v in enumerate(node_variances(self.walk.levels)) if leaf >> level & 1)
 
     def most(self, leaf: int) -> float:
-        """Return an attained bound: a smaller prefix clears one bit of ``leaf`` and sets all lower ones."""
+        """Return an attained bound. The candidates clear one bit of ``leaf`` and set all lower bits."""
         lower, high, best = 0.0, self.terms(leaf), 0.0
         for level, v in enumerate(node_variances(self.walk.levels)):
             if leaf >> level & 1:
@@ -171,7 +175,10 @@ class _DigitsNoise(WalkNoise):
         return float(sum(map(abs, digits(self.walk, leaf))))
 
     def most(self, leaf: int) -> float:
-        """Return an attained bound: a smaller prefix has one smaller digit, and any digits below it."""
+        """Return an attained bound.
+
+        A smaller prefix has one smaller digit and arbitrary digits below that one.
+        """
         walk = self.walk
         found, free = digits(walk, leaf), walk.arity // 2
         best = above = abs(found[-1])
@@ -187,11 +194,11 @@ class _DigitsNoise(WalkNoise):
         return float(max(best, above))
 
     def rms(self) -> float:
-        """Exact over the prefixes 1 .. N - 1."""
+        """Return the rms, exact over the prefixes 1 .. N - 1."""
         walk, total, shift = self.walk, 0, 0
         for level in range(walk.levels):
             block = walk.arity**level
-            if level == walk.levels - 1:  # the sum of floor((n + shift) / block)
+            if level == walk.levels - 1:  # this is the sum of floor((n + shift) / block)
                 whole, rest = divmod(walk.leaves + shift, block)
                 total += whole * (whole - 1) // 2 * block + whole * rest
             else:
@@ -201,7 +208,7 @@ class _DigitsNoise(WalkNoise):
         return math.sqrt(total / max(1, walk.leaves - 1))
 
     def _digit_sum(self, end: int, block: int) -> int:
-        """Return the sum of |digit - below| over 0 .. end - 1, with the digit of place value ``block``."""
+        """Return the sum of |digit - below| over 0 .. end - 1, for the digit of place value ``block``."""
         arity, below = self.walk.arity, self.walk.below
         whole, rest = divmod(end, arity * block)
         full, part = divmod(rest, block)
@@ -210,7 +217,10 @@ class _DigitsNoise(WalkNoise):
 
 
 def best_digits(leaves: int, arity: int | None = None) -> SignedDigits:
-    """Return levels, and arity if none is given, of the least rms error at a given epsilon: exact."""
+    """Return the tree with the least rms error at a given epsilon, exactly.
+
+    ``arity`` None: search for it too.
+    """
     return _best(checks.integer("leaves", leaves, 1), arity)
 
 
@@ -219,7 +229,7 @@ def _best(leaves: int, arity: int | None) -> SignedDigits:
     found, least = None, math.inf
     for k in _TRIED if arity is None else (arity,):
         levels = 1
-        while levels == 1 or k ** (levels - 1) < 2 * leaves:  # one more level has an empty top
+        while levels == 1 or k ** (levels - 1) < 2 * leaves:  # one more: top digit 0
             walk = SignedDigits(leaves, k, levels)
             error = walk.levels * noise_of(walk).rms()
             if found is None or error < least:
@@ -234,7 +244,7 @@ def _best(leaves: int, arity: int | None) -> SignedDigits:
 
 @lru_cache(maxsize=16)
 def _variances(walk: Toeplitz) -> Floats:
-    """Return (M,) variances at releases 1, 2, ...: sums of squares of the row's first weights."""
+    """Return (M,) variances at releases 1, 2, ...: sums of squares of the first weights of the row."""
     if walk.row is not None:
         return np.asarray(np.cumsum(walk.row**2))
     powers, row = np.ones(walk.releases), np.full(walk.releases, 0.0)
@@ -255,11 +265,14 @@ class _ToeplitzNoise(WalkNoise):
         return float(_variances(self.walk)[leaf - 1]) if leaf > 0 else 0.0
 
     def most(self, leaf: int) -> float:
-        """Return the variance at this release, because it never decreases."""
+        """Return the variance at this release.
+
+        It bounds all earlier ones, because the variance never decreases.
+        """
         return self.terms(leaf)
 
     def rms(self) -> float:
-        """Exact over the prefixes 1 .. N - 1."""
+        """Return the rms, exact over the prefixes 1 .. N - 1."""
         return math.sqrt(float(np.mean(_variances(self.walk))))
 
 
@@ -272,14 +285,14 @@ _NOISES: dict[Any, type[Any]] = {
 
 
 def sum_terms(stream: Decaying, release: int) -> float:
-    """Return the variance of the prefix sum's noise at release i, in units of one noise's."""
+    """Return the variance of the prefix sum's noise at release i, in units of one noise term's variance."""
     if release == 0:
         return 0.0
     return (1.0 + (1.0 - stream.decay) ** 2 * (release - 1)) / stream.gain**2
 
 
 def rate_std(stream: Decaying, sizes: Sequence[int] | NDArray[np.int64]) -> float:
-    """Return the noise of the equivalent count after batches of these sizes, in units of one noise's std."""
+    """Return the noise std of the equivalent count after batches of these sizes, in units of one draw's."""
     behind, squares, users = 0.0, 0.0, 0.0
     for size in np.asarray(sizes, np.float64).tolist():
         behind = size + stream.decay * behind

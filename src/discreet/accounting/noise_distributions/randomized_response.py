@@ -1,6 +1,6 @@
 """Noise distribution of sums of randomized responses.
 
-It is derived in :mod:`discreet.mechanisms.local.randomized_response`.
+The distribution is derived in :mod:`discreet.mechanisms.local.randomized_response`.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ class ReportLaw:
     Parameters
     ----------
     variance, cross : float
-        Per user: variance of one cell, mean over the cells of a step that the user's policy assigns (pooled
-        steps: all H of them at the even rate); covariance of two cells of one row, at the even rate.
+        Variance of one cell and covariance of two cells of one row, both per user. The variance is the mean
+        over the cells of a step that the user's policy assigns (with pooled steps: over all H of them at the
+        even rate). The covariance is at the even rate.
     idle, visit : float
-        The same variance in two parts: that of a user whose policy assigns the cell but who is not in it, and
-        the addition by each record in the cell (mostly from the steps that were not drawn). A count of x
-        among n users has the variance n idle + x visit.
+        The two parts of that variance: the variance from a user whose policy assigns the cell but who does
+        not visit it, and the amount that each record in the cell adds (mostly from the steps that were not
+        drawn). A count of x among n users has the variance n idle + x visit.
     worst, reach : float
-        Per user, of one cell, for any data: the largest variance and the largest absolute value.
+        Largest variance and largest absolute value of one user's term in one cell, for any data.
     row_worst, row_reach : float
         The same for the sum over a row.
     terms, terms_bound : int
-        Number of users who responded; at least the largest number at this and any earlier release.
+        Number of users who responded; a number not below that at this and any earlier release.
     cells, rows : int
         Cells and rows of the family, for the union bound.
     share : float
-        This release's part of a failure probability.
+        Share of a failure probability that is assigned to this release.
     """
 
     __repr__ = brief
@@ -65,7 +66,7 @@ class ReportLaw:
         return math.sqrt(self.terms_bound * self.worst)
 
     def bound(self, failure: float, rows: bool = False) -> float:
-        """Return E with P(any |noise| > E, over cells (or row sums) and releases) <= failure: Bernstein."""
+        """Return Bernstein's E with P(any |noise| > E, over cells (or row sums) and releases) <= failure."""
         failure = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
         n = self.terms_bound
         worst, reach, many = self.worst, self.reach, self.cells
@@ -79,9 +80,9 @@ class ReportLaw:
 def joined(laws: Sequence[ReportLaw]) -> ReportLaw:
     """Return the distribution of a sum of independent sums of responses by different randomizers.
 
-    Users add up, and variances too. laws : at least one, of one family. Bernstein's inequality needs the sum
-    of the largest variances and the largest size of one user's term; ``idle`` and ``visit`` are means over
-    users.
+    Numbers of users and variances are summed. laws : at least one, all of the same family. Bernstein's
+    inequality needs the sum of the largest variances and the largest absolute value of one user's term.
+    ``idle`` and ``visit`` are means over users.
     """
     if len(laws) == 1:
         return laws[0]

@@ -1,7 +1,7 @@
-"""Sentences of earlier versions of the statement, word for word, so that old files can be verified.
+"""Exact sentences of earlier versions of the statement, so that old files can be verified.
 
-No new text uses them. Several of them say more than the numbers do: a comment says what is wrong with each,
-and ``tests/accounting/text/test_meanings.py`` keeps an example on which it fails.
+New text does not use these sentences. Several of them claim more than the numbers support. A comment states
+the error of each, and ``tests/accounting/text/test_meanings.py`` contains a counterexample to each.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SENTENCES: Mapping[int, Mapping[str, str]] = {
         "changes the probability of any set of messages that leaves the shuffler by a factor of at most "
         "{factor}{plus}",
         "plus": ", plus at most δ = {delta}",
-        # rounded to the nearest: could be below the true value
+        # rounded to the nearest number, so the stated value could be below the true one
         "nominal": "Nominal ε = {nominal:.6g}, but the noise of this calibration really gives ε = "
         "{epsilon:.6g}: {less} privacy loss than the name says.",
         "one episode": "A user is one episode; who takes part m times has {again}.",
@@ -35,7 +35,7 @@ SENTENCES: Mapping[int, Mapping[str, str]] = {
         "certain, pure": "No outcome tells for certain, but with a chance of at most δ = {delta}.",
         "times": "more than a million",  # not a bound
         "row": "anything is at most ... times as likely",  # without the δ
-        # the odds of an event can change by e^{2ε}
+        # false: the odds of an event can change by a factor of e^{2ε}
         "epsilon": "how far one {unit} can move the odds of anything: by a factor of at most e to the power "
         "ε. Here ε = {epsilon}: {factor} times. 0 would tell nothing; every release adds to it.",
         # with Gaussian noise the factor is exceeded with many times this probability

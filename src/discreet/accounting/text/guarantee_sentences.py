@@ -1,7 +1,7 @@
 """Sentences of guarantees, made from numbers and never parsed.
 
-Everything is a function of a :class:`discreet.core.guarantee.Guarantee` or of a record. No printed guarantee
-is below the true value: its numbers are rounded up.
+Every sentence is a function of a :class:`discreet.core.guarantee.Guarantee` or of a record. Printed numbers
+are rounded up, so no printed guarantee is below the true value.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _SOURCES = {
 
 
 def unit(episodes: int) -> str:
-    """Describe the protected unit, if a user has at most ``episodes`` episodes."""
+    """Return the name of the protected unit if a user has at most ``episodes`` episodes."""
     if episodes == 1:
         return "one user: one episode, the whole trajectory of states, actions and rewards"
     return f"one user: up to {episodes} episodes, the whole trajectories of states, actions and rewards"
 
 
 def neighbours(episodes: int) -> str:
-    """Describe the neighbouring relation."""
+    """Return the neighbouring relation as text."""
     if episodes == 1:
         return "one user's whole trajectory is replaced by any other one; the number of users stays the same"
     return (
@@ -46,7 +46,7 @@ def neighbours(episodes: int) -> str:
 
 
 def up(x: float, digits: int = 4) -> str:
-    """Return ``x`` with ``digits`` digits, rounded up: below the true value by at most 1e-9 of it."""
+    """Return ``x`` as text with ``digits`` digits, rounded up. It is below ``x`` by at most 1e-9 of ``x``."""
     if x == 0.0 or not math.isfinite(x):
         return f"{x:g}"
     exact = Decimal(x) * (1 - Decimal(10) ** -9)
@@ -150,7 +150,7 @@ def _promise(claim: Guarantee, epsilon: float, said: Mapping[str, str]) -> str:
 
 
 def _nominal(nominal: float | None, epsilon: float, said: Mapping[str, str]) -> list[str]:
-    """State the nominal epsilon, if the noise gives another one."""
+    """State the nominal epsilon if it differs from the epsilon that the noise gives."""
     # Noise on a grid meets the budget with a small margin; a margin below a thousandth is not stated.
     spared = nominal is not None and 0.999 * nominal <= epsilon <= nominal
     if nominal is None or spared or math.isclose(nominal, epsilon, rel_tol=1e-6):
@@ -160,7 +160,7 @@ def _nominal(nominal: float | None, epsilon: float, said: Mapping[str, str]) -> 
 
 
 def _means(claim: Guarantee) -> list[str]:
-    """Describe what protects the data: the mechanisms, or which batches have which mechanism."""
+    """Describe the mechanisms that protect the data, or which batches have which mechanism."""
     if not claim.kinds:
         return _mechanisms(claim)
     said: dict[str, list[str]] = {}
@@ -174,7 +174,7 @@ def _means(claim: Guarantee) -> list[str]:
 
 
 def of_noise(record: MechanismRecord) -> str:
-    """Describe what protects the data, and in how many sums."""
+    """Describe the noise that protects the data, and the number of sums that contain a user."""
     times = f", each user in at most {record.levels} noisy sums" if record.levels > 1 else ""
     return record.mechanism + times
 
@@ -192,7 +192,7 @@ def _mechanisms(claim: Guarantee) -> list[str]:
 
 
 def _closing(claim: Guarantee, said: Mapping[str, str]) -> Sequence[str]:
-    """State what protects several records together, what is public, and the source of the noise."""
+    """State how several records are composed, which values are public, and the source of the noise."""
     m = "m" if claim.episodes == 1 else "g"
     if claim.rho is None:
         again = said["again, epsilon"] + (said["again, delta"] if claim.delta else "")

@@ -1,4 +1,4 @@
-"""Names of mechanisms of counts, in records and guarantees; no number follows from them."""
+"""Names of count mechanisms in records and guarantees. No number is derived from a name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["name_of"]
 
 
 def name_of(mechanism: CountMechanism) -> str:
-    """Return the mechanism's name in its guarantee."""
+    """Return the name of the mechanism in its guarantee."""
     return "; ".join([_core_words(mechanism), *_remarks(mechanism)])
 
 
@@ -85,7 +85,7 @@ def _remarks(mechanism: CountMechanism) -> Iterable[str]:
 
 
 def _pooled_share(mechanism: CountMechanism) -> float:
-    """Return the share of counts pooled over steps in the loss at ``scales``."""
+    """Return the part of the loss at ``scales`` that is due to counts pooled over steps."""
     names = list(mechanism.query.row_families)
     pooled = np.array([name in (POOLED_TRANSITIONS, POOLED_REWARDS) for name in names])
     power = 1.0 if mechanism.norm == "l1" else 2.0

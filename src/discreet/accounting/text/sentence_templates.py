@@ -1,27 +1,28 @@
-"""Sentences about epsilon, delta, rho and mu: one template each, without its numbers.
+"""Templates of the sentences about epsilon, delta, rho and mu, without the numbers.
 
 Meaning of the symbols. Two data sets are neighbours if one user's whole record is replaced by any other one;
-P and P' are the distributions of what is released from the two. (epsilon, delta) says P(E) <= e^epsilon P'(E)
-+ delta **for every event E**, and nothing else. In particular
+P and P' are the distributions of the release from the two data sets. (epsilon, delta) says P(E) <= e^epsilon
+P'(E) + delta **for every event E**, and no more than that. In particular:
 
 - delta is added. It is not the probability that the factor is exceeded. With L = ln(P/P') at the outcome,
   P(L > epsilon) is 20 delta for Gaussian noise at (1, 1e-6); a bound on it is ``Guarantee.exceeds``
   (:mod:`discreet.accounting.exceedance`);
-- the event {P' = 0} has P(E) <= delta. So outcomes that exclude the other record have together a probability
-  of at most delta. It is 0 for noise whose support is the same under both records;
+- the event {P' = 0} has P(E) <= delta. So the outcomes that are impossible under the other record have a
+  total probability of at most delta. This probability is 0 for noise whose support is the same under both
+  records;
 - the odds P(E) / (1 - P(E)) of one event can change by e^{2 epsilon}, even at delta = 0 (randomized
-  response). The odds between two *records*, before and after an outcome, change by at most e^epsilon, at
-  delta = 0 alone;
+  response). The odds between two *records*, before and after an outcome, change by at most e^epsilon, but
+  only at delta = 0;
 - rho and mu are separate measures. Each implies an epsilon at every delta; an epsilon that is computed
   from the noise itself may be smaller.
 
-``tests/accounting/text/test_meanings.py`` evaluates each of them on mechanisms with exactly known
+``tests/accounting/text/test_meanings.py`` evaluates each of these statements on mechanisms with exactly known
 distributions.
 
-Versions. A statement's version fixes its sentences: :func:`words` gives those of a version, and a folder is
-verified with the sentences of its version. :data:`NOW` holds the newest sentences;
-:mod:`discreet.accounting.text.earlier_sentences` holds only those that differed before. A template need not
-use every number.
+Versions. A statement's version fixes its sentences: :func:`words` returns the sentences of a version, and a
+folder is verified with the sentences of its version. :data:`NOW` holds the newest sentences;
+:mod:`discreet.accounting.text.earlier_sentences` holds only the sentences that were different in earlier
+versions. A template does not have to use every number.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def words(version: int = VERSION) -> Mapping[str, str]:
     """Return the templates of a version. Raises ``ValueError`` if the version cannot be read."""
     if version == VERSION:
         return NOW
-    from discreet.accounting.text.earlier_sentences import SENTENCES  # for old files alone
+    from discreet.accounting.text.earlier_sentences import SENTENCES  # only for old files
 
     if version not in SENTENCES:
         raise ValueError(f"version = {version!r}: must be from {OLDEST} to {VERSION}")
@@ -108,7 +109,7 @@ def words(version: int = VERSION) -> Mapping[str, str]:
 
 
 def with_modules_of(version: int, text: str) -> str:
-    """Return a text with each module under the name that it had when the version was current."""
+    """Return the text with each module name replaced by the one that was valid in this version."""
     if version < VERSION:
         from discreet.accounting.text.earlier_sentences import MODULES
 

@@ -4,48 +4,50 @@ At scheduled release i (i = 1, 2, ...), with x_i the sum of the users since rele
 
     S_i = x_i + lambda S_{i-1},     y_i = a S_i + z_i,     a = sqrt(1 - lambda^2),   z_i fresh,
 
-lambda in [0, 1) is a constant of the stream, fixed before data. lambda = 0 is "batches": y_i = x_i + z_i.
+lambda in [0, 1) is a constant of the stream, fixed before data. lambda = 0 means separate batches: y_i = x_i
++ z_i.
 
 Privacy. A user is in one batch j and moves y_i, i >= j, by a lambda^{i-j} times the user's own change. The
 column ``(a, a lambda, a lambda^2, ...)`` has l2 norm below 1 for any number of releases. Gaussian noise of
 sigma therefore costs exactly as much as one release of one batch, mu = Delta_2 / sigma. This also holds
 against adaptively chosen data (fresh noise, lower-triangular rows: :mod:`discreet.core.correlated_noise`, b).
 The l1 norm of the column exceeds 1 unless lambda = 0, so Laplace noise is used with lambda = 0 only: epsilon
-= Delta_1 / b. The decay is never set from the realised growth of the batches (its column could exceed 1).
+= Delta_1 / b. The decay is never set from the observed growth of the batches, because the norm of its column
+could exceed 1.
 
-What is released. First, the prefix sum of all users from the same measurements,
+Each release has two parts. First, the prefix sum of all users, computed from the measurements,
 
     P_i = (y_i + (1 - lambda) sum_{j<i} y_j) / a,    noise variance sigma^2 (1 + (1-lambda)^2 (i-1)) / a^2,
 
-for learners that need counts. Second, the measurement y_i itself, whose noise is independent of all others,
-for learners that weigh batches (generalised least squares). For rates from batches of sizes L_i, the value
-y_i / a covers m_i = L_i + lambda m_{i-1} users. Weights m_i give an equivalent count of noise sigma n / (a
-sqrt(sum m_i^2)). This is below 2 sigma for schedules that grow by a constant factor, whatever their length
-(the tree has a factor logarithmic in the length).
+for learners that need counts. Second, the measurement y_i, whose noise is independent of that of all other
+measurements, for learners that weight batches (generalised least squares). For rates from batches of sizes
+L_i, the value y_i / a covers m_i = L_i + lambda m_{i-1} users. With weights m_i, the equivalent count has
+noise sigma n / (a sqrt(sum m_i^2)). This is below 2 sigma for schedules that grow by a constant factor,
+whatever their length (the tree has a factor logarithmic in the length).
 
 Exact noise (secure randomness). S_i is kept in fixed point, in units u = 2^-20 of which every contribution is
-a multiple, and no data are multiplied by the irrational gain:
+a multiple, and data are never multiplied by the irrational gain:
 
     S_i = x_i + round(lambda S_{i-1}),     released: S_i + z_i,  z_i discrete Gaussian of sigma / a on u Z,
 
 and y_i = a (S_i + z_i) is computed from what was released. Two data sets that differ in one user of batch j
 have |S - S'| = D_i in a cell, D_j = d and D_i = lambda D_{i-1} + e_i for i > j. In double precision
 round(lambda S) has an error of at most 1/2 + 1/8 units while |S| < 2^51 units. Therefore |e_i| <= 5/4 units.
-e_i = 0 while the two still agree, so only cells that the user's change touches count, at most 2 H of each
-family. Therefore D_i = lambda^{i-j} d + E_i with |E_i| <= 5/4 u / (1 - lambda), and by the triangle
-inequality over cells and B releases, in units of sigma / a,
+e_i = 0 in cells where the two sums are still equal. So only the cells that the user's change reaches matter:
+at most 2 H of each family. Therefore D_i = lambda^{i-j} d + E_i with |E_i| <= 5/4 u / (1 - lambda), and by
+the triangle inequality over cells and B releases, in units of sigma / a,
 
     sqrt(2 rho) <= ||d / sigma|| + r sqrt(sum_f 1 / sigma_f^2),
     r = (5/4) u sqrt(2 H (B - 1) (1 + lambda) / (1 - lambda)),
 
 as a / (1 - lambda) = sqrt((1 + lambda) / (1 - lambda)). The e_i may depend on earlier releases (through the
-data of later users). The bound on the sum of squares holds for all of them. Then zCDP composes: exp of
-(alpha - 1) times (the loss so far - alpha times the sum of squares / 2) is a supermartingale for every order
-alpha, step by step. B is the length of the schedule, which is finite. No stream has more than B measurements:
-one is kept in the same indivisible step that makes its release, and a release without new users is the
-previous one. After an interrupt before that step, S and x are unchanged, and the next release rounds
-the same sums with other noise (the first draw was never used). An interrupt after that step finds the
-release made. The second term is about 1e-4 of the first; the scales are widened by it.
+data of later users). The bound on the sum of squares holds for all of them. So zCDP composes: for every order
+alpha, exp((alpha - 1) (loss so far - alpha * (sum of squares so far) / 2)) is a supermartingale. B is the
+length of the schedule, which is finite. No stream has more than B measurements: a measurement is stored in
+the same atomic step that makes its release, and a release without new users repeats the previous one. After
+an interrupt before that step, S and x are unchanged, and the next release rounds the same sums with other
+noise (the first draw was never used). If the interrupt comes after that step, the release exists. The second
+term is about 1e-4 times the first, and the scales are increased by that amount.
 """
 
 from __future__ import annotations
@@ -56,13 +58,13 @@ from dataclasses import dataclass
 from discreet.core import checks
 
 FINE = 2**20  # units of fixed point in 1
-_MOST_UNITS = 2.0**51  # of a cell in fixed point
-_MOST_SCALE = 2.0**38  # units of one exact noise
+_MOST_UNITS = 2.0**51  # largest value of a cell in fixed point
+_MOST_SCALE = 2.0**38  # largest scale of one exact noise, in units
 
 
 @dataclass(frozen=True)
 class Decaying:
-    """Public constants of a stream: ``decay`` lambda in [0, 1)."""
+    """Public constant of a stream: ``decay``, lambda in [0, 1)."""
 
     decay: float = 0.0
 
@@ -72,15 +74,18 @@ class Decaying:
 
     @property
     def gain(self) -> float:
-        """a = sqrt(1 - lambda^2); near 1, rounding the square would change it by up to 4e-9 of itself."""
+        """Gain a = sqrt(1 - lambda^2).
+
+        Near lambda = 1 a product is used, since rounding lambda^2 could change a by 4e-9 of itself.
+        """
         decay = self.decay
         return math.sqrt(1.0 - decay * decay if decay <= 0.99 else (1.0 - decay) * (1.0 + decay))
 
     def rounding(self, releases: int, horizon: int) -> float:
-        """Return what fixed point adds to the l2 norm of a family's change, in units of its values."""
+        """Return the amount that fixed-point rounding adds to a family's l2 change, in units of values."""
         ratio = (1.0 + self.decay) / (1.0 - self.decay)
         return 1.25 / FINE * math.sqrt(max(0, releases - 1) * ratio * 2 * horizon)
 
     def fits(self, users: int, horizon: int, scale: float) -> bool:
-        """Return whether sums and noise of this scale stay exact in fixed point."""
+        """Return whether sums, and noise of this scale, are exact in fixed point."""
         return users * horizon * FINE <= _MOST_UNITS and 1.0 <= scale / self.gain * FINE <= _MOST_SCALE

@@ -1,14 +1,16 @@
 """Common interface of factorization mechanisms: continual releases "exact prefix sum + correlated noise".
 
-``Walk`` is their name in code, and ``leaf`` that of a time step: the users between two scheduled releases, or
-one user. Let x be the sums of the time steps, A the lower triangular matrix of ones and z independent noise.
-The mechanism releases A x + B z, and A = B C for a matrix C, its strategy. Replacing one user moves one entry
-of x, so an adversary sees z shifted by at most a column of C, times the user's own change. ``levels`` is the
-largest l1 norm of a column: epsilon = levels * (one draw's) for (discrete) Laplace noise. Its square root is
-the largest l2 norm (columns of zeros and ones; or both are 1, if the strategy is scaled to that), so mu =
-sqrt(levels) * (one draw's) for Gaussian noise.
+In code, ``Walk`` means factorization mechanism and ``leaf`` means time step. A time step is one user or all
+users between two scheduled releases. Let x be the sums of the time steps, A the lower triangular matrix of
+ones and z independent noise. The mechanism releases A x + B z, and A = B C for a matrix C, its strategy.
+Replacing one user moves one entry of x, so an adversary sees z shifted by at most one column of C times the
+user's own change. ``levels`` is the largest l1 norm of a column: epsilon = levels * (epsilon of one draw) for
+(discrete) Laplace noise. The square root of ``levels`` is the largest l2 norm: either columns consist of
+zeros and ones, or the strategy is scaled so that both norms are 1. So mu = sqrt(levels) * (mu of one draw)
+for Gaussian noise.
 
-The program that makes B z draw by draw is in :mod:`discreet.core.correlated_noise.factorization_kernels`.
+The program that computes B z one draw at a time is in
+:mod:`discreet.core.correlated_noise.factorization_kernels`.
 """
 
 from __future__ import annotations
@@ -27,19 +29,19 @@ Ints = NDArray[np.int64]
 
 
 class Form(NamedTuple):
-    """Program of noise in public numbers: the room it takes, and its parameters."""
+    """Description of a noise program by public numbers: its memory and its parameters."""
 
-    registers: int  # number of noises kept at a time
+    registers: int  # number of noise arrays in memory
     operations: int  # largest number for one time step
     ints: Sequence[int] = ()
     floats: Sequence[float] | Floats = ()
 
 
 class Walk(ABC):
-    """Public constants of a factorization over ``leaves`` time steps; the last one is never released.
+    """Public constants of a factorization over ``leaves`` time steps. The last time step is never released.
 
-    code : of its program (-1: it has none). weighted : B has entries other than -1, 0 and 1; sums are then
-    not integers.
+    code : number of the kernel's noise program (-1: no program). weighted : True if B has entries other than
+        -1, 0 and 1; sums are then not integers.
     """
 
     code: ClassVar[int] = -1
@@ -49,12 +51,12 @@ class Walk(ABC):
     @property
     @abstractmethod
     def levels(self) -> int:
-        """Largest l1 norm of a column of C; its root is the largest l2 norm."""
+        """Largest l1 norm of a column of C. Its square root is the largest l2 norm."""
 
     @property
     @abstractmethod
     def form(self) -> Form:
-        """Program of its noise."""
+        """Description of the program that makes the noise."""
 
     @property
     def row(self) -> Floats | None:
@@ -63,12 +65,12 @@ class Walk(ABC):
 
     @property
     def registers(self) -> int:
-        """Number of noises kept at a time."""
+        """Number of noise arrays in memory."""
         return self.form.registers
 
 
 def program(walk: Walk) -> walks.Program:
-    """Return the arguments of the factorization's kernels, with room for one time step's operations."""
+    """Return the arguments of the factorization's kernels, with arrays large enough for one time step."""
     form = walk.form
     links, weights = np.zeros((form.operations, 6), np.int64), np.zeros((form.operations, 4))
     ints, floats = np.array(form.ints, np.int64), np.array(form.floats, np.float64)
@@ -84,11 +86,11 @@ def prefix_noise(
 ) -> tuple[Floats, Ints, dict[int, Floats]]:
     """Return the noise of the sum over the first time steps, the labels of the registers, and the registers.
 
-    held : (registers + 1,) labels of the registers, and the last time step made.
+    held : (registers + 1,) labels of the registers, and the last computed time step.
     draw : maps ``(i, scale, j)`` to the draw at address (i, j).
 
-    The program works on copies, which the caller assigns in one statement: an interrupt leaves no register
-    half a step ahead of the others. A draw that it loses was in no release.
+    The program works on copies, which the caller assigns in one statement: an interrupt cannot leave the
+    registers at different time steps. A draw that is lost in an interrupt was in no release.
     """
     code, ints, floats, links, weights = program(walk)
     held, made = held.copy(), dict(registers)

@@ -1,19 +1,19 @@
-r"""Binary tree with the optimal streaming estimate: each node is averaged with its children's estimates.
+r"""Binary tree with the optimal streaming estimate: each node is averaged with the estimates of its children.
 
 All complete nodes of :mod:`discreet.core.correlated_noise.binary_tree` are measured, including right
-children. A node's sum is then known twice, from its own measurement (variance 1) and from its children's
-estimates (variance 2 v_{l-1}, independent of it). The least-squares mean of the two,
+children. A node's sum then has two independent estimates: its own measurement (variance 1) and the sum of its
+children's estimates (variance 2 v_{l-1}). The least-squares mean of these two,
 
     e_l = v_l z + (1 - v_l) (e_left + e_right),      v_0 = 1,  v_l = 2 v_{l-1} / (1 + 2 v_{l-1}) -> 1/2,
 
 has variance v_l (Honaker 2015). A prefix is the sum of its nodes' estimates. While users arrive, only
-measurements of complete subtrees exist, and nodes of a prefix share none of them. Among unbiased linear
-estimates from the tree this one therefore has the least variance at every release.
+measurements of complete subtrees exist, and the nodes of a prefix share no measurement. Among unbiased linear
+estimates from the tree, the least-squares estimate therefore has the least variance at every release.
 
-Privacy. Measurements are exact node sums with independent noise, and the estimates are a function of them.
-Complete nodes end at n <= N - 1 for N time steps, so there are nodes of L = bit_length(N - 1) levels. One
-time step is in at most one node of each level, and the first one in all L. The loss is that of the plain
-tree, and the noise is 1.3 to 1.4 times smaller.
+Privacy. Measurements are exact node sums with independent noise, and the estimates are a function of the
+measurements. Complete nodes end at n <= N - 1 for N time steps, so there are nodes of L = bit_length(N - 1)
+levels. Each time step is in at most one node of each level, and the first time step is in L nodes. The loss
+equals that of the binary tree without averaging, and the noise is 1.3 to 1.4 times smaller.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ def node_variances(levels: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class OptimalTree(Walk):
-    """Binary tree with least-squares estimates of the nodes (Honaker 2015); same loss as the plain tree.
+    """Binary tree with least-squares estimates of the nodes (Honaker 2015); same loss as
+    :class:`~discreet.core.correlated_noise.binary_tree.Tree`.
 
-    ``leaves`` is N >= 1 batches of users or users; the last one is never released. Raises ``ValueError``
-    below 1.
+    ``leaves`` is N >= 1, the number of time steps (batches of users, or users). The last time step is never
+    released. Raises ``ValueError`` below 1.
     """
 
     __repr__ = brief
@@ -57,14 +58,14 @@ class OptimalTree(Walk):
 
     @property
     def levels(self) -> int:
-        """L: number of nodes that one time step can be in."""
+        """L: largest number of nodes that one time step can be in."""
         return max(1, (self.leaves - 1).bit_length())
 
     @property
     def form(self) -> Form:
-        """Registers: for each level an estimate and a prefix, and the current node.
+        """Program of the noise. Registers: an estimate and a prefix for each level, and the current node.
 
-        Operations: a node of each level, and the prefix. Parameters: (levels,), (v_0, v_1, ...).
+        Operations: one node of each level, and the prefix. Parameters: (levels,), (v_0, v_1, ...).
         """
         levels = self.levels
         return Form(2 * levels + 1, levels + 1, (levels,), node_variances(levels))

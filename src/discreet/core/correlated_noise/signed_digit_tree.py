@@ -1,27 +1,27 @@
-r"""Signed-digit trees: a prefix is a sum and difference of few blocks, some of them ahead of the data.
+r"""Signed-digit trees: a prefix is a sum and difference of few blocks, some of which end after the prefix.
 
-Write the prefix n in base k with balanced digits, -(ceil(k/2) - 1) <= d_l <= floor(k/2), the top one
-unbounded: n = sum_l d_l k^l, l < L. With p_l the time step n rounded level by level to multiples of k^l (p_0
-= n, p_{l+1} = floor((p_l + ceil(k/2) - 1) / k), in units of k^l), the noise of n is
+Write the prefix n in base k with balanced digits, -(ceil(k/2) - 1) <= d_l <= floor(k/2), where the top digit
+is unbounded: n = sum_l d_l k^l, l < L. Let p_l be the time step n rounded level by level to multiples of k^l,
+in units of k^l: p_0 = n, p_{l+1} = floor((p_l + ceil(k/2) - 1) / k). The noise of n is
 
     noise(p_l) = noise(p_{l+1}) + sum of z over the d_l blocks after p_{l+1}          (d_l > 0),
                  noise(p_{l+1}) - sum of z over the |d_l| blocks that end at p_{l+1}  (d_l < 0),
 
-There is one independent z for each block of k^l time steps that starts at a multiple of k^l. Blocks of the
-second kind end after n: their z is used before their data exist. Variance: sum_l |d_l|, about k/4 a level,
-while unsigned digits need k/2.
+There is one independent z for each block of k^l time steps that starts at a multiple of k^l. Blocks that are
+subtracted (d_l < 0) end after n: their z is used before their data exist. The variance is sum_l |d_l|, about
+k/4 for each level. Unsigned digits have about k/2.
 
-Privacy, pure epsilon only. The release is the exact prefix sum plus B z. With C the incidence of blocks and
-time steps, B C = A by telescoping. For fixed outputs o the neighbouring streams are therefore hidden by noise
-vectors z = z(o) and z + C (x - x') whose densities differ by at most exp(|C (x - x')|_1 / b). This is
-pointwise in o and the map from noise to outputs has unit Jacobian. Later users' data may therefore depend on
-o. The time steps are fixed before data. Epsilon = L * (one draw's), since a time step is in one block of each
-level, and the first one in a used block of each (:mod:`discreet.core.correlated_noise`, a). Early noise is
-correlated with what was released before a user came; (epsilon, delta) accounting draw by draw would be wrong,
-and Gaussian noise is therefore rejected.
+Privacy, pure epsilon only. The release is the exact prefix sum plus B z. Let C be the incidence matrix of
+blocks and time steps. Then B C = A by telescoping. For fixed outputs o the neighbouring streams are therefore
+hidden by noise vectors z = z(o) and z + C (x - x') whose densities differ by at most exp(|C (x - x')|_1 / b).
+This bound is valid for every o, and the map from noise to outputs has unit Jacobian. Later users' data may
+therefore depend on o. The time steps are fixed before data. Epsilon = L * (epsilon of one draw), since a time
+step is in one block of each level, and the first time step is in a used block of each level
+(:mod:`discreet.core.correlated_noise`, a). Noise that is used early is correlated with earlier releases.
+Therefore (epsilon, delta) accounting of single draws would be wrong, and Gaussian noise is rejected.
 
 Every draw is used once. At a new base the registers of a level are filled with the noise of the prefixes
-before it, and are then only read.
+before that base. After that they are only read.
 """
 
 from __future__ import annotations
@@ -34,21 +34,22 @@ from discreet.core.correlated_noise import factorization_kernels as walks
 from discreet.core.correlated_noise.factorization import Form, Walk
 from discreet.core.short_repr import brief
 
-MOST_ARITY = 1024  # a level keeps k/2 noises
+MOST_ARITY = 1024  # a level stores k/2 noise arrays
 
 
 @dataclass(frozen=True)
 class SignedDigits(Walk):
-    """Tree in balanced digits: a prefix is a sum and difference of few blocks; pure epsilon only.
+    """Tree with balanced digits: a prefix is a sum and difference of few blocks. For pure epsilon only.
 
-    Raises ``ValueError`` outside the ranges below, and if the blocks' noise could leave the exact integers of
-    a double.
+    Raises ``ValueError`` if a value is outside the ranges below, or if the noise of the blocks could exceed
+    the integers that a double represents exactly.
 
     Parameters
     ----------
-    leaves : N >= 1, batches of users; the last one is never released.
+    leaves : N >= 1, number of batches of users. The last batch is never released.
     arity : k >= 2, the base of the digits.
-    levels : L in [1, 64], of blocks of k^l time steps; a user is in one block of each.
+    levels : L in [1, 64], number of levels. Level l has blocks of k^l time steps; a user is in one block of
+        each level.
     """
 
     __repr__ = brief
@@ -71,9 +72,11 @@ class SignedDigits(Walk):
 
     @property
     def form(self) -> Form:
-        """Registers: for each level the prefixes before a base, and the one after it.
+        """Program of the noise.
 
-        Operations: at most all of them are made again. Parameters: (arity, levels).
+        Registers: for each level, the prefixes before a base and the prefix after it.
+
+        Operations: at most one for each register. Parameters: (arity, levels).
         """
         registers = self.levels * (self.below + 1)
         return Form(registers, registers, (self.arity, self.levels))

@@ -2,26 +2,28 @@ r"""Square-root Toeplitz: correlated Gaussian noise of std about sqrt(1.07 + ln(
 
 The matrix of prefix sums has the symbol 1/(1-x). Both factors of the best factorization (up to lower order
 terms) have the symbol (1-x)^{-1/2} = sum_j binom(2j, j) 4^{-j} x^j (Fichtenberger, Henzinger and Upadhyay
-2022; Henzinger, Upadhyay and Upadhyay 2023). In a stream, its noise needs all earlier draws. Here B is a
-buffered linear Toeplitz matrix (McMahan, Krichene et al. 2024) that approximates it:
+2022; Henzinger, Upadhyay and Upadhyay 2023). In a stream, the noise of this factorization needs all earlier
+draws. Here B is a buffered linear Toeplitz matrix (McMahan, Krichene et al. 2024) that approximates the
+factor:
 
     b_0 = 1,   b_j = sum_k w_k lambda_k^j  (j >= 1),    S_k <- lambda_k (S_k + z_{n-1}),
     noise(n) = b_0 z_n + sum_k w_k S_k.
 
 Weights and nodes. binom(2j, j) 4^{-j} is the j-th moment of the arcsine distribution on (0, 1). With lambda =
 1/(1 + e^{-u}) it is (1/pi) int lambda^{j+1/2} (1 - lambda)^{1/2} du. The integrand is analytic, so the
-trapezoidal rule with step h = 3/2 has a relative error of about 2 exp(-pi^2/h) < 1 %. The last node contains
-the distribution's mass up to 1.
+trapezoidal rule with step h = 3/2 has a relative error of about 2 exp(-pi^2/h) < 1 %. The weight of the last
+node includes the remaining mass of the distribution up to 1.
 
-Privacy does not depend on the quality of that fit. The strategy is C = B^{-1} A, Toeplitz with the column
-c(x) = 1 / ((1-x) b(x)), computed up to the number M of releases. Then b is multiplied by the l2 norm of (c_0,
-.., c_{M-1}), so every column of the strategy has l2 norm at most 1. The release is B (C x + z). C is lower
-triangular and z_n is fresh at release n, so the sequence in brackets is (Delta_2/sigma)-GDP whatever later
-users do (:mod:`discreet.core.correlated_noise`, b). Multiplying by the known B is post-processing. Rounding:
-the computed c solves B c = 1 up to residuals of about 1e-15 each, and B^{-1} has l1 norm at most 2 c_0 (c
-decreases). This changes the norm by less than 1e-14 sqrt(M); 1e-9 of it is added.
+Privacy does not depend on the quality of this approximation. The strategy is C = B^{-1} A, Toeplitz with the
+column c(x) = 1 / ((1-x) b(x)), computed up to the number M of releases. Then b is multiplied by the l2 norm
+of (c_0, .., c_{M-1}), so every column of the strategy has l2 norm at most 1. The release is B (C x + z). C is
+lower triangular and z_n is fresh at release n, so the sequence C x + z is (Delta_2/sigma)-GDP for any data of
+later users (:mod:`discreet.core.correlated_noise`, b). Multiplying by the known B is post-processing. Effect
+of rounding: the computed c solves B c = 1 up to residuals of about 1e-15 each, and B^{-1} has l1 norm at most
+2 c_0 (c decreases). This changes the norm by less than 1e-14 sqrt(M); the computed norm is therefore
+increased by a factor of 1 + 1e-9.
 
-Gaussian noise only: columns have a large l1 norm.
+The factorization is for Gaussian noise only, because its columns have a large l1 norm.
 """
 
 from __future__ import annotations
@@ -38,13 +40,13 @@ from discreet.core.correlated_noise import factorization_kernels as walks
 from discreet.core.correlated_noise.factorization import Floats, Form, Walk
 from discreet.core.short_repr import brief
 
-MOST_LEAVES = 10**7  # the column and the variances are tables
+MOST_LEAVES = 10**7  # the column and the variances are stored as arrays
 
-_STEP, _FIRST, _BEYOND = 1.5, -2.0, 3.0  # of u: step of the rule, first node, end beyond ln M
+_STEP, _FIRST, _BEYOND = 1.5, -2.0, 3.0  # values of u: step of the rule, first node, last node beyond ln M
 
 
 def quadrature(releases: int) -> tuple[Floats, Floats]:
-    """Return (lambda, w): sum_k w_k lambda_k^j is binom(2j, j) / 4^j within 1 % for 1 <= j < releases."""
+    """Return (lambda, w) with sum_k w_k lambda_k^j = binom(2j, j) / 4^j within 1 % for 1 <= j < releases."""
     nodes = 1 + max(1, math.ceil((math.log(releases) + _BEYOND - _FIRST) / _STEP))
     u = _FIRST + _STEP * np.arange(nodes)
     rates = 1 / (1 + np.exp(-u))
@@ -67,7 +69,10 @@ def _program(releases: int) -> Floats:
 
 @dataclass(frozen=True)
 class Toeplitz(Walk):
-    """Factorization over N time steps with columns of l2 norm at most 1; the last is never released."""
+    """Factorization over N time steps with columns of l2 norm at most 1.
+
+    The last time step is never released.
+    """
 
     __repr__ = brief
 
@@ -86,18 +91,18 @@ class Toeplitz(Walk):
 
     @property
     def levels(self) -> int:
-        """1: norm of a column."""
+        """1: bound on the l2 norm of a column."""
         return 1
 
 
 @dataclass(frozen=True)
 class SquareRoot(Toeplitz):
-    """Square-root Toeplitz noise (Fichtenberger, Henzinger and Upadhyay 2022), in buffers; Gaussian only.
+    """Buffered square-root Toeplitz noise (Fichtenberger, Henzinger and Upadhyay 2022). Gaussian only.
 
     Prefix sums at release n have noise of std about sqrt(1.07 + ln(n) / pi) times that of one draw.
 
-    ``leaves`` is N, batches of users, from 1 to 10^7; the last one is never released. Raises ``ValueError``
-    outside this range.
+    ``leaves`` is N, the number of batches of users, from 1 to 10^7. The last batch is never released. Raises
+    ``ValueError`` outside this range.
     """
 
     code: ClassVar[int] = walks.TOEPLITZ
@@ -105,9 +110,9 @@ class SquareRoot(Toeplitz):
 
     @property
     def form(self) -> Form:
-        """Registers: the buffers, the newest draw and the noise.
+        """Program of the noise. Registers: the buffers, the newest draw and the noise.
 
-        Operations: a draw, the noise, and for each buffer its step and its part of the noise. Parameters:
+        Operations: one draw, the noise, and for each buffer its update and its part of the noise. Parameters:
         (buffers,), (b_0, the lambdas, the weights).
         """
         floats = _program(self.releases)

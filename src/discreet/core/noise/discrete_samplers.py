@@ -1,11 +1,11 @@
-r"""Exact discrete noise from random bytes: the distribution has no floating point and no truncation.
+r"""Exact discrete noise from random bytes, without floating-point error and without truncation.
 
 :func:`discrete_laplace` draws P(x) proportional to e^{-|x|/b}, and :func:`discrete_gaussian` draws P(x)
-proportional to e^{-x^2/(2 sigma^2)}, on the integers, with b and sigma rational (a float is a rational). The
-source of bytes is a function ``source(n) -> n bytes``. The default is :func:`os.urandom`, which is
-cryptographic and safe across a fork; nothing is kept between calls. If its bytes are independent and uniform,
-each draw is independent with exactly this distribution. The time depends on the values drawn: the samplers
-do not hide it.
+proportional to e^{-x^2/(2 sigma^2)}, on the integers, with rational b and sigma (a float is a rational
+number). The source of bytes is a function ``source(n) -> n bytes``. The default is :func:`os.urandom`, which
+is cryptographic and safe after a fork. No state is kept between calls. If its bytes are independent and
+uniform, each draw is independent with exactly this distribution. The running time depends on the values
+drawn, and the samplers do not hide this.
 
 Proof
 -----
@@ -15,35 +15,37 @@ independent, digit i being 1 with probability 1/(1 + e^{2^i / b}). The digits i 
 also independent, with the same distribution.
 
 *No truncation.* G is memoryless: given G >= 2^B, G - 2^B is distributed as G. The algorithm repeats a
-Bernoulli trial with P = e^{-2^B / b}. While it succeeds, add 2^B; when it fails, add the B digits. B is any
-integer; we use the least with 2^B >= 4b, so a trial succeeds less than once in 54 times. Values above 2^61
-end in :class:`OverflowError` instead of wrapping round; their probability is e^{-2^61 / b} <= e^{-2^21}, as b
-<= 2^40.
+Bernoulli trial with P = e^{-2^B / b}. For each success it adds 2^B, and after the first failure it adds the B
+digits. B can be any integer. The code uses the least B with 2^B >= 4b, so less than one trial in 54 succeeds.
+Values above 2^61 raise :class:`OverflowError` instead of overflowing silently. Their probability is e^{-2^61
+/ b} <= e^{-2^21}, as b <= 2^40.
 
-*Two sides.* With a fair sign s and all outcomes (s = -, G = 0) rejected, P(x) is proportional to
-e^{-|x|/b} for every integer x, zero included once.
+*Two sides.* The sign s is fair, and outcomes (s = -, G = 0) are rejected, so that zero is counted once. Then
+P(x) is proportional to e^{-|x|/b} for every integer x.
 
-*A bit of probability p from bytes.* U uniform in [0, 1) written in base 256 is an endless row of independent
-uniform bytes. U < p is decided by the first byte in which U and p differ (p is irrational, so it has one
-expansion, and U differs from p with probability one). Only the necessary bytes are drawn: one byte for 255 of
-256 bits. In integers, p to 64 bits, floor(2^64 p), is computed with an error interval that is refined until
-both ends agree (Ziv). This ends because e^r is irrational for every rational r other than 0 (Lambert). If all
-eight bytes agree (probability 2^-64 per bit) the comparison continues in Python, 64 more digits at a time.
+*A bit of probability p from bytes.* In base 256, a uniform U in [0, 1) is an infinite sequence of independent
+uniform bytes. The first byte in which U and p differ decides whether U < p. (p is irrational, so it has one
+expansion, and U differs from p with probability one.) Only the necessary bytes are drawn: one byte suffices
+for 255 of 256 bits. The first 64 bits of p, floor(2^64 p), are computed in integers with an error interval,
+which is refined until both ends agree (Ziv). The refinement ends because e^r is irrational for every rational
+r other than 0 (Lambert). If all eight bytes agree (probability 2^-64 per bit) the comparison continues in
+Python, with 64 more binary digits at a time.
 
-*Low bits.* Far below the scale the digits are nearly fair bits. With m of them, 2^m <= b/8, write G = 2^m h +
-r. Draw h from the geometric distribution of scale b/2^m, as above, and r uniform among 2^m integers, and
-accept with probability e^{-r/b} >= e^{-1/8}. The accepted value has P(x) proportional to e^{-2^m h/b}
-e^{-r/b} = e^{-x/b}. A Gaussian's acceptance test (below) includes this factor.
+*Low bits.* The digits far below the scale are nearly fair bits. Choose m of these with 2^m <= b/8, and write
+G = 2^m h + r. Draw h from the geometric distribution of scale b/2^m, as above, and r uniform among 2^m
+integers, and accept with probability e^{-r/b} >= e^{-1/8}. The accepted value has P(x) proportional to
+e^{-2^m h/b} e^{-r/b} = e^{-x/b}. A Gaussian's acceptance test (below) includes this factor.
 
 *Gaussian.* Canonne, Kamath and Steinke 2020, algorithm 3: with t = floor(sigma) + 1, draw x from the discrete
 Laplace distribution of scale t and accept it with probability exp(-(|x| - sigma^2/t)^2 / (2 sigma^2)). Then
 P(x accepted) is proportional to exp(-|x|/t - x^2/(2 sigma^2) + |x|/t - const) = exp(-x^2/(2 sigma^2)) const'.
 With low bits r the proposal has e^{-(|x| - r)/t} instead of e^{-|x|/t}, and e^{-r/t} is a further factor of
-the acceptance. The test is U < p again. A float evaluation of p, with an error below 2^-49, decides when U,
-to 8 or 64 bits, is at least 2^-45 away from it. Otherwise (probability 2^-44 a draw) integers decide, on the
-same U. Error of the float: with d = |x| - sigma^2/t and a = d^2/(2 sigma^2), rounding changes a by at most
-(5a + sqrt(2a)) 2^-53, as sigma^2/t <= sigma. The term r/t <= 1/8 and the sum add (a + 1/2) 2^-53. Therefore p
-= e^-a changes by at most 4 * 2^-53. The exponential itself uses only +, -, *, / and is within 2^-50.
+the acceptance. The test is again U < p. A float evaluation of p has an error below 2^-49. It decides if U,
+known to 8 or 64 bits, differs from it by at least 2^-45. Otherwise (probability 2^-44 for each draw) integer
+arithmetic decides for the same U. Error of the float: with d = |x| - sigma^2/t and a = d^2/(2 sigma^2),
+rounding changes a by at most (5a + sqrt(2a)) 2^-53, as sigma^2/t <= sigma. The term r/t <= 1/8 and the sum
+add (a + 1/2) 2^-53. Therefore p = e^-a changes by at most 4 * 2^-53. The exponential itself uses only +, -,
+*, / and is within 2^-50.
 """
 
 from __future__ import annotations
@@ -74,13 +76,13 @@ _WORD = 64
 
 
 def exp_minus(x: Fraction, bits: int) -> tuple[int, int]:
-    """Return integers with low <= 2^bits e^-x <= high, for x >= 0; high - low is a few units."""
+    """Return integers (low, high) with low <= 2^bits e^-x <= high, for x >= 0. They differ by a few units."""
     halvings = max(0, x.numerator.bit_length() - x.denominator.bit_length() + 2)  # x / 2^halvings < 1/2
     work = bits + halvings + 16
     numerator, denominator = x.numerator << work, x.denominator << halvings
     y_low = numerator // denominator
     y_high = y_low + 1
-    # e^y = sum y^k / k!, rounded down at y_low and up at y_high; the rest is below its first term
+    # e^y = sum y^k / k!, rounded down at y_low and up at y_high; the remainder is below its first term
     low = term_low = high = term_high = one = 1 << work
     k = 0
     while term_high > 1:
@@ -99,7 +101,7 @@ def exp_minus(x: Fraction, bits: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=4096)
 def _prefix(x: Fraction, logistic: bool, bits: int) -> int:
-    """Return floor(2^bits p) with p = 1/(1 + e^x) if ``logistic``, else e^-x; x > 0 rational."""
+    """Return floor(2^bits p) with p = 1/(1 + e^x) if ``logistic``, otherwise p = e^-x; x > 0 is rational."""
     guard = 16
     while True:
         work = bits + guard
@@ -129,7 +131,7 @@ def _decide(x: Fraction, logistic: bool, drawn: int, bits: int, more: Callable[[
 
 
 class _Bytes:
-    """Random bytes in blocks; bytes left unused at a stop are used next."""
+    """Random bytes, requested in blocks. Bytes that were not used are used by the next call."""
 
     def __init__(self, source: ByteSource) -> None:
         self.source = source
@@ -158,7 +160,7 @@ class _Bytes:
 
 @lru_cache(maxsize=256)
 def _coins(scale: Fraction) -> tuple[tuple[Fraction, ...], NDArray[np.uint64]]:
-    """Return exponents 2^B/b, 2^0/b, .., 2^(B-1)/b of a geometric draw's bits, and their thresholds."""
+    """Return exponents 2^B/b, 2^0/b, .., 2^(B-1)/b of the bits of a geometric draw, and the thresholds."""
     digits = max(0, math.ceil(4 * scale) - 1).bit_length()  # least B with 2^B >= 4 b
     exponents = (Fraction(2**digits) / scale, *(Fraction(2**i) / scale for i in range(digits)))
     table = np.array([_prefix(x, i > 0, _WORD) for i, x in enumerate(exponents)], np.uint64)
@@ -168,7 +170,10 @@ def _coins(scale: Fraction) -> tuple[tuple[Fraction, ...], NDArray[np.uint64]]:
 
 @lru_cache(maxsize=256)
 def _acceptance(scale: Fraction, sigma: Fraction | None) -> tuple[Fraction, Fraction, float, float]:
-    """Return sigma^2/t and 1/(2 sigma^2), exact and as floats for the filter; 0 and 0 for Laplace."""
+    """Return sigma^2/t and 1/(2 sigma^2), as exact numbers and as floats for the fast test.
+
+    All are 0 for Laplace.
+    """
     if sigma is None:
         return Fraction(0), Fraction(0), 0.0, 0.0
     centre, half_precision = sigma * sigma / scale, 1 / (2 * sigma * sigma)
@@ -176,7 +181,7 @@ def _acceptance(scale: Fraction, sigma: Fraction | None) -> tuple[Fraction, Frac
 
 
 def _low_bits(scale: Fraction) -> int:
-    """Return m, at least 8 (with fewer, digits are as fast) and 2^m <= scale / 8; 0 for none."""
+    """Return the number m >= 8 of low bits with 2^m <= scale / 8, or 0 (fewer than 8 would save no time)."""
     bits = math.floor(scale).bit_length() - 4
     return bits if bits >= 8 else 0
 
@@ -212,7 +217,7 @@ def _draw(
         elif status == kernels.OVERFLOW:
             raise OverflowError("a noise value above 2^61 was drawn: no int64 holds sums of such values")
         elif status == kernels.TIE:
-            # the eight bytes just drawn equal the threshold
+            # the last eight bytes equal the threshold
             phase = int(state[kernels.PHASE])
             decided = _decide(
                 exponents[phase],
@@ -254,12 +259,12 @@ def _size(size: int | tuple[int, ...]) -> int | tuple[int, ...]:
 def discrete_laplace(
     scale: float | Fraction, size: int | tuple[int, ...], source: ByteSource = os.urandom
 ) -> NDArray[np.int64]:
-    """Draw independent integers with P(x) proportional to exp(-|x|/scale), exactly.
+    """Draw independent integers with P(x) exactly proportional to exp(-|x|/scale).
 
     Parameters
     ----------
     scale : float or Fraction
-        b in [2^-20, 2^40]; a float is read as the exact rational number.
+        b in [2^-20, 2^40]; a float is used as an exact rational number.
     size : int or tuple of int
         Shape of the result.
     source : callable
@@ -272,11 +277,11 @@ def discrete_laplace(
     Raises
     ------
     ValueError
-        Scale or size out of range, or a source that returns another number of bytes.
+        If scale or size is out of range, or the source returns a wrong number of bytes.
 
     Notes
     -----
-    Added to an integer sum of l1 sensitivity D it costs exactly epsilon = D / b.
+    This noise, added to an integer sum of l1 sensitivity D, costs exactly epsilon = D / b.
     """
     return _draw(_scale("scale", scale), None, _size(size), source)
 
@@ -284,30 +289,30 @@ def discrete_laplace(
 def discrete_gaussian(
     sigma: float | Fraction, size: int | tuple[int, ...], source: ByteSource = os.urandom
 ) -> NDArray[np.int64]:
-    """Draw independent integers with P(x) proportional to exp(-x^2/(2 sigma^2)), exactly.
+    """Draw independent integers with P(x) exactly proportional to exp(-x^2/(2 sigma^2)).
 
-    Parameters and errors as :func:`discrete_laplace`, with sigma in [2^-20, 2^40). Added to an integer
-    sum of l2 sensitivity D it costs rho = D^2 / (2 sigma^2) of zCDP (Canonne, Kamath and Steinke 2020).
+    Parameters and errors as :func:`discrete_laplace`, with sigma in [2^-20, 2^40). This noise, added to an
+    integer sum of l2 sensitivity D, costs rho = D^2 / (2 sigma^2) of zCDP (Canonne, Kamath and Steinke 2020).
     """
     exact = _scale("sigma", sigma)
     return _draw(Fraction(math.floor(exact) + 1), exact, _size(size), source)
 
 
 def round_to_grid(x: ArrayLike, grid: int, source: ByteSource = os.urandom) -> NDArray[np.float64]:
-    """Round x in [0, 1] at random to an adjacent multiple of 1 / grid, with mean exactly x.
+    """Round x in [0, 1] randomly to an adjacent multiple of 1 / grid, so that the mean is exactly x.
 
     Parameters
     ----------
     x : array of floats in [0, 1]
     grid : int
-        A power of two; sums are then integers in units of 1 / grid.
+        A power of two. Sums of rounded values are integers in units of 1 / grid.
     source : callable
-        ``source(n)`` returns n random bytes; about one is used for each value that is off the grid.
+        ``source(n)`` returns n random bytes; about one byte is used for each value that is off the grid.
 
     Notes
     -----
-    x times grid is a dyadic rational, so finitely many random bits decide exactly. One summand gains a
-    variance of at most 1/(4 grid^2); its sensitivity remains that of [0, 1].
+    x times grid is a dyadic rational, so finitely many random bits give the exact probability. The variance
+    of one summand increases by at most 1/(4 grid^2). The sensitivity of a summand remains that of [0, 1].
     """
     from discreet.core.noise import discrete_samplers_kernels as kernels
 

@@ -1,6 +1,6 @@
-"""Seeded randomness: the keys of a run, and the random generator of a simulated device. For simulation only.
+"""Random keys of a run, and the random generator of a simulated device. For simulation only.
 
-Anyone who knows the seed can remove the noise, and every guarantee of a seeded session says so.
+Anyone who knows the seed can remove the noise. Every guarantee of a seeded session states this.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ __all__ = ["RunKeys", "SeededRng", "keys_of"]
 
 @dataclass(frozen=True, eq=False)
 class RunKeys:
-    """Three 128-bit keys. The tie-breaking key, which a learner may see, reveals nothing about the noise.
+    """Three 128-bit keys of a run.
+
+    A learner can see the tie-breaking key, which reveals nothing about the noise.
 
     The keys of noise and ties are separate BLAKE2b digests of (seed, run): computing one from the other
     requires guessing the seed. (Words of one ``SeedSequence`` would not be enough: each of them is an
@@ -34,7 +36,7 @@ class RunKeys:
 
 
 def keys_of(seed: int, run: int, batch: int | None) -> RunKeys:
-    """Return the keys of a run, one per role."""
+    """Return the random keys of a run, one for each role."""
 
     def secret(role: bytes) -> Key:
         address = f"{int(seed)}/{int(run)}".encode()
@@ -52,12 +54,12 @@ def _no_grid(grid: int | None) -> None:
 
 
 class SeededRng:
-    """Random generator of one simulated user's device: the stream (noise, user, 0) of a run.
+    """Random generator of one simulated user's device: the random stream (noise, user, 0) of a run.
 
-    key : (2,) uint64, of the run's noise (``dr.Seeded(seed, run).keys.noise``). user : the user's number,
-    from 0.
+    key : (2,) uint64, noise key of the run (``dr.Seeded(seed, run).keys.noise``). user : number of the user,
+        starting at 0.
 
-    Its methods raise ``ValueError`` if a grid is requested: a session with a grid guarantees exact noise.
+    Methods raise ``ValueError`` if a grid is requested, because a grid requires exact noise.
     """
 
     exact = False

@@ -1,4 +1,4 @@
-"""Sessions of a trusted server that a plain stream of counts does not need.
+"""Sessions of a trusted server for special streams of counts.
 
-They release returns of groups, clipped rewards, and rows on their own schedules.
+The sessions release group returns, clipped rewards, and rows with separate schedules.
 """

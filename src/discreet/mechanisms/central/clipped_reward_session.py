@@ -1,7 +1,8 @@
-"""Session of clipped rewards: each user's rewards up to a total C, or centred rewards.
+"""Session that releases clipped rewards (each user's rewards up to a total C) or centred rewards.
 
-A release holds one of the two, with its own noise scale (:mod:`discreet.core.clipped_returns`). Plans may
-raise C. Privacy requires that C never decreases and does not change while a batch is open.
+A release contains one of these two families, with a separate noise scale
+(:mod:`discreet.core.clipped_returns`). Plans may raise C. Privacy requires that C never decreases and does
+not change while a batch is open.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class CutSession(DecayingSession):
 
     def _admitted(self, plan: Plan, users: int) -> Plan:
         plan = super()._admitted(plan, users)
-        self._cut = self._cut if plan.cut is None else plan.cut  # valid even after an interrupt here
+        self._cut = self._cut if plan.cut is None else plan.cut  # still valid if an interrupt occurs here
         return plan
 
     def _plain(self, plan: Plan) -> Plan:
@@ -44,17 +45,17 @@ class CutSession(DecayingSession):
     def cut(self) -> float:
         """Clipping threshold C of the rewards of the newest plan's users.
 
-        Infinite as soon as centred rewards are released instead.
+        Infinite after the change to centred rewards.
         """
         return self._cut
 
     def _wanted_scales(self, scales: Floats) -> Floats:
-        """Return the scales, with those of the reward family that is released at present."""
+        """Return the scales, in which only the present reward family has a finite scale."""
         return steered.taking_turns(self._query, scales, self._cut)
 
     @property
     def _up_to(self) -> float:
-        """Total up to which a user's rewards are added to the clipped family; 0 after that family."""
+        """Largest total of a user's rewards in the clipped family; 0 after the change to centred rewards."""
         return 0.0 if math.isinf(self._cut) else self._cut
 
     def _plain_cut(self, given: float | None) -> float | None:

@@ -30,9 +30,9 @@ class ClockSession(DecayingSession):
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)
         rows = self._query.slots * self._query.layout.rows
-        self._pending = np.zeros(rows)  # per row: users assigned since its last measurement
-        self._counted = np.zeros(rows)  # per row: users assigned before its last measurement
-        self._played: NDArray[np.bool_] | None = None  # rows that users of the open plan may visit
+        self._pending = np.zeros(rows)  # per row: users assigned since the last measurement of the row
+        self._counted = np.zeros(rows)  # per row: users assigned before the last measurement of the row
+        self._played: NDArray[np.bool_] | None = None  # rows that the open plan can visit
 
     def _admitted(self, plan: Plan, users: int) -> Plan:
         plan = super()._admitted(plan, users)
@@ -40,7 +40,10 @@ class ClockSession(DecayingSession):
         return plan
 
     def _assign(self, plan: Plan, users: int) -> None:
-        """Count a plan's users for every row that its policy may play: public, before the users act."""
+        """Count the plan's users in every row that its policy can play.
+
+        This is public and precedes all data.
+        """
         played = played_rows(self._query.layout, plan.policy)
         played = played[self._query.counted]
         counts = users * (played if self._query.slots > 1 else played.sum(axis=0)).ravel()
@@ -75,7 +78,7 @@ class ClockSession(DecayingSession):
     def _closed_batch(
         self, due: Floats | None, fresh: Floats, filtered: Floats
     ) -> tuple[Floats, Floats, Floats]:
-        """Close the batch for due rows only; other rows keep their sums and release nothing."""
+        """Close the batch for the rows that are due. Other rows keep their sums and are not released."""
         if due is None:
             return super()._closed_batch(due, fresh, filtered)
         told = due[self._row_of()] > 0
@@ -87,10 +90,10 @@ class ClockSession(DecayingSession):
 
 
 def played_rows(layout: Layout, policy: NDArray[np.float64] | NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return (H, R) booleans: whether the policy may play the row's pair.
+    """Return (H, R) booleans: True if the policy can play the pair of the row.
 
-    policy : (H, S) actions or (H, S, A) probabilities. Raises ``ValueError`` if it plays an action that does
-    not exist or is not admissible.
+    policy : (H, S) actions or (H, S, A) probabilities. Raises ``ValueError`` if the policy plays an action
+        that does not exist or is not admissible.
     """
     given = np.asarray(policy)
     if given.ndim == 3:

@@ -1,7 +1,7 @@
 """Session of group returns: clipped returns summed over public groups of users, in addition to the counts.
 
-Their sensitivity is defined in :mod:`discreet.core.count_query`. The split of a release's budget between them
-and the counts is defined in :mod:`discreet.core.clipped_returns`.
+The sensitivity of group returns is derived in :mod:`discreet.core.count_query`. The split of the budget
+between group returns and counts is defined in :mod:`discreet.core.clipped_returns`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class GroupSession(DecayingSession):
 
     @property
     def open_group(self) -> int:
-        """Group of the newest plan."""
+        """Group of the users of the newest plan."""
         return 0 if self._plan is None or self._plan.group is None else int(self._plan.group)
 
     def _plain(self, plan: Plan) -> Plan:
@@ -42,7 +42,7 @@ class GroupSession(DecayingSession):
         return replace(plan, group=group, return_share=share, forget=forget)
 
     def _wanted_scales(self, scales: Floats) -> Floats:
-        """Return the scales after splitting the budget by the share of the plan that closed the batch."""
+        """Return the scales after the budget split that the last plan of the batch chose."""
         share = None if self._plan is None else self._plan.return_share
         return steered.at_share(self._mechanism, scales, share)
 

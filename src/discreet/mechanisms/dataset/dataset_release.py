@@ -1,35 +1,35 @@
-"""One-shot release of counts in the trusted core: chunks of offline data, then noise, step by step.
+"""One-shot release of counts in the trusted core: offline data in chunks, then noise one step at a time.
 
 ``privatizer.stored(query, randomness)`` starts the session before the number of users is known: the noise of
-one sum over all users does not depend on it. The calls are submit_many and absent, any number of times, and
-then release, once.
+one sum over all users does not depend on that number. The calls are submit_many and absent, any number of
+times, and then one call of release.
 
 Guarantee. Each user is in one noisy sum with at most m = ``query.episodes`` episodes. The session enforces
 this: users are submitted in the order of their numbers, so a user's episodes are adjacent. Only the last user
-and the number of their episodes must be stored. The effect of a replaced user is derived in
+and the number of their episodes must be stored. The sensitivity to a replaced user is derived in
 :class:`~discreet.core.count_query.CountQuery`. The scales are those of ``Central.start(query,
-Schedule.one_shot(n))`` for any n, and the guarantee is the same. Noise is independent between cells and drawn
-after all records are in. The steps are parts of one vector. Whether they are released one after the other or
-never, they are one release.
+Schedule.one_shot(n))`` for any n, and the guarantee is the same. Noise is independent between cells and is
+drawn after all records were added. The steps are parts of one vector. They form one release, whether all or
+only some of them are read.
 
 The code ensures the guarantee as follows:
 
-- Every record of a call is checked on private copies before any is added. Users are counted before their
-  records are added, so an interrupt loses records and never adds uncounted ones.
-- The release removes the tables from the session before it exists: there is one release, or none.
-- A step is spent before its noise is drawn. After an interrupt inside a step that step is lost and the
-  release has ended. Its exact counts are dropped before the noisy ones are returned.
+- All records of a call are copied, and the copies are checked before any record is added. Users are counted
+  before their records are added, so an interrupt loses records and never adds uncounted ones.
+- The session gives up its tables before the release is created, so there is at most one release.
+- A step is marked as used before its noise is drawn. An interrupt inside a step loses the step and ends the
+  release. The exact counts of a step are deleted before the noisy counts are returned.
 - Session and release cannot be copied, pickled or used in another process (:mod:`discreet.core.lifecycle`).
 
 Memory. A transition cell takes four bytes (exact for fewer than 2^32 episodes), and a reward cell eight.
-There is one table for each step. For S = 716, A = 25 and H = 20 without a mask the 2.6e8 cells take 1.0 GB,
-of which only visited cells are touched. A release processes one step at a time: its noisy sums, eight bytes a
-cell, and a block of noise for each core.
+There is one table for each step. For S = 716, A = 25 and H = 20 without a mask the 2.6e8 cells take 1.0 GB of
+address space, of which only visited cells use memory. A release processes one step at a time. It needs memory
+for the noisy sums of the step (eight bytes for each cell) and one block of noise for each core.
 
-Rewards. With exact noise (:class:`~discreet.core.rng.Secure`) a reward that is not a multiple of
-1 / reward_grid is rounded at random to one, without bias. Otherwise it is rounded to the nearest multiple of
-2^-20 and summed exactly, so sums depend neither on the order of users nor on chunks. Both keep rewards in [0,
-1], so no sensitivity grows.
+Rewards. With exact noise (:class:`~discreet.core.rng.Secure`) a reward that is not a multiple of 1 /
+reward_grid is rounded randomly and without bias to such a multiple. Otherwise it is rounded to the nearest
+multiple of 2^-20 and summed exactly, so sums depend neither on the order of users nor on chunks. Both kinds
+of rounding keep rewards in [0, 1], so no sensitivity increases.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ from discreet.utils.system import processors
 
 __all__ = ["KeptRelease", "OneShotRelease", "OneShotSession", "check_query"]
 
-_BLOCK = 2**18  # noises drawn at once; more are drawn in threads
+_BLOCK = 2**18  # noise values per call of a sampler; more are drawn in threads
 
 
 def check_query(query: CountQuery) -> None:
-    """Raise ``ValueError`` unless the query can be released step by step."""
+    """Raise ``ValueError`` unless the query can be released one step at a time."""
     pooled = query.stationary and not query.first
     if pooled or query.pooled != "none" or query.groups or query.step is not None:
         raise ValueError(
@@ -82,12 +82,12 @@ def check_query(query: CountQuery) -> None:
 
 
 class OneShotSession(Saveable):
-    """Session for offline data: chunks of episodes, then one release; made by ``privatizer.stored``.
+    """Session for offline data: chunks of episodes, then one release. Created by ``privatizer.stored``.
 
     Raises
     ------
     RuntimeError
-        On a call after the release or after ``close``, and in another process.
+        On a call after the release, after ``close``, or in another process.
     """
 
     _kind = "stored people"
@@ -134,12 +134,12 @@ class OneShotSession(Saveable):
 
     @property
     def query(self) -> CountQuery:
-        """Query that is summed (a copy)."""
+        """Copy of the query of the sums."""
         return self._query.copy()
 
     @property
     def mechanism(self) -> CountMechanism:
-        """Mechanism with its guarantee (a copy)."""
+        """Copy of the mechanism, with its guarantee."""
         return replace(self._mechanism)
 
     @property
@@ -154,33 +154,35 @@ class OneShotSession(Saveable):
 
     # -------------------------------------------------------------------------------- users
     def submit_many(self, trajectories: Trajectories, user: ArrayLike) -> None:
-        """Add many episodes: every record is checked before any is added.
+        """Add many episodes. All records are checked before any is added.
 
         Parameters
         ----------
         trajectories : Trajectories
             n episodes: ``states (n, H + 1)``, ``actions (n, H)``, ``rewards (n, H)`` in [0, 1].
         user : (n,) int
-            User of each episode. It never decreases, also between calls: a user's episodes are adjacent.
+            User of each episode. User numbers never decrease, also between calls, so that the episodes of a
+            user are adjacent.
 
         Raises
         ------
         ValueError
-            On an invalid record, a user below the one before, more than ``query.episodes`` episodes of a
-            user, or more episodes in all than can be summed exactly (at least 2^31). Nothing is added. The
-            message is private.
+            On an invalid record, a user number below the previous one, more than ``query.episodes`` episodes
+            of a user, or more episodes than can be summed exactly (the limit is at least 2^31). Nothing is
+            added. The message is private data.
         """
         with self._call():
             self._check_open()
             self._tally.add(trajectories, user)
 
     def submit_tally(self, tally: PartialAggregate) -> None:
-        """Add all users of a partial aggregate; the sums are the same as if they had been added here.
+        """Add all users of a partial aggregate. The sums equal those after adding these users directly.
 
-        tally : partial aggregate of an equal query, with the grid of this session's rewards or a coarser one.
+        tally : partial aggregate of an equal query, with the reward grid of this session or a coarser grid.
 
-        Raises ``ValueError``, and adds no user, if query or grid do not fit, or a user is here already. Users
-        that are added later must have numbers above those of both (:meth:`PartialAggregate.merge
+        Raises ``ValueError``, and adds no user, if query or grid do not fit, or if a user was already added.
+        Users that are added later must have numbers above those in the session and in the partial aggregate
+        (:meth:`PartialAggregate.merge
         <discreet.mechanisms.dataset.partial_aggregate.PartialAggregate.merge>`).
         """
         with self._call():
@@ -188,7 +190,7 @@ class OneShotSession(Saveable):
             self._tally.merge(tally)
 
     def absent(self, users: int = 1) -> None:
-        """Count ``users`` users of the data set without an episode: the null contribution.
+        """Count ``users`` users of the data set who have no episode. Their contribution is zero.
 
         Raises ``ValueError`` unless ``users`` is an integer >= 1.
         """
@@ -198,9 +200,9 @@ class OneShotSession(Saveable):
 
     # ------------------------------------------------------------------------------- release
     def release(self) -> OneShotRelease:
-        """End the session and return its sums, which get their noise as they are read, step by step.
+        """End the session and return its sums. The noise of a step is drawn when the step is read.
 
-        Raises ``RuntimeError`` before any user was added.
+        Raises ``RuntimeError`` if no user was added.
         """
         with self._call():
             self._check_open()
@@ -218,18 +220,18 @@ class _Facts:
     """Public facts about a release."""
 
     mechanism: CountMechanism
-    shown: CountQuery  # a copy: changes of its arrays change no noise
+    shown: CountQuery  # a copy, so that changes of its arrays change no noise
     users: int
 
 
 class OneShotRelease(Guarded):
-    """Noisy sums of all users: an iterator over the steps 0 .. H - 1 that draws each step once.
+    """Noisy sums of all users: an iterator over the steps 0 .. H - 1 that draws the noise of each step once.
 
-    For first visits there is one table, of all steps together.
+    For first visits there is one table for all steps together.
 
     ``for sums in release`` yields :class:`~discreet.mechanisms.interfaces.StepSums` (read-only arrays).
-    Yielded sums are not kept here: :meth:`keep`, or the reader, keeps them. An interrupt inside a step ends
-    the release: every later call raises ``RuntimeError``.
+    The iterator does not store yielded sums; the caller can store them, or call :meth:`keep`. An interrupt
+    inside a step ends the release. Every later call then raises ``RuntimeError``.
     """
 
     _what = "release"
@@ -247,7 +249,7 @@ class OneShotRelease(Guarded):
 
     @property
     def query(self) -> CountQuery:
-        """Query that was summed (a copy)."""
+        """Copy of the query of the sums."""
         return self._facts.shown
 
     @property
@@ -262,7 +264,7 @@ class OneShotRelease(Guarded):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Privacy guarantee of all steps together."""
+        """Privacy guarantee for all steps together."""
         return self._facts.mechanism.guarantee
 
     @property
@@ -290,7 +292,7 @@ class OneShotRelease(Guarded):
             if self._next == self._steps:
                 raise StopIteration
             step, self._drawing = self._next, True
-            self._next += 1  # spent before it is drawn
+            self._next += 1  # marked as used before its noise is drawn
             found = self._noisy(step)
             self._drawing = False
             if self._next == self._steps:
@@ -320,7 +322,7 @@ class OneShotRelease(Guarded):
         )
 
     def _add_noise(self, step: int, tables: Mapping[str, Floats]) -> None:
-        """Add independent noise to every cell, in place; seeded noise has one stream per step of the run."""
+        """Add independent noise to every cell, in place; seeded noise has one random stream per step."""
         mechanism = self._facts.mechanism
         if mechanism.family == kernels.NO_NOISE:
             return
@@ -357,7 +359,10 @@ class OneShotRelease(Guarded):
             checked_on_grid(table, mechanism.grid(name) or 1)
 
     def keep(self) -> KeptRelease:
-        """Return all steps in memory, to be read in any order. Raises ``RuntimeError`` if some were read."""
+        """Return all steps in memory, readable in any order.
+
+        Raises ``RuntimeError`` if a step was already read.
+        """
         if self._next:
             raise RuntimeError(f"keep: {self._next} steps have been read already and are not here any more")
         facts = self.laws, self.guarantee, self.records

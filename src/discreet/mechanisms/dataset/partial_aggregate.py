@@ -2,44 +2,50 @@
 
 A :class:`PartialAggregate` is the stage between user data and a release. Many machines can each count their
 own users and send their partial aggregates to the machine that draws the noise. A data set can be counted
-once, and released later. A partial aggregate states no guarantee, since it has none: it contains exact
-counts. Store, send and delete it like the trajectories themselves.
+once and released later. A partial aggregate has no guarantee, because it contains exact counts. Store, send
+and delete it like the trajectories themselves.
 
-Contents. For every counted step (for all together, if steps are pooled): how often each pair was followed by
-each state, and the sum of its rewards, in units of 1 / ``grid``. All of these are integers, so sums depend
-neither on the order of users nor on the machine that counted them. Two partial aggregates of the same users
-are equal bit for bit, and so are two releases of them with the same noise (:meth:`OneShotSession.submit_tally
+Contents. For every counted step (or for all steps together if they are pooled), it contains the number of
+times that each pair was followed by each state. It also contains the sum of the rewards of each pair in units
+of 1 / ``grid``. All these numbers are integers, so sums depend neither on the order of users nor on the
+machine that
+counted them. Two partial aggregates of the same users are equal bit for bit, and two releases of them with
+the same noise are too (:meth:`OneShotSession.submit_tally
 <discreet.mechanisms.dataset.dataset_release.OneShotSession.submit_tally>`). Visits, and counts pooled over
-steps, are sums of these. Returns of groups, clipped rewards and counts of first visits are not sums of these.
-The exception is a query of first visits alone (``query.first``), for which whole trajectories are counted
-here.
+steps, can be computed from these numbers. Group returns, clipped rewards and pooled first visits cannot. A
+query of first visits only (``query.first``) is supported: then first visits of whole trajectories are
+counted.
 
-Rewards. On a ``grid``, a power of two, a reward that is not a multiple of 1 / grid is rounded at random to
-one, without bias, by the operating system's source. With ``grid = None`` it is rounded to the nearest
-multiple of 2^-20. Both keep rewards in [0, 1], so no sensitivity grows.
+Rewards. On a ``grid``, a power of two, a reward that is not a multiple of 1 / grid is rounded randomly and
+without bias to such a multiple, with random bits from the operating system. With ``grid = None`` rewards are
+rounded to the nearest multiple of 2^-20. Both kinds of rounding keep rewards in [0, 1], so no sensitivity
+increases.
 
-Disjoint users. No user may be in two partial aggregates that are merged: their part of the sums would be
-twice what the noise is calibrated to. A partial aggregate gets a random mark when it is made. It takes over
-the marks of those that it merges, and saves them in its file. Two that share a mark have users in common and
-are rejected: a partial aggregate and itself, a file read twice, or two continuations of one file. Only the
-data curators know whether two machines counted the same user independently.
+Disjoint users. A user must not be in two partial aggregates that are merged, because the user's contribution
+would be twice the one that the noise is calibrated to. A new partial aggregate gets a random mark. A merge
+also adopts the marks of the other partial aggregate, and a file contains all marks. Two partial aggregates
+with a common mark have users in common, so merging them raises an error. Examples are a partial aggregate and
+itself, a file that was read twice, and two continuations of one file. Only data curators can know whether two
+machines counted the same user independently.
 
-Partial aggregates may be merged in any order. A user added afterwards must have a number above all that any
-of them has seen. It may also be the last of these users, with the rest of their episodes. If two end with the
-same number, the rest is computed as if both belonged to one user.
+Partial aggregates can be merged in any order. A user added afterwards must have a number above all numbers in
+the merged partial aggregates. The last of these users can also be added again, with their remaining episodes.
+If two partial aggregates end with the same user number, the number of remaining episodes is computed as if
+both belonged to one user.
 
-Limits. Counts are 32-bit and rewards are summed exactly in float64. Data that could exceed either limit are
-rejected before anything is added. Users are counted before their records are added, so an interrupt loses
-records and never adds uncounted ones.
+Limits. Counts are 32-bit and rewards are summed exactly in float64. Data that could exceed one of these
+ranges are rejected before any data are added. Users are counted before their records are added, so an
+interrupt loses records and never adds uncounted ones.
 
-A file (the layout of :mod:`discreet.mechanisms.saved_state.state_file`, under another name) is written beside
-its target and renamed, with mode 0600, and overwrites nothing. Data read from bytes are checked:
+A file has the layout of :mod:`discreet.mechanisms.saved_state.state_file` with another header. It is written
+in the target's folder with mode 0600 and then renamed. No existing file is overwritten. Data that are read
+from bytes are checked:
 
 - sizes and kinds of all tables;
 - the number of records at each step, which must fit the number of episodes;
-- as many users leaving a state as arrived in it;
-- rewards within the bounds for the number of visits;
-- no more episodes than the users may have.
+- the number of users who leave a state, which must equal the number who arrived in it;
+- the sums of rewards, which must be within the bounds for the number of visits;
+- the number of episodes, which must not exceed the limit for the number of users.
 """
 
 from __future__ import annotations
@@ -66,19 +72,19 @@ from discreet.mechanisms.saved_state.save import CLASSES
 
 __all__ = ["PartialAggregate", "same_sums"]
 
-NEAREST = 2**20  # grid of rewards that are rounded to the nearest multiple
+NEAREST = 2**20  # grid of rewards if ``grid`` is None
 _LAYOUT = saved_state.FileLayout(b"\x89discreet-tally\n", 2, "a tally")  # version 1: full tables
 _RAW = "exact sums of people's data: raw, private to them, and protected by nothing"
 _MOST_COUNT = 2**32 - 1  # Limit of a cell.
-_MOST_UNITS = 2**51  # Limit of all rewards in a cell: with noise they must add up exactly.
-_BLOCK = 2**12  # Episodes added at once: they stay in the cache from step to step.
+_MOST_UNITS = 2**51  # Limit of all rewards in a cell. Their sum with noise must be exact.
+_BLOCK = 2**12  # Number of episodes per block, which fits into the processor cache.
 _MANY = 2**12  # Least number of episodes for threads.
 _SHARES = ("reward_share", "pooled_share", "return_share")  # Shares of the budget: they do not affect sums.
 _MARK = re.compile("[0-9a-f]{32}")
 
 
 def same_sums(one: CountQuery, other: CountQuery) -> bool:
-    """Return True if two queries compute the same sums of the same users; their budget shares are ignored."""
+    """Return True if two queries compute the same sums. Budget shares are ignored."""
     return all(
         getattr(one, field.name) == getattr(other, field.name)
         for field in fields(CountQuery)
@@ -92,18 +98,18 @@ class PartialAggregate:
     Parameters
     ----------
     query : CountQuery
-        Sums to compute; without groups, clipped rewards and pooled first visits. At most ``query.episodes``
-        episodes of each user are accepted.
+        Query of the sums. It must not have groups, clipped rewards or pooled first visits. At most
+        ``query.episodes`` episodes of each user are accepted.
     grid : int, optional
-        Rewards are rounded at random, without bias, to multiples of 1 / grid, a power of two up to 2^20, as
-        under :class:`~discreet.core.rng.Secure`. None: to the nearest multiple of 2^-20, for simulations. A
-        release accepts partial aggregates with its own grid or a coarser one.
+        Power of two up to 2^20. Rewards are rounded randomly and without bias to multiples of 1 / grid, as
+        with :class:`~discreet.core.rng.Secure`. None: rewards are rounded to the nearest multiple of 2^-20,
+        for simulations. A release accepts partial aggregates with the grid of the release or a coarser grid.
 
     Raises
     ------
     ValueError
-        On a query that a partial aggregate cannot hold. All methods that add raise it on invalid records,
-        unequal queries, users counted twice, and more data than fits; nothing is then added.
+        On a query that partial aggregates do not support. Methods that add data also raise it on invalid
+        records, unequal queries, users counted twice, and too much data. Nothing is added then.
 
     Examples
     --------
@@ -119,7 +125,7 @@ class PartialAggregate:
     _BOUND, _STATE = ("_query", "_grid"), ("_people", "_episodes", "_last", "_marks", "_counts", "_sums")
 
     def __init__(self, query: CountQuery, grid: int | None = 1024) -> None:
-        if type(query) is not CountQuery:  # a subclass could sum anything
+        if type(query) is not CountQuery:  # a subclass could compute other sums
             raise ValueError(f"query = {checks.said(query)}: must be a CountQuery, and no subclass of it")
         if query.groups or query.cut or query.pooled == "first":
             raise ValueError(
@@ -133,7 +139,7 @@ class PartialAggregate:
         self._query, self._grid = query.copy(), grid
         layout, steps = query.layout, query.counted
         pooled = (query.stationary and not query.first) or query.pooled == "all"
-        in_a_cell = query.counted_steps if pooled else 1  # records of an episode, at most
+        in_a_cell = query.counted_steps if pooled else 1  # most records of an episode in one cell
         self._most = min(_MOST_COUNT, _MOST_UNITS // self.grid) // in_a_cell
         # for each slot: its first step, and its number of steps
         self._steps = (
@@ -149,12 +155,12 @@ class PartialAggregate:
     # -------------------------------------------------------------------------------- properties
     @property
     def query(self) -> CountQuery:
-        """Query that is summed (a copy)."""
+        """Copy of the query of the sums."""
         return self._query.copy()
 
     @property
     def grid(self) -> int:
-        """Rewards are summed in units of 1 / grid."""
+        """Grid of rewards: they are summed in units of 1 / grid."""
         return NEAREST if self._grid is None else self._grid
 
     @property
@@ -176,25 +182,26 @@ class PartialAggregate:
             and np.array_equal(self._sums, other._sums)
         )
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
+    __hash__ = None  # type: ignore[assignment]  # instances are mutable
 
     # --------------------------------------------------------------------------------- users
     def add(self, trajectories: Trajectories, user: ArrayLike | None = None) -> None:
-        """Add many episodes: every record is checked before any is added.
+        """Add many episodes. All records are checked before any is added.
 
         Parameters
         ----------
         trajectories : Trajectories
             n episodes: ``states (n, H + 1)``, ``actions (n, H)``, ``rewards (n, H)`` in [0, 1].
         user : (n,) int, optional
-            User of each episode. It never decreases, also between calls: a user's episodes are adjacent. None
-            (only if ``query.episodes`` is 1): each episode is of a new user.
+            User of each episode. User numbers never decrease, also between calls, so that the episodes of a
+            user are adjacent. None (only if ``query.episodes`` is 1): each episode belongs to a new user.
 
         Raises
         ------
         ValueError
-            On an invalid record, a user below the one before, more than ``query.episodes`` episodes of a
-            user, or more episodes than can be summed exactly. Nothing is added. The message is private.
+            On an invalid record, a user number below the previous one, more than ``query.episodes`` episodes
+            of a user, or more episodes than can be summed exactly. Nothing is added. The message is private
+            data.
         """
         from discreet.mechanisms.dataset import partial_aggregate_kernels as tally_kernels
         from discreet.utils.system import processors
@@ -220,7 +227,7 @@ class PartialAggregate:
                         steps, query.first, query.reward_shift, self._counts[slot], self._sums[slot],
                     )  # fmt: skip
 
-        # one thread adds all sums of a slot: they do not depend on the number of threads
+        # one thread adds all sums of a slot, so the sums do not depend on the number of threads
         threads = min(processors(), len(self._steps)) if n >= _MANY else 1
         shares = [range(first, len(self._steps), threads) for first in range(threads)]
         if threads == 1:
@@ -233,7 +240,7 @@ class PartialAggregate:
                 pass
 
     def absent(self, people: int = 1) -> None:
-        """Count ``people`` users of the data set without an episode: the null contribution.
+        """Count ``people`` users of the data set who have no episode. Their contribution is zero.
 
         Raises ``ValueError`` unless ``people`` is an integer >= 1.
         """
@@ -276,11 +283,11 @@ class PartialAggregate:
 
     # -------------------------------------------------------------------------------- merging
     def merge(self, other: PartialAggregate) -> None:
-        """Add all users of ``other``, which does not change.
+        """Add all users of ``other``. ``other`` is not changed.
 
-        Users that are added later must have numbers above those of both. Raises ``ValueError``, and adds no
-        user, unless ``other`` has an equal query and the same grid or a coarser one, has no user in common,
-        and fits.
+        Users that are added later must have numbers above those in both partial aggregates. Raises
+        ``ValueError`` and adds no user in these cases: ``other`` has a different query or a finer grid, has a
+        user in common, or the sums would be too large.
         """
         if type(other) is not PartialAggregate:
             raise ValueError(f"other = {checks.said(other)}: must be a PartialAggregate")
@@ -296,7 +303,7 @@ class PartialAggregate:
         self._check_room(f"other: has {other._people} people", other._episodes)
         checks.integer("other.people", other._people, 0, 2**62 - self._people)
         marks, last = sorted((*self._marks, *other._marks)), self._later(other)
-        # one statement, no call, and before the sums
+        # one statement without a function call, executed before the sums change
         self._marks, self._last, self._people, self._episodes = (
             marks, last, self._people + other._people, self._episodes + other._episodes,
         )  # fmt: skip
@@ -305,7 +312,7 @@ class PartialAggregate:
         self._sums += other._sums
 
     def _later(self, other: PartialAggregate) -> tuple[int, int] | None:
-        """Return the last user of both, and the largest number of episodes that this user may have."""
+        """Return the larger of the two last user numbers, and the number of episodes of that user."""
         ends = [end for end in (self._last, other._last) if end is not None]
         if not ends:
             return None
@@ -313,7 +320,7 @@ class PartialAggregate:
         return last, min(self._query.episodes, sum(held for user, held in ends if user == last))
 
     def __add__(self, other: PartialAggregate) -> PartialAggregate:
-        """Return another partial aggregate, of the users of both."""
+        """Return a new partial aggregate that contains the users of both."""
         if not isinstance(other, PartialAggregate):
             return NotImplemented
         new = self._copy()
@@ -329,13 +336,16 @@ class PartialAggregate:
 
     # -------------------------------------------------------------------------------- sums
     def emptied(self) -> PartialAggregate:
-        """Return a partial aggregate with the same number of users and no other data of them."""
+        """Return a partial aggregate with the same number of users and without other data."""
         new = PartialAggregate(self._query, self._grid)
         new._people, new._marks, new._counts, new._sums = self._people, self._marks, [], np.zeros((0, 0))
         return new
 
     def pop(self, slot: int) -> tuple[NDArray[np.uint32], Floats]:
-        """Remove and return the (R S,) counts and (R,) rewards of a ``slot``, which then get noise."""
+        """Remove and return the (R S,) counts and (R,) rewards of a ``slot``.
+
+        The caller adds noise to them.
+        """
         counts, self._counts[slot] = self._counts[slot], np.zeros(0, np.uint32)
         sums = self._sums[slot].copy()
         self._sums[slot] = 0.0
@@ -346,7 +356,7 @@ class PartialAggregate:
         checked_on_grid(self._sums, grid)
 
     def cells(self) -> Floats:
-        """Return (cells,) all families of the query, in its order: exact."""
+        """Return (cells,) the exact sums of all families, in the order of the query."""
         rows, states = self._query.layout.rows, self._query.layout.states
         moves = np.stack(self._counts).reshape(-1, rows, states).astype(np.float64)
         parts = []
@@ -359,10 +369,12 @@ class PartialAggregate:
 
     # -------------------------------------------------------------------------------- as integers
     def units(self) -> NDArray[np.int64]:
-        """Return all contents as integers: users, episodes, then counts and rewards (in 1 / grid) of slots.
+        """Return all contents as integers: users, episodes, then counts and rewards by slot.
 
-        **Raw data.** The integers of partial aggregates that could be merged add up to those of the merged
-        one.
+        Rewards are in units of 1 / grid.
+
+        **Raw data.** If partial aggregates can be merged, the sum of their integers equals the integers of
+        the merged one.
         """
         told = np.array([self._people, self._episodes], np.int64)
         sums = (checked_on_grid(self._sums, self.grid) * self.grid).astype(np.int64)
@@ -407,7 +419,7 @@ class PartialAggregate:
         return cls._of("content", found[1])
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to a new file, mode 0600: **raw data**, to be stored where the trajectories may be.
+        """Write all contents to a new file with mode 0600. **Raw data**: protect it.
 
         Raises ``ValueError`` if ``path`` exists or its folder does not.
         """
@@ -422,7 +434,7 @@ class PartialAggregate:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PartialAggregate:
-        """Return the partial aggregate in the file at ``path``, which is not removed.
+        """Return the partial aggregate in the file ``path``. The file is not removed.
 
         Raises ``ValueError`` if the file is damaged, or is not a partial aggregate.
         """
@@ -485,7 +497,7 @@ class PartialAggregate:
                 raise ValueError(
                     f"sums[{slot}]: must be of rewards in [0, 1], in units of 1/{self.grid}, one a visit"
                 )
-        # private arrays, which can be changed
+        # new arrays that are writeable and not shared
         self._counts, self._sums = [np.array(counts) for counts in self._counts], np.array(self._sums)
 
 
@@ -514,7 +526,7 @@ def _unpacked(stored: Any, size: int) -> NDArray[np.uint32]:
 
 
 def _copied_users(user: Any, n: int) -> Ints:
-    """Return a private copy of the user numbers. Raises ``ValueError`` if they are invalid."""
+    """Return a copy of the user numbers. Raises ``ValueError`` if they are invalid."""
     own = np.array(user)
     if own.shape != (n,) or own.dtype.kind not in "iu":
         raise ValueError(

@@ -1,60 +1,62 @@
 """Repeated queries about sums over stored data: the trusted core of LSVI and offline linear learners.
 
 The response sum_i phi_i (r_i + V(s'_i)) is a new query of raw data each time V changes. The raw data stay in
-this module. A learner passes public arrays (values of the next state, weights of pairs) and receives noisy
+this module. A learner supplies public arrays (values of the next state, weights of pairs) and receives noisy
 (d,) and (d, d) arrays.
 
-Guarantee. The questions are a list fixed before data: their kind, their step, and the mu_i that each may
-spend. They are asked in this order. A question beyond the list, or one that differs from the plan, raises and
-spends nothing. Given its public arrays, answer i is Gaussian and mu_i-GDP by the lemmas of
-:mod:`discreet.mechanisms.linear.sensitivities`, for any arrays. The arrays may depend on earlier answers, the
-mu_i may not. By adaptive composition all answers together are mu-GDP with mu^2 = sum mu_i^2, known before
-data.
+Guarantee. The plan is a list of questions that is fixed before data. It sets the kind, the step and the
+budget mu_i of each question. Questions are asked in this order. A question that is not next in the plan
+raises an error and spends no budget. Given its public arrays, answer i is Gaussian and mu_i-GDP by the lemmas
+of :mod:`discreet.mechanisms.linear.sensitivities`, for any arrays. The arrays may depend on earlier answers,
+but the mu_i must not. By adaptive composition all answers together are mu-GDP with mu^2 = sum mu_i^2, known
+before data.
 
-Halves. Questions about one half of the users (``half``) compose within the half, since a user is in one half
-only. This requires that no user's half depends on another user's record. Under exact noise each user's half
-is drawn independently with probability 1/2. Given all these draws the argument holds, so it also holds for
-their mixture. The order of submission cannot decide the halves: readers number users by the position of their
-rows in the files, so one user's rows could swap the halves of all others. Seeded sessions, which protect no
-data, use positions.
+Halves. Questions about one half of the users (``half``) compose only with questions about the same half,
+since a user is in only one half. This requires that no user's half depends on another user's record. Under
+exact noise each user's half is drawn independently with probability 1/2. Given all these draws the argument
+holds, so it also holds for their mixture. The halves must not depend on the order of submission: readers
+number users by the position of their rows in the files, so one user's rows could change the halves of all
+other users. Seeded sessions, which protect no data, use positions.
 
 A user may have up to m episodes (``episodes``). The change of any sum is then a sum of m changes of one
-episode, and the joint norms of the lemmas are norms. Every sensitivity is therefore m times as large, and so
-is the noise; ``mu`` of a question is always that of the user. Users are submitted in order (``user`` never
-decreases). A user's episodes are therefore adjacent, and m is enforced by remembering the last user. Halves
-divide users, not episodes. A user without data (``absent``), or with fewer than m episodes, contributes
-zeros, which satisfy every contract.
+episode, and the joint norms in the lemmas satisfy the triangle inequality. Sensitivities and noise are
+therefore m times as large. ``mu`` of a question is always the value for one user. Users are submitted in
+order (``user`` never decreases). A user's episodes are therefore adjacent, and storing the last user is
+sufficient to enforce m. Halves divide users, not episodes. A user without data (``absent``), or with fewer
+than m episodes, contributes zeros, which satisfy every contract.
 
 A plan may instead give each question an epsilon, for Laplace noise and pure epsilon-DP. Scales follow the l1
 sensitivities of :mod:`discreet.mechanisms.linear.sensitivities` with the declared bound of ||phi||_1. The
-parts of a question and all questions add up. This needs far more noise unless features are one-hot or on a
-simplex.
+total epsilon is the sum over all parts of all questions. Laplace noise must be far larger unless features are
+one-hot or on a simplex.
 
 Centre and scale of a response are computed from the public array over *all* states (``span="values"``), never
-over the visited ones. They affect only the scale of the noise. The bounds of features are certified for every
-(s, a) by :class:`~discreet.mechanisms.features.Features`. Records are checked on submission and raise before
-the first question. The index of a noise is spent before the noise is drawn. A session cannot be copied,
-pickled, or used in another process, since a copy would draw the same noise again.
+only over visited states. They affect only the scale of the noise. The bounds of features are certified for
+every (s, a) by :class:`~discreet.mechanisms.features.Features`. Records are checked on submission, so invalid
+records raise an error before the first question. The index of a noise is marked as used before the noise is
+drawn. A session cannot be copied, pickled, or used in another process, since a copy would draw the same noise
+again.
 
 Exact noise (secure randomness). Three roundings make every sum an integer on a public grid, and keep every
-contract:
+bound valid:
 
-- Rewards are rounded at random, without bias, to multiples of 1/g when they are submitted. g is
-  ``reward_grid``, or less if the noise is too large to be drawn in such units.
-- The public weights sqrt(w) are rounded up to multiples of 2^-5, or to a coarser grid for the same reason.
-  Then sqrt(w) phi is truncated towards 0 to multiples of 2^-12, so that norms do not grow.
+- When rewards are submitted, they are rounded randomly and without bias to multiples of 1/g. g is
+  ``reward_grid``, or smaller if the noise is too large for such units.
+- The public weights sqrt(w) are rounded up to multiples of 2^-5, or to a coarser grid if the noise is too
+  large. Then sqrt(w) phi is truncated towards 0 to multiples of 2^-12, so that norms do not grow.
 - V - centre is rounded to multiples of u, a power of two below 2^-10 of the range such that 1/g is a multiple
   of u. It is clipped so that r + V - centre stays inside the range.
 
 Sums are computed in 64-bit integers, and the noise is discrete Gaussian (or Laplace) on their grid. All
-results are functions of the noisy integer sums: rho = mu_i^2 / 2 each, composed as zCDP.
+results are functions of the noisy integer sums. Each question has rho = mu_i^2 / 2, and questions are
+composed as zCDP.
 
-Why zCDP instead of privacy-loss distributions. A question's shift vector depends on arrays that were chosen
-by earlier answers, and so does the number of grid units that the noise spans. Numerical composition needs,
-for each question, one pair of distributions that dominates all of these. For several coordinates of discrete
-Gaussian noise the l2 norm of the shift does not determine such a pair, while the Renyi bound mu_i^2 / 2 holds
-for every direction and every scale. The cost is the step from zCDP to (epsilon, delta), 6 to 11 % of the
-noise.
+Reason for zCDP instead of privacy-loss distributions. The shift vector of a question, and the noise scale in
+grid units, depend on arrays that were chosen from earlier answers. Numerical composition needs, for each
+question, one pair of distributions that dominates all possible shifts and scales. For several coordinates of
+discrete Gaussian noise the l2 norm of the shift does not determine such a pair, while the Renyi bound mu_i^2
+/ 2 holds for every direction and every scale. The cost is that the conversion from zCDP to (epsilon, delta)
+needs 6 to 11 % more noise.
 """
 
 from __future__ import annotations
@@ -94,7 +96,7 @@ _MOST_FLOAT = 2**51  # Limit of all contributions to an entry of a Gram matrix, 
 _MOST_INT = 2**61  # Limit of all contributions to an entry of another sum, in int64.
 _NOISE_UNITS = 2.0**-20, 2.0**40  # Range of exact noise scales, in units of the grid.
 _CHUNK = 1024  # Pairs per multiplication: two blocks of features fit into the cache.
-_FLAT = 1e-6  # Least range of targets to which noise is scaled.
+_FLAT = 1e-6  # Smallest range of targets that noise is scaled to.
 
 __all__ = ["Answer", "Kind", "Question", "ResponseSession", "checked_plan", "planned_records"]
 
@@ -108,30 +110,31 @@ class Question:
     kind
         - "gram": sum w phi phi^T.
         - "response": sum w phi (r + V(s') - centre).
-        - "pair": both, accounted by lemma 3.
+        - "pair": both of these, accounted jointly by lemma 3.
         - "model": Gram, sum phi (e_{s'} - 1/S)^T and (with ``reward``) sum phi (r - 1/2), by lemma 5.
-        - "start": number of episodes that began in each state (step 0). Replacing one moves two counts by 1.
+        - "start": number of episodes that began in each state (step 0). Replacing one episode moves two
+          counts by 1.
     step
         Step in 0 .. H - 1.
     mu
-        Budget that the question may spend, in Gaussian DP of one user. None: an exact answer, for baselines
-        without privacy.
+        Budget of the question: mu of Gaussian DP for one user. None: an exact answer, for baselines without
+        privacy.
     epsilon
-        Replaces mu: pure epsilon-DP, by Laplace noise.
+        Budget instead of mu: pure epsilon-DP with Laplace noise.
     low, high
         Bounds of r + V(s') (of V(s') without reward), checked against every state's value.
     reward
-        Whether r is part of the target.
+        True if r is part of the target.
     centre
-        Subtract the middle of the range from targets. The learner adds it back; this is unbiased if
-        ``Features.constant``. Otherwise sums are raw.
+        If True, the middle of the range is subtracted from targets, and the learner adds it again. This is
+        unbiased if ``Features.constant``. If False, sums are raw.
     span
-        "values": the range is that of the array passed in; "declared": always [low, high].
+        "values": the range is that of the array in the call. "declared": the range is always [low, high].
     share
         Share of mu^2 for the Gram matrix of a pair.
     shares
-        Shares of Gram matrix, next states and rewards of a model; the last is 0 without ``reward``. None:
-        0.4, 0.3 and 0.3, or 4/7 and 3/7 without rewards.
+        Shares of Gram matrix, next states and rewards of a model; the last share is 0 without ``reward``.
+        None: 0.4, 0.3 and 0.3, or 4/7 and 3/7 without rewards.
     half
         None: all users. 0 or 1: one half of the users, at random; with seeded noise, those at even or odd
         positions in the order of submission.
@@ -139,7 +142,7 @@ class Question:
     Raises
     ------
     ValueError
-        On values that are not allowed: shares must be in (0, 1), mu, epsilon and high - low above 0.
+        On values that are not allowed. Shares must be in (0, 1); mu, epsilon and high - low must be above 0.
     """
 
     __repr__ = brief
@@ -198,14 +201,14 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """Released answer to a question; fields that the question did not request are None.
+    """Released answer to a question. Fields that the question did not request are None.
 
     Parameters
     ----------
     gram, vector, successors, rewards
         (d, d), (d,), (d, S) and (d,) noisy sums. The vector of a "start" question is (S,).
     gram_scale
-        s of the GOE noise, the standard deviation off the diagonal; 0: exact.
+        s of the GOE noise, which is the standard deviation off the diagonal. 0: exact.
     vector_scale, successors_scale, rewards_scale
         Standard deviation of the noise of one entry.
     centre
@@ -230,7 +233,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Target:
-    """Range of y = r + V(s') - centre, and the row of the lemmas for its sensitivity."""
+    """Range of y = r + V(s') - centre, and the case of the lemmas that gives its sensitivity."""
 
     centre: float
     span: float
@@ -247,10 +250,11 @@ def _target(question: Question, low: float, high: float, nonneg: bool) -> _Targe
 
 
 class ResponseSession(Saveable):
-    """Session that holds users' records of a data set and answers the planned questions about them.
+    """Session that stores users' records of a data set and answers planned questions about them.
 
-    It can be saved at any time, and restored once (:func:`~discreet.mechanisms.restore_session.restore`).
-    Questions that were asked remain spent.
+    The session can be saved at any time and restored once
+    (:func:`~discreet.mechanisms.restore_session.restore`). Questions that were asked count as used after the
+    restore.
 
     Parameters
     ----------
@@ -259,13 +263,14 @@ class ResponseSession(Saveable):
     features : Features
         phi (S, A, d) with certified contracts.
     plan : sequence of Question
-        All questions that will be asked, in order. Either all of them have mu (or epsilon), or none.
+        All questions that will be asked, in order. Either all questions have mu, or all have epsilon, or none
+        has a budget.
     randomness : Seeded or Secure
         Source of the noise.
     episodes : int
         m, the largest number of episodes of one user.
     delta : float
-        delta at which the guarantee states epsilon.
+        The delta at which the guarantee states epsilon.
 
     Raises
     ------
@@ -292,7 +297,7 @@ class ResponseSession(Saveable):
         delta: float = 1e-6,
     ) -> None:
         super().__init__()
-        if type(features) is not Features:  # a subclass could declare any bound
+        if type(features) is not Features:  # a subclass could declare other bounds
             raise ValueError(
                 f"features = {checks.said(features)}: must be Features(...), and no subclass of it"
             )
@@ -300,7 +305,7 @@ class ResponseSession(Saveable):
         if type(randomness) not in (Seeded, Secure):
             raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")
         self._layout = Layout(layout.states, layout.actions, layout.horizon, layout.mask)
-        self._features = features.copy()  # later changes of the caller's table change no sum
+        self._features = features.copy()  # a copy, so that later changes of the caller's table change no sum
         self._plan = checked_plan(plan, layout)
         self._randomness, self._delta = randomness, delta
         self._exact = isinstance(randomness, Secure)
@@ -324,7 +329,7 @@ class ResponseSession(Saveable):
                 self._plan, self._features, layout.states, self._episodes, randomness.reward_grid
             )
         self._most = _most_episodes(self._plan, self._features, layout.states, self._reward_grid)
-        self._asked = 0  # spent before noise is drawn
+        self._asked = 0  # number of used questions; increased before noise is drawn
         self._stored = Stored(
             layout,
             halves=any(question.half is not None for question in self._plan),
@@ -368,7 +373,7 @@ class ResponseSession(Saveable):
 
     @property
     def features(self) -> Features:
-        """Features (a copy): writing to its table changes no sum."""
+        """Copy of the features. Writing to the table of the copy changes no sum."""
         return self._features.copy()
 
     @property
@@ -388,17 +393,17 @@ class ResponseSession(Saveable):
 
     @property
     def most(self) -> int:
-        """Largest number of episodes that can be summed exactly; more are rejected."""
+        """Largest number of episodes that can be summed exactly. More episodes are rejected."""
         return self._most
 
     @property
     def plan(self) -> tuple[Question, ...]:
-        """All questions that may be asked (copies)."""
+        """Copies of all planned questions."""
         return tuple(replace(question) for question in self._plan)
 
     @property
     def asked(self) -> int:
-        """Number of questions spent."""
+        """Number of questions that were asked."""
         return self._asked
 
     def budget_left(self) -> float:
@@ -414,14 +419,14 @@ class ResponseSession(Saveable):
         trajectories
             Episodes of the layout's sizes, with rewards in [0, 1].
         user
-            (n,) int, the user of each episode. It never decreases, also between calls. A user may have at
-            most m episodes. None (only if m = 1): each episode is of a new user.
+            (n,) int, the user number of each episode. User numbers never decrease, also between calls. A user
+            can have at most m episodes. None (only if m = 1): each episode belongs to a new user.
 
         Raises
         ------
         ValueError
-            If any record is invalid or a user has too many episodes; nothing is stored. The message is
-            private, for the data curator only.
+            If a record is invalid or a user has too many episodes. Nothing is stored. The message is private
+            data, for the data curator only.
         RuntimeError
             After the first question.
         """
@@ -440,12 +445,12 @@ class ResponseSession(Saveable):
             rewards = records.rewards
             if self._exact:
                 rewards = SecureRng().rounded(rewards, self._reward_grid)
-            # before the records are added: an interrupt in between loses them
+            # executed before records are added, so that an interrupt can only lose records
             self._users, self._taken, self._last = users, self._taken + n, last
             self._stored.add(records.states, records.actions, rewards, half)
 
     def absent(self, users: int = 1) -> None:
-        """Count ``users`` users of the study who have no episode; they add nothing to sums.
+        """Count ``users`` users of the study who have no episode. They contribute zero to sums.
 
         Raises ``ValueError`` unless ``users`` is an integer >= 1, and ``RuntimeError`` after the first
         question.
@@ -460,7 +465,7 @@ class ResponseSession(Saveable):
             raise RuntimeError("questions were asked, nobody can be added any more")
 
     def _followed(self, user: ArrayLike | None, n: int) -> tuple[Ints, int, tuple[int, int, int] | None]:
-        """Return the episodes' halves (n,), the number of users, and the last user as in ``_last``."""
+        """Return the halves (n,) of the episodes, the number of users, and the new value of ``_last``."""
         if user is None:
             if self._episodes > 1:
                 raise ValueError(
@@ -483,7 +488,7 @@ class ResponseSession(Saveable):
         count = np.cumsum(new)
         half = np.concatenate([[place], self._halves(int(count[-1]))])[count]
         begins = np.flatnonzero(new)
-        runs = np.diff(np.concatenate([[-had], begins, [n]]))  # the first run belongs to the user before
+        runs = np.diff(np.concatenate([[-had], begins, [n]]))  # the first run belongs to the previous user
         if runs.max() > self._episodes:
             at = int(np.flatnonzero(runs > self._episodes)[0])
             person = before if at == 0 else who[begins[at - 1]]
@@ -503,7 +508,7 @@ class ResponseSession(Saveable):
     def gram(self, step: int, weights: ArrayLike | None = None) -> Answer:
         """Return the noisy sum over users of w(s, a) phi phi^T at ``step``.
 
-        weights : public w (S, A) in (0, 1]; None: 1.
+        weights : public w (S, A) in (0, 1]. None: all weights are 1.
         """
         return self._ask("gram", step, None, weights)
 
@@ -512,14 +517,14 @@ class ResponseSession(Saveable):
 
         values : (S,) public, within the planned bounds.
 
-        weights : public w (S, A) in (0, 1]; None: 1.
+        weights : public w (S, A) in (0, 1]. None: all weights are 1.
 
-        Raises ``ValueError`` for a question that was not planned, or not at this position.
+        Raises ``ValueError`` unless this question is the next one of the plan.
         """
         return self._ask("response", step, values, weights)
 
     def pair(self, step: int, values: ArrayLike, weights: ArrayLike | None = None) -> Answer:
-        """Return the Gram matrix and the response at once, with less noise than two separate questions.
+        """Return the Gram matrix and the response in one answer, with less noise than two separate questions.
 
         The arguments step, values and weights are those of :meth:`response`.
         """
@@ -528,7 +533,7 @@ class ResponseSession(Saveable):
     def model(self, step: int) -> Answer:
         """Return the Gram matrix, next-state matrix and centred rewards of ``step``.
 
-        The learner may then plan with any values at no further cost.
+        The learner can then plan with any values at no further privacy cost.
         """
         return self._ask("model", step, None, None)
 
@@ -540,7 +545,8 @@ class ResponseSession(Saveable):
         """Return the answer to a planned "response", as :mod:`discreet.mechanisms.interfaces` requires.
 
         ``question.interval`` must contain all targets and be within the planned bounds. Raises ``ValueError``
-        for ``gram=True``: its two parts have different noise distributions, so use :meth:`pair`.
+        for ``gram=True``: the two parts of the answer have different noise distributions, so use
+        :meth:`pair`.
         """
         if question.gram:
             raise ValueError("question.gram = True: ask session.pair, whose two parts have laws of their own")
@@ -579,7 +585,7 @@ class ResponseSession(Saveable):
             if values is not None:
                 table = checks.floats("values", values, table.shape)
             target = self._targets(question, table, bounds)
-            self._asked += 1  # the question is now spent, also after an error
+            self._asked += 1  # the question now counts as asked, also after an error
             sums = self._sums(question, root, table, target)
             return self._released(question, sums, root is not None, target)
 
@@ -621,7 +627,7 @@ class ResponseSession(Saveable):
         return _GRID * self._root_grid if weighted else _GRID
 
     def _unit(self, question: Question, span: float) -> float:
-        """Return u, a power of two. The range has at least 2^10 units.
+        """Return the unit u, a power of two. The range has at least 2^10 units.
 
         If r is part of the target, 1/g is a multiple of u.
         """
@@ -629,7 +635,7 @@ class ResponseSession(Saveable):
         return 2.0 ** -(max(fine, self._reward_grid.bit_length() - 1) if question.reward else fine)
 
     def _rows(self, pairs: Ints, root: Floats | None, out: Floats | None = None) -> Floats:
-        """Return sqrt(w) phi of these pairs; under exact noise truncated, in units of 2^-12."""
+        """Return sqrt(w) phi of these pairs. With exact noise it is truncated and in units of 2^-12."""
         x = np.take(self._features.rows, pairs, axis=0, out=out, mode="clip")  # other modes buffer out
         if root is not None:
             x *= root[pairs, None]
@@ -641,9 +647,11 @@ class ResponseSession(Saveable):
     def _sums(
         self, question: Question, root: Floats | None, values: Floats, target: _Target
     ) -> dict[str, NDArray[Any]]:
-        """Return the exact sums, computed by pairs: a user's features are a public function of (s, a).
+        """Return the exact sums.
 
-        Under exact noise all sums are integers, in units of the grid.
+        They are computed from counts of pairs, because features are functions of (s, a).
+
+        With exact noise all sums are integers, in units of the grid.
         """
         h, half, stored = question.step, question.half, self._stored
         visits = stored.visits(h, half)
@@ -669,7 +677,7 @@ class ResponseSession(Saveable):
         return out
 
     def _gram(self, seen: Ints, visits: Ints, root: Floats | None) -> NDArray[Any]:
-        """Return the sum of n x x^T over the pairs that occur, one block of rows at a time."""
+        """Return the sum of n x x^T over the pairs that occur, computed one block of rows at a time."""
         d = self._features.dimension
         total, rows, times = np.zeros((d, d)), np.empty((_CHUNK, d)), np.empty((_CHUNK, d))
         for begin in range(0, len(seen), _CHUNK):
@@ -734,7 +742,7 @@ class ResponseSession(Saveable):
             units |= {"gram": 2.0**-24, "vector": y, "successors": 1 / (_GRID * states)}
             units["rewards"] = 1 / (_GRID * self._reward_grid)
         pure = question.epsilon is not None
-        spread = math.sqrt(2.0) if pure else 1.0  # the standard deviation of Laplace noise of scale 1
+        spread = math.sqrt(2.0) if pure else 1.0  # standard deviation of Laplace noise of scale 1
         shapes = {"start": (states,), "vector": (d,), "successors": (d, states), "rewards": (d,)}
         out: dict[str, Floats] = {}
         stds = {"gram": scales.get("gram", 0.0), "vector": scales.get("response", 0.0) * target.span}
@@ -773,7 +781,7 @@ class ResponseSession(Saveable):
 
 
 def checked_plan(plan: Sequence[Question], layout: Layout) -> tuple[Question, ...]:
-    """Return private copies of the questions in ``plan``.
+    """Check the questions in ``plan`` and return copies.
 
     Raises ``ValueError`` if they do not fit the ``layout`` or each other.
     """
@@ -786,7 +794,7 @@ def checked_plan(plan: Sequence[Question], layout: Layout) -> tuple[Question, ..
             raise ValueError(f"plan[{i}].kind = 'model': must be another one, there is one state only")
     if len({(question.mu is None, question.epsilon is None) for question in questions}) > 1:
         raise ValueError("plan: mu (or epsilon) must be given in all questions or in none")
-    return tuple(  # private copies without lists: nothing can change the noise later
+    return tuple(  # copies without mutable lists, so that no code can change the noise later
         replace(question, shares=question.shares and tuple(question.shares))  # type: ignore[arg-type]
         for question in questions
     )
@@ -801,8 +809,8 @@ def _scales(
 ) -> dict[str, float]:
     """Return the noise scales of a question: the GOE scale, and standard deviations of vectors.
 
-    The standard deviation of a response is per unit of its range. A user with m episodes moves every sum m
-    times as far, so each episode gets mu / m.
+    The standard deviation of a response is for a range of 1. A user with m episodes changes every sum by m
+    times as much, so each episode gets mu / m.
     """
     if question.epsilon is not None:
         own = _sensitivities(features, states, row, episodes, pure=True)
@@ -837,7 +845,7 @@ def _sensitivities(
 ) -> dict[str, float]:
     """Return the sensitivities to one replaced user, in the units of :func:`_scales`.
 
-    The Gram matrix has units in which GOE(s) has scale s.
+    For the Gram matrix, the unit is such that GOE(s) has scale s.
     """
     b = features.bound
     if pure:
@@ -863,7 +871,10 @@ def _sensitivities(
 def planned_records(
     plan: Sequence[Question], features: Features, layout: Layout, exact: bool, episodes: int
 ) -> tuple[MechanismRecord, ...]:
-    """Return one record of all questions, with exact (discrete) or continuous noise; none without privacy."""
+    """Return one record for all questions, with exact (discrete) or continuous noise.
+
+    Empty without privacy.
+    """
     if not plan[0].private:
         return ()
     pure = plan[0].epsilon is not None
@@ -905,7 +916,7 @@ def _exact_grids(
 ) -> tuple[int, int]:
     """Return the finest grids of rewards and of square roots of weights for which exact noise can be drawn.
 
-    Raises ``ValueError``, before any user is submitted, if no such grid exists.
+    Raises ``ValueError``, before any user is submitted, if such grids do not exist.
     """
     low, high = _NOISE_UNITS
     grid, roots = finest, _ROOTS
@@ -940,7 +951,7 @@ def _exact_grids(
 
 
 def _most_episodes(plan: tuple[Question, ...], features: Features, states: int, reward_grid: int) -> int:
-    """Return the number of episodes that can be summed without overflow of integers in float64 or int64."""
+    """Return the largest number of episodes whose sums are exact integers in float64 or int64."""
     b = max(1.0, features.bound)
     widest = max(_widest(question, features) for question in plan)
     units = 2 * _RANGE + widest * max(1, reward_grid)

@@ -1,17 +1,18 @@
-"""Stored user records, and the sums over them that queries need, step by step. Raw data.
+"""Stored user records (raw data), and the sums over the records of a step that queries need.
 
 Features and weights are functions of the pair p = (s, a). Every question of
-:mod:`discreet.mechanisms.linear.adaptive_queries` is therefore a function of these sums over the records of a
-step:
+:mod:`discreet.mechanisms.linear.adaptive_queries` is therefore a function of the following sums over the
+records of a step:
 
-* n_p, number of occurrences of the pair; R_p, the sum of rewards there;
-* sum over its records of values[s'], for a public array;
-* sum of x[p] into row s', for a public table x.
+* n_p, the number of records with pair p; R_p, the sum of their rewards;
+* the sum of values[s'] over the records with pair p, for a public array ``values``;
+* for each s', the sum of x[p] over the records that lead to s', for a public table x.
 
-If the table of (pair, next state) counts of all steps is small, only the table is kept. Public sizes alone
-decide this (:data:`MOST_CELLS`). The cost of a question and the memory then do not depend on the number of
-users. Otherwise records are kept step by step, in as few bytes as their ranges need. Integer arrays give
-integer sums, exact below 2^63; in floating point the two forms differ by rounding.
+If the table of (pair, next state) counts of all steps is small, only this table is stored. The decision
+depends only on public sizes (:data:`MOST_CELLS`). The cost of a question and the memory then do not depend on
+the number of users. Otherwise the records of each step are stored, in as few bytes as their ranges need.
+Integer arrays give integer sums, which are exact below 2^63. In floating point the results of the two forms
+differ by rounding.
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ __all__ = ["MOST_CELLS", "Stored"]
 
 
 class Stored:
-    """Records of all steps of a layout, of all users or by halves.
+    """Records of all steps of a layout, for all users together or for each half of the users.
 
     Parameters
     ----------
     layout
         S, A, H.
     halves
-        Whether sums by half are needed.
+        True if sums for each half are needed.
     rewards
-        Whether sums of rewards are needed.
+        True if sums of rewards are needed.
     dense
-        Counts (True) or records (False); None: chosen by the size of the table of counts.
+        True: store counts; False: store records. None: the size of the table of counts decides.
     fine
-        Rewards are multiples of 2^-20 or of a coarser power of two, so single precision is enough.
+        True if rewards are multiples of 2^-20 or of a coarser power of two. Single precision is then enough.
     """
 
     _STATE = ("_cells", "_sums", "_chunks")  # saved in a file: raw data
@@ -97,16 +98,16 @@ class Stored:
         )
 
     def add_counts(self, moves: Floats, rewards: Floats) -> None:
-        """Add simulated users by their exact tables: moves ``(H, S, A, S)`` and rewards ``(H, S, A)``.
+        """Add simulated users from exact tables: moves ``(H, S, A, S)`` and rewards ``(H, S, A)``.
 
-        Raises ``ValueError`` if records are kept.
+        Raises ``ValueError`` if records are stored instead of counts.
         """
         self.check_counts()
         self._cells[0] += np.rint(moves).astype(np.int64).reshape(self._cells.shape[1:])
         self._sums[0] += rewards.reshape(self._sums.shape[1:])
 
     def check_counts(self) -> None:
-        """Raise ``ValueError`` if records are kept, not counts."""
+        """Raise ``ValueError`` if records are stored instead of counts."""
         if not self.dense:
             raise ValueError("sums: must be given user by user, these sizes are too many to keep counts")
 
@@ -139,7 +140,7 @@ class Stored:
         return table
 
     def visits(self, step: int, half: int | None) -> Ints:
-        """Return (P,) n."""
+        """Return (P,) n_p, the number of records with each pair."""
         from discreet.mechanisms.linear import dataset_sums_kernels as kernels
 
         if self.dense:
@@ -151,7 +152,10 @@ class Stored:
         return out
 
     def rewards(self, step: int, half: int | None) -> Floats:
-        """Return (P,) R; exact if rewards are multiples of a power of two."""
+        """Return (P,) R_p, the sum of rewards at each pair.
+
+        Exact if rewards are multiples of a power of two.
+        """
         from discreet.mechanisms.linear import dataset_sums_kernels as kernels
 
         if self.dense:
@@ -163,7 +167,7 @@ class Stored:
         return out
 
     def values(self, step: int, half: int | None, values: NDArray[Any]) -> NDArray[Any]:
-        """Return (P,) sums of values[s'], int64 or float64 as ``values`` (S,)."""
+        """Return (P,) sums of values[s'], with the dtype of ``values`` (S,), int64 or float64."""
         from discreet.mechanisms.linear import dataset_sums_kernels as kernels
 
         if self.dense:
@@ -174,7 +178,10 @@ class Stored:
         return out
 
     def moves(self, step: int, half: int | None, x: NDArray[Any]) -> NDArray[Any]:
-        """Return (d, S) sums of x[p] (P, d) in the column of s', int64 or float64 as ``x``."""
+        """Return (d, S): column s' is the sum of x[p] over records that lead to s'.
+
+        The dtype is that of ``x`` (P, d).
+        """
         from discreet.mechanisms.linear import dataset_sums_kernels as kernels
 
         if self.dense:

@@ -1,8 +1,8 @@
-r"""Square-root factorization mechanism with exact noise: noisy integers, then prefix sums computed from them.
+r"""Square-root factorization mechanism with exact noise: prefix sums from noisy integers.
 
-:mod:`discreet.core.correlated_noise.square_root_toeplitz` adds correlated noise to prefix sums. Its weights
-are real, so its noise is on no grid and cannot be exact. Here noise is added to integer combinations of the
-sums:
+:mod:`discreet.core.correlated_noise.square_root_toeplitz` adds correlated noise to prefix sums. The weights
+of that noise are real numbers, so the noise is not on a grid and cannot be exact. Here noise is added to
+integer combinations of the sums:
 
     y_n = sum_{j < n} k_j x_{n - j} + z_n,      k_j = round(2^m c_j),  c_j = binom(2j, j) 4^{-j},  m = 6.
 
@@ -13,18 +13,19 @@ time step i moves y_n by the integers k_{n - i} v. Since shifts are integers (Ca
 
     rho = sum_n sum_cells (k_{n-i} v)^2 / (2 (2^m nu s)^2) <= sum_cells v^2 / (2 s^2),
 
-the loss of one sum with noise of scale s: ``levels`` is 1. The noise z_n is fresh at release n. A time step
-enters at its own release, so later users may depend on earlier releases. Everything computed from y is
-post-processing, including floating point. With b(x) = 1 / ((1 - x) c(x)) for the rounded c, sum_j b_j
-y_{n - j} / 2^m is the prefix sum plus noise of variance (nu s)^2 sum_{j < n} b_j^2.
+the loss of one sum with noise of scale s: ``levels`` is 1. The noise z_n is fresh at release n. The data of a
+time step enter at its own release, so later users may depend on earlier releases. All computation with y is
+post-processing, including floating-point arithmetic. With b(x) = 1 / ((1 - x) c(x)) for the rounded c, sum_j
+b_j y_{n - j} / 2^m is the prefix sum plus noise of variance (nu s)^2 sum_{j < n} b_j^2.
 
-Rounding c costs little. At M = 20, 200, 1000 and 4000 the root mean square over the releases is:
+Rounding c increases the noise only slightly. At M = 20, 200, 1000 and 4000 the root mean square of the noise
+std over the releases, in units of s, is:
 
 - Rounded c: 1.866, 2.599, 3.102 and 3.674.
 - Exact c: 1.866, 2.590, 3.102 and 3.544.
 - Binary tree: 3.24, 5.42, 7.03 and 8.44.
 
-The sums of all time steps are kept in the trusted core: M vectors of cells.
+The sums of all time steps are stored in the trusted core: M vectors of cells.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ import numpy as np
 from discreet.core.correlated_noise.factorization import Floats, Form, Ints
 from discreet.core.correlated_noise.square_root_toeplitz import Toeplitz
 
-BITS = 6  # m: more bits make the noise larger, fewer move the strategy away from the best one
+BITS = 6  # m; more bits increase the noise scale, fewer bits give a worse strategy
 MOST_LEAVES = 4097
 
 __all__ = ["BITS", "MOST_LEAVES", "ExactSquareRoot"]
@@ -71,7 +72,7 @@ class ExactSquareRoot(Toeplitz):
 
     @property
     def column(self) -> Ints:
-        """(M,) k_j."""
+        """(M,) integer coefficients k_j."""
         return _tables(self.releases)[0]
 
     @property
@@ -81,11 +82,11 @@ class ExactSquareRoot(Toeplitz):
 
     @property
     def norm(self) -> float:
-        """nu 2^m: factor of the scale of a draw, in integers."""
+        """Factor nu 2^m between the scale s and the scale of an integer draw."""
         return float(self.row[0]) * 2.0**BITS
 
     def measured(self, leaves: Ints) -> Ints:
-        """Return (cells,) sum_j k_j x_{n - j} of time steps x_1 .. x_n (n, cells): exact below 2^63."""
+        """Return (cells,) sum_j k_j x_{n - j} of time steps x_1 .. x_n (n, cells). It is exact below 2^63."""
         return np.asarray(self.column[: len(leaves)][::-1] @ leaves)
 
     def prefix(self, measurements: Floats) -> Floats:

@@ -1,10 +1,11 @@
 """Mechanisms of linear sums: the sums, the noise strategy, the noise, and the privacy loss.
 
-They correspond to :class:`~discreet.core.count_mechanism.CountMechanism` for counts. A user is in N noisy
-sums (one batch, nodes of a tree, or one message). Each sum is a family of units, and ``query.losses``
-computes their losses from the scales. Gaussian losses add up in squares, N times; Laplace losses add up
-directly. With ``query.requeries`` there are planned questions besides the sums
-(:mod:`discreet.mechanisms.linear.adaptive_queries`), and their losses compose.
+The class :class:`LinearMechanism` corresponds to :class:`~discreet.core.count_mechanism.CountMechanism` for
+counts. A user is in N noisy sums (one batch, nodes of a tree, or one message). Each sum consists of units,
+and ``query.losses`` computes the loss of each unit from the scales. For Gaussian noise the squared losses of
+all units in all N sums are summed, for Laplace noise the losses. With ``query.requeries`` there are planned
+questions in addition to the sums (:mod:`discreet.mechanisms.linear.adaptive_queries`), and their losses
+compose.
 """
 
 from __future__ import annotations
@@ -73,13 +74,13 @@ class LinearMechanism(OverTime):
     noise
         Distribution of one draw.
     scales
-        (n,) by family; empty: exact sums.
+        (n,) scales for each family; empty: exact sums.
     grid
         Grid of rewards under exact noise.
     questions
         Planned questions, in order.
     stated
-        Description of the loss in the guarantee.
+        Options for the statement of the loss.
 
     Raises
     ------
@@ -203,7 +204,7 @@ class LinearMechanism(OverTime):
         low, high = _NOISE_UNITS
         units = query.block_scales(scales, noise) / query.block_units(grid)
         if isinstance(walk, ExactSquareRoot):
-            units, high = walk.norm * units, _MOST_UNITS  # summed as integers, not in floating point
+            units, high = walk.norm * units, _MOST_UNITS  # draws are summed as integers, not as floats
         bad = np.flatnonzero((units < low) | (units > high))
         if not bad.size:
             return ""
@@ -277,13 +278,16 @@ class LinearMechanism(OverTime):
 
     # -------------------------------------------------------------------------- noise distributions
     def terms(self, n: int, leaf: int, senders: int, noises: int | None) -> tuple[float, float]:
-        """Return the number of noise terms after ``n`` users, and its largest value so far (public).
+        """Return the number of noise terms after ``n`` users, and the largest such number so far.
+
+        Both are public.
 
         ``leaf`` : number of time steps of the noise strategy up to the release.
 
         senders : number of devices that sent a message, under local trust.
 
-        noises : number of batches closed; None: all. A skipped scheduled release merges two batches into one.
+        noises : number of closed batches; None: all scheduled ones. Skipping a scheduled release merges two
+            batches into one.
         """
         if n == 0 or self.stream == "exact":
             return 0.0, 0.0

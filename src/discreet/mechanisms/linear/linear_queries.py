@@ -1,27 +1,27 @@
 """Queries of linear statistics summed over arriving users, for UCRL-VTR and LSVI, with their sensitivities.
 
-A user's contribution depends on public arrays of the user's plan (``Plan.context``). It is therefore a fixed
-summand, to which local noise, batches and trees apply.
+A user's contribution depends on public arrays of the user's plan (``Plan.context``). The contribution is
+therefore a fixed summand, for which local noise, batches and trees can be used.
 
 :class:`MixtureQuery` (value-targeted regression, Luyo et al. 2021). At steps h = 0 .. H - 2, with
 V = ``context["values"]`` (H + 1, S), b = b_{h+1} the bound of V_{h+1} and a public centre c and scale m,
 
     x = phi_{(V_{h+1} - c) / m}(s_h, a_h),   y = (V_{h+1}(s_{h+1}) - c) / m;   released: x x^T and x y.
 
-The argument ``targets`` sets c and m, and with them the contract of x and y:
+The argument ``targets`` sets c and m, and so the bounds of x and y (their *contract*):
 
 - "raw": c = 0, m = 1; ||x|| <= b F01, y in [0, b].
 - "centred": c = b / 2, m = 1; ||x|| <= b F+- / 2, y in [-b/2, b/2].
 - "span": c = mid-range of V_{h+1}, m = its range; ||x|| <= F+- / 2, y in [-1/2, 1/2].
 
 :class:`~discreet.mechanisms.features.MixtureFeatures` certifies F01 and F+-. The trusted core computes range
-and mid-range from V_{h+1} over *all* states. A range of at most 1e-9 b contributes zeros, since rounding
-would dominate it. Values are projected to [0, b], then x and y to their contracts. Values that are not finite
-become 0. The map is fixed in advance and never raises, so each sensitivity holds for any context and any
-device.
+and mid-range from V_{h+1} over *all* states. If the range is at most 1e-9 b, users contribute zeros, because
+rounding errors would dominate. Values are projected to [0, b], then x and y to the sets of their contracts.
+Values that are not finite become 0. The map is fixed in advance and never raises, so each sensitivity holds
+for any context and any device.
 
 Weights w(s, a) in [0, W] are given as ``context["weights"]`` (H - 1, S, A), with W = ``largest_weight``. The
-pair is then (sqrt(w) x, sqrt(w) y), its bounds times sqrt(W).
+pair is then (sqrt(w) x, sqrt(w) y), and its bounds are multiplied by sqrt(W).
 
 ``second`` adds the unweighted pair of V-bar^2 for V-bar = (V - c) / m:
 
@@ -29,18 +29,18 @@ pair is then (sqrt(w) x, sqrt(w) y), its bounds times sqrt(W).
 
 Here q = b^2 (raw), b^2/4 (centred) or 1/4 (span).
 
-:class:`GramQuery` (linear MDPs, LSVI) releases phi phi^T. With ``model`` it also releases phi
-(e_{s'} - 1/S)^T (steps 0 .. H - 2: V_H = 0) and phi (r - 1/2). Planning with any later V then costs nothing
-more.
+:class:`GramQuery` (linear MDPs, LSVI) releases phi phi^T. With ``model`` it also releases phi (e_{s'} -
+1/S)^T (steps 0 .. H - 2: V_H = 0) and phi (r - 1/2). Planning with any later V then has no further privacy
+cost.
 
 Sensitivities. Each step of a query, or each of its pairs at a step, is a :class:`Unit`. Its exact mu at given
 scales, for any arrays, is given by lemma 3 (a pair) or 5 (the model form) of
 :mod:`discreet.mechanisms.linear.sensitivities`. The units of a user are independent Gaussian releases given
-earlier ones, so mu^2 adds up. If two units share a step (weighted and second pair) the sum is an upper bound.
-For Laplace noise the l1 sensitivities of :mod:`discreet.mechanisms.linear.sensitivities` add up, with the
-bound a of ||x||_1 for the released x.
+earlier ones, so their values of mu^2 are summed. If two units share a step (weighted and second pair) the sum
+is an upper bound. For Laplace noise the l1 sensitivities of :mod:`discreet.mechanisms.linear.sensitivities`
+are summed, with the bound a on ||x||_1 for the released x.
 
-Budget. ``over_steps`` gives each unit a share of mu^2 (of epsilon):
+Budget. ``over_steps`` gives each unit a share of mu^2 (for Laplace noise: of epsilon):
 
 - "power": b_{h+1}^{4/3} (raw, centred; their noise is then s_h ~ b_{h+1}^{4/3}), b_h^{2/3} (model form), flat
   (span).
@@ -111,13 +111,13 @@ class Unit:
     Parameters
     ----------
     step
-        h.
+        Step h.
     share
         Share of mu^2 (of epsilon for Laplace noise) of the whole query.
     scales
-        By family: noise scales at which the unit is exactly 1-GDP (1-DP).
+        Noise scales by family at which the unit is exactly 1-GDP (Laplace noise: 1-DP).
     own
-        By family: its sensitivity alone, in the metric in which noise of scale s has loss own / s.
+        Separate sensitivity of each family, in the metric in which noise of scale s has loss own / s.
     """
 
     step: int
@@ -128,25 +128,26 @@ class Unit:
 
 @dataclass(frozen=True)
 class Pair:
-    """x x^T and x y of one kind, at steps 0 .. ``steps`` - 1, with their contracts at each.
+    """Statistics x x^T and x y of one kind, at steps 0 .. ``steps`` - 1, with their bounds at each step.
 
     Parameters
     ----------
     matrix, vector
         Names of the families.
     bounds, l1
-        Bounds of ||x||_2 and of ||x||_1.
+        Bounds on ||x||_2 and ||x||_1.
     low, high
         Bounds of y.
     target
-        Row of lemma 3.
+        Case of lemma 3.
     dimension
         d.
     share
         Share of the budget.
     ratio
-        Ratio of the matrix's noise scale to the vector's: the bound of the features themselves. Their unit
-        then does not matter (features times c: scales times c^2 and c).
+        Ratio of the noise scale of the matrix to that of the vector: the bound of the features. With this
+        ratio the unit of the features does not matter (if features are multiplied by c, the scales are
+        multiplied by c^2 and c).
     """
 
     matrix: str
@@ -187,10 +188,11 @@ class Pair:
 
 
 class LinearQuery(ABC):
-    """Base of mixture and linear queries: families, cells, and the privacy loss of noise on them.
+    """Base class of mixture and linear queries: families, cells, and the privacy loss of noise.
 
-    A family is a symmetric matrix (its upper triangle: d diagonal cells, then the others, row by row) or an
-    array, at each of its steps. Cells of all families and steps form one flat vector.
+    At each step, a family is a symmetric matrix or an array. A matrix is stored as its upper triangle: d
+    diagonal cells, then the cells above the diagonal, row by row. Cells of all families and steps form one
+    flat vector.
     """
 
     layout: Layout
@@ -206,7 +208,10 @@ class LinearQuery(ABC):
     @property
     @abstractmethod
     def families(self) -> Mapping[str, tuple[int, ...]]:
-        """Shapes by name. The first axis is the step: Gram families (n, d, d), others (n, ...)."""
+        """Map each name to its shape.
+
+        The first axis is the step: Gram families (n, d, d), other families (n, ...).
+        """
 
     @abstractmethod
     def losses(self, noise: Noise, scales: Mapping[str, Floats]) -> tuple[float, ...]:
@@ -221,7 +226,7 @@ class LinearQuery(ABC):
 
     @abstractmethod
     def copy(self) -> LinearQuery:
-        """Return the same query from private copies of its arrays, certified again."""
+        """Return an equal query with copies of all arrays, certified again."""
 
     @property
     @abstractmethod
@@ -230,15 +235,17 @@ class LinearQuery(ABC):
 
     @abstractmethod
     def sum_tables(self, prepared: Prepared, sums: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Return the summands of a batch, all under one context, matrices as their upper triangles.
+        """Return the summands of a batch whose users share one context. Matrices are upper triangles.
 
         prepared : the plan's public arrays.
 
-        sums : the batch's exact count tables, by the names ``simulated``.
+        sums : the batch's exact count tables. Their names are in ``simulated``.
         """
 
     def unit(self, family: str, step: int, grid: int) -> float:
-        """Return the unit of a cell of ``family`` at ``step``, for exact noise, rewards in 1 / ``grid``."""
+        """Return the unit of a cell of ``family`` at ``step`` for exact noise and rewards in units of 1 /
+        ``grid``.
+        """
         return self.form.unit(family, step, grid)
 
     # ------------------------------------------------------------------ contributions of devices
@@ -252,21 +259,21 @@ class LinearQuery(ABC):
     def user_tables(
         self, prepared: Prepared, record: Trajectory, grid: int | None = None
     ) -> dict[str, Floats]:
-        """Return one user's summand by family, matrices as their upper triangles (n, d (d + 1) / 2).
+        """Return one user's summand by family. Matrices are upper triangles (n, d (d + 1) / 2).
 
         prepared : the plan's public arrays (:meth:`prepared`).
 
         record : the user's trajectory.
 
-        grid : rewards are multiples of 1 / grid (exact noise), and cells are integers, in the units of
-        :meth:`unit`.
+        grid : for exact noise: rewards are multiples of 1 / grid, and cells are integers in the units of
+            :meth:`unit`.
         """
         return self.form.tables(prepared, record.states, record.actions, record.rewards, grid)
 
     # --------------------------------------------------------------------------- the flat vector
     @property
     def support(self) -> Mapping[str, NDArray[np.bool_]]:
-        """Cells with noise, by family: all of them."""
+        """Cells with noise, by family: all cells have noise."""
         return {name: np.ones(shape, bool) for name, shape in self.families.items()}
 
     def is_gram(self, family: str) -> bool:
@@ -275,7 +282,7 @@ class LinearQuery(ABC):
 
     @property
     def blocks(self) -> tuple[tuple[str, int, bool], ...]:
-        """(family, step, diagonal) of each run of cells with a common scale, in the order of the cells."""
+        """(family, step, diagonal) of each block of consecutive cells with the same scale, in order."""
         return self.form.blocks
 
     @property
@@ -291,7 +298,7 @@ class LinearQuery(ABC):
     def block_scales(self, scales: Mapping[str, Floats], noise: Noise) -> Floats:
         """Return (blocks,) the scale of one draw in each block: sqrt(2) s on the diagonal of a GOE.
 
-        scales : by family, (n,) one for each step.
+        scales : (n,) for each family, one scale for each step.
 
         noise : "goe", "triangle" or "laplace".
         """
@@ -303,7 +310,7 @@ class LinearQuery(ABC):
         )
 
     def block_units(self, grid: int) -> Floats:
-        """Return (blocks,) units of exact noise, rewards on multiples of 1 / ``grid``: see :meth:`unit`."""
+        """Return (blocks,) units of exact noise for rewards in multiples of 1 / ``grid`` (:meth:`unit`)."""
         return self.form.units(grid)
 
     def to_cells(self, tables: Mapping[str, Floats]) -> Floats:
@@ -311,7 +318,10 @@ class LinearQuery(ABC):
         return self.form.to_cells(tables)
 
     def from_cells(self, cells: Floats) -> dict[str, Floats]:
-        """Return arrays with the shapes of ``families`` from flat ``cells``, matrices mirrored."""
+        """Return arrays with the shapes of ``families`` from flat ``cells``.
+
+        Matrices are complete (mirrored).
+        """
         found: dict[str, Floats] = {}
         begin = 0
         for name, shape in self.families.items():
@@ -333,7 +343,7 @@ class LinearQuery(ABC):
 
         context : arrays of the plan.
 
-        Raises ``ValueError`` if the record is invalid, or the context lacks what the query needs.
+        Raises ``ValueError`` if the record is invalid or the context lacks an array that the query needs.
         """
         record = checked(trajectory, self.layout)
         return self.from_cells(self.to_cells(self.user_tables(self.prepared(context or {}), record)))
@@ -341,7 +351,7 @@ class LinearQuery(ABC):
     def sensitivity(self, norm: Norm, weight: Mapping[str, float]) -> float:
         """Return the joint sensitivity of all families to one replaced trajectory.
 
-        It is the supremum of the norm of (weight of family) x (its change).
+        The result is the supremum of the norm of all changes, each multiplied by the weight of its family.
 
         norm : "l1" or "l2". The l2 norm of a matrix is in the metric of GOE noise: Frobenius norm over
         sqrt(2).
@@ -353,7 +363,8 @@ class LinearQuery(ABC):
         return math.fsum(found) if norm == "l1" else math.hypot(*found)
 
     def calibrated(self, noise: Noise, loss: float, levels: int) -> dict[str, Floats]:
-        """Return (n,) scales by family at which a user in ``levels`` noisy sums has mu = ``loss`` (epsilon).
+        """Return (n,) scales by family at which a user in ``levels`` noisy sums has mu (or epsilon) =
+        ``loss``.
 
         noise : "goe", "triangle" or "laplace" (then ``loss`` is epsilon).
         """
@@ -369,7 +380,7 @@ class LinearQuery(ABC):
 
 
 def _mirrored(upper: Floats, d: int) -> Floats:
-    """Return (n, d, d) from (n, d (d + 1) / 2): the diagonal, then the cells above it."""
+    """Return symmetric matrices (n, d, d) from (n, d (d + 1) / 2): the diagonal, then the cells above it."""
     out = np.empty((len(upper), d, d))
     above = np.triu_indices(d, 1)
     diagonal = np.arange(d)
@@ -390,9 +401,9 @@ def _upper(matrices: Floats) -> Floats:
 def _shares(over_steps: OverSteps, single: Sequence[float], power: Sequence[float], noise: Noise) -> Floats:
     """Return (n,) shares by step that sum to 1.
 
-    single : loss of each step at scale 1.
+    single : loss of each step alone at scale 1.
 
-    power : weights of the default.
+    power : weights of the steps for over_steps = "power".
     """
     if isinstance(over_steps, tuple):
         return np.array(over_steps)
@@ -430,16 +441,17 @@ class MixtureQuery(LinearQuery):
     targets : "span", "centred" or "raw"
         Centre and scale of the targets: see the module's docstring.
     clip : "remaining" or "horizon"
-        Bound b_{h+1} of the values. "remaining": H - 1 - h for the code's h, the remaining steps. "horizon":
-        H, as printed in the paper.
+        Bound b_{h+1} of the values. "remaining": the number of remaining steps, H - 1 - h for h starting at
+        0. "horizon": H, as in the paper.
     second : bool
         Add the pair of second moments (UCRL-VTR+).
     largest_weight : float
         W, the bound of ``context["weights"]``; weights outside [0, W] are projected.
     rewards : None, "tabular" or Features
         Unknown rewards. "tabular": noisy visits and sums of r - 1/2. Features: a separate pair, psi psi^T and
-        psi (r - c). c = 1/2 if 1 is in the span of psi (``psi.constant``), with the sensitivity of lemma 3's
-        centred row. Otherwise c = 0 (the estimate would be biased), with that of its raw row.
+        psi (r - c). If 1 is in the span of psi (``psi.constant``), c = 1/2, and the sensitivity is that of
+        the centred case of lemma 3. Otherwise c = 0, because centring would bias the estimate, and the
+        sensitivity is that of the raw case.
     over_steps : "power", "flat", "noise" or tuple
         Split of each pair's budget over steps: see the module's docstring.
     moment_share : float in (0, 1)
@@ -495,7 +507,7 @@ class MixtureQuery(LinearQuery):
             put(self, name, share)
 
     def copy(self) -> MixtureQuery:
-        """Return the same query from private copies of its arrays, certified again."""
+        """Return an equal query with copies of all arrays, certified again."""
         own, rewards = self.features, self.rewards
         features = MixtureFeatures(
             own.table, own.weight_bound, bound=own.bound, signed_bound=own.signed_bound, l1=own.l1,
@@ -516,7 +528,7 @@ class MixtureQuery(LinearQuery):
 
     @cached_property
     def pairs(self) -> tuple[Pair, ...]:
-        """Pairs with their contracts."""
+        """Pairs of statistics with their bounds."""
         own, d = self.features, self.features.dimension
         values = 1.0 if self.rewards is None else 1.0 - self.reward_share
         raw: gram.Target = "raw-nonneg" if own.nonneg else "raw"
@@ -577,7 +589,7 @@ class MixtureQuery(LinearQuery):
 
     @cached_property
     def families(self) -> Mapping[str, tuple[int, ...]]:
-        """Shapes by name."""
+        """Shape of each family, by name."""
         found: dict[str, tuple[int, ...]] = {}
         for pair in self.pairs:
             found[pair.matrix] = (pair.steps, pair.dimension, pair.dimension)
@@ -588,7 +600,7 @@ class MixtureQuery(LinearQuery):
         return found
 
     def losses(self, noise: Noise, scales: Mapping[str, Floats]) -> tuple[float, ...]:
-        """Return the loss of every pair at every step (lemma 3), then those of tabular rewards."""
+        """Return the loss of every pair at every step (lemma 3), then the losses of tabular rewards."""
         found = [
             pair.loss(h, float(scales[pair.matrix][h]), float(scales[pair.vector][h]), noise)
             for pair in self.pairs
@@ -602,7 +614,7 @@ class MixtureQuery(LinearQuery):
         return tuple(found)
 
     def units(self, noise: Noise) -> tuple[Unit, ...]:
-        """Return one unit for each pair and step, then those of tabular rewards."""
+        """Return one unit for each pair and step, then the units of tabular rewards."""
         found: list[Unit] = []
         for pair in self.pairs:
             single = [pair.loss(h, pair.ratio, 1.0, noise) for h in range(pair.steps)]
@@ -650,12 +662,12 @@ class MixtureQuery(LinearQuery):
         return x
 
     def sum_tables(self, prepared: Prepared, sums: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Return the summands of a batch by family, matrices as their upper triangles (n, d (d + 1) / 2).
+        """Return the summands of a batch by family. Matrices are upper triangles (n, d (d + 1) / 2).
 
         prepared : the plan's public arrays (:meth:`prepared`).
 
-        sums : the batch's exact count tables, by the names ``simulated``. Raises ``ValueError`` if one is
-        missing.
+        sums : the batch's exact count tables. Their names are in ``simulated``. Raises ``ValueError`` if a
+            table is missing.
         """
         visits, moves, rewards = _count_tables(self.layout, sums)
         found: dict[str, Floats] = {}
@@ -699,7 +711,7 @@ def _count_tables(layout: Layout, sums: Mapping[str, Floats]) -> tuple[Floats, F
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GramQuery(LinearQuery):
-    """phi phi^T of linear MDPs, with next states and rewards (model form) or with responses queried later.
+    """Gram matrices of linear MDPs, with next states and rewards (model form) or with later response queries.
 
     Parameters
     ----------
@@ -708,21 +720,21 @@ class GramQuery(LinearQuery):
     features : Features
         phi (S, A, d) with certified contracts.
     model : bool
-        True: "gram" (n, d, d), "successors" (H - 1, d, S), and "rewards" (H, d) unless they are known. False:
-        "gram" alone; ``session.answer`` answers responses to later values.
+        True: the families are "gram" (n, d, d), "successors" (H - 1, d, S) and, unless rewards are known,
+        "rewards" (H, d). False: only "gram"; ``session.answer`` then answers response queries.
     rewards : bool
-        Rewards are unknown: n = H; else n = H - 1, since the last step has nothing to learn.
+        True if rewards are unknown: n = H. Otherwise n = H - 1, since nothing is learned from the last step.
     over_steps : "power", "flat", "noise" or tuple (n,)
         Split of the budget over steps: see the module's docstring.
     shares : tuple
-        Shares of Gram matrix, next states and rewards in a step's budget (model). Without rewards the last is
-        dropped.
+        Shares of Gram matrix, next states and rewards in the budget of a step (model form). Without rewards
+        the last share is not used.
     answer_share : float in (0, 1)
-        Share of responses in the budget if ``model`` is False; the Gram matrices get the rest.
+        Share of responses in the budget if ``model`` is False; the Gram matrices have the remaining share.
     centre : bool
-        Responses only: subtract the middle of the range (unbiased if ``Features.constant``).
+        For responses only. True: subtract the middle of the range (unbiased if ``Features.constant``).
     span : "values" or "declared"
-        Responses only: the range is that of the values passed in, or always [0, b_h].
+        For responses only. The range is that of the values in the query ("values"), or always [0, b_h].
 
     Raises ``ValueError`` on values that are not allowed, or if features have other sizes than the layout.
     """
@@ -760,7 +772,7 @@ class GramQuery(LinearQuery):
         checks.choice("span", self.span, ("values", "declared"))
 
     def copy(self) -> GramQuery:
-        """Return the same query from private copies of its arrays, certified again."""
+        """Return an equal query with copies of all arrays, certified again."""
         layout = Layout(self.layout.states, self.layout.actions, self.layout.horizon, self.layout.mask)
         return replace(self, layout=layout, features=self.features.copy())
 
@@ -776,7 +788,7 @@ class GramQuery(LinearQuery):
 
     @cached_property
     def families(self) -> Mapping[str, tuple[int, ...]]:
-        """Shapes by name."""
+        """Shape of each family, by name."""
         d = self.features.dimension
         found: dict[str, tuple[int, ...]] = {GRAM: (self.steps, d, d)}
         if self.model and self.layout.horizon > 1:
@@ -786,7 +798,7 @@ class GramQuery(LinearQuery):
         return found
 
     def _parts(self, step: int) -> dict[str, float]:
-        """Return the families of a step and their shares of its budget."""
+        """Return the families of a step, with their shares of the step's budget."""
         named = dict(zip((GRAM, SUCCESSORS, MODEL_REWARDS), self.shares, strict=True))
         found = {name: named[name] for name, shape in self.families.items() if step < shape[0]}
         total = math.fsum(found.values())
@@ -795,7 +807,7 @@ class GramQuery(LinearQuery):
     def losses(self, noise: Noise, scales: Mapping[str, Floats]) -> tuple[float, ...]:
         """Return the loss of every step by lemma 5.
 
-        Lemma 3 applies where no next state follows, lemma 1 to a Gram matrix alone.
+        Lemma 3 applies to a step without next state, and lemma 1 to a Gram matrix alone.
         """
         return tuple(
             self._loss(noise, h, {n: float(scales[n][h]) for n in self._parts(h)}) for h in range(self.steps)
@@ -825,7 +837,9 @@ class GramQuery(LinearQuery):
         }
 
     def _unit_scales(self, noise: Noise, step: int) -> dict[str, float]:
-        """Return scales of a step's families: each by its share alone, then reduced to their joint loss."""
+        """Return scales of a step's families: first from separate shares, then reduced so that the joint loss
+        is 1.
+        """
         own, root = self._own(noise), 1.0 if noise == "laplace" else 0.5
         at = {name: own[name] / share**root for name, share in self._parts(step).items()}
         joint = self._loss(noise, step, at)
@@ -859,12 +873,12 @@ class GramQuery(LinearQuery):
         )
 
     def sum_tables(self, prepared: Prepared, sums: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Return the summands of a batch by family, matrices as their upper triangles (n, d (d + 1) / 2).
+        """Return the summands of a batch by family. Matrices are upper triangles (n, d (d + 1) / 2).
 
         prepared : the plan's public arrays (:meth:`prepared`).
 
-        sums : the batch's exact count tables, by the names ``simulated``. Raises ``ValueError`` if one is
-        missing.
+        sums : the batch's exact count tables. Their names are in ``simulated``. Raises ``ValueError`` if a
+            table is missing.
         """
         visits, moves, rewards = _count_tables(self.layout, sums)
         d, states = self.features.dimension, self.layout.states

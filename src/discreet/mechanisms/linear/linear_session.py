@@ -1,25 +1,25 @@
-"""Session of linear sums: adds up users' contributions and draws noise.
+"""Session of linear sums, which sums users' contributions and draws noise.
 
 Calls and errors are those of :mod:`discreet.core.stream_session`: one call at a time, no copies, and a user
-is counted before their contribution is added. The address of a noise is spent before the noise is drawn. The
-context of a plan is read once, when the plan begins, into private copies.
+is counted before their contribution is added. The address of a noise is marked as used before the noise is
+drawn. The context of a plan is copied once, when the plan begins.
 
 Streams:
 
-- "batches": fresh noise on the sum of each batch between two scheduled releases. Release j holds j noise
+- "batches": fresh noise on the sum of each batch between two scheduled releases. Release j contains j noise
   terms of scale s.
 - ``"walk"``: correlated noise on prefix sums (tree and others). A time step is a batch or a user.
-- "local": each device adds the noise to its own contribution. k users bring k terms.
+- "local": each device adds the noise to its own contribution. k users add k noise terms.
 - "exact": no noise.
 
-Exact noise (secure randomness). Contributions are integers on a public grid, truncated so that no contract
-breaks (:meth:`LinearQuery.user_tables`). Noise is discrete Gaussian or Laplace in the same units. Everything
-released is a function of the noisy integer sum. Under the square-root mechanism the exact integers are noisy
-combinations of the batches' sums, and prefix sums are computed from them afterwards.
+Exact noise (secure randomness). Contributions are integers on a public grid, truncated so that all bounds
+stay valid (:meth:`LinearQuery.user_tables`). Noise is discrete Gaussian or Laplace in the same units. All
+released values are functions of the noisy integer sums. In the square-root mechanism, noise is added to
+integer combinations of the batches' sums, and prefix sums are computed from the noisy integers.
 
-With ``query.requeries`` the session keeps the trajectories and answers planned responses about all users so
-far (:class:`Answers`). Questions are due at each scheduled release, or at most at ``schedule.answers`` of
-them: one question for each step, from the last to the first.
+With ``query.requeries`` the session stores the trajectories and answers planned responses about all users so
+far (:class:`Answers`). There is one round of questions at each scheduled release, or at most
+``schedule.answers`` rounds. A round has one question for each step, from the last to the first.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from discreet.mechanisms.saved_state.state_file import resume, state_of
 
 __all__ = ["Answers", "LinearEncoder", "LinearSession"]
 
-_MOST_UNITS = 2.0**51  # limit of all contributions to a cell: with noise they add up exactly in float64
+_MOST_UNITS = 2.0**51  # limit of all contributions to a cell; their sum with noise is exact in float64
 
 
 class _Draws:
@@ -86,7 +86,7 @@ class _Draws:
         return noise
 
     def from_coins(self, coins: Coins, factor: float = 1.0) -> Floats:
-        """Return a draw from a device's random numbers, or from secure ones."""
+        """Return a draw from the random generator ``coins`` (of a device, or secure)."""
         family = "laplace" if self.family == kernels.LAPLACE else "gaussian"
         grids = [1 if self.discrete else None] * self.scales.size
         return drawn(family, self.scales, self.offsets, coins, grids, factor)
@@ -116,9 +116,9 @@ class LinearEncoder:
         return self.device.guarantee
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
-        """Randomize one checked ``trajectory`` under ``plan``; the noise is drawn from ``coins``.
+        """Randomize one checked ``trajectory`` under ``plan``; the noise comes from ``coins``.
 
-        Raises ``ValueError`` on an invalid record, on the device.
+        An invalid record raises ``ValueError`` on the device.
         """
         number = same_plan(self.number, plan)
         record = checked(trajectory, self.query.layout)
@@ -129,17 +129,17 @@ class LinearEncoder:
 class Answers(ResponseSession):
     """Planned questions about a growing set of users: users may be added between questions.
 
-    A user's record enters each answer after its submission, once, and no earlier answer. Given the public
-    arrays of a question the answer is mu_i-GDP in this record. All answers are therefore mu-GDP with mu^2 the
-    sum of all mu_i^2, as if the user had been first (adaptive composition; a schedule does not know the time
-    of arrival).
+    A user's record enters each answer after its submission once, and no earlier answer. Given the public
+    arrays of a question, the answer is mu_i-GDP with respect to this record. By adaptive composition, all
+    answers are therefore mu-GDP with mu^2 the sum of all mu_i^2. This is the value for the first user; it is
+    used for all users, because times of arrival are unknown in advance.
     """
 
     _what = "session of answers"
 
     def __init__(self, *args: object, **named: object) -> None:
         super().__init__(*args, **named)  # type: ignore[arg-type]
-        if self._key is not None:  # separate from the addresses of the Gram matrices' noise
+        if self._key is not None:  # a key that differs from that of the Gram matrices' noise
             digest = hashlib.blake2b(self._key.tobytes(), digest_size=16, person=b"discreet/answers").digest()
             self._key = np.frombuffer(digest, "<u8").astype(np.uint64)
 
@@ -147,15 +147,15 @@ class Answers(ResponseSession):
         """Allow new users at any time."""
 
     def check_counts(self) -> None:
-        """Raise ``ValueError`` where :meth:`submit_counts` would, except for too many users."""
+        """Raise the ``ValueError`` of :meth:`submit_counts`, except the one for too many users."""
         if self._key is None:
             raise ValueError("submit_counts: must not be used with secure randomness (it is for simulation)")
         self._stored.check_counts()
 
     def submit_counts(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add ``users`` simulated users at once, from exact count tables ``sums`` (seeded randomness only).
+        """Add ``users`` simulated users from exact count tables ``sums``, with seeded randomness only.
 
-        Raises ``ValueError`` under secure randomness, or if there are too many users to sum exactly.
+        Raises ``ValueError`` with secure randomness, or if there are too many users to sum exactly.
         """
         with self._call():
             self._check_open()
@@ -169,12 +169,12 @@ class Answers(ResponseSession):
 class LinearSession(FromDevices):
     """One stream of releases of a :class:`~discreet.mechanisms.linear.linear_queries.LinearQuery`.
 
-    Made by ``privatizer.start``; see :class:`~discreet.mechanisms.interfaces.Session` for the calls.
+    Created by ``privatizer.start``. See :class:`~discreet.mechanisms.interfaces.Session` for the calls.
 
     Raises
     ------
     RuntimeError
-        On calls out of order, on a closed session, and in another process.
+        On calls in the wrong order, on a closed session, and in another process.
     ValueError
         On an invalid record or context (nothing is added) and on more users than the schedule declares.
     """
@@ -201,7 +201,7 @@ class LinearSession(FromDevices):
         self._draws = _Draws(mechanism, query) if mechanism.stream != "exact" else None
         self._grid = mechanism.grid
         self._take_no_messages_yet()
-        self._reach = np.zeros(0)  # bounds of a local user's cells: an honest device stays inside
+        self._reach = np.zeros(0)  # bounds of a local user's cells, which honest devices satisfy
         if mechanism.stream == "local" and self._draws is not None:
             reach = _contributions(query, self._grid) + REACH * self._draws.scales
             self._reach = np.repeat(reach, np.diff(query.offsets))
@@ -213,12 +213,13 @@ class LinearSession(FromDevices):
         if isinstance(query, GramQuery) and query.requeries:
             self._answers = Answers(query.layout, query.features, questions, randomness)
             self._most = min(self._most, self._answers.most)  # begin rejects more users
-        self._cells = np.zeros(query.cells)  # Batches: sums of the open batch; else of all users.
-        self._measured = np.zeros(query.cells)  # Batches: sum of all closed ones, with noise.
-        self._spent = 0  # Batches: noises requested, also by interrupted calls.
-        self._noises = 0  # Batches: noises in the sum of the closed ones.
+        self._cells = np.zeros(query.cells)  # Batches: sums of the open batch; otherwise: sums of all users.
+        self._measured = np.zeros(query.cells)  # Batches: noisy sum of all closed batches.
+        self._spent = 0  # Batches: number of noise draws requested, also by interrupted calls.
+        self._noises = 0  # Batches: number of noise draws in the sum of closed batches.
         walk = mechanism.walk
-        # Exact square root: cells after the last time step, (n, cells) sums of steps, and their measurements.
+        # Exact square root: cells of the open time step, (n, cells) sums of closed time steps, and
+        # measurements.
         self._root = np.zeros(query.cells), np.zeros((0, query.cells), np.int64), np.zeros((0, query.cells))
         self._held = np.zeros(walk.registers + 1 if walk else 1, np.int64)
         self._registers: dict[int, Floats] = {}
@@ -251,17 +252,17 @@ class LinearSession(FromDevices):
 
     @property
     def query(self) -> LinearQuery:
-        """Query that is summed (a copy: writing to its arrays changes no sum)."""
+        """Copy of the query of the sums. Writing to the arrays of the copy changes no sum."""
         return self._query.copy()
 
     @property
     def mechanism(self) -> LinearMechanism:
-        """Mechanism with its guarantee (a copy)."""
+        """Copy of the mechanism, with its guarantee."""
         return replace(self._mechanism)
 
     @property
     def scales(self) -> dict[str, Floats]:
-        """(n,) scale of one noise term, by family (copies); empty for exact sums."""
+        """Copies of the (n,) scales of one noise term, by family; empty for exact sums."""
         return {name: np.array(scale) for name, scale in self._mechanism.scales.items()}
 
     def _device_for(self, session: int) -> LinearDevice:
@@ -294,7 +295,7 @@ class LinearSession(FromDevices):
         record = self._record(message)
         exact = rounded(record, SecureRng(), self._grid)
         if self._grid is not None:
-            checked_on_grid(exact.rewards, self._grid)  # sums are rounded again, jointly
+            checked_on_grid(exact.rewards, self._grid)  # contributions are rounded again
         cells = self._query.to_cells(self._query.user_tables(self._prepared, exact, self._grid))
         self._count(1)
         if self._answers is not None:
@@ -308,10 +309,11 @@ class LinearSession(FromDevices):
             self._answers.absent(users)
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add ``users`` simulated users at once from their exact count tables ``sums`` (``query.simulated``).
+        """Add ``users`` simulated users from exact count tables ``sums`` (``query.simulated``).
 
-        All are users of the open plan, under its context. The noise of a local model is drawn from the exact
-        distribution of its sum. For simulation only: raises ``ValueError`` under secure randomness.
+        All are users of the open plan, with its context. In the local model, the sum of the devices' noise is
+        drawn from the exact distribution of that sum. For simulation only: raises ``ValueError`` with secure
+        randomness.
         """
         super().submit_sum(sums, users)
 
@@ -338,7 +340,7 @@ class LinearSession(FromDevices):
         return estimates, None
 
     def _noisy(self, n: int, leaf: int) -> Floats:
-        """Return the cells with their noise."""
+        """Return the cells with noise."""
         stream, walk = self._mechanism.stream, self._mechanism.walk
         if n == 0 or stream in ("exact", "local"):
             return self._cells.copy()
@@ -350,16 +352,19 @@ class LinearSession(FromDevices):
                 walk, leaf, self._held, self._registers, self._draw
             )
             return self._on_grid(self._cells + noise)
-        self._spent += 1  # before the draw: an interrupt may lose a noise, but never draws it twice
+        self._spent += 1  # before the draw: an interrupt can lose a draw, but no noise is drawn twice
         fresh = self._on_grid(self._cells + self._draw(self._spent, 1.0, 0))
-        # one statement, no call: the batch moves from the cells to the sum of measurements at once
+        # one statement without a function call moves the batch from the cells to the sum of measurements
         self._cells, self._measured, self._noises = (
             np.zeros(self._query.cells), self._measured + fresh, self._noises + 1,
         )  # fmt: skip
         return self._measured.copy()
 
     def _on_grid(self, cells: Floats) -> Floats:
-        """Return the cells, in units. Raises ``RuntimeError`` where exact noise does not hide them."""
+        """Return the cells, in units.
+
+        Raises ``RuntimeError`` if a cell is off the grid of exact noise or too large.
+        """
         return cells if self._grid is None else checked_on_grid(cells, 1)
 
     def _draw(self, i: int, factor: float, j: int) -> Floats:
@@ -371,7 +376,7 @@ class LinearSession(FromDevices):
     def _rooted(self, walk: ExactSquareRoot, leaf: int) -> Floats:
         """Return the prefix sum from exact measurements.
 
-        Time steps whose release was not requested are empty.
+        Time steps without a requested release are treated as empty.
         """
         closed, leaves, readings = self._root
         while len(leaves) < leaf:
@@ -392,8 +397,8 @@ class LinearSession(FromDevices):
     def answer(self) -> Callable[[Response], Estimate]:
         """Function that answers the next planned response about all users so far.
 
-        It is called after a release, for the last step first. Raises ``RuntimeError`` when no question is
-        due, and ``ValueError`` for a question that differs from the plan.
+        Call it after a release, starting with the last step. Raises ``RuntimeError`` when no question is due,
+        and ``ValueError`` for a question that differs from the plan.
         """
         if self._answers is None:
             return super().answer
@@ -404,8 +409,8 @@ class LinearSession(FromDevices):
     def _answer(self, question: Response) -> Estimate:
         """Answer a question, in a separate thread.
 
-        The thread that waits for the answer may be inside a call and hold the lock, so that waiting for the
-        lock would never end. Raises ``RuntimeError`` instead.
+        If the lock is held, this method raises ``RuntimeError`` instead of waiting: the thread that waits for
+        the answer may itself hold the lock.
         """
         if not self._lock.acquire(blocking=False):
             raise RuntimeError("answer: a call on this session is running: it must end first")
@@ -434,9 +439,9 @@ def _device_of(
 
 
 def _contributions(query: LinearQuery, grid: int | None) -> Floats:
-    """Return (blocks,) bounds of one user's contribution to a cell, from the sensitivity of its statistic.
+    """Return (blocks,) bounds on one user's contribution to a cell, from the sensitivity of the statistic.
 
-    They are in the units of the cells. A factor of 2 covers any rounding.
+    The bounds are in the units of the cells. They include a factor of 2 for rounding.
     """
     own = {(name, unit.step): own for unit in query.units("goe") for name, own in unit.own.items()}
     units = np.ones(len(query.blocks)) if grid is None else query.block_units(grid)

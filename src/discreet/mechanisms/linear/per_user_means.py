@@ -1,28 +1,32 @@
-r"""Sums of one vector per user, the mean over the user's steps, with exact discrete Gaussian noise.
+r"""Sums of one vector per user with exact discrete Gaussian noise.
+
+The vector is the mean over the user's steps.
 
 Every step of a user is in one of k public cells (the nearest centre, or the bin of a fine public grid). A
-public function y of the step's values has l2 norm at most B. In one cell two values of y are at most D apart.
-The user's vector is the mean over their steps,
+public function y of the step's values has l2 norm at most B. Two values of y in the same cell have a distance
+of at most D. The vector of a user is the mean over the user's T steps,
 
     v = (1 / T) sum_t e_(cell_t) (x) y_t      in  R^(k p),
 
-so each user counts once, for any number of steps. Users' vectors are in the convex hull of 0 and the points
-e_j (x) y. The distance of two points of a convex hull is largest at two of its corners, which are in the same
-cell or in two cells. For *replaced* users
+so each user has the same weight, for any number of steps. Users' vectors are in the convex hull of 0 and the
+points e_j (x) y. The distance of two points of a convex hull is largest at two of its corners, which are in
+the same cell or in two cells. For a *replaced* user
 
     ||v - v'||_2 <= max(D, sqrt(2) B).
 
-**Grid.** Coordinates are rounded to multiples of 1 / GRID, by at most half a grid step each. A user has at
-most c = min(k, the most steps of a user) cells, so two users' rounded vectors differ by at most sqrt(c
-p) / GRID more. (A coordinate that both touch changes by a whole grid step. One that only one of them touches
-changes by half a step, on twice as many coordinates.) The sums are 64-bit integers.
+**Grid.** Coordinates are rounded to multiples of 1 / GRID, by at most half a grid step each. Let c = min(k,
+L), where L is the largest number of steps that a user has. A user's steps are in at most c cells, so rounding
+increases the distance between two users' vectors by at most sqrt(c p) / GRID. (In a cell that both users
+visit, rounding changes the difference of a coordinate by at most a whole grid step. In a cell that only one
+user visits, the change is at most half a step, but up to twice as many coordinates are affected.) The sums
+are 64-bit integers.
 
 The number of users is limited such that no sum with its noise exceeds 2^52 (:meth:`PersonSums.check_people`,
-from public numbers). A sum that wrapped around would move by 2^64 if one user is replaced.
+from public numbers). If a sum overflowed, it would change by 2^64 when one user is replaced.
 
 The noise on the sums is discrete Gaussian of an integer sigma, drawn exactly
-(:mod:`discreet.core.noise.discrete_samplers`). Each sum costs rho = Delta^2 / (2 sigma^2) of zCDP. Adaptive
-sums, each chosen by earlier releases, add up (``levels`` of the record).
+(:mod:`discreet.core.noise.discrete_samplers`). Each sum costs rho = Delta^2 / (2 sigma^2) of zCDP. If several
+sums are chosen adaptively, from earlier releases, their rho is summed (``levels`` of the record).
 """
 
 from __future__ import annotations
@@ -43,8 +47,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 GRID = 2**20
-MOST_UNITS = 2**52  # Limit of the sum of all users in a cell: far below 2^63, and exact in float64.
-# In sigmas: the probability that one of 10^10 draws of noise exceeds it is 10^10 2 exp(-72) < 1.1e-21.
+MOST_UNITS = 2**52  # Limit of a cell's sum over all users: far below 2^63 and exact in float64.
+# In units of sigma. One of 10^10 draws exceeds it with probability 10^10 2 exp(-72) < 1.1e-21.
 _TAIL = 12
 _SLACK = 1e-9  # relative error of a norm from floating point
 
@@ -60,9 +64,9 @@ class PersonSums:
     bound, apart
         B and D.
     touched
-        Largest number of cells of one user.
+        Largest number of cells that one user can visit (c).
     largest
-        Bound of every coordinate of a value (the default means B).
+        Bound on the absolute value of every coordinate of y (the default means B).
     """
 
     cells: int
@@ -83,12 +87,12 @@ class PersonSums:
 
         people : number of users.
 
-        said : a remedy, at the end of the message.
+        said : text at the end of the error message, which suggests a remedy.
 
-        sigma : standard deviation of the noise, in grid units. Its tail is counted too, and the rounding of a
-        user's part.
+        sigma : standard deviation of the noise, in grid units. The limit also includes the tail of the noise
+            and the rounding of users' contributions.
 
-        Call this before anything is reserved: a noisy sum that is too large is not released
+        Call this method before budget is reserved, because a noisy sum that is too large is not released
         (:func:`discreet.core.rng.checked_on_grid`).
         """
         largest = min(self.bound, self.largest)
@@ -103,15 +107,15 @@ class PersonSums:
             )
 
     def exact(self, owner: Ints, cell: Ints, payload: Floats) -> Ints:
-        """Return (k, p) the sum in grid units. RAW DATA.
+        """Return the (k, p) exact sum in grid units. RAW DATA.
 
-        owner : (n,) user of each step, never decreases.
+        owner : (n,) user number of each step, in non-decreasing order.
 
         cell : (n,) cell of each step.
 
         payload : (n, p) value y of each step.
 
-        Raises ``ValueError`` if a step, a user, or all of them exceed the public sizes.
+        Raises ``ValueError`` if a step, a user, or the number of users exceeds the public sizes.
         """
         out = np.zeros((self.cells, self.width), np.int64)
         if not len(owner):
@@ -137,7 +141,7 @@ class PersonSums:
         return out
 
     def record(self, name: str, sigma: int, times: int) -> MechanismRecord:
-        """Return the privacy record of ``times`` such sums under noise of ``sigma`` grid units.
+        """Return the privacy record of ``times`` such sums with noise of ``sigma`` grid units.
 
         name : start of the record's description.
         """
@@ -152,16 +156,16 @@ class PersonSums:
         )
 
     def sigma(self, rho: float, times: int) -> int:
-        """Return the least integer number of grid units with which ``times`` sums cost at most ``rho``."""
+        """Return the least integer sigma, in grid units, with which ``times`` sums cost at most ``rho``."""
         return math.ceil(self.sensitivity * GRID * math.sqrt(times / (2.0 * rho)) * (1 + 1e-12))
 
 
 def noisy(sums: Ints, sigma: int, source: Callable[[int], bytes]) -> Floats:
-    """Return sums with discrete Gaussian noise, in units of the values."""
+    """Add discrete Gaussian noise to the sums and return them in units of the values."""
     found = checked_on_grid(sums, 1) + discrete_gaussian(sigma, sums.shape, source)
     return checked_on_grid(found, 1).astype(np.float64) / GRID
 
 
 def guaranteed(record: MechanismRecord, delta: float, randomness: Source) -> Guarantee:
-    """Return the guarantee of these sums about the same users."""
+    """Return the guarantee for the sums in ``record``, all about the same users."""
     return guarantee_of("central", [record], randomness=randomness, delta=delta)

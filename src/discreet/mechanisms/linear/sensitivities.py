@@ -1,11 +1,12 @@
 """Sensitivities and noise of linear statistics: phi phi^T, phi y, phi (e_{s'} - 1/S)^T.
 
 Neighbours: one user's trajectory is replaced. At each step (x, y) becomes (x', y') with ||x||, ||x'|| <= b.
-Everything below is a supremum over such pairs and therefore holds for any data within the contract.
+All values below are suprema over such pairs. They are therefore valid for any data that satisfy these bounds
+(the *contract*).
 
-Noise on a symmetric statistic is GOE(s): off-diagonal entries N(0, s^2), diagonal ones N(0, 2 s^2), mirrored.
-Its density is proportional to exp(-||G||_F^2 / (4 s^2)), isotropic in the Frobenius product. A change A of
-the statistic is therefore exactly (||A||_F / (sqrt(2) s))-GDP.
+Noise on a symmetric statistic is GOE(s): a symmetric matrix with off-diagonal entries N(0, s^2) and diagonal
+entries N(0, 2 s^2). Its density is proportional to exp(-||G||_F^2 / (4 s^2)), which is isotropic in the
+Frobenius product. A change A of the statistic is therefore exactly (||A||_F / (sqrt(2) s))-GDP.
 
 Lemma 1. ||x x^T - x' x'^T||_F^2 = ||x||^4 + ||x'||^4 - 2 <x, x'>^2 <= 2 b^4, attained at orthogonal vectors.
 Therefore GOE(s) on the Gram matrix is (b^2 / s)-GDP.
@@ -17,8 +18,8 @@ Lemma 2. ||x y - x' y'|| is at most
 - b c for |y| <= c/2 (centred, range c).
 
 Lemma 3 (joint). Let alpha = b^4 / s_G^2 and beta = b^2 c^2 / s_u^2, with s_u the vector's standard deviation.
-Let t = <x, x'> / b^2. The Gram matrix and the vector together are mu-GDP, and no less, with the following
-mu^2:
+Let t = <x, x'> / b^2. The Gram matrix and the vector together are mu-GDP with the following mu^2, which is
+tight:
 
 - y in [0, c]: the maximum over t of alpha (1 - t^2) + 2 beta (1 - t). It is (alpha + beta)^2 / alpha if
   beta <= alpha (at t = -beta / alpha), else 4 beta (at t = -1).
@@ -26,7 +27,8 @@ mu^2:
 - Centred, |y| <= c/2: the maximum over t of alpha (1 - t^2) + beta (1 + |t|) / 2. It is (4
   alpha + beta)^2 / (16 alpha) if beta <= 4 alpha (at |t| = beta / (4 alpha)), else beta (at |t| = 1).
 
-(Given t, each term grows in the norms and in |y|, |y'|, so unit vectors and the ends of the range are worst.)
+(For fixed t, each term increases with the norms and with |y|, |y'|, so unit vectors and the ends of the
+range are worst.)
 
 Lemma 4. Sum phi (e_{s'} - 1/S)^T: with t = <x, x'> / b^2 the squared change is
 
@@ -49,11 +51,11 @@ Pure epsilon needs l1 norms. Let ||x||_1 <= a. Replacing a user changes
 - x y by at most 2 a c for |y| <= c, and by at most a c if centred;
 - x (e_{s'} - 1/S)^T by at most 4 a (1 - 1/S), as its l1 norm is ||x||_1 (2 - 2/S).
 
-The noise is Laplace of scale sensitivity / epsilon on every entry; in the Gram matrix, on the entries of the
-upper triangle. (Luyo et al. 2021 keep the l2 value there, which is too little noise.)
+The noise is Laplace of scale sensitivity / epsilon on every entry; in the Gram matrix it is drawn only for
+the upper triangle. (Luyo et al. 2021 use the l2 sensitivity there, which gives too little noise.)
 
-Public weights w(s, a) in (0, 1] turn (x, y) into (sqrt(w) x, sqrt(w) y). This pair satisfies the same
-contract.
+Public weights w(s, a) in (0, 1] replace (x, y) by (sqrt(w) x, sqrt(w) y). This pair satisfies the same
+bounds.
 """
 
 from __future__ import annotations
@@ -97,7 +99,7 @@ def gram_scale(bound: float, mu: float) -> float:
 def vector_sensitivity(bound: float, span: float, target: Target) -> float:
     """Return the l2 sensitivity of the sum of phi y for y of range ``span`` = c: lemma 2.
 
-    It is b c centred, 2 b c raw, and sqrt(2) b c raw with nonnegative features.
+    It is b c for centred y, 2 b c for raw y, and sqrt(2) b c for raw y with nonnegative features.
     """
     factor = {"centred": 1.0, "raw": 2.0, "raw-nonneg": math.sqrt(2.0)}[
         checks.choice("target", target, TARGETS)
@@ -118,17 +120,17 @@ def pair_mu(alpha: float, beta: float, target: Target) -> float:
 
 
 class PairScales(NamedTuple):
-    """Noise scales of a pair: GOE scale of the Gram matrix, and the vector's for a range c = 1."""
+    """Noise scales of a pair: GOE scale of the Gram matrix, and scale of the vector for a range c = 1."""
 
     gram: float
     vector: float
 
 
 def pair_scales(bound: float, mu: float, share: float, target: Target) -> PairScales:
-    """Return scales of a pair that is exactly mu-GDP, with ``share`` in (0, 1) of it on the Gram matrix.
+    """Return scales at which a pair is exactly mu-GDP; the Gram matrix has ``share`` in (0, 1) of the budget.
 
-    alpha = share x, beta = (1 - share) x with x set by lemma 3; s_G = b^2 / sqrt(alpha),
-    s_u = b / sqrt(beta).
+    alpha = share x and beta = (1 - share) x, where lemma 3 determines x. s_G = b^2 / sqrt(alpha), s_u = b /
+    sqrt(beta).
     """
     bound, mu = checks.positive("bound", bound), checks.positive("mu", mu)
     share = checks.real("share", share, 0.0, 1.0, open_low=True, open_high=True)
@@ -159,7 +161,7 @@ def model_mu(alpha: float, beta: float, gamma: float, states: int, nonneg: bool 
 
 
 class ModelScales(NamedTuple):
-    """GOE scale of the Gram matrix, standard deviations of the next-state matrix and of the rewards."""
+    """Noise scales of a model: GOE scale of the Gram matrix, std for next-state matrix and for rewards."""
 
     gram: float
     successors: float
@@ -171,9 +173,9 @@ def model_scales(
 ) -> ModelScales:
     """Return scales of (Gram, next states, rewards) that together are exactly mu-GDP: lemma 5.
 
-    ``shares`` sum to 1. They divide mu^2 among the separate worst cases of the three (lemmas 1, 4 and 2). The
-    joint supremum is smaller, and all three scales shrink until it is mu. A last share of 0 means known
-    rewards: their scale is infinite, and they must not be released.
+    ``shares`` sum to 1. They divide mu^2 among the separate worst cases of the three statistics (lemmas 1, 4
+    and 2). The joint supremum is smaller, so all three scales are reduced until it equals mu. A last share of
+    0 means known rewards: the scale of rewards is infinite, and rewards must not be released.
     """
     bound, mu = checks.positive("bound", bound), checks.positive("mu", mu)
     parts = tuple(checks.real("shares", share, 0.0) for share in shares)
@@ -194,7 +196,7 @@ def gram_l1(bound: float, l1: float) -> float:
 
 
 def vector_l1(l1: float, span: float, target: Target) -> float:
-    """Return the l1 sensitivity of the sum of phi y: a c centred, 2 a c raw (also with x >= 0)."""
+    """Return the l1 sensitivity of the sum of phi y: a c if centred, 2 a c if raw (also with x >= 0)."""
     checks.choice("target", target, TARGETS)
     return lemmas.vector_l1(checks.positive("l1", l1), checks.positive("span", span), target)
 
@@ -208,10 +210,10 @@ def successor_l1(l1: float, states: int) -> float:
 
 
 def goe(scale: float, dimension: int, coins: Coins, grid: int | None = None) -> Floats:
-    """Return (d, d) symmetric noise GOE(s): variance s^2 off the diagonal and 2 s^2 on it.
+    """Return (d, d) symmetric noise GOE(s): variance s^2 off the diagonal and 2 s^2 on the diagonal.
 
     The entries on and above the diagonal are independent. With a ``grid`` the entries are discrete Gaussians
-    on multiples of 1 / grid. The loss is the same, as zCDP:
+    on multiples of 1 / grid. The privacy loss as zCDP is unchanged:
 
         rho = sum over the upper triangle of A_ij^2 / (2 sigma_ij^2) = ||A||_F^2 / (4 s^2) = mu^2 / 2.
     """
@@ -231,7 +233,7 @@ def vector_noise(scale: float, shape: tuple[int, ...], coins: Coins, grid: int |
 
 
 def symmetric_laplace(scale: float, dimension: int, coins: Coins, grid: int | None = None) -> Floats:
-    """Return (d, d) symmetric noise: upper triangle and diagonal independent Laplace(scale), mirrored."""
+    """Return (d, d) symmetric noise: independent Laplace(scale) on and above the diagonal, mirrored."""
     d = checks.integer("dimension", dimension, 1)
     matrix, upper = np.zeros((d, d)), np.triu_indices(d)
     matrix[upper] = coins.laplace(scale, upper[0].size, grid)

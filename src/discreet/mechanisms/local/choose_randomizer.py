@@ -1,31 +1,32 @@
-"""Choice of the randomized reports for a budget, and comparison with noise in sums: public arithmetic.
+"""Choice of randomized reports for a budget, and comparison with noise in sums. Uses only public numbers.
 
-The noise of a fresh sum has scale 2 H / epsilon, for any number n of users. The noise of reports has
-standard deviation u sqrt(n) in a transition count, where u is
-:meth:`~discreet.mechanisms.local.randomized_response.StepReports.unit_std`. u falls steeply while e^epsilon
-grows to S^2. Reports are less noisy for few users, and a noisy sum for many. The choice depends on which is
-less noisy while the learner does not know yet which actions are good:
+The noise of a fresh sum has scale 2 H / epsilon, for any number n of users. The noise of reports has standard
+deviation u sqrt(n) in a transition count, where u is
+:meth:`~discreet.mechanisms.local.randomized_response.StepReports.unit_std`. u falls steeply with epsilon
+until e^epsilon is about S^2. For few users reports are less noisy, for many users a noisy sum is. The
+comparison is made at a number of users at which the learner does not know yet which actions are good:
 
-- :func:`weighed_error` compares where the standard deviation of a rate, u / sqrt(n), has fallen to 1 % (the
-  noise of reports is then 100 u^2). If a twentieth of the users is later, it compares there. If the last
-  release is earlier, it compares at the last release. If there are many users, only a few arrive while the
-  learner knows nothing; the others bear the cost of what it does not know later.
+- :func:`weighed_error` compares at the n at which the standard deviation of a rate, u / sqrt(n), is 1 % (the
+  noise of reports is then 100 u^2). If a twentieth of all users is larger, it compares there. If the last
+  release is earlier, it compares at the last release. With many users, only a few arrive before the learner
+  knows anything; later errors cost all other users.
 - :func:`reports_pay` is the same rule for a decision before the query is known. It compares 100 u^2, or the
   value at a twentieth of the users, with the noise of batches that grow by 2 %, 10 sqrt(2) 2 H / (0.8
   epsilon). For few users the rule is u^2 epsilon <= 0.35 H, with a margin.
 
 The 1 % was measured on the training environments (``benchmarks.leaderboard.env_suites.TRAINING``), at epsilon
-1 to 14 and 20,000 users. No other bound on u^2 epsilon / H had lower regret than 0.375. The learner was one
-that otherwise asks for counts pooled over steps (:mod:`discreet.learners.online.noise_aware`).
+1 to 14 and 20,000 users. The bound 0.375 on u^2 epsilon / H had the lowest regret of all bounds tried. The
+learner was one that requests counts pooled over steps if reports are not used
+(:mod:`discreet.learners.online.noise_aware`).
 
 The twentieth was measured at epsilon 10 on the same environments and four random FrozenLake environments. The
-regret of noisy sums, relative to reports, is
+regret with noisy sums, relative to that with reports, is
 
 * 1.05 times at 20,000 users,
 * 1.03 times at 200,000 users (0.66 times in the last quarter),
 * 0.65 times at two million users (0.27 times in the last quarter).
 
-Learners may call this module: it sees sizes and epsilon only.
+Learners are allowed to call this module, because it uses only sizes and epsilon.
 """
 
 from __future__ import annotations
@@ -43,18 +44,19 @@ __all__ = ["NAMES", "best_reports", "report_candidates", "reports_of", "reports_
 NAMES: Mapping[str, str] = {
     "subset": "subset selection", "oue": "unary encoding", "krr": "randomized response",
 }  # fmt: skip
-_REWARD_SHARE = 0.15  # Share of the reports that are about rewards, if the query states none.
-_KNOWN_RATE = 0.01  # With few users, noise is compared where a rate's standard deviation has fallen to this.
-_OF_USERS = 1 / 20  # With many users, noise is compared at this share of them.
+_REWARD_SHARE = 0.15  # Share of the reports that are about rewards, if the query sets no share.
+_KNOWN_RATE = 0.01  # With few users, compare at the n at which the std of a rate is this.
+_OF_USERS = 1 / 20  # With many users, noise is compared at this share of all users.
 _PAYS = 0.33  # Bound on u^2 epsilon / H.
 
 
 def reports_of(
     query: CountQuery, kind: Kind, epsilon: float, steps: int, reward_share: float | None = None
 ) -> StepReports:
-    """Return reports of ``steps`` steps.
+    """Return the parameters of reports of ``steps`` steps.
 
-    The share of rewards is ``reward_share``; if None, the query's; if that is None, 0.15.
+    The share of rewards is ``reward_share``. If it is None, it is the query's share, or 0.15 if the query has
+    none.
     """
     return StepReports.of(query, kind, epsilon, steps, reward_share or query.reward_share or _REWARD_SHARE)
 
@@ -67,10 +69,10 @@ def report_candidates(
     steps: int | None = None,
     reward_share: float | None = None,
 ) -> Iterator[StepReports]:
-    """Yield reports of 1, 2, ... steps until their noise exceeds 1.5 times the least so far.
+    """Yield reports of 1, 2, ... steps until their noise exceeds 1.5 times the least noise so far.
 
-    If ``steps`` is given, only reports of that number of steps. Raises ``ValueError`` if ``steps`` exceeds
-    the number of counted steps.
+    If ``steps`` is given, yield only reports of that number of steps. Raises ``ValueError`` if ``steps``
+    exceeds the number of counted steps.
     """
     horizon = query.counted_steps
     if steps is not None and steps > horizon:
@@ -89,17 +91,18 @@ def report_candidates(
 def best_reports(query: CountQuery, epsilon: float, stochastic: bool) -> StepReports:
     """Return the reports with the least noise in a transition count, over all kinds and numbers of steps.
 
-    Raises ``ValueError`` if epsilon is too small for the grid of their probabilities (below about 1e-14).
+    Raises ``ValueError`` if epsilon is too small for the grid of probabilities (below about 1e-14).
     """
     every = [one for kind in KINDS for one in report_candidates(query, kind, epsilon, stochastic)]
     return min(every, key=lambda one: one.unit_std(stochastic))
 
 
 def weighed_error(reports: StepReports, query: CountQuery, schedule: Schedule) -> float:
-    """Return the noise of a transition count at the comparison with noise in sums; see the module.
+    """Return the noise of a transition count for the comparison with noise in sums (module docstring).
 
-    The count is over n users who were all assigned its action. If the query pools steps, it is over their H n
-    records, whose reports are nearly independent. An open-ended schedule has no last release.
+    The count is over n users whose policies all play its action. If the query pools steps, the count is over
+    the H n records of these users, whose reports are nearly independent. An open-ended schedule has no last
+    release.
     """
     one = reports.unit_std(schedule.plans == "stochastic")
     each = reports.horizon if query.stationary else 1
@@ -120,11 +123,11 @@ def reports_pay(
 ) -> bool:
     """Return whether reports of public policies are less noisy than batches with fresh noise.
 
-    The comparison is made at the number of users given in the module.
+    The comparison is made at the number of users that the module docstring defines.
     """
     query = CountQuery(layout, visits=False, reward_share=reward_share)
     try:
         one = best_reports(query, epsilon, stochastic=False).unit_std()
-    except ValueError:  # epsilon is too small for the grid of their probabilities
+    except ValueError:  # epsilon is too small for the grid of probabilities
         return False
     return one * math.sqrt(_learning(one, users)) * _KNOWN_RATE * epsilon <= _PAYS * layout.horizon

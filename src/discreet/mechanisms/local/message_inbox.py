@@ -1,12 +1,14 @@
-"""Inbox of a local session: opens and checks the messages of users' devices and counts each once.
+"""Inbox of a local session, which decodes and checks messages of users' devices and counts each once.
 
-A message consists of the bytes that a device made (:mod:`discreet.device.message_envelope`). In simulations
-and within one process it may also be the bare numbers of the session's own encoder. These have no nonce, and
-each one counts as a new message. Within a plan every nonce counts once. Late messages are refused before
-their nonce is read, so the nonces of closed plans need not be kept. The nonces are part of the saved state.
+A message consists of bytes that a device created (:mod:`discreet.device.message_envelope`). In simulations
+and within one process, it can also be the array of numbers from the session's own encoder. Such an array has
+no nonce and always counts as a new message. Within a plan every nonce is accepted once. Late messages are
+refused before their nonce is read, so the nonces of closed plans do not have to be stored. The nonces are
+part of the saved state.
 
-A nonce is recorded before its sender is counted. An interrupt between the two loses a message, whose place
-stays open (``absent`` closes it). The other order could count one user twice.
+A nonce is recorded before its sender is counted. An interrupt between these two steps loses a message, and
+the plan still expects one user (``absent`` can count that user). In the opposite order, one user could be
+counted twice.
 """
 
 from __future__ import annotations
@@ -49,9 +51,9 @@ def local_message(message: Any, reach: Floats) -> Floats:
 def session_number(key: Key | None) -> int:
     """Return the number in [0, 2^64) that identifies a session in its messages; it is not secret.
 
-    key : key of a seeded run's noise; None: the operating system draws the number. Equal seeds give equal
-    numbers. Different seeds, runs and batches of a run give different numbers, so that a message to one of
-    them is foreign to the others. The number is a hash and does not reveal the key.
+    key : noise key of a seeded run; None: the operating system draws the number. Equal seeds give equal
+        numbers. Different seeds, runs and batches of a run give different numbers, so that a message to one
+        session is rejected by the others. The number is a hash and does not reveal the key.
     """
     if key is None:
         return secrets.randbits(64)
@@ -60,15 +62,15 @@ def session_number(key: Key | None) -> int:
 
 
 class FromDevices(StreamSession):
-    """Base of sessions whose users' devices may send bytes."""
+    """Base class of sessions whose users' devices can send bytes."""
 
-    _SAVED = ("_messages",)  # attribute that is saved
+    _SAVED = ("_messages",)  # attributes that are saved
     _OWN = ("_made_device", "_number_of_session", "_came")  # ``_messages`` contains the last two
 
     def _take_no_messages_yet(self) -> None:
         """Initialize without messages; called by the constructor."""
         self._number_of_session = session_number(self._key)
-        self._came: tuple[int, set[bytes]] = (0, set())  # a plan, and the nonces received for it
+        self._came: tuple[int, set[bytes]] = (0, set())  # a plan's number and its received nonces
         self._made_device: Any = None
 
     @property
@@ -89,7 +91,7 @@ class FromDevices(StreamSession):
 
     @abstractmethod
     def _device_for(self, session: int) -> Any:
-        """Return the program that devices of a session with this number run."""
+        """Return the device program for a session with this number."""
 
     @property
     def _device(self) -> Any:
@@ -100,7 +102,7 @@ class FromDevices(StreamSession):
 
     @property
     def device(self) -> Any:
-        """Copy of the program and parameters of a local user's device, to be published once.
+        """Copy of the device program of local users, with its parameters. It is published once.
 
         Raises ``ValueError`` unless the session is local.
         """
@@ -110,9 +112,9 @@ class FromDevices(StreamSession):
         return type(own).from_bytes(own.to_bytes())
 
     def _check_in_time(self, message: Message) -> None:
-        """Refuse bytes, with a reason, if they are late or all users of the plan have sent a message.
+        """Refuse a message of bytes that is late or comes after the messages of all users of the plan.
 
-        In the second case a copy is still refused as a copy.
+        In the second case a copy of an earlier message is refused with the reason "replayed".
         """
         if self._plan is None or not isinstance(message.message, bytes):
             return super()._check_in_time(message)
@@ -123,9 +125,9 @@ class FromDevices(StreamSession):
             raise MessageRejected("full", "all users of the plan have come")
 
     def _sent(self, message: Message) -> tuple[Any, bytes | None]:
-        """Return the numbers that a local user sent, and their nonce; bare numbers have no nonce.
+        """Return the numbers that a local user sent, and the nonce of the message (None for an array).
 
-        Raises :class:`~discreet.device.message_envelope.MessageRejected` on bytes that do not count.
+        Raises :class:`~discreet.device.message_envelope.MessageRejected` if the bytes are not accepted.
         """
         payload = self._payload(message)
         if not isinstance(payload, bytes):
@@ -137,7 +139,7 @@ class FromDevices(StreamSession):
 
     @staticmethod
     def _payload(message: Message) -> Any:
-        """Return what a local user sent: bytes or bare numbers."""
+        """Return the content of a local user's message: bytes or an array of numbers."""
         if message.message is None:
             raise ValueError(f"message.message = None: takes randomized messages only, {ON_DEVICE}")
         if message.trajectory is not None:

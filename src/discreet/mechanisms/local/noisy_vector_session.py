@@ -1,6 +1,6 @@
-"""Session of local privacy in every counter: the device adds noise to each of the user's own counters.
+"""Session of local privacy in which the device adds noise to each of the user's counters.
 
-The server adds up messages; it sees no trajectory and draws nothing. A message has the privacy loss of one
+The server sums messages. It sees no trajectory and draws no noise. A message has the privacy loss of one
 noisy sum of one user (:class:`~discreet.core.count_mechanism.OnDevice`). Devices, in this process and on
 users' own machines, run :class:`~discreet.device.count_device.CountDevice`.
 """
@@ -32,7 +32,7 @@ __all__ = ["DeviceSession", "NoisyVectorEncoder", "device_of"]
 
 
 def device_of(query: CountQuery, mechanism: CountMechanism, session: int) -> CountDevice:
-    """Return the program that users' devices run for noisy counters, with its public parameters."""
+    """Return the device program for noisy counters, with its public parameters."""
     layout = query.layout
     return CountDevice(
         layout.states,
@@ -52,7 +52,7 @@ def device_of(query: CountQuery, mechanism: CountMechanism, session: int) -> Cou
 
 @dataclass(frozen=True, eq=False)
 class NoisyVectorEncoder:
-    """Encoder of local privacy: the message holds the user's own counters, each with independent noise.
+    """Encoder of local privacy. A message contains the user's counters, each with independent noise.
 
     Every visit and transition counter gets noise, visited or not. The privacy loss between the message
     distributions of any two trajectories is at most the sensitivity over the scale: the local guarantee.
@@ -70,7 +70,7 @@ class NoisyVectorEncoder:
         return self.device.guarantee
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
-        """Randomize one checked trajectory. Raises ``ValueError`` on a broken record, on the device."""
+        """Check and randomize one trajectory. An invalid record raises ``ValueError`` on the device."""
         number = same_plan(self.number, plan)
         record = checked(trajectory, self.query.layout)
         rows = self.device.row_table[record.states[:-1], record.actions]
@@ -88,7 +88,7 @@ class DeviceSession(FromDevices, MeasuredSession):
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)
         self._take_no_messages_yet()
-        # bound on a user's cells; what an honest device sends is inside
+        # bound on a user's cells; messages of honest devices are within it
         reach = self._query.layout.horizon + REACH * self._scales
         self._reach = np.repeat(reach, np.diff(self._query.offsets))
 
@@ -112,4 +112,4 @@ class DeviceSession(FromDevices, MeasuredSession):
             self._mechanism.family, key, self._users, users, self._query.offsets, self._scales, noise
         )
         self._count(users)
-        np.add(self._cells + cells, noise, out=self._cells)  # the sums never lack their noise
+        np.add(self._cells + cells, noise, out=self._cells)  # sums and noise are added in one step

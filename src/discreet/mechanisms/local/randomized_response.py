@@ -1,60 +1,62 @@
-r"""Local privacy by reports of a few random steps: the message of a device and the estimates of the server.
+r"""Local privacy by randomized reports of a few random steps: messages and estimates.
 
-A device draws m of the H steps uniformly without replacement. For each of them it draws, with probability q,
-whether to report the reward or the move. Then it randomizes one element of a finite alphabet:
+A device draws m of the H steps uniformly without replacement. For each drawn step, the report is about the
+reward with probability q_rewards, otherwise about the move. The device then randomizes one element of a
+finite alphabet:
 
-- a move: the triple (s, pi_h(s), s'), S^2 elements if the policy is deterministic and therefore public;
-  (s, a, s') over all admissible pairs if the action is sampled;
-- a reward: (s, pi_h(s)) with one bit, the reward rounded at random without bias.
+- a move: the triple (s, pi_h(s), s'), with S^2 elements, for a deterministic policy (the action is then
+  public). If the action is sampled: (s, a, s') over all admissible pairs;
+- a reward: (s, pi_h(s)) with one bit, which is the reward rounded randomly and without bias.
 
-A user who did not follow pi holds a triple outside the alphabet and reports a uniform element instead.
-Sending nothing would reveal that the user did not follow pi. The uniform report adds 1 / d to the expectation
-of each of the d cells: the estimates are unbiased for users who follow their policy.
+If a user did not follow pi, the triple can be outside the alphabet. The device then reports a uniform element
+instead. Sending nothing would reveal that the user did not follow pi. The uniform report adds 1 / d to the
+expectation of each of the d cells: the estimates are unbiased for users who follow their policy.
 
 Privacy
 -------
-Steps and types are drawn by randomness that does not depend on data. Given them, each randomizer sees one
-record and has likelihood ratio at most e^(epsilon/m) between any two elements, also for a uniform one (a
-mixture). The m randomizers use independent randomness, so the whole message (steps, types, elements) has
-ratio at most e^epsilon between any two trajectories. Nothing else is sent.
+Steps and types are drawn by randomness that does not depend on data. Given steps and types, each randomizer
+uses one record and has likelihood ratio at most e^(epsilon/m) between any two elements. This includes a
+uniform element, which is a mixture. The m randomizers use independent randomness, so the whole message
+(steps, types, elements) has ratio at most e^epsilon between any two trajectories. Nothing else is sent.
 
-It is *not* private to choose a step or a type by looking at the data, or to send nothing if the triple is
-outside the alphabet. Nor is it private to send, besides the elements, anything that depends on the record.
+It would *not* be private to choose a step or a type from the data, or to send nothing if the triple is
+outside the alphabet. It would also not be private to send any value that depends on the record in addition to
+the elements.
 
 *Subset selection* (Ye and Barg 2018; Wang et al. 2016). The report is a set Z of w of the d elements. With
-probability p the set contains the user's element x, else it does not; it is uniform among such sets. P(Z | x)
-is p / C(d-1, w-1) or (1 - p) / C(d-1, w). The ratio is p (d - w) / ((1 - p) w), which is e^epsilon for
-p = w e^epsilon / (w e^epsilon + d - w). *k-ary randomized response* is w = 1.
+probability p, Z is uniform among the sets that contain the user's element x; otherwise it is uniform among
+the other sets. P(Z | x) is p / C(d-1, w-1) or (1 - p) / C(d-1, w). The ratio is p (d - w) / ((1 - p) w),
+which is e^epsilon for p = w e^epsilon / (w e^epsilon + d - w). *k-ary randomized response* is the case w = 1.
 
 *Optimised unary encoding* (Wang et al. 2017). The user's own bit is reported as 1 with probability 1/2, and
-every other bit with q' = 1 / (e^epsilon + 1), all independent. Two elements differ in two bits, and the ratio
-is at most (1 - q') / q' = e^epsilon.
+every other bit with q' = 1 / (e^epsilon + 1), all independently. Two elements differ in two bits, and the
+ratio is at most (1 - q') / q' = e^epsilon.
 
 *Exactness.* e^epsilon is irrational. Every binary draw here has a probability on the grid of 2^-53, decided
-by 53 uniform random bits. In integers, p is rounded *down* and q' *up* to the grid, with a bound on
-e^-epsilon from above (and from below for q'). The ratios of the probabilities actually used are therefore
-below e^(epsilon/m), not merely close to it. Debiasing uses these probabilities, so it is unbiased too. A
-uniform integer is drawn exactly by secure random generators; seeded ones have a bias of 2^-64 n (simulation).
+by 53 uniform random bits. In integer arithmetic, p is rounded *down* with an upper bound on e^-epsilon, and
+q' is rounded *up*. The ratios of the probabilities actually used are therefore below e^(epsilon/m), not only
+close to it. Debiasing uses the same probabilities, so the estimates are unbiased. Secure random generators
+draw uniform integers exactly. Seeded generators, for simulation, have a bias of 2^-64 n.
 
 Estimates and their noise
 -------------------------
 Let b_e be 1 if e is reported, with P(b_e | x = e) = p and P(b_e | x != e) = q.
 
 Let F = H / (m (1 - q_rewards)). The estimate of one user's count of e at step h is X_e = F 1{h reported, as a
-move} (b_e - q) / (p - q). It is unbiased.
+move} (b_e - q) / (p - q). This estimate is unbiased.
 
-Its variance is F v_0 if the user is not in the cell and F (v_1 + 1) - 1 if the user is. Here
-v_0 = q (1 - q) / (p - q)^2 and v_1 = p (1 - p) / (p - q)^2. The variance depends on the data through the cell
-of the user. The user is in exactly one cell of a step, so the *mean over the d cells of a step* does not
-depend on the data. It is F ((1 - 1/d) v_0 + v_1 / d) + (F - 1) / d, and its root is ``std``.
+Its variance is F v_0 if the user is not in the cell and F (v_1 + 1) - 1 if the user is. Here v_0 = q (1 - q)
+/ (p - q)^2 and v_1 = p (1 - p) / (p - q)^2. The variance depends on the data through the cell of the user.
+The user is in exactly one cell of a step, so the *mean over the d cells of a step* does not depend on the
+data. This mean is F ((1 - 1/d) v_0 + v_1 / d) + (F - 1) / d, and its square root is ``std``.
 
-Visits are the sums of the moves over s' of the same reports. For rewards, F = H / (m q_rewards):
-(X_1 - X_0) / 2 estimates r - 1/2 (centred), and X_1 estimates r.
+Visits are the sums of the same move estimates over s'. For rewards, F = H / (m q_rewards): (X_1 - X_0) / 2
+estimates r - 1/2 (centred), and X_1 estimates r.
 
-Cells that no user's policy assigns hold exact zeros. The noise of a batch's sums is independent of that of
-other batches. ``bound`` is Bernstein's inequality for sums of n independent centred variables:
-P(|sum| > t) <= 2 exp(-t^2 / (2 (n V + M t / 3))). V is the largest variance and M the largest size for any
-data, with the union over cells and releases. If n M is less, the bound is n M.
+Cells that no user's policy assigns are exactly zero. The noise of a batch's sums is independent of that of
+other batches. ``bound`` is Bernstein's inequality for sums of n independent centred variables: P(|sum| > t)
+<= 2 exp(-t^2 / (2 (n V + M t / 3))). V is the largest variance and M the largest absolute value for any data.
+A union bound covers cells and releases. If n M is smaller, the bound is n M.
 """
 
 from __future__ import annotations
@@ -105,7 +107,7 @@ __all__ = [
 
 
 def _own_probability(epsilon: Fraction, elements: int, size: int) -> int:
-    """Return floor(2^53 w / (w + (d - w) e^-epsilon)), e^-epsilon from above: ratio at most e^epsilon."""
+    """Return floor(2^53 w / (w + (d - w) e^-epsilon)), e^-epsilon rounded up: ratio at most e^epsilon."""
     _, high = exp_minus(epsilon, _WORK_BITS)
     top = size << _WORK_BITS
     return int((top << 53) // (top + (elements - size) * high))
@@ -113,16 +115,16 @@ def _own_probability(epsilon: Fraction, elements: int, size: int) -> int:
 
 @lru_cache(maxsize=256)
 def randomizer(kind: Kind, epsilon: Fraction, elements: int) -> Randomizer:
-    """Return the randomizer of ``elements`` with ratio at most e^epsilon.
+    """Return the randomizer for an alphabet of ``elements`` elements, with ratio at most e^epsilon.
 
-    For subsets, the size has the least variance. Raises ``ValueError`` if epsilon is too small for the grid
-    of 2^-53.
+    For subset selection, the subset size is the one with the least variance. Raises ``ValueError`` if epsilon
+    is too small for the grid of 2^-53.
     """
-    if elements == 1:  # nothing to hide
+    if elements == 1:  # a single element contains no information
         return Randomizer(False, 1, 1, GRID, 0)
     if kind == "oue":
         low, high = exp_minus(epsilon, _WORK_BITS)
-        # q' = e^-eps / (1 + e^-eps) rises in e^-eps; rounded up
+        # q' = e^-eps / (1 + e^-eps) increases with e^-eps; rounded up
         other = -((-high << 53) // ((1 << _WORK_BITS) + high))
         found = [Randomizer(True, elements, 0, GRID // 2, int(other))]
     else:
@@ -152,15 +154,16 @@ class StepReports:
     steps : int
         m, the number of steps that a user reports.
     share : int
-        Numerator over 2^53 of the probability that a report is about the reward; 0 without a reward family.
+        Numerator over 2^53 of the probability that a report is about the reward; 0 if there is no reward
+        family.
     horizon : int
         Number of steps that may be reported.
     shift : float
         Number that is subtracted from a reward.
     moves, rewards : pairs of Randomizer
-        Randomizers under a deterministic and under a stochastic policy.
+        Randomizers for a deterministic and for a stochastic policy.
     step : int or None
-        The step of a query of one step (then ``horizon`` is 1, and devices cut their records to it).
+        The step of a query of one step. ``horizon`` is then 1, and devices use only the record of this step.
     """
 
     __repr__ = brief
@@ -181,7 +184,7 @@ class StepReports:
         """Return the reports that answer ``query`` at ``epsilon``: m = ``steps`` reports at epsilon / m each.
 
         kind : mechanism of the randomizers, as in the class. reward_share : probability in (0, 1) that a
-        report is about the reward; without effect if rewards are known.
+            report is about the reward; it has no effect if rewards are known.
         """
         layout = query.layout
         each = Fraction(epsilon) / steps
@@ -193,7 +196,7 @@ class StepReports:
         return cls(kind, steps, share, query.counted_steps, query.reward_shift, moves, rewards, query.step)
 
     def check(self, query: CountQuery) -> None:
-        """Raise ``ValueError`` unless these reports answer ``query`` and are private."""
+        """Raise ``ValueError`` unless these reports fit ``query`` and are private."""
         facts = {
             "kind": (self.kind, KINDS), "horizon": (self.horizon, (query.counted_steps,)),
             "shift": (self.shift, (query.reward_shift,)), "step": (self.step, (query.step,)),
@@ -205,7 +208,7 @@ class StepReports:
                 raise ValueError(f"reports.{name} = {value!r}: does not fit the query")
         layout = query.layout
         for name in ("moves", "rewards"):
-            if type(getattr(self, name)) is not tuple:  # a list could get weaker randomizers later
+            if type(getattr(self, name)) is not tuple:  # a list could be changed later
                 raise ValueError(f"reports.{name}: must be a tuple of two Randomizers")
         for randomizers, times in ((self.moves, layout.states), (self.rewards, 2)):
             for one, pairs in zip(randomizers, (layout.states, layout.rows), strict=True):
@@ -220,7 +223,7 @@ class StepReports:
     def randomizer(self, about: int, stochastic: bool) -> Randomizer:
         """Return the randomizer of moves (``about`` = 0) or rewards (1).
 
-        stochastic : whether it is the one for stochastic policies.
+        stochastic : True for the randomizer of stochastic policies.
         """
         return (self.moves, self.rewards)[about][int(stochastic)]
 
@@ -235,21 +238,21 @@ class StepReports:
         return self.share / GRID
 
     def factor(self, about: int) -> float:
-        """Return F: one over the probability that a given step is reported, and about ``about``."""
+        """Return F, the inverse of the probability that a given step is reported with type ``about``."""
         share = self.reward_share if about else 1.0 - self.reward_share
         return self.horizon / (self.steps * share)
 
     def unit_std(self, stochastic: bool = False) -> float:
         """Return the noise std of a transition count per square root of a user (RMS over a step's cells).
 
-        If the moves have one element (a single state and public actions), it is the noise std of a sum of
-        rewards in [-1/2, 1/2]. stochastic : whether the policy is stochastic.
+        If the moves have one element (a single state and public actions), the result is the noise std of a
+        sum of rewards in [-1/2, 1/2]. stochastic : True if the policy is stochastic.
         """
         one, factor = self.randomizer(MOVES, stochastic), self.factor(MOVES)
         if one.elements > 1 or not self.share:
             return math.sqrt(factor * one.spread + (factor - 1.0) / one.elements)
         bit, factor = self.randomizer(REWARDS_BIT, stochastic), self.factor(REWARDS_BIT)
-        apart = 2.0 if bit.unary else 4.0  # if one element is drawn, one bit's noise is minus the other's
+        apart = 2.0 if bit.unary else 4.0  # if one element is drawn, the two bits have opposite noise
         return math.sqrt((apart * factor * bit.spread + (factor - 1.0)) / 4.0)
 
     @cached_property
@@ -272,7 +275,7 @@ class StepReports:
         return codes.copy(), values.copy()
 
     def words(self) -> str:
-        """Describe in words what the devices do, for the guarantee."""
+        """Return a description of the randomization on devices, for the guarantee."""
         name = {"subset": "subset selection", "oue": "optimised unary encoding", "krr": "randomized response"}
         which = "1 random step" if self.steps == 1 else f"{self.steps} random steps"
         which = "the one step" if self.horizon == 1 else f"{which} of {self.horizon}"
@@ -300,7 +303,7 @@ def policy_table(plan: Plan, layout: Layout) -> tuple[bool, Ints]:
 def device_of(
     layout: Layout, reports: StepReports, plans: Plans, session: int, shuffled: bool = False
 ) -> ReportDevice:
-    """Return the program that users' devices run for these reports, with its public parameters."""
+    """Return the device program for these reports, with its public parameters."""
     rows = None if layout.mask is None else tuple(map(tuple, layout.row_index.tolist()))
     sizes = layout.states, layout.actions, layout.horizon
     return ReportDevice(
@@ -311,13 +314,13 @@ def device_of(
 
 @dataclass(frozen=True, eq=False)
 class ReportEncoder:
-    """Encoder that runs the device's program; a pure function of its arguments.
+    """Encoder that runs the device's program. It is a pure function of its arguments.
 
     The program is :mod:`discreet.device.randomized_response_device`. If the query has one step, the encoder
-    treats the problem as having that step alone: it is step 0, and ``policy_rows`` are (1, S).
+    treats that step as step 0 of a problem with one step, and ``policy_rows`` has the shape (1, S).
 
-    The message is int64. For each reported step, ascending, it contains (step, 0 for a move or 1 for a
-    reward, number of elements, the elements in ascending order).
+    The message is int64. For each reported step, in ascending order, it contains (step, 0 for a move or 1 for
+    a reward, number of elements, the elements in ascending order).
     """
 
     __repr__ = brief
@@ -327,7 +330,7 @@ class ReportEncoder:
     stochastic: bool
     policy_rows: Ints
     number: int
-    secure: bool = False  # whether the guarantee requires exact randomness
+    secure: bool = False  # True if the guarantee requires exact randomness
 
     @property
     def guarantee(self) -> MessageGuarantee:
@@ -336,7 +339,7 @@ class ReportEncoder:
         return device_of(self.layout, self.reports, plans, 0).guarantee
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
-        """Randomize one checked trajectory. Raises ``ValueError`` on a broken record, on the device."""
+        """Check and randomize one trajectory. An invalid record raises ``ValueError`` on the device."""
         if plan.number not in (0, self.number):
             raise ValueError(f"plan.number = {plan.number}: must be {self.number}, the plan of this encoder")
         if self.secure and not coins.exact:
@@ -350,9 +353,9 @@ class ReportEncoder:
 
 
 def reported_tables(reports: StepReports, layout: Layout, sums: Mapping[str, Any], users: int) -> list[Ints]:
-    """Return (T, R, S) and (T, R, 2) counts of what simulated users reported, before randomization.
+    """Return (T, R, S) and (T, R, 2) counts of elements that simulated users report, unrandomized.
 
-    Raises ``ValueError`` unless ``sums`` holds the tables of
+    Raises ``ValueError`` unless ``sums`` contains the tables of
     :func:`discreet.envs.rollouts.rollout.reported_counts` for ``users`` users.
     """
     pair = (reports.horizon, layout.states, layout.actions)
@@ -376,7 +379,7 @@ def reported_tables(reports: StepReports, layout: Layout, sums: Mapping[str, Any
 def decode(reports: StepReports, stochastic: bool, message: Any) -> list[tuple[int, int, NDArray[np.int64]]]:
     """Return (step, about, marks (d,)) of each report of a message.
 
-    Raises ``ValueError`` on a message that no device makes: other dtypes, steps, types, sizes or order.
+    Raises ``ValueError`` if no device creates such a message: wrong dtype, steps, types, sizes or order.
     """
     words = np.array(message)
     if words.ndim != 1 or words.dtype.kind not in "iu":
@@ -396,7 +399,7 @@ def _unit(
 
 
 def _most(one: ReportLaw, other: ReportLaw) -> ReportLaw:
-    """Return a distribution whose bounds hold for both, with the moments of the noisier one."""
+    """Return a distribution whose bounds are valid for both, with the moments of the noisier one."""
     first = one if one.variance >= other.variance else other
     bounds = ("worst", "reach", "row_worst", "row_reach")
     return replace(first, **{name: max(getattr(one, name), getattr(other, name)) for name in bounds})
@@ -408,11 +411,11 @@ def _indicator(
     """Return (worst, reach) of an estimated indicator.
 
     The debiased variance is ``own`` if the record is in the cell, else ``out``. ``high`` and ``low`` are the
-    largest and smallest possible debiased bit sum.
+    largest and the smallest possible sum of debiased bits.
 
     For one step, the variance is F out or F (own + 1) - 1. For pooled steps with c records in the cell, the m
-    steps drawn are a sample without replacement. Their variance is
-    F ((H - c) out + c own) + (F - H/m) c + (H/m) c (1 - c/H) (H - m) / (H - 1).
+    drawn steps are a sample without replacement. The variance is F ((H - c) out + c own) + (F - H/m) c +
+    (H/m) c (1 - c/H) (H - m) / (H - 1).
     """
     factor, horizon, m = reports.factor(MOVES), reports.horizon, reports.steps
     if not pooled:
@@ -449,9 +452,10 @@ def _move_unit(reports: StepReports, stochastic: bool, size: int, pooled: bool) 
 
 
 def _reward_unit(reports: StepReports, stochastic: bool, pooled: bool) -> ReportLaw:
-    """Return bounds on the variance: second moments of w1 X_1 + w0 X_0.
+    """Return the distribution of one user's reward estimate, with second moments of w1 X_1 + w0 X_0 as
+    bounds.
 
-    (w1, w0) is (1/2, -1/2) if centred, else (1, 0).
+    (w1, w0) is (1/2, -1/2) for centred rewards, otherwise (1, 0).
     """
     one, factor = reports.randomizer(REWARDS_BIT, stochastic), reports.factor(REWARDS_BIT)
     gap, own, other, both, others = one.moments
@@ -493,7 +497,7 @@ def law(
     one, cells = rewards, rows
     if name == TRANSITIONS:
         one, cells = moves, rows * size
-    elif name == VISITS:  # the sum over a row of the moves
+    elif name == VISITS:  # the sum of the moves over a row
         variance = moves.variance * size + moves.cross * size * (size - 1)
         worst, reach = moves.row_worst, moves.row_reach
         one = _unit(variance, 0.0, variance, 0.0, worst, reach, worst, reach)

@@ -1,6 +1,6 @@
-"""Session of randomized reports of a few steps of each user, drawn by the device or by the server.
+"""Session of randomized reports of a few steps of each user. The device or the server draws the reports.
 
-The reports, their privacy and the meaning of their sums:
+The reports, their privacy and their sums are described in
 :mod:`discreet.mechanisms.local.randomized_response`.
 """
 
@@ -36,10 +36,10 @@ __all__ = ["ReportedSession", "report_arrays"]
 
 
 class ReportedSession(FromDevices, MeasuredSession):
-    """A :class:`~discreet.core.count_sessions.MeasuredSession` whose sums are of debiased reports.
+    """A :class:`~discreet.core.count_sessions.MeasuredSession` whose sums contain debiased reports.
 
-    The reports are drawn on the device or by a trusted server that keeps nothing else of a trajectory (``by``
-    of :class:`~discreet.mechanisms.local.randomized_response_strategy.Reported`).
+    The reports are drawn on the device, or by a trusted server that stores no other data of a trajectory
+    (``by`` of :class:`~discreet.mechanisms.local.randomized_response_strategy.Reported`).
     """
 
     _kind = "reported counts"
@@ -50,7 +50,7 @@ class ReportedSession(FromDevices, MeasuredSession):
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)
         self._take_no_messages_yet()
-        self._policy = False, np.zeros((0, 0), np.int64)  # of the open plan: stochastic, rows
+        self._policy = False, np.zeros((0, 0), np.int64)  # policy of the open plan: (stochastic, rows)
 
     @property
     def reports(self) -> StepReports:
@@ -76,16 +76,16 @@ class ReportedSession(FromDevices, MeasuredSession):
 
     @property
     def open_randomizer(self) -> Encoder:
-        """Randomizer that turns a trajectory of the open plan into a contribution to the sums; pure, public.
+        """Randomizer that converts a trajectory of the open plan to a contribution to the sums.
 
-        It is the encoder of devices, or the function that a trusted server runs on each trajectory. Audits
-        examine it. Raises ``RuntimeError`` if no plan is open.
+        It is a pure and public function: the encoder of devices, or the function that a trusted server runs
+        on each trajectory. Audits use it. Raises ``RuntimeError`` if no plan is open.
         """
         _ = self.open_plan
         return self._randomizer(self._query.copy())
 
     def _randomizer(self, query: CountQuery) -> Encoder:
-        """Return the randomizer of trajectories of the newest plan; it keeps a reference to ``query``."""
+        """Return the randomizer of trajectories of the newest plan. It has a reference to ``query``."""
         stochastic, rows = self._policy
         secure = self._key is None
         return ReportEncoder(query.layout, self.reports, stochastic, rows.copy(), self._plans, secure=secure)
@@ -93,7 +93,7 @@ class ReportedSession(FromDevices, MeasuredSession):
     def _public_policy(self, plan: Plan) -> tuple[bool, Ints]:
         """Return the alphabet of the reports: (stochastic, rows).
 
-        If stochastic, it is over all rows, else over the rows that the policy plays.
+        If the policy is stochastic, the alphabet covers all rows, otherwise the rows that the policy plays.
         """
         stochastic, rows = policy_table(plan, self._query.layout)
         rows = rows[self._query.counted]
@@ -111,7 +111,7 @@ class ReportedSession(FromDevices, MeasuredSession):
         nonce = None
         if self._trust == "local":
             found, nonce = self._sent(message)
-        else:  # a trusted server draws it; after this nothing keeps the trajectory
+        else:  # a trusted server draws the report; the trajectory is not stored
             found = self._drawn(self._record(message), self._users)
         self._add_reports([found], nonce)
 
@@ -119,18 +119,20 @@ class ReportedSession(FromDevices, MeasuredSession):
         self._add_reports([self._drawn(record, self._users + i) for i, record in enumerate(records)])
 
     def _drawn(self, record: Trajectory, user: int) -> Any:
-        """Draw the message of one user as a trusted server, with randomness that no other user shares.
+        """Draw the message of one user, as a trusted server, with random bits that no other user shares.
 
-        A seeded generator is that of the user's device in a local session. No part of a draw is visible
-        before the user is counted, so a draw that was interrupted may be repeated.
+        With a seed, the generator is that of the user's device in a local session. No part of a draw is
+        visible before the user is counted, so an interrupted draw can be repeated.
         """
         coins = SecureRng() if self._key is None else SeededRng(self._key, user)
         return self._randomizer(self._query)(record, self.open_plan, coins).message
 
     def _add_reports(self, messages: Sequence[Any], nonce: bytes | None = None) -> None:
-        """Add users' debiased reports, one message each, to the cells: all of them or none.
+        """Add the debiased reports of users (one message each) to the cells.
 
-        nonce : nonce of the message, if there is a single message.
+        Either all messages are added or none.
+
+        nonce : nonce of the message, if there is only one message.
         """
         reports = self.reports
         stochastic, policy_rows = self._policy
@@ -151,16 +153,17 @@ class ReportedSession(FromDevices, MeasuredSession):
         self._cells = cells
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add simulated users at once, from the counts of what they report; the noise distribution is exact.
+        """Add many simulated users, from counts of their reported elements.
 
-        For simulation only: raises ``ValueError`` under secure randomness.
+        The noise has its exact distribution. For simulation only: raises ``ValueError`` with secure
+        randomness.
 
         Parameters
         ----------
         sums : mapping
             ``reported_moves`` (H, S, A, S) and ``reported_bits`` (H, S, A, 2), from
-            :func:`discreet.envs.rollouts.rollout.reported_counts`. Sums over all users' steps do not
-            determine the joint distribution of their reports.
+            :func:`discreet.envs.rollouts.rollout.reported_counts`. Sums over all steps of users would not
+            determine the joint distribution of reports.
         users : int
             Number of users.
         """
@@ -193,7 +196,7 @@ def report_arrays(
 ) -> local_kernels.ReportArrays:
     """Return parameters and scratch arrays of the compiled reports.
 
-    If ``stochastic``, they are large enough for a stochastic policy's alphabet.
+    If ``stochastic``, the arrays are large enough for the alphabet of a stochastic policy.
     """
     codes, values = reports.arrays()
     most = max(reports.randomizer(about, stochastic).elements for about in (0, 1))

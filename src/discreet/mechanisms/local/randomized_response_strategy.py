@@ -1,6 +1,6 @@
 """Noise strategy of randomized reports for a count mechanism: checks, privacy loss, noise distributions.
 
-Derivations: :mod:`discreet.mechanisms.local.randomized_response`.
+The derivations are in :mod:`discreet.mechanisms.local.randomized_response`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ __all__ = ["Reported"]
 class Reported:
     """Noise strategy of randomized reports of a few steps of each user.
 
-    reports : :class:`StepReports`, the number of steps and the randomizer. by : where they are drawn, on the
-    "device" (local privacy) or by the "server" that holds raw data (joint privacy with the same noise).
+    reports : :class:`StepReports`, the number of steps and the randomizer. by : party that draws the reports:
+        the "device" (local privacy), or the "server" that receives raw data (joint privacy with the same
+        noise).
     """
 
     reports: StepReports
@@ -32,7 +33,7 @@ class Reported:
 
     def plain(self) -> Reported:
         """Return a copy whose parts have the exact classes. Raises ``ValueError`` on other classes."""
-        if type(self.reports) is not StepReports:  # a subclass could randomize differently than it states
+        if type(self.reports) is not StepReports:  # a subclass could randomize in another way than it states
             raise ValueError(f"strategy.reports = {self.reports!r}: must be StepReports, no subclass")
         return Reported(self.reports, checks.choice("strategy.by", self.by, ("device", "server")))
 
@@ -43,7 +44,7 @@ class Reported:
         self.reports.check(query)
 
     def record(self, schedule: Schedule) -> ReportRecord:
-        """Return the record of the randomizers that the schedule's policies can lead to."""
+        """Return the privacy record of all randomizers that policies of the schedule's kind use."""
         reports, alphabets = self.reports, {}
         plans = {"deterministic": (False,), "stochastic": (True,)}.get(schedule.plans, (False, True))
         for about, name in enumerate(("moves", "rewards")[: 2 if reports.share else 1]):
@@ -67,10 +68,10 @@ class Reported:
         name : str
             Name of the family.
         plans : "deterministic" or "stochastic"
-            Whether policies are public functions of the state, or stochastic.
+            Kind of policies: public functions of the state, or stochastic.
         terms, terms_bound : int
-            Users who reported, and the most of any release up to this one.
+            Number of users who reported, and the largest such number of all releases up to this one.
         share : float
-            Part of a failure probability for this release, in (0, 1].
+            Share of a failure probability that is assigned to this release, in (0, 1].
         """
         return local_reports.law(self.reports, query, name, plans, terms, terms_bound, share)

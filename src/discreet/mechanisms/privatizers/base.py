@@ -33,12 +33,12 @@ Noise = Literal["laplace", "gaussian", "auto"]
 Calibration = Literal["exact", "published"]
 
 
-_STATED_DELTA = 1e-6  # delta at which a budget in rho or mu is also stated as (epsilon, delta)
+_STATED_DELTA = 1e-6  # delta of the (epsilon, delta) statement if the budget is in rho or mu
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budgeted(Knobs):
-    """Base of the central and local privatizers: budget, noise family and calibration."""
+    """Base class of the central and local privatizers: budget, noise family and calibration."""
 
     epsilon: float | None = None
     delta: float | None = None
@@ -77,11 +77,11 @@ class Budgeted(Knobs):
                 "give epsilon, and noise 'laplace' or 'auto'"
             )
 
-    trust: ClassVar[Any]  # a property of each trust model
+    trust: ClassVar[Any]  # each subclass defines it as a property
 
     @property
     def budget(self) -> Budget:
-        """Stated budget; public, so that learners may choose by it."""
+        """Stated budget. It is public, so learners can adapt their choices to it."""
         return Budget(self.trust, self.epsilon, self.delta or 0.0, self.rho, self.mu)
 
     # ------------------------------------------------------------------------- calibration
@@ -94,7 +94,7 @@ class Budgeted(Knobs):
         return shares_of(query, self.weights)
 
     def _unit_scales(self, query: CountQuery, norm: Norm) -> Floats:
-        """Return the scales, up to a common factor, at which every family spends its share."""
+        """Return the scales, up to a common factor, at which every family uses its share of the budget."""
         own = [query.sensitivity(norm, {name: 1.0}) for name in query.row_families]
         power = 1.0 if norm == "l1" else 0.5
         return np.array([d / w**power for d, w in zip(own, self._shares(query), strict=True)])
@@ -111,7 +111,7 @@ class Budgeted(Knobs):
     def _target_mu(self, discrete: bool) -> float | None:
         """Return mu of the Gaussian noise, by the exact curve or, for discrete noise, by zCDP.
 
-        None if the budget is a pure epsilon.
+        Returns None if the budget is a pure epsilon.
         """
         if self.mu is not None:
             return self.mu
@@ -136,11 +136,12 @@ class Budgeted(Knobs):
         gaussian: bool = True,
         fresh: bool = True,
     ) -> list[tuple[int, Floats, float]]:
-        """Return (family, scales, std of one noise in a transition cell) of each noise that meets the budget.
+        """Return (family, scales, std of one draw in a transition cell) for each noise that meets the budget.
 
-        With a single state the std is that in a cell of rewards, since transitions then carry no information.
+        With a single state the std is for a cell of rewards, because transitions then have no information.
 
-        ``fresh`` : whether each noise is drawn after the records that it hides; accounting needs this.
+        ``fresh`` : True if each noise is drawn after the records that it protects, as numerical accounting
+            requires.
         """
         mu = self._target_mu(discrete)
         options: list[tuple[int, Floats, float]] = []
@@ -161,7 +162,7 @@ class Budgeted(Knobs):
     def _numerical(self, query: CountQuery, family: int, discrete: bool, fresh: bool) -> bool:
         """Return whether the noise is calibrated by its privacy-loss distribution.
 
-        It is if no closed form is as good.
+        This is the case if no closed form is equally good.
         """
         wanted = discrete if family == kernels.GAUSSIAN else self.noise == "laplace"
         known = self.delta is not None and self.delta >= numerical.LEAST_DELTA  # below it: closed forms
@@ -180,7 +181,7 @@ class Budgeted(Knobs):
         )
 
     def _stated(self, query: CountQuery, family: int, randomness: Randomness, fresh: bool) -> Stated:
-        """Return how the privacy loss of noise of this family is stated."""
+        """Return the options for stating the privacy loss of noise of this family."""
         numerical = self._numerical(query, family, isinstance(randomness, Secure), fresh)
         numerical = numerical and (grid_of(randomness) or 1) <= FINEST_ACCOUNTED
         return Stated(self.delta or _STATED_DELTA, self.epsilon, numerical)
@@ -199,7 +200,7 @@ class Budgeted(Knobs):
             return scales
         assert self.epsilon is not None and self.delta is not None
         guess = 1.0
-        if family == kernels.GAUSSIAN:  # the first guess is continuous noise
+        if family == kernels.GAUSSIAN:  # the first guess is the scale of continuous noise
             guess = math.sqrt(2 * budgets.zcdp_rho(self.epsilon, self.delta)) * 1.001
             guess /= budgets.gdp_mu(self.epsilon, self.delta)
         return scales * self._least(query, levels, family, scales, randomness.reward_grid, guess)
@@ -209,7 +210,7 @@ class Budgeted(Knobs):
 
 
 def checked_weights(weights: Any) -> tuple[float, ...] | None:
-    """Return the shares, which must sum to 1, or None if None is given; ``ValueError`` on others."""
+    """Return the shares, or None if None is given. Raises ``ValueError`` unless the shares sum to 1."""
     if weights is None:
         return None
     if not isinstance(weights, Iterable):
@@ -221,12 +222,13 @@ def checked_weights(weights: Any) -> tuple[float, ...] | None:
 
 
 def shares_of(query: CountQuery, weights: tuple[float, ...] | None = None) -> tuple[float, ...]:
-    """Return the shares of the budget per family, in their order; those of one release sum to 1.
+    """Return the share of the budget of each family, in order. The shares in one release sum to 1.
 
-    If rewards are clipped, both reward families have the share of rewards by default, since a release holds
-    one of them.
+    If rewards are clipped, each of the two reward families has the share of rewards by default, since a
+    release contains only one of them.
 
-    weights : replace the default shares. Raises ``ValueError`` unless there is one for each family.
+    weights : shares that replace the default. Raises ``ValueError`` unless there is one share for each
+        family.
     """
     names = list(query.row_families)
     if weights is not None:

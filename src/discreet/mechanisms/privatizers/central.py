@@ -1,6 +1,6 @@
-"""Central privatizer: a trusted server; its mechanism is chosen by computation before any data.
+"""Central privatizer, for a trusted server. It computes the best mechanism before any data.
 
-Calibration and sources: :mod:`discreet.mechanisms.privatizers.no_privacy`.
+Calibration and sources are described in :mod:`discreet.mechanisms.privatizers.no_privacy`.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ TreeEstimate = Literal["plain", "optimal"]
 
 _RELEASES = ("auto", "tree", "signed-digits", "square-root", "batches", "decaying", "reports")
 _WALKS = ("tree", "signed-digits", "square-root")  # correlated noise on prefix sums
-DECAYS = (0.0, *(round(0.5 + 0.05 * i, 2) for i in range(10)), 0.97, 0.98, 0.99)  # tried by "auto"
+DECAYS = (0.0, *(round(0.5 + 0.05 * i, 2) for i in range(10)), 0.97, 0.98, 0.99)  # "auto" compares these
 
 
 def _fresh(walk: Walk) -> bool:
-    """Return whether each noise is drawn after the records that it hides, on equal levels of known number."""
+    """Return whether noise is drawn after the records it protects, with a known number of equal levels."""
     return isinstance(walk, Tree | OptimalTree) and walk.leaves is not None
 
 
@@ -77,11 +77,11 @@ class Choice:
     Attributes
     ----------
     release : str
-        As the option of :class:`Central`.
+        Value of the option ``release`` of :class:`Central`.
     decay : float
         Decay of the stream.
     levels : int
-        Number of noisy sums that one user is in.
+        Number of noisy sums that contain one user.
     family, scales
         Family and scales of one noise.
     error : float
@@ -91,7 +91,8 @@ class Choice:
     walk : factorization, optional
         Factorization mechanism, for "tree", "signed-digits" and "square-root".
     reports : StepReports, optional
-        What the server randomizes, for "reports" (then there is no further noise, and no scales).
+        For "reports": parameters of the server's randomized reports. There is then no other noise and no
+        scales.
     """
 
     release: str
@@ -250,7 +251,7 @@ class Central(Budgeted, Proposes):
         object.__setattr__(self, "log_base", checks.choice("log_base", base, (2.0, math.e)))
 
     def _check_reports(self) -> None:
-        """Raise ``ValueError`` on options that the server's randomized reports do not have."""
+        """Raise ``ValueError`` if an option does not apply to the server's randomized reports."""
         if self.epsilon is None or self.delta is not None:
             raise ValueError(
                 "release = 'reports': its guarantee is a pure epsilon; give epsilon and no delta"
@@ -269,7 +270,7 @@ class Central(Budgeted, Proposes):
 
     @property
     def budget(self) -> Budget:
-        """Stated budget, and whether counts are always, possibly or never randomized reports."""
+        """Stated budget. It also states whether counts are always, possibly or never randomized reports."""
         reports = True if self.release == "reports" else None if self._may_report else False
         return replace(super().budget, reports=reports)
 
@@ -285,9 +286,9 @@ class Central(Budgeted, Proposes):
     ) -> list[Choice] | list[LinearChoice]:
         """Return every mechanism that meets the budget for this query and schedule, least error first.
 
-        The result depends on public numbers alone; the kind of ``randomness`` says whether noise must be
+        The result depends only on public numbers. The kind of ``randomness`` determines whether noise must be
         exact. A learner that reads measurements gets no tree or other factorization, whose releases share
-        noise. If each batch of ``schedule`` has its own query, the result is for a batch that answers
+        noise. If ``schedule`` has a separate query for each batch, the result is for a batch that answers
         ``query``. Raises ``ValueError`` if no mechanism fits.
         """
         schedule = standing_batch(schedule)
@@ -333,7 +334,8 @@ class Central(Budgeted, Proposes):
         if self.release in _WALKS or (self.release == "auto" and schedule.reads == "sums" and not alone):
             leaves = leaves_of(schedule, self.leaf or "batch")
             for release, laplace, walk in self._walks(leaves, discrete):
-                # signed digits have a pure guarantee; the columns of the square root have a large l1 norm
+                # signed digits need a pure guarantee; the square root needs Gaussian noise, since its columns
+                # have a large l1 norm
                 for family, scales, std in self._options(
                     query,
                     walk.levels,
@@ -383,15 +385,19 @@ class Central(Budgeted, Proposes):
     def _reports_fit(self, query: CountQuery, schedule: Schedule) -> bool:
         """Return whether ``auto`` considers reports.
 
-        It does not if reports lack a family of the query, or if the number of users is unknown. It does not
-        for a single release either, so that :meth:`stored` (offline data) and sessions agree.
+        The result is False if reports do not contain a family of the query, or if the number of users is
+        unknown. It is also False for a single release, so that :meth:`stored` (offline data) and sessions use
+        the same mechanism.
         """
         alone = schedule.final and schedule.releases == 1
         held = query.pooled == "none" and not query.steered and schedule.pooled_shares is None
         return held and schedule.users is not None and not alone
 
     def _reported(self, query: CountQuery, schedule: Schedule) -> Choice:
-        """Return the least noisy reports; ``ValueError`` if query or schedule ask for counts they lack."""
+        """Return the least noisy reports.
+
+        Raises ``ValueError`` if they lack counts of the query or schedule.
+        """
         assert self.epsilon is not None
         for name, value, nothing in (
             ("schedule.pooled_shares", schedule.pooled_shares, None), ("pooled", query.pooled, "none"),
@@ -458,7 +464,7 @@ class Central(Budgeted, Proposes):
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
         """Return the mechanism and its privacy guarantee for ``query`` and ``schedule``, fixed before data.
 
-        The kind of ``randomness`` says whether noise must be exact. Raises ``ValueError`` if query and
+        The kind of ``randomness`` determines whether noise must be exact. Raises ``ValueError`` if query and
         schedule do not fit the budget.
         """
         check_source(randomness)
@@ -528,8 +534,8 @@ class Central(Budgeted, Proposes):
     def stored_mechanism(self, query: Any, randomness: Randomness) -> CountMechanism:
         """Return the mechanism of one noisy sum over an offline data set, for any number of users.
 
-        Raises ``ValueError`` if ``query`` cannot be released step by step, if its noise cannot be drawn from
-        ``randomness``, or if this privatizer has options for many releases.
+        Raises ``ValueError`` if ``query`` cannot be released one step at a time, if its noise cannot be drawn
+        from ``randomness``, or if this privatizer has options for many releases.
         """
         from discreet.mechanisms.dataset.dataset_release import check_query
 
@@ -557,10 +563,10 @@ class Central(Budgeted, Proposes):
         )  # fmt: skip
 
     def stored(self, query: Any, randomness: Randomness) -> OneShotSession:
-        """Return a session for an offline data set: one noisy sum over its users, released step by step.
+        """Return a session for an offline data set: one noisy sum over users, released by steps.
 
         Noise and guarantee are those of ``start(query, Schedule.one_shot(n), randomness)`` for every n, so n
-        is not an argument. Each user has at most ``query.episodes`` episodes. Raises ``ValueError`` as
+        is not an argument. Each user has at most ``query.episodes`` episodes. Raises the ``ValueError`` of
         :meth:`stored_mechanism`.
         """
         from discreet.mechanisms.dataset.dataset_release import OneShotSession
@@ -568,13 +574,13 @@ class Central(Budgeted, Proposes):
         return OneShotSession(self.stored_mechanism(query, randomness), randomness)
 
     def _release_scales(self, query: CountQuery, schedule: Schedule, choice: Choice) -> Floats:
-        """Return (releases + 1, families) scales at the shares of every release.
+        """Return (releases + 1, families) scales for the shares of each release.
 
         The shape is (0, families) if all releases have the same scales. Families of one kind (per step or
-        pooled) divide the share of their kind, so their scales change by one factor. Let f and g be the
-        factors of the per-step and the pooled scales. The joint loss is s / f + p / g (Laplace; squares for
-        Gaussian), where s + p is the budget. The factors f = s / ((1 - share)(s + p)) and
-        g = p / (share (s + p)) keep it.
+        pooled) divide the share of their kind, so all their scales are multiplied by the same factor. Let f
+        and g be the factors of the per-step and the pooled scales. The joint loss is s / f + p / g (Laplace;
+        squares for Gaussian), where s + p is the budget. The factors f = s / ((1 - share)(s + p)) and g = p /
+        (share (s + p)) keep the joint loss equal to the budget.
         """
         none = np.zeros((0, choice.scales.size))
         shares = schedule.pooled_shares
@@ -612,14 +618,14 @@ class Central(Budgeted, Proposes):
 
 
 def _widening(stream: Decaying, query: CountQuery, releases: int, scales: Floats) -> float:
-    """Return the factor on the scales of a decaying stream in fixed point, compared with exact arithmetic."""
+    """Return the factor by which fixed-point rounding increases the scales of a decaying stream."""
     named = dict(zip(query.row_families, scales.tolist(), strict=True))
     rounding = stream.rounding(releases, query.layout.horizon)
     return joint_loss(query, "l2", named, rounding) / joint_loss(query, "l2", named)
 
 
 def _rms_sum(stream: Decaying, releases: int) -> float:
-    """Return the root mean square over the releases of the prefix sum's std, in units of one noise's std."""
+    """Return the root mean square of the prefix sum's std over the releases, in units of one draw's std."""
     releases = max(1, releases)
     ends = (sum_terms(stream, i) for i in (1, releases))
-    return math.sqrt(sum(ends) / 2)  # linear in i: the mean of the ends
+    return math.sqrt(sum(ends) / 2)  # the variance is linear in i, so its mean is that of the ends

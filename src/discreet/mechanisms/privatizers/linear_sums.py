@@ -1,7 +1,7 @@
 """Calibration of mechanisms of linear sums: choice of stream, noise and scale for a budget.
 
-Exact calibration. A user is in N noisy sums (one batch, the nodes of a tree, or the user's own message). Each
-is a family of units of loss l_u at scale 1, and unit u gets share p_u of the budget.
+Exact calibration. A user is in N noisy sums (one batch, the nodes of a tree, or the user's message). Each sum
+consists of units. Unit u has loss l_u at scale 1 and gets share p_u of the budget.
 
 * Gaussian: scale_u = l_u sqrt(N / p_u) / mu, so that N sum_u (l_u / scale_u)^2 = mu^2 exactly.
 * Laplace: scale_u = l_u N / (p_u epsilon).
@@ -9,18 +9,19 @@ is a family of units of loss l_u at scale 1, and unit u gets share p_u of the bu
 The recorded loss is computed again from the scales. Discrete Gaussian noise is accounted as zCDP,
 rho = mu^2 / 2.
 
-Choice of the stream. A user of a batch sees the releases before it. The average over users of the variance
-that they see is N sum_j (t_{j+1} - t_j) terms_j / K. For separate sums of batches terms_j is j, else it is
-the number of terms of the factorization at time step j. "auto" takes the least variance. The candidates are
-separate sums, the binary tree (also by least squares) and, for Gaussian noise, the square-root Toeplitz
-factorization, which has the least variance for about ten releases or more. With exact noise the strategy of
-that factorization is measured in integers (:mod:`discreet.mechanisms.linear.exact_square_root`).
+Choice of the stream. A user of a batch sees the releases before it. The average over users of the noise
+variance in these releases is N sum_j (t_{j+1} - t_j) terms_j / K. For separate sums of batches terms_j is j.
+Otherwise terms_j is the number of noise terms of the factorization at time step j. "auto" chooses the least
+variance. The candidates are separate sums, the binary tree (also by least squares) and, for Gaussian noise,
+the square-root Toeplitz factorization, which has the least variance for about ten releases or more. With
+exact noise that factorization uses integer coefficients
+(:mod:`discreet.mechanisms.linear.exact_square_root`).
 
 Published calibration (Luyo et al. 2021, corollaries 5, 6, 10, 11). The standard deviations are those of the
 paper, on every entry of a mirrored triangle and of the vectors. The tree has one time step per user. The
-guarantee is lemma 3 for the noise that is drawn, with the number of nodes and steps that a user is actually
-in. Batched LSVI (appendix E.1) has GOE noise on a tree over batches, and raw responses in their declared
-range.
+guarantee follows from lemma 3 for the noise that is drawn, with the actual number of nodes and steps that
+contain a user. Batched LSVI (appendix E.1) has GOE noise on a tree over batches, and raw responses in their
+declared range.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ __all__ = [
 ]  # fmt: skip
 
 _STATED_DELTA = 1e-6
-_LISTED = 4096  # up to this number of releases, terms are averaged over users, not over releases
+_LISTED = 4096  # up to this number of releases, terms are averaged over users, otherwise over releases
 
 
 def _private(query: LinearQuery, schedule: Schedule, randomness: Randomness) -> tuple[LinearQuery, Schedule]:
@@ -84,10 +85,10 @@ def _private(query: LinearQuery, schedule: Schedule, randomness: Randomness) -> 
 
 @dataclass(frozen=True)
 class LinearChoice:
-    """One stream of linear sums that meets the budget.
+    """Stream of linear sums that meets the budget.
 
-    nodes : N, the number of noisy sums that a user is in. error : square root of the average variance, in
-    units of the std of one draw at N = 1.
+    nodes : N, the number of noisy sums that contain a user. error : square root of the average variance, in
+        units of the std of one draw at N = 1.
     """
 
     release: str
@@ -114,7 +115,7 @@ def linear_choices(
     discrete: bool,
     optimal: bool = False,
 ) -> list[LinearChoice]:
-    """Return the streams for a schedule, least average noise first; computed from public numbers alone."""
+    """Return the streams for a schedule, least average noise first. Uses only public numbers."""
     if schedule.users is None:
         raise ValueError("schedule.users = None: linear sums with central noise need a known number of users")
     if release not in ("auto", "batches", "tree", "square-root"):
@@ -161,10 +162,13 @@ def _walks(
 
 
 def _average(schedule: Schedule, walk: Walk | None, leaf: Literal["batch", "user"]) -> float:
-    """Return the average over users of the variance of the release they see, in units of one draw's."""
+    """Return the average over users of the noise variance in the last release before them.
+
+    The variance is in units of that of one draw.
+    """
     times = schedule.release_times
     assert schedule.users is not None
-    seen = np.diff(np.append(times, schedule.users))  # users of release i
+    seen = np.diff(np.append(times, schedule.users))  # number of users who act after release i
     if walk is None:
         return float(seen @ np.arange(times.size)) / schedule.users
     if times.size > _LISTED:
@@ -178,7 +182,7 @@ def _average(schedule: Schedule, walk: Walk | None, leaf: Literal["batch", "user
 
 
 def _noise_of(spec: Budgeted, discrete: bool) -> tuple[Noise, float]:
-    """Return (family, mu or epsilon): Gaussian if the budget allows it, else Laplace."""
+    """Return (family, mu or epsilon): Gaussian noise if the budget allows it, otherwise Laplace."""
     mu = spec._target_mu(discrete)
     if mu is not None and spec.noise != "laplace":
         return "goe", mu
@@ -189,9 +193,10 @@ def _noise_of(spec: Budgeted, discrete: bool) -> tuple[Noise, float]:
 def published_scales(
     query: MixtureQuery, epsilon: float, delta: float, users: int | None
 ) -> dict[str, Floats]:
-    """Return (H - 1,) standard deviations as published.
+    """Return (H - 1,) standard deviations from the paper.
 
-    Corollaries 5 and 10 if ``users`` = K is given, corollaries 6 and 11 (local) if it is None.
+    They follow corollaries 5 and 10 if ``users`` = K is given, and corollaries 6 and 11 (local) if it is
+    None.
     """
     horizon, d = query.layout.horizon, query.features.dimension
     if users is not None:
@@ -220,7 +225,7 @@ def published_scales(
 
 
 def published_lsvi(horizon: int, releases: int, epsilon: float, delta: float) -> tuple[float, float]:
-    """Return (sigma of a Gram node, sigma of a response) as published for batched LSVI.
+    """Return (sigma of a Gram node, sigma of a response) from the paper, for batched LSVI.
 
     There are B = releases + 1 batches.
     """
@@ -234,7 +239,9 @@ def published_lsvi(horizon: int, releases: int, epsilon: float, delta: float) ->
 def _published_lsvi(
     spec: Budgeted, query: GramQuery, schedule: Schedule
 ) -> tuple[LinearChoice, dict[str, Floats], list[Question]]:
-    """Return a tree over batches with GOE noise, and raw responses in their declared range."""
+    """Return the published batched LSVI: a tree with GOE noise, its scales, and the questions for raw
+    responses.
+    """
     if query.centre or query.span != "declared":
         raise ValueError("calibration = 'published': needs a query with centre = False and span = 'declared'")
     if spec.epsilon is None or spec.delta is None:
@@ -287,7 +294,10 @@ def linear_central(
     leaf: Literal["batch", "user"] = "batch",
     optimal: bool = False,
 ) -> LinearMechanism:
-    """Return a trusted server's mechanism; ``ValueError`` if query and schedule do not fit the budget."""
+    """Return a trusted server's mechanism.
+
+    Raises ``ValueError`` if query and schedule do not fit the budget.
+    """
     query, schedule = _private(query, schedule, randomness)
     _check_options(spec)
     grid = randomness.reward_grid if isinstance(randomness, Secure) else None
@@ -334,7 +344,7 @@ def central_choices(
 
 
 def local_choices(spec: Budgeted, query: LinearQuery, randomness: Randomness) -> list[LinearChoice]:
-    """Return the single noise that a device draws; error per square root of a user, in units of its scale."""
+    """Return the only choice for devices: one noise per message. The error is per square root of a user."""
     noise, _ = _noise_of(spec, isinstance(randomness, Secure))
     return [LinearChoice("every statistic", 1, 1.0, noise="Laplace" if noise == "laplace" else "Gaussian")]
 
@@ -368,11 +378,11 @@ def _check_options(spec: Budgeted) -> None:
 
 
 def _questions(query: LinearQuery, schedule: Schedule, noise: Noise | None, loss: float) -> list[Question]:
-    """Return the rounds of responses, last step first.
+    """Return the planned response questions in rounds, each with the last step first.
 
-    mu_h^2 (or epsilon) is proportional to the shares of the query's steps. There is a round at each release,
-    or ``schedule.answers`` rounds. In the second case the learner chooses their releases from earlier output
-    (the growth of the determinant), and may leave some rounds unused.
+    mu_h^2 (or epsilon) is proportional to the shares of the query's steps. There is one round at each
+    release, or there are ``schedule.answers`` rounds. In the second case the learner chooses the releases of
+    the rounds from earlier output (the growth of the determinant). Some rounds can then remain unused.
     """
     if not isinstance(query, GramQuery) or not query.requeries:
         return []

@@ -1,6 +1,6 @@
 """Local privatizer: every user's device randomizes its message.
 
-Calibration and sources: :mod:`discreet.mechanisms.privatizers.no_privacy`.
+Calibration and sources are described in :mod:`discreet.mechanisms.privatizers.no_privacy`.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class LocalChoice:
     randomizer : str
         "laplace" or "gaussian" (noise in every counter), or reports by "subset", "oue" or "krr".
     steps : int
-        m, the number of random steps that a user reports; 0 for a vector.
+        m, the number of random steps that a user reports; 0 for a noisy vector.
     reward_share : float
         Share of the reports that are about rewards.
     error : float
         Noise std of a transition count per square root of a user. For reports it is the root mean square
         over the cells of a step under a deterministic policy, which does not depend on data.
     scales : (families,)
-        Scales of a vector's noise; empty for reports.
+        Noise scales of a noisy vector; empty for reports.
     """
 
     randomizer: str
@@ -163,12 +163,12 @@ class Local(Budgeted, Proposes):
     def choices(
         self, query: Any, schedule: Schedule, randomness: Randomness
     ) -> list[LocalChoice] | list[LinearChoice]:
-        """Return every mechanism that meets the budget for ``query``, least noise first.
+        """Return every mechanism that meets the budget for ``query``, in order of increasing noise.
 
-        Reports have the best m. The result depends on public numbers alone.
+        Reports have the best m. The result depends only on public numbers.
 
-        schedule : schedule of releases. randomness : its kind says whether noise must be exact. Raises
-        ``ValueError`` if no mechanism fits.
+        schedule : schedule of releases. randomness : its kind determines whether noise must be exact. Raises
+            ``ValueError`` if no mechanism fits.
         """
         if is_linear(query):
             from discreet.mechanisms.privatizers.linear_sums import local_choices
@@ -186,7 +186,7 @@ class Local(Budgeted, Proposes):
                 name = "laplace" if family == kernels.LAPLACE else "gaussian"
                 found.append(LocalChoice(name, 0, 0.0, std, scales))
         kinds = KINDS if self.randomizer == "auto" else tuple(k for k in KINDS if k == self.randomizer)
-        if query.pooled != "none":  # reports lack them: they would be zeros with a false distribution
+        if query.pooled != "none":  # reports have no pooled counts: zeros would mislead
             if steps_only or self.randomizer in KINDS:
                 raise ValueError(
                     f"pooled = {query.pooled!r}: reports of random steps hold no pooled counts; use "
@@ -254,7 +254,7 @@ class Local(Budgeted, Proposes):
         )
 
     def _check_linear(self) -> None:
-        """Raise ``ValueError`` on options that linear sums do not have."""
+        """Raise ``ValueError`` if an option does not apply to linear sums."""
         if self.randomizer in KINDS or self.steps is not None or self.reward_share is not None:
             given = "randomizer" if self.randomizer in KINDS else "steps" if self.steps else "reward_share"
             raise ValueError(

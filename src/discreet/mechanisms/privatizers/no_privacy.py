@@ -1,4 +1,4 @@
-"""Baseline without privacy: exact sums, marked as such."""
+"""Baseline without privacy: exact sums. Every output states that no guarantee holds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["NoPrivacy"]
 
 @dataclass(frozen=True, kw_only=True)
 class NoPrivacy(Knobs, Proposes):
-    """Baseline privatizer: exact sums without a guarantee, which every output states.
+    """Baseline privatizer: exact sums. Every output states that no guarantee holds.
 
     preset : "default" or "paper", which are the same here; others raise ``ValueError``.
     """
@@ -66,7 +66,7 @@ class NoPrivacy(Knobs, Proposes):
         return CountMechanism(query, schedule, randomness.kind, Exact())
 
     def stored_mechanism(self, query: Any, randomness: Randomness) -> CountMechanism:
-        """Return the mechanism of exact sums (``query``) of an offline data set; draws no ``randomness``."""
+        """Return the mechanism of exact sums (``query``) of an offline data set; ignores ``randomness``."""
         check_source(randomness)
         return CountMechanism(
             private_query(query), Schedule.one_shot(1), randomness.kind, Exact(), stored=True

@@ -1,4 +1,4 @@
-"""Privatizer of shuffle privacy, as a frozen value: chooses the flips or the reports of each batch."""
+"""Privatizer of shuffle privacy, a frozen value that chooses the flips or the reports of each batch."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Shuffle(Knobs, Proposes):
     """Privatizer of shuffle privacy: devices randomize, a shuffler releases sums of batches.
 
     No party sees a trajectory. The privatizer works with every learner whose schedule is public and whose
-    sums have one bit per user and counter: not with pooled steps or group returns. The relative noise falls
-    with the size of the batches.
+    sums have one bit per user and counter. It does not support pooled steps or group returns. The relative
+    noise decreases with the size of the batches.
 
     Parameters
     ----------
@@ -98,15 +98,18 @@ class Shuffle(Knobs, Proposes):
 
     @property
     def budget(self) -> Budget:
-        """Stated budget; public, so that learners may choose by it."""
+        """Stated budget. It is public, so learners can adapt their choices to it."""
         return Budget("shuffle", self.epsilon, float(self.delta or 0.0))
 
     def honest(self, users: int) -> int:
-        """Return the number of honest users among ``users``, on whose flips the calibration rests."""
+        """Return the number of honest users among ``users``.
+
+        The calibration uses only the flips of these users.
+        """
         return max(1, users - math.floor(float(self.dishonest or 0.0) * users + 1e-9))
 
     def noise(self, query: Any, users: int) -> Noise:
-        """Return the flips of a batch of ``users`` users; ``ValueError`` if ``query`` does not fit."""
+        """Return the flips of a batch of ``users`` users. Raises ``ValueError`` if ``query`` does not fit."""
         query = continual_query(query)
         shares = shares_of(query, self.weights)
         assert self.epsilon is not None and self.delta is not None and self.calibration is not None
@@ -115,10 +118,10 @@ class Shuffle(Knobs, Proposes):
         )
 
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
-        """Return the mechanism: batches between scheduled releases, each with its own number of flips.
+        """Return the mechanism: batches between scheduled releases, each with a separate number of flips.
 
-        Raises ``ValueError`` if ``query`` is not of bits, if the release times of ``schedule`` are not known,
-        or if noise cannot be drawn from ``randomness``.
+        Raises ``ValueError`` if contributions to ``query`` are not bits, if the release times of ``schedule``
+        are not known, or if noise cannot be drawn from ``randomness``.
         """
         check_source(randomness)
         if has_batches(schedule):
@@ -129,7 +132,7 @@ class Shuffle(Knobs, Proposes):
         assert self.epsilon is not None and self.delta is not None
         sizes = np.diff(batch_ends(schedule), prepend=0).tolist()
         if self.randomizer == "amplified":
-            # imported here, since its session is built on the one of this module
+            # imported here, because its session extends the shuffle session
             from discreet.mechanisms.shuffle.amplified_session import amplified_mechanism
 
             honest = [self.honest(size) for size in sizes]

@@ -1,8 +1,8 @@
 """Close a session into a file, and list the classes that a file may contain.
 
 The session lists its attributes in tables (:class:`~discreet.core.lifecycle.Saveable`). This module reads
-them, under the session's lock. After a crash or interrupt there is either the session or the file, never both
-and never neither: :mod:`discreet.mechanisms.saved_state.state_file`.
+these attributes while it holds the session's lock. After a crash or interrupt exactly one of the two exists,
+the session or the file: see :mod:`discreet.mechanisms.saved_state.state_file`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ _HOMES = {
 
 
 class _Classes(Mapping[str, type]):
-    """Classes that a file may contain, by written name, imported when first read; no file adds one."""
+    """Classes that a file can contain, by name.
+
+    They are imported on first use, and a file cannot add classes.
+    """
 
     def __init__(self) -> None:
         self._homes = {name: home for home, names in _HOMES.items() for name in names}
@@ -79,7 +82,7 @@ CLASSES: saved_state.Classes = _Classes()
 
 
 def write(session: Saveable, path: str | os.PathLike[str]) -> None:
-    """Close a session and write its whole state to a new file: for :meth:`Saveable.save`, under its lock.
+    """Close a session and write its whole state to a new file, with the lock held (:meth:`Saveable.save`).
 
     If an error or interrupt occurs before the file is visible, the file is removed and the session remains
     open.
@@ -104,9 +107,9 @@ def taken_out(session: Saveable) -> bytes:
     """Close a session and return its state as bytes, in the format of :meth:`Saveable.save`.
 
     For operators who store sessions in their own database. That database must ensure that each state is
-    continued once, in the transaction that replaces the state by the next one. No table of restored states
-    knows of it (:func:`discreet.mechanisms.restore_session.brought_back`). The bytes are as private as the
-    file.
+    continued once, in the transaction that replaces the state by the next state. The table of restored states
+    does not contain such states (:func:`discreet.mechanisms.restore_session.brought_back`). The bytes are as
+    private as the file.
     """
     with session._call():
         session._check_open()

@@ -1,4 +1,4 @@
-r"""Saved state: one file that contains a session's whole state, and may be restored once.
+r"""Saved state: one file that contains a session's whole state and can be restored once.
 
 The file contains, with little-endian integers and without pickle (reading it runs no code from the file):
 
@@ -18,43 +18,45 @@ one of these:
   its constructor's arguments.
 
 The checksum detects accidents. It is not a signature: anyone who can write the file can forge it. Anyone who
-can read the file can read exact sums of users' data and the noise that hides them, or records if a session
-stores users. The file is created with mode 0600; store it where the raw data may be.
+can read the file can read exact sums of users' data and the noise on them, or records if a session stores
+users. The file is created with mode 0600. Store it only where raw data are allowed.
 
-A state must exist in one place. Two sessions that continue the same state draw fresh noise on sums of
-different users over the same earlier noise. Neither guarantee covers their releases together. Two protocols
-ensure that no crash or interrupt makes two usable copies or loses the only one.
+A state must exist in one place. Two sessions that continue the same state would draw fresh noise for sums of
+different users on top of the same earlier noise. Neither guarantee covers the releases of both. Two protocols
+ensure that a crash or interrupt never makes two usable copies and never loses the only copy, except as stated
+below.
 
 *Writing* (:class:`Draft`):
 
 1. The session rejects calls.
-2. The bytes are written to a hidden file beside the target and to the disk (fsync).
+2. The bytes are written to a hidden file in the target's folder and flushed to the disk (fsync).
 3. One rename makes them visible.
-4. The session's memory is dropped.
+4. The session's data are deleted from memory.
 
 If anything fails before the rename, the hidden file is removed and the session remains open. A crash leaves
 nothing, or a hidden file ``.<name>.<token>.part``, which is a saved state if it is complete.
 
-*Taking* (:class:`Claim`). The file is read and checked in full. The next steps happen inside one SQLite
-transaction that locks out all others:
+*Taking* (:class:`Claim`). The whole file is read and checked. The next steps are in one exclusive SQLite
+transaction:
 
-1. The file's id is inserted. It is rejected if it is already there (another restore, or a copy).
+1. The file's id is inserted. The restore fails if the table already contains this id (from another restore,
+or from a copy).
 2. The file is renamed to ``<name>.taken-<token>``.
-3. Its checksum is compared, since another file may have got that name meanwhile.
+3. The checksum is compared, because another file could have been renamed to that name.
 4. The transaction is committed.
 
-Then the file is deleted. A crash before the commit leaves no id, and the file under one of the two names: it
-can be restored. After the commit the state exists only in the process that restored it, and is lost with it.
-An interrupt that the process survives undoes everything: first the file, then the id.
+Then the file is deleted. After a crash before the commit, the id is not stored, and the file has one of the
+two names and can be restored. After the commit the state exists only in the process that restored it, and is
+lost with it. An interrupt that the process survives undoes everything: first the file, then the id.
 
 The following is not detected:
 
 - a copy restored on another machine, by another user of this machine or with another table;
-- a disk image or a virtual machine set back to an earlier moment, including the table;
+- a disk image or a virtual machine that is reset to an earlier state, including the table;
 - a deleted table.
 
-SQLite's locks, and therefore the rejection, are as reliable as the file system's (network file systems may
-have none).
+SQLite's locks, and therefore the detection of a second restore, are only as reliable as the locks of the file
+system. Network file systems can lack locks.
 """
 
 from __future__ import annotations
@@ -170,9 +172,9 @@ def _decode(value: Any, classes: Classes, arrays: Sequence[np.ndarray[Any, Any]]
 class SavedState:
     """Contents of a file.
 
-    identity : the same in every copy.
+    identity : id of the state, equal in every copy.
 
-    values : by name.
+    values : stored values by name.
 
     seal : the file's last 32 bytes.
     """
@@ -198,7 +200,7 @@ def _path(path: Any) -> Path:
 def write_content(
     file: BinaryIO, identity: str, values: Mapping[str, Any], classes: Classes, layout: FileLayout = STATE
 ) -> None:
-    """Write all of a file.
+    """Write the whole content of a file.
 
     Raises ``ValueError`` on a value that is not a number, text, array or listed class.
     """
@@ -220,12 +222,12 @@ def write_content(
 
 
 def read(path: PathLike, classes: Classes, layout: FileLayout = STATE) -> SavedState:
-    """Read and check a whole file; changes nothing.
+    """Read and check a whole file without changing it.
 
-    Raises ``FileNotFoundError`` if it does not exist. Raises ``ValueError`` if it is not such a file, is
-    damaged or cut short, or was written by a version with another layout or other classes.
+    Raises ``FileNotFoundError`` if the file does not exist. Raises ``ValueError`` if the file has another
+    format, is damaged or incomplete, or was written by a version with another layout or other classes.
     """
-    where = Path(os.path.realpath(_path(path)))  # the file itself is taken, not a link to it
+    where = Path(os.path.realpath(_path(path)))  # the target of a link, not the link
     with open(where, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         identity, values = read_content(file, size, f"path = {str(path)!r}", classes, layout)
@@ -233,7 +235,7 @@ def read(path: PathLike, classes: Classes, layout: FileLayout = STATE) -> SavedS
 
 
 def _seal(file: BinaryIO) -> bytes:
-    """Return the SHA-256 at the end of a file, of everything before; empty if the file is shorter."""
+    """Return the stored SHA-256 at the end of a file, or empty bytes if the file is too short."""
     if file.seek(0, os.SEEK_END) < _DIGEST:
         return b""
     file.seek(-_DIGEST, os.SEEK_END)
@@ -245,7 +247,7 @@ def read_content(
 ) -> tuple[str, Mapping[str, Any]]:
     """Return (id, values by name) from ``size`` bytes.
 
-    ``said`` : their name in errors, which are those of :func:`read`.
+    ``said`` : name of the source in errors. Raises the errors of :func:`read`.
     """
     head = file.read(_PRELUDE.size)
     if size == 0 or not head.startswith(layout.magic):
@@ -292,9 +294,9 @@ def read_content(
 
 
 class Draft:
-    """File in preparation: invisible until ``publish``.
+    """File that is invisible until ``publish``.
 
-    Raises ``ValueError`` if the folder does not exist or the name is taken: nothing is overwritten.
+    Raises ``ValueError`` if the folder does not exist or the name exists. No file is overwritten.
     """
 
     def __init__(self, path: PathLike, layout: FileLayout = STATE) -> None:
@@ -308,14 +310,14 @@ class Draft:
         self._renaming = False
 
     def write(self, identity: str, values: Mapping[str, Any], classes: Classes) -> None:
-        """Write everything beside the target, with mode 0600, and flush it to the disk."""
+        """Write the content to a hidden file in the target's folder, mode 0600, and flush it to disk."""
         with open(self._part, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             write_content(file, identity, values, classes, self._layout)
             file.flush()
             os.fsync(file.fileno())
 
     def publish(self) -> None:
-        """Make the file visible, by one rename. Raises ``ValueError`` if the name was taken meanwhile."""
+        """Make the file visible by one rename. Raises ``ValueError`` if the name exists by now."""
         try:  # an empty file reserves the name, so that no other state is overwritten
             os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:
@@ -328,9 +330,9 @@ class Draft:
 
     @property
     def published(self) -> bool:
-        """Return True if the file has been visible.
+        """Return True if the file became visible.
 
-        The hidden name is checked, since another program may have taken the visible one.
+        The method checks the hidden name, because another program could use the visible name.
         """
         return self._renaming and not self._part.exists()
 
@@ -338,7 +340,7 @@ class Draft:
         """Remove a file that was never visible."""
         self._part.unlink(missing_ok=True)
         with suppress(FileNotFoundError):
-            if self._path.stat().st_size == 0:  # a reserved name; another holder loses nothing
+            if self._path.stat().st_size == 0:  # only the reserved, empty file is removed
                 self._path.unlink()
 
 
@@ -348,8 +350,8 @@ class Draft:
 def state_folder(folder: PathLike | None = None) -> Path:
     """Return the folder of the table of restored states.
 
-    ``folder``, else ``$DISCREET_STATE_DIR``, else ``$XDG_STATE_HOME/discreet``, else
-    ``~/.local/state/discreet``. Raises ``ValueError`` if none of these is available.
+    The folder is ``folder``, otherwise ``$DISCREET_STATE_DIR``, otherwise ``$XDG_STATE_HOME/discreet``,
+    otherwise ``~/.local/state/discreet``. Raises ``ValueError`` if none of these is available.
     """
     chosen = folder if folder is not None else os.environ.get(FOLDER_VARIABLE)
     if chosen is not None and chosen != "":
@@ -380,9 +382,9 @@ def _connect(folder: Path) -> sqlite3.Connection:
 
 
 class Claim:
-    """One attempt to take a file permanently.
+    """Attempt to take a saved state from its file permanently.
 
-    ``undo`` gives back only what this attempt took.
+    ``undo`` reverses only changes of this attempt.
     """
 
     def __init__(self, saved: SavedState, folder: PathLike | None = None) -> None:
@@ -395,8 +397,8 @@ class Claim:
     def take(self) -> None:
         """Record the id and take the file.
 
-        Raises ``RuntimeError`` if the id is known, or if another file has replaced the one that was read.
-        Nothing has then changed (once :meth:`undo` has restored the other file's name).
+        Raises ``RuntimeError`` if the id is known, or if another file has replaced the file that was read. In
+        these cases nothing is changed after :meth:`undo` has restored the name of the other file.
         """
         now = datetime.now(UTC).isoformat(timespec="seconds")
         with closing(_connect(self._folder)) as connection:  # closing rolls back what is not committed
@@ -421,8 +423,9 @@ class Claim:
     def undo(self, values: Mapping[str, Any], classes: Classes) -> None:
         """Undo after an interrupt: keep or rewrite the file, remove the id, make the file visible.
 
-        The session of this attempt must be closed. A second interrupt in here may lose the state (its id
-        stays known) or leave it under another name; there are never two usable copies.
+        The session of this attempt must be closed. A second interrupt inside this method can lose the state
+        (the id stays in the table) or leave the state under another file name. There are never two usable
+        copies.
         """
         draft = None
         if self._committed and not self._taken.exists() and not os.path.lexists(self._saved.path):
@@ -443,17 +446,17 @@ class Claim:
 
 
 def state_of(thing: Any) -> dict[str, Any]:
-    """Return the state of an object by name, as its table ``_STATE`` lists it."""
+    """Return the attributes that the table ``_STATE`` of an object lists, by name."""
     return {name: getattr(thing, name) for name in thing._STATE}
 
 
 def whole_of(thing: Any) -> dict[str, Any]:
-    """Return everything needed to make another one: also the constructor's arguments (table ``_BOUND``)."""
+    """Return state and constructor arguments (table ``_BOUND``), which suffice to create an equal object."""
     return {name: getattr(thing, name) for name in thing._BOUND} | state_of(thing)
 
 
 def resume(thing: Any, state: Mapping[str, Any]) -> None:
-    """Continue from the result of :func:`state_of`. Raises ``ValueError`` if it does not fit the object."""
+    """Set the state of an object from :func:`state_of`. Raises ``ValueError`` if the state does not fit."""
     _check_names(state, thing._STATE)
     for name in thing._STATE:
         check_same_kind(name, state[name], getattr(thing, name))
@@ -462,7 +465,10 @@ def resume(thing: Any, state: Mapping[str, Any]) -> None:
 
 
 def made_of(kind: Any, whole: Mapping[str, Any]) -> Any:
-    """Return a new object from the result of :func:`whole_of`. Raises ``ValueError`` as :func:`resume`."""
+    """Return a new object from the result of :func:`whole_of`.
+
+    Raises the ``ValueError`` of :func:`resume`.
+    """
     _check_names(whole, (*kind._BOUND, *kind._STATE))
     new = kind(**{name.removeprefix("_"): whole[name] for name in kind._BOUND})
     resume(new, {name: whole[name] for name in kind._STATE})
@@ -482,7 +488,7 @@ def check_same_kind(name: str, value: Any, fresh: Any) -> None:
 
     - Arrays must have the same dtype and shape.
     - Tuples and lists must have items of the same kinds.
-    - Tables must have the same names, if the fresh one has any.
+    - Tables must have the same names, if the table of the fresh session is not empty.
     - Integers must be valid counts (-1 to 2^64 - 1).
     """
     if isinstance(fresh, np.ndarray):

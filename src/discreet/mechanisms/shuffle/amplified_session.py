@@ -1,30 +1,31 @@
 r"""Shuffle privacy without flips in every counter: local reports of a few steps, amplified by shuffling.
 
 Each device sends one report that is epsilon0-locally private: a few random steps, randomized by subset
-selection or unary encoding (:mod:`discreet.mechanisms.local.randomized_response`). The shuffler removes what
-identifies a sender and releases the number of times that each report was sent. The output is private at a far
-smaller epsilon, which falls with the number of users (:mod:`discreet.accounting.shuffle_amplification`).
+selection or unary encoding (:mod:`discreet.mechanisms.local.randomized_response`). The shuffler removes data
+that identify a sender and releases the number of times that each report was sent. The output is private at a
+much smaller epsilon, which decreases with the number of users
+(:mod:`discreet.accounting.shuffle_amplification`).
 
-- **One randomizer per batch.** Amplification holds among users whose reports come from one randomizer.
-  Several plans may share a batch, so a report is about (s, a, s') over all admissible pairs, not only about
-  the pairs that the policy plays. The report therefore does not depend on the plan, and the shuffler drops
-  the plan's number with the rest of the header.
+- **One randomizer per batch.** Amplification requires that the reports of all users in a batch come from the
+  same randomizer. A batch can contain several plans, so a report is about (s, a, s') over all admissible
+  pairs, not only about the pairs that the policy plays. The report therefore does not depend on the plan, and
+  the shuffler removes the plan's number together with the other fields of the header.
 - **Calibration.** In a batch of n users, at most the stated share is dishonest. epsilon0 is the largest value
-  at which the reports of the honest users meet (epsilon, delta) by the numerical bound. Small batches are not
-  amplified: there epsilon0 = epsilon.
-- **Output.** For each step and kind of report, the number of reports and the number of reports that contain
-  each element: a function of the histogram of reports. A batch with fewer users than were accounted for is
-  not released.
+  at which the reports of the honest users meet (epsilon, delta) by the numerical bound. Small batches have no
+  amplification: for these, epsilon0 = epsilon.
+- **Output.** For each step and kind of report, the output contains the number of reports and, for each
+  element, the number of reports that contain it. This is a function of the histogram of reports. A batch is
+  not released if it has fewer users than the accounting assumes.
 - **Guarantee without the shuffler.** A message is epsilon0-locally private; the guarantee states the largest
   epsilon0.
 
 A message is the common envelope of all messages (:mod:`discreet.device.message_envelope`) around a report
-(:mod:`discreet.device.randomized_response_device`). Its length is a function of the report, so it is as
-private as the report.
+(:mod:`discreet.device.randomized_response_device`). The length of a message is a function of the report, so
+the length is as private as the report.
 
-A user is in one batch, and later batches are functions of earlier outputs: parallel composition, adaptively,
-as for the flips. The session is that of :mod:`discreet.mechanisms.shuffle.shuffle_session`, except for the
-messages.
+A user is in one batch, and later plans are functions of earlier outputs, so adaptive parallel composition
+applies, as for flips. The session works like that of :mod:`discreet.mechanisms.shuffle.shuffle_session`,
+except for the messages.
 
 The noise of the sums is larger than that of the flips at every size (docs/shuffle.md), mostly because a
 device reports one step in H. Flips are therefore the default. Reports have two advantages: a device draws
@@ -76,7 +77,7 @@ __all__ = [
     "amplified_mechanism", "reports_of",
 ]  # fmt: skip
 
-_KINDS: tuple[Kind, ...] = ("subset", "oue")  # randomized response is a subset of one
+_KINDS: tuple[Kind, ...] = ("subset", "oue")  # "krr" is "subset" with one element
 
 
 # -------------------------------------------------------------------------------- calibration
@@ -89,7 +90,7 @@ def reports_of(query: CountQuery, epsilon0: float) -> StepReports:
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """Cache key of a query: queries that the same reports answer have equal keys."""
+    """Cache key of a query. Queries that the same reports answer have equal keys."""
 
     query: CountQuery
 
@@ -125,7 +126,10 @@ def _reports_of(epsilon0: float, asked: _Asked) -> StepReports:
 
 @dataclass(frozen=True, eq=False)
 class AmplifiedEncoder:
-    """Encoder of a device: a locally private report after a header that depends on no trajectory."""
+    """Encoder of a device.
+
+    A message is a header that depends on no trajectory, and a locally private report.
+    """
 
     __repr__ = brief
 
@@ -138,7 +142,10 @@ class AmplifiedEncoder:
         return self.device.guarantee
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
-        """Make the message. Raises ``ValueError`` on a broken record or another plan: nothing is sent."""
+        """Make the message.
+
+        Raises ``ValueError`` for an invalid record or another plan; nothing is sent then.
+        """
         report = self.inner(trajectory, plan, coins)
         if not isinstance(coins, BitCoins):
             raise ValueError(f"coins = {coins!r}: must draw words of random bits")
@@ -176,7 +183,7 @@ class ReportShuffler(Inbox):
     Parameters
     ----------
     layout, reports, session : public parameters of the messages.
-    least : number of users that the batch was accounted for; with fewer, nothing is released.
+    least : number of users that the privacy accounting assumes. With fewer users, nothing is released.
     """
 
     _BOUND = ("layout", "reports", "session", "least")
@@ -190,12 +197,12 @@ class ReportShuffler(Inbox):
 
     @classmethod
     def of_batch(cls, mechanism: AmplifiedMechanism, batch: int, session: int) -> ReportShuffler:
-        """Create the shuffler of a scheduled batch, in any process. session : number of its session."""
+        """Create the shuffler of a scheduled batch, in any process. session : number of the session."""
         least, reports = mechanism.choices[batch]
         return cls(mechanism.query.layout, reports, session, least)
 
     def _forget(self) -> None:
-        self._received = self._left = 0  # before the sums: no user is counted whose report is not in them
+        self._received = self._left = 0  # reset before the sums, so that no user is counted without a report
         shape = (self.reports.horizon, self.layout.rows)
         self._reports = np.zeros((self.reports.horizon, 2), np.int64)
         self._moves = np.zeros((*shape, self.layout.states), np.int64)
@@ -203,7 +210,7 @@ class ReportShuffler(Inbox):
         self._nonces = set()
 
     def receive(self, message: Any) -> None:
-        """Count one message, or count it as rejected and raise ``MessageRejected``."""
+        """Add one message, or count it as refused and raise ``MessageRejected``."""
         try:
             found, nonce = self._read(message)
         except MessageRejected as refusal:
@@ -213,7 +220,7 @@ class ReportShuffler(Inbox):
         for step, about, marks in found:
             reports[step, about] += 1
             tables[about][step] += marks.reshape(tables[about][step].shape)
-        self._nonces.add(nonce)  # an interrupt after this line loses a report; none is added twice
+        self._nonces.add(nonce)  # an interrupt after this line loses a report, but no report is added twice
         self._left -= 1
         # One statement without a call: every user counted as received is in the sums.
         self._reports, (self._moves, self._bits), self._received = reports, tables, self._received + 1
@@ -224,7 +231,10 @@ class ReportShuffler(Inbox):
         return found, nonce
 
     def receive_many(self, batch: Sequence[Any]) -> int:
-        """Count many messages; bad ones are recorded as refused. Returns the number of good ones."""
+        """Add many messages and return the number of accepted ones.
+
+        Invalid messages are counted as refused.
+        """
         before = self._received
         for message in batch:
             with suppress(MessageRejected):
@@ -232,13 +242,15 @@ class ReportShuffler(Inbox):
         return self._received - before
 
     def add_simulated(self, reports: Ints, moves: Ints, bits: Ints, users: int) -> None:
-        """Count the reports of simulated users at once."""
+        """Add the reports of simulated users, given as counts."""
         self._left, self._received = self._left - users, self._received + users
         self._reports, self._moves = self._reports + reports, self._moves + moves
         self._bits = self._bits + bits
 
     def add_counted(self, counted: Histogram, most: int) -> int:
-        """See :meth:`discreet.mechanisms.shuffle.shuffle_session.Shuffler.add_counted`."""
+        """Add the output of the same batch's shuffler in another process; see
+        :meth:`discreet.mechanisms.shuffle.shuffle_session.Shuffler.add_counted`.
+        """
         if type(counted) is not Histogram:
             raise ValueError(f"counted is a {type(counted).__name__}: must be what a ReportShuffler lets out")
         tables = {"reports": self._reports, "moves": self._moves, "bits": self._bits}
@@ -260,7 +272,10 @@ class ReportShuffler(Inbox):
         return users
 
     def output(self) -> Histogram:
-        """Return the batch, once. It is deleted, also if :class:`BatchTooSmall` is raised."""
+        """Return the histogram of the batch and delete it.
+
+        It is also deleted if :class:`BatchTooSmall` is raised.
+        """
         found = Histogram(self._received, self._reports, self._moves, self._bits)
         self._forget()
         self._check_enough(found.users)
@@ -268,9 +283,9 @@ class ReportShuffler(Inbox):
 
 
 def estimated(query: CountQuery, reports: StepReports, histogram: Histogram) -> Floats:
-    """Return (cells,) unbiased sums of the query's families, in their order.
+    """Return (cells,) unbiased sums of the query's families, in the order of the query.
 
-    The debiasing is that of one user's report. Source and variance:
+    The debiasing is that of one user's report. Derivation and variance are in
     :mod:`discreet.mechanisms.local.randomized_response`.
     """
     values = reports.arrays()[1].reshape(2, 2, 2)  # (about, policy, (gain, miss)); policy 1: all pairs
@@ -294,7 +309,7 @@ def amplified_mechanism(
 ) -> AmplifiedMechanism:
     """Return the mechanism of amplified reports for batches with the numbers ``honest`` of honest users.
 
-    Raises ``ValueError`` if the query asks for counts that no report holds.
+    Raises ``ValueError`` if the query has counts that reports do not contain.
     """
     if query.stationary or query.pooled != "none" or query.groups:
         raise ValueError(
@@ -312,7 +327,7 @@ def amplified_mechanism(
 class AmplifiedSession(ShuffleSession):
     """Stream of releases of counts from shuffled reports; created by :meth:`Shuffle.start`.
 
-    It behaves as :class:`~discreet.mechanisms.shuffle.shuffle_session.ShuffleSession`, errors included,
+    It behaves like :class:`~discreet.mechanisms.shuffle.shuffle_session.ShuffleSession`, including errors,
     except for the messages. In simulation, ``submit_sum`` takes the counts of what users report
     (:func:`discreet.envs.rollouts.rollout.reported_counts`, or ``reported_step`` if the query has one step).
     """
@@ -339,7 +354,7 @@ class AmplifiedSession(ShuffleSession):
         return AmplifiedEncoder(inner, self._device())
 
     def _simulated(self, sums: Mapping[str, Floats], users: int, key: Key) -> tuple[Any, ...]:
-        """Draw (reports, moves, bits) of ``users`` users from the randomizers' exact joint distribution."""
+        """Draw (reports, moves, bits) of ``users`` users from their exact joint distribution."""
         reports, layout = self._mechanism.choices[self._batch][1], self._query.layout
         tables = reported_tables(reports, layout, sums, users)
         state = streams.open_at(key, streams.ROLE_NOISE, self._users, 1)

@@ -1,9 +1,10 @@
 """Mechanisms of the shuffle model: the flips or the reports that the devices of each batch send.
 
-They correspond to :class:`~discreet.core.count_mechanism.CountMechanism`, which is for trusted servers and
-single devices. A user is in one batch, and its noise determines the privacy of the shuffler's output
-(:mod:`discreet.accounting.binomial_noise`, :mod:`discreet.accounting.shuffle_amplification`). The privacy
-loss of all batches together is the largest loss of one batch.
+These mechanisms correspond to :class:`~discreet.core.count_mechanism.CountMechanism`, which is for trusted
+servers and single devices. A user is in one batch, and the noise of that batch determines the privacy of the
+shuffler's output (:mod:`discreet.accounting.binomial_noise`,
+:mod:`discreet.accounting.shuffle_amplification`). The privacy loss of all batches together is the largest
+loss of one batch.
 
 Sources: Bai, Talebi, Zhao and Cheng 2024; Feldman, McMillan and Talwar 2021.
 """
@@ -52,7 +53,10 @@ _KINDS: Mapping[str, Kind] = MappingProxyType(
 
 
 def batch_ends(schedule: Schedule) -> Ints:
-    """Return (batches,) users at the end of each batch; ``ValueError`` if unknown in advance."""
+    """Return (batches,) the number of users at the end of each batch.
+
+    ``ValueError`` if unknown in advance.
+    """
     if schedule.pooled_shares is not None:
         raise ValueError("schedule.pooled_shares: must be None, there are no pooled counts here")
     if schedule.users is None:
@@ -82,7 +86,7 @@ def flips_of(family: Family, users: int) -> Components:
 
 @dataclass(frozen=True, eq=False)
 class ShuffledMechanism(ABC):
-    """Base of both mechanisms: batches of known sizes, and one record for all of them."""
+    """Base class of both mechanisms: batches of known sizes, and one record for all batches."""
 
     query: CountQuery
     schedule: Schedule
@@ -148,7 +152,7 @@ class ShuffledMechanism(ABC):
 
     @abstractmethod
     def merged(self, old: Any, new: Any) -> Any:
-        """Return the noise components of two batches together."""
+        """Return the noise components of the sum of two batches."""
 
     @abstractmethod
     def law(self, family: int, components: Any) -> Any:
@@ -157,7 +161,7 @@ class ShuffledMechanism(ABC):
     def laws_at(self, n: int) -> dict[str, Any]:
         """Return the noise distributions of the release after n users, by family.
 
-        They hold if all users send their messages.
+        These distributions are valid if all users send their messages.
 
         Raises ``ValueError`` unless n is one of ``schedule.release_times``.
         """
@@ -176,30 +180,30 @@ class ShuffledMechanism(ABC):
 class FlipMechanism(ShuffledMechanism):
     """Mechanism with random bits (flips) in every counter of every message.
 
-    The source is Bai, Talebi, Zhao and Cheng 2024, repaired. ``Shuffle()`` proposes this mechanism. Its
-    ``guarantee`` is computed from the flips of each batch: the largest loss over batches, since a user is in
-    one batch.
+    The mechanism is a corrected version of that of Bai, Talebi, Zhao and Cheng 2024. ``Shuffle()`` chooses
+    this mechanism. ``guarantee`` is computed from the flips of each batch. It is the largest loss of any
+    batch, since a user is in one batch.
 
     Parameters
     ----------
     query : CountQuery
         Counts to sum; one episode per user.
     schedule : Schedule
-        Its times are the ends of the batches, so the number of users must be known.
+        Public times of release, which are the ends of the batches. The number of users must be known.
     source : "seeded" or "secure"
         Source of randomness: a simulation's seed, or the operating systems of the devices.
     stated : Stated
         The delta in (0, 1) at which epsilon is stated.
     noises : tuple, one for each batch
-        (family, flips) in the order of the query; a batch is released only if at least as many messages
-        arrived as its flips have ``users``.
+        (family, flips) pairs in the order of the query. A batch is released only if at least ``flips.users``
+        messages arrived.
     words : str
-        How the flips were chosen.
+        Text that describes the choice of the flips.
 
     Raises
     ------
     ValueError
-        If a part is of another type or does not fit, or the noises are not those of the batches.
+        If a part is of another type or does not fit, or the noises do not match the batches.
     """
 
     __repr__ = brief
@@ -236,7 +240,7 @@ class FlipMechanism(ShuffledMechanism):
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
-        """Flips of every batch that are not dominated by those of another batch."""
+        """Record of the flips of all batches, except batches that another batch dominates."""
         return (BinomialRecord(self.words, undominated(self.noises), accountant.ways(self.query)),)
 
     @property
@@ -250,11 +254,11 @@ class FlipMechanism(ShuffledMechanism):
         return [flips_of(family, users) for family in families]
 
     def merged(self, old: Any, new: Any) -> Any:
-        """Return all flips of ``old`` and ``new``, both tuples of (number of flips, probability)."""
+        """Return all flips of ``old`` and ``new``, which are tuples of (number of flips, probability)."""
         return merged((*old, *new))
 
     def law(self, family: int, components: Any) -> BinomialLaw:
-        """Return the distribution of the flips in ``components`` (of :meth:`merged`), minus their mean.
+        """Return the distribution of the flips in ``components`` (from :meth:`merged`), minus the mean.
 
         family : index of a family of the query, starting at 0.
         """
@@ -272,9 +276,9 @@ class FlipMechanism(ShuffledMechanism):
 
 
 def undominated(noises: Iterable[Noise]) -> tuple[Noise, ...]:
-    """Keep, of all batches with the same flips, only the one with the fewest users.
+    """Return one noise for each kind of flips: that of the batch with the fewest users.
 
-    More of the same noise gives at least as much privacy.
+    More noise of the same kind gives at least as much privacy.
     """
     least: dict[tuple[tuple[str, int, int], ...], Noise] = {}
     for noise in dict.fromkeys(noises):
@@ -288,22 +292,22 @@ def undominated(noises: Iterable[Noise]) -> tuple[Noise, ...]:
 class AmplifiedMechanism(ShuffledMechanism):
     """Mechanism with reports of a few steps of each user, amplified by shuffling.
 
-    The source is Feldman, McMillan and Talwar 2021. ``Shuffle(randomizer="amplified")`` proposes this
-    mechanism. Its ``guarantee`` is computed from the reports and the sizes of the batches: the largest loss
-    over batches, since a user is in one batch.
+    The source is Feldman, McMillan and Talwar 2021. ``Shuffle(randomizer="amplified")`` chooses this
+    mechanism. ``guarantee`` is computed from the reports and the sizes of the batches. It is the largest loss
+    of any batch, since a user is in one batch.
 
     Parameters
     ----------
     query, schedule, source, stated : as for :class:`FlipMechanism`
-        The query's counts are per step: not pooled over steps, and without group returns.
+        The query must have counts per step, without pooled steps and group returns.
     choices : tuple of (int, StepReports), one for each batch
-        Number of honest users, from 1 to the batch's size, and what each user reports; a batch is released
-        only if at least that number of reports arrived.
+        Number of honest users, from 1 to the batch's size, and the parameters of each user's report. A batch
+        is released only if at least that number of reports arrived.
 
     Raises
     ------
     ValueError
-        If a part is of another type or does not fit, or the choices are not those of the batches.
+        If a part is of another type or does not fit, or the choices do not match the batches.
     """
 
     __repr__ = brief
@@ -335,7 +339,7 @@ class AmplifiedMechanism(ShuffledMechanism):
 
     @cached_property
     def records(self) -> tuple[AmplifiedRecord, ...]:
-        """Number of honest users of every batch, and the privacy loss of a message without the shuffler."""
+        """Record with the number of honest users of each batch and the privacy loss of one message."""
         batches = tuple(sorted({(honest, _loss(reports)) for honest, reports in self.choices}))
         most, steps = max(reports.steps for _, reports in self.choices), self.query.counted_steps
         words = f"{'1' if most == 1 else f'up to {most}'} random step{'s'[: most - 1]} of {steps}"
@@ -359,7 +363,7 @@ class AmplifiedMechanism(ShuffledMechanism):
         return self.parts(self.choices[batch][1], users)
 
     def merged(self, old: Any, new: Any) -> Any:
-        """Return a tuple of one distribution, of all reports in ``old`` and ``new``; () if both are empty."""
+        """Return a tuple of the distribution of all reports in ``old`` and ``new``; () if both are empty."""
         laws = (*old, *new)
         return (joined(laws),) if laws else ()
 
@@ -374,7 +378,7 @@ class AmplifiedMechanism(ShuffledMechanism):
 
 
 def _loss(reports: StepReports) -> float:
-    """Return the privacy loss of one message without the shuffler: m times ln of the largest ratio."""
+    """Return the privacy loss of one message without the shuffler: m * ln(largest likelihood ratio)."""
     alphabets = {}
     for about in range(2 if reports.share else 1):
         one = reports.randomizer(about, True)

@@ -1,34 +1,36 @@
 r"""Shuffle model with three parties, none of which is trusted with raw data.
 
-1. **The device** (:mod:`discreet.device`) turns a trajectory into bits: the user's own bits and random bits
-   (flips), for every counter in the same way.
-2. **The shuffler** (:class:`Shuffler`) removes what identifies a sender and refuses messages that do not have
-   the published form. For each counter it releases the number of ones and the number of bits. This is
-   equivalent to a uniform permutation of indistinguishable bits, and counts keep no trace of an order. A
-   batch with fewer messages than were accounted for is not released, since absent users add no flips.
+1. **The device** (:mod:`discreet.device`) turns a trajectory into bits: for every counter, the user's own
+   bits and random bits (flips).
+2. **The shuffler** (:class:`Shuffler`) removes data that identify a sender and refuses messages that do not
+   have the published form. For each counter it releases the number of ones and the number of bits. This is
+   equivalent to a uniform permutation of indistinguishable bits, and counts contain no information about the
+   order. A batch is not released if it has fewer messages than the privacy accounting assumes, since absent
+   users add no flips.
 3. **The analyzer** (:class:`Analyzer`) subtracts the expected flips. The sums are unbiased, with binomial
    noise of exactly known distribution.
 
-:class:`ShuffleSession` plays the last two for a learner. In a deployment each party is built, where it runs,
-from the same public :class:`~discreet.device.shuffle_payload.SessionConfig`.
+:class:`ShuffleSession` does the work of shuffler and analyzer for a learner. In a deployment, each party
+creates its program from the same public :class:`~discreet.device.shuffle_payload.SessionConfig`.
 
 Guarantee. For every batch, the output of the shuffler is (epsilon, delta)-indistinguishable if the trajectory
-of one user is replaced. Batches hold disjoint users, and policies are functions of earlier outputs, so the
-same holds for all batches together (parallel composition, adaptively).
+of one user is replaced. Batches have disjoint users, and policies are functions of earlier outputs, so all
+batches together have the same guarantee (adaptive parallel composition).
 
-The guarantee rests on three assumptions:
+The guarantee depends on three assumptions:
 
 * the shuffler does not keep or leak single messages;
-* the transport before it knows who is in the plan and passes one message of each user. A nonce detects a
-  copy, not a second message. Each further message of a user replaces that of another user, whose flips are
-  then missing;
+* the transport before the shuffler knows which users are in the plan and forwards one message of each user. A
+  nonce detects a copy, not a second message. Each further message of a user replaces that of another user,
+  whose flips are then missing;
 * at most the stated share of a batch's users add no flips or disclose them.
 
-Calibration rests on the flips of the other users alone. A user who deviates can bias each count by at most
-the number of bits that one user has in it.
+Calibration uses only the flips of the other users. A user who deviates from the protocol can bias each count
+by at most the number of bits that one user has in that counter.
 
-Sensitivity. A trajectory has one bit in each counter (two for a centred reward). The changes that replacing
-it can cause are listed in :mod:`discreet.accounting.binomial_noise`, which accounts for all counters jointly.
+Sensitivity. A trajectory has one bit in each counter (two for a centred reward). The possible changes from
+replacing a trajectory are listed in :mod:`discreet.accounting.binomial_noise`, which accounts for all
+counters jointly.
 
 Source: Bai, Talebi, Zhao and Cheng 2024 (the printed protocol sends integers, which no noise makes private).
 """
@@ -73,11 +75,11 @@ __all__ = [
     "form_of",
 ]
 
-_READ_AT_ONCE = 256  # messages whose digits are unpacked together
+_READ_AT_ONCE = 256  # number of messages that are decoded together
 
 
 class BatchTooSmall(RuntimeError):
-    """Too few messages arrived: the shuffler deletes the batch and releases nothing of it."""
+    """Error: too few messages arrived. The shuffler deletes the batch and releases nothing about it."""
 
 
 # -------------------------------------------------------------------------------- three parties
@@ -85,9 +87,9 @@ class BatchTooSmall(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class BitEncoder:
-    """Encoder of a device in a session: checks the trajectory and makes one message of it.
+    """Encoder of a device in a session. It checks the trajectory and converts it to one message.
 
-    secure : whether the session promises exact noise; seeded random generators are then refused.
+    secure : True if the session guarantees exact noise. Seeded random generators are then refused.
     """
 
     __repr__ = brief
@@ -101,7 +103,10 @@ class BitEncoder:
         return self.device.guarantee
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
-        """Make the message. Raises ``ValueError`` on a broken record or another plan: nothing is sent."""
+        """Make the message.
+
+        Raises ``ValueError`` for an invalid record or another plan; nothing is sent then.
+        """
         number = same_plan(self.device.plan, plan)
         if self.secure and not coins.exact:
             raise ValueError(f"coins = {coins!r}: this session needs SecureRng()")
@@ -120,14 +125,14 @@ class Counted:
 
 
 class Inbox:
-    """Rules for the messages of a batch that count.
+    """Base class of shufflers, with the rules for accepting messages of a batch.
 
-    A message counts if it is for the open plan, is not a copy, and the plan has users left.
+    A message is accepted if it is for the open plan, is not a copy, and the plan still expects users.
 
-    least : number of messages that the batch was accounted for; with fewer, nothing is released.
+    least : number of messages that the privacy accounting assumes. With fewer messages, nothing is released.
     """
 
-    # A saved file holds the counts of a batch that is not released yet, and no message.
+    # A saved file contains the counts of a batch that is not released yet, but no message.
     _STATE: ClassVar[tuple[str, ...]] = ("_seen", "_plan", "_left", "_received", "_refused")
 
     def __init__(self, least: int) -> None:
@@ -138,29 +143,32 @@ class Inbox:
 
     @property
     def received(self) -> int:
-        """Number of messages that count."""
+        """Number of accepted messages."""
         return self._received
 
     @property
     def refused(self) -> Mapping[Reason, int]:
-        """Number of refused messages, by reason. Public: it describes senders' conduct, not data."""
+        """Number of refused messages, by reason. It is public, because it does not depend on users' data."""
         return MappingProxyType(self._refused)
 
     @property
     def left(self) -> int:
-        """Number of messages that the users of the open plan may still send."""
+        """Number of messages that the open plan still accepts."""
         return self._left
 
     def open(self, plan: int, users: int) -> None:
-        """Accept at most ``users`` messages to this plan; after this call, those to other plans are late."""
+        """Accept at most ``users`` messages for this plan.
+
+        Messages for earlier plans are late after this call.
+        """
         self._plan, self._left = plan, checks.integer("users", users, 1)
 
     def shut(self) -> None:
-        """Accept no further message to the open plan: each of its users has sent one or is absent."""
+        """Accept no further messages for the open plan, because each user has sent a message or is absent."""
         self._left = 0
 
     def _check_new(self, nonce: bytes) -> None:
-        """Raise ``MessageRejected`` if this message was received before, or the plan has no users left."""
+        """Raise ``MessageRejected`` if this message was received before, or the plan expects no user."""
         if nonce in self._nonces:
             raise MessageRejected("replayed", "came before")
         if not self._left:
@@ -174,7 +182,7 @@ class Inbox:
 
     @property
     def _seen(self) -> tuple[NDArray[np.uint8]]:
-        """(n, 16) nonces that were received, in ascending order, so that none is accepted again."""
+        """(n, 16) nonces of received messages, in ascending order. These are not accepted again."""
         return (np.frombuffer(b"".join(sorted(self._nonces)), np.uint8).reshape(-1, NONCE),)
 
     @_seen.setter
@@ -193,7 +201,7 @@ class Shuffler(Inbox):
     form : SessionConfig
         Format of the batch's messages.
     least : int
-        Number of messages that the batch was accounted for; with fewer, nothing is released.
+        Number of messages that the privacy accounting assumes. With fewer messages, nothing is released.
     """
 
     _BOUND, _STATE = ("form", "least"), (*Inbox._STATE, "_ones")
@@ -205,17 +213,17 @@ class Shuffler(Inbox):
 
     @classmethod
     def of_batch(cls, mechanism: FlipMechanism, batch: int, session: int) -> Shuffler:
-        """Create the shuffler of a scheduled batch, in any process. session : number of its session."""
+        """Create the shuffler of a scheduled batch, in any process. session : number of the session."""
         noise = mechanism.noises[batch]
         return cls(form_of(mechanism.query, noise, session), noise[0][1].users)
 
     @property
     def device(self) -> SessionConfig:
-        """Public parameters that devices need: the form."""
+        """Form of messages: the public parameters that devices need."""
         return self.form
 
     def receive(self, message: bytes) -> None:
-        """Count one message, or count it as rejected and raise ``MessageRejected``."""
+        """Add one message, or count it as refused and raise ``MessageRejected``."""
         try:
             nonce, ones = messages.read(self.form, self._plan, message)
             self._admit(nonce)
@@ -225,21 +233,24 @@ class Shuffler(Inbox):
         self._count(ones, 1)
 
     def _count(self, ones: Ints, users: int) -> None:
-        # One statement without a call: if a user were counted without their flips, too few might be released.
+        # One statement without a call: no user may be counted without their flips.
         self._ones, self._received = self._ones + ones, self._received + users
 
     def _admit(self, nonce: bytes) -> None:
-        """Take one of the plan's places. The message counts as received only when its flips are added.
+        """Reserve a place of the plan for a message. The message is counted only when its flips are added.
 
-        An interrupt in between leaves the batch short of one user. The other order would release the batch
-        without that user's flips.
+        After an interrupt between these steps, the batch has one user fewer. In the opposite order, the batch
+        could be released without that user's flips.
         """
         self._check_new(nonce)
         self._nonces.add(nonce)
         self._left -= 1
 
     def receive_many(self, batch: Sequence[bytes]) -> int:
-        """Count many messages; bad ones are recorded as refused. Returns the number of good ones."""
+        """Add many messages and return the number of accepted ones.
+
+        Invalid messages are counted as refused.
+        """
         before, form = self._received, self.form
         for begin in range(0, len(batch), _READ_AT_ONCE):
             parts = []
@@ -263,12 +274,12 @@ class Shuffler(Inbox):
         return self._received - before
 
     def add_simulated(self, ones: Ints, users: int) -> None:
-        """Count the messages of simulated users at once; ``ones`` is the sum of their ones per counter."""
+        """Add the messages of many simulated users. ``ones`` is the number of their ones in each counter."""
         self._left -= users
         self._count(ones, users)
 
     def add_counted(self, counted: Counted, most: int) -> int:
-        """Add the output of the same batch's shuffler in another process. Returns its number of users.
+        """Add the output of the same batch's shuffler in another process. Returns the number of its users.
 
         Raises ``ValueError`` unless ``counted`` is a possible output for 1 to ``most`` users with messages of
         this form.
@@ -289,7 +300,10 @@ class Shuffler(Inbox):
         return users
 
     def output(self) -> Counted:
-        """Return the counts of the batch and delete them, also if :class:`BatchTooSmall` is raised."""
+        """Return the counts of the batch and delete them.
+
+        They are also deleted if :class:`BatchTooSmall` is raised.
+        """
         ones, received = self._ones, self._received
         self._ones, self._nonces, self._received, self._left = np.zeros_like(ones), set(), 0, 0
         self._check_enough(received)
@@ -308,7 +322,7 @@ class Analyzer:
         return int(counted.bits[0]) // self.form.families[0].messages
 
     def sums(self, counted: Counted) -> Floats:
-        """Return (counters,) unbiased sums of indicators and reward bits y, or of y - 1/2 if centred."""
+        """Return (counters,) unbiased sums of indicators and of reward bits y (if centred: of y - 1/2)."""
         users, form = self.users(counted), self.form
         sums = np.empty(counted.ones.size)
         for i, family in enumerate(form.families):
@@ -330,19 +344,22 @@ class Analyzer:
 class ShuffleSession(StreamSession):
     """Stream of releases of counts under the shuffle model; created by :meth:`Shuffle.start`.
 
-    The calls are those of :class:`~discreet.mechanisms.interfaces.Session`. A plan's users are in the batch
-    that is open when it begins; a plan may fill several batches, but not a part of a later one.
+    The calls are those of :class:`~discreet.mechanisms.interfaces.Session`. The first users of a plan are in
+    the batch that is open when the plan begins. A plan can cover several batches, but it must end with the
+    end of a batch if it extends beyond the open batch.
 
     Raises
     ------
     BatchTooSmall
-        From ``release``, if more users of the batch were absent or refused than the stated share. Its
-        messages are dropped, and the next ``release`` returns the last one again. If there was none, it
-        returns zeros of no user, with number 0. ``covers`` counts only users whose messages were released.
+        From ``release``, if the share of absent or refused users in the batch exceeds the stated share. The
+        messages of the batch are deleted, and the next call of ``release`` returns the last release again. If
+        there is no earlier release, it returns zeros for 0 users, with number 0. ``covers`` counts only users
+        whose messages were released.
     RuntimeError
-        On calls out of order, on a closed session, and in another process than the one that started it.
+        On calls in the wrong order, on a closed session, and in another process than the one that started the
+        session.
     ValueError
-        On a broken or refused message (nothing is added), and on more users than the schedule declares.
+        On an invalid or refused message (nothing is added), and on more users than the schedule declares.
     """
 
     bits = True  # rewards are rounded: simulated sums must be sums of bits
@@ -368,8 +385,8 @@ class ShuffleSession(StreamSession):
         self._ends = mechanism.ends
         self._most_users = int(self._ends[-1])
         self._session = session_number(self._key)
-        self._shufflers: list[Any] = []  # of the batches since the last release
-        self._batch = -1  # index of the batch of the last shuffler
+        self._shufflers: list[Any] = []  # shufflers of the batches since the last release
+        self._batch = -1  # index of the last shuffler's batch
         self._sums = np.zeros(self._query.cells)
         self._components: list[Any] = [() for _ in self._query.row_families]
         self._refused: dict[Reason, int] = dict.fromkeys(get_args(Reason), 0)
@@ -383,8 +400,8 @@ class ShuffleSession(StreamSession):
     def _open_batches(self) -> list[dict[str, Any]]:
         """State of the batches since the last release, for a saved file.
 
-        After restoring, the remaining users can send messages, and no user can send twice. The counts are
-        as secret as the messages, since they may be of fewer messages than were accounted for.
+        After restoring, the remaining users can send messages, and no user can send twice. The counts are as
+        secret as the messages, because they can contain fewer messages than the privacy accounting assumes.
         """
         return [whole_of(shuffler) for shuffler in self._shufflers]
 
@@ -405,7 +422,7 @@ class ShuffleSession(StreamSession):
 
     @property
     def query(self) -> CountQuery:
-        """Copy of the query that is summed; writing to its arrays changes no sum."""
+        """Copy of the query of the sums. Writing to the arrays of the copy changes no sum."""
         return self._query.copy()
 
     @property
@@ -419,7 +436,7 @@ class ShuffleSession(StreamSession):
 
     @property
     def number(self) -> int:
-        """Number in [0, 2^64) that identifies this session; part of the form of every message."""
+        """Number in [0, 2^64) that identifies this session; it is part of the form of every message."""
         return self._session
 
     # ------------------------------------------------------------------------------- users
@@ -443,7 +460,7 @@ class ShuffleSession(StreamSession):
 
     @property
     def device(self) -> Any:
-        """Encoder for the devices of the open plan's users; its form is published for each batch.
+        """Public device program (form) for the open plan's users. It is published for each batch.
 
         Raises ``RuntimeError`` if no plan is open.
         """
@@ -457,18 +474,22 @@ class ShuffleSession(StreamSession):
         return BitEncoder(self._device(), self._key is None)
 
     def submit(self, message: Message | Trajectory) -> None:
-        """Pass one message to the shuffler. A bad one raises ``ValueError``, is counted and adds nothing."""
+        """Pass one message to the shuffler.
+
+        An invalid message raises ``ValueError`` and is counted as refused.
+        """
         super().submit(message)
 
     def submit_counted(self, counted: Any) -> None:
-        """Add the output of the open batch's shuffler in a separate process (:meth:`Shuffler.output`).
+        """Add the output of a shuffler of the open batch that runs in a separate process
+        (:meth:`Shuffler.output`).
 
-        The users of the batch are reported as :meth:`absent` before this call, since none of their messages
-        arrived here.
+        Before this call, report the users of the batch as :meth:`absent`, because their messages did not
+        arrive in this process.
 
         Raises ``ValueError`` unless ``counted`` has the batch's form and at most as many users as were
-        absent. Raises ``RuntimeError`` if users of the batch's plans are still awaited, or if a message
-        arrived here.
+        absent. Raises ``RuntimeError`` if the batch's plans still expect users, or if a message arrived in
+        this process.
         """
         with self._call():
             self._check_open()
@@ -479,14 +500,14 @@ class ShuffleSession(StreamSession):
             self._absent -= came
 
     def _check_in_time(self, message: Message) -> None:
-        """Refuse a message that no open plan awaits, and count it as late.
+        """Refuse a message that no open plan expects, and count it as late.
 
-        The message itself states its plan.
+        The number of the plan is part of the message.
         """
         if self._awaited:
             return
         if self._shufflers and isinstance(message.message, bytes):
-            self._shufflers[-1].shut()  # absent users keep their places
+            self._shufflers[-1].shut()  # messages of absent users are still not accepted
             return
         self._refused["late"] += 1
         if self._plan is None:
@@ -505,11 +526,11 @@ class ShuffleSession(StreamSession):
             self._count(before - self._shufflers[-1].left)
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add the messages of simulated users at once: exact ``sums`` plus flips of ``users`` users.
+        """Add the messages of ``users`` simulated users: exact ``sums`` plus the flips of all users.
 
-        The flips are drawn from the exact distribution of their sum. For simulation only: raises
-        ``ValueError`` under secure randomness. Sums of rewards must be sums of rewards rounded to bits
-        (:func:`discreet.envs.rollouts.rollout.reward_bits`), minus 1/2 each if centred.
+        The sum of the users' flips is drawn from the exact distribution of that sum. For simulation only:
+        raises ``ValueError`` with secure randomness. Sums of rewards must be sums of rewards rounded to bits
+        (:func:`discreet.envs.rollouts.rollout.reward_bits`), and reduced by 1/2 for each reward if centred.
         """
         super().submit_sum(sums, users)
 
@@ -519,7 +540,7 @@ class ShuffleSession(StreamSession):
         self._shufflers[-1].add_simulated(*drawn, users)
 
     def _simulated(self, sums: Mapping[str, Floats], users: int, key: Key) -> tuple[Any, ...]:
-        """Draw what the messages of ``users`` simulated users add to the open batch's shuffler."""
+        """Draw the total of the messages of ``users`` simulated users, for the open batch's shuffler."""
         source = np.random.Generator(np.random.Philox(np.random.SeedSequence([*key.tolist(), self._users])))
         form = self._shufflers[-1].form
         cells = self._query.to_cells(sums)
@@ -535,13 +556,13 @@ class ShuffleSession(StreamSession):
             noise = np.zeros(form.counters[i], np.int64)
             for j, (n, p) in enumerate(flips_of(family, users)):
                 drawn = source.binomial(n, min(p, 1.0 - p), form.counters[i])
-                noise += n - drawn if j else drawn  # the second half of pairs is of the complement
+                noise += n - drawn if j else drawn  # paired: the second half is complementary
             ones[part] = own.astype(np.int64) + noise
         return (ones,)
 
     # ---------------------------------------------------------------------------- releases
     def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement]:
-        if self._last is None:  # the answer to a dropped batch if nothing was released before
+        if self._last is None:  # the result for a deleted batch if nothing was released before
             nothing = self._estimates(self._sums, self._components, 0)
             self._last = Release(nothing, 0, 0, self._guarantee, Measurement(nothing, 0.0, 1.0))
         before = next(iter(self._last.estimates.values())).covers
@@ -552,11 +573,14 @@ class ShuffleSession(StreamSession):
         ]
         self._sums, self._components = sums, merged_now
         measured = self._estimates(fresh, components, users)
-        # covers counts users whose messages were released: absent users and dropped batches carry no flips
+        # covers counts users whose messages were released: absent users and deleted batches add no flips
         return self._estimates(sums, merged_now, before + users), Measurement(measured, 0.0, 1.0)
 
     def _let_out(self) -> tuple[Floats, list[Any], int]:
-        """Sum the batches since the last release; they are deleted, also if an exception is raised."""
+        """Sum the batches since the last release and delete them.
+
+        They are also deleted if an exception is raised.
+        """
         shufflers, self._shufflers, self._batch, self._fresh = self._shufflers, [], -1, True
         for shuffler in shufflers:
             for reason, count in shuffler.refused.items():
@@ -571,7 +595,7 @@ class ShuffleSession(StreamSession):
         return total, parts, users
 
     def _read_out(self, shuffler: Any) -> tuple[Floats, list[Any], int]:
-        """Return (sums, noise components by family, users) of one batch, which is then deleted."""
+        """Return (sums, noise components by family, users) of one batch and delete the batch."""
         counted, analyzer = shuffler.output(), Analyzer(shuffler.form)
         fresh = [analyzer.components(counted, i) for i in range(len(self._components))]
         return analyzer.sums(counted), fresh, analyzer.users(counted)
