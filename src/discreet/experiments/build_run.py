@@ -93,7 +93,7 @@ def objects(config: RunConfig) -> tuple[TabularMDP, Any, Any]:
 
 
 def _presets(config: RunConfig) -> dict[str, str | None]:
-    """Return the preset for the learner and for the privatizer; None for a part that does not offer it.
+    """Return the preset for the learner and for the privatizer, or None for a part that does not offer it.
 
     At least one of the two must offer the preset.
     """

@@ -414,8 +414,8 @@ class Result:
         """Return the differences of the final regret, this result minus the other, over the seeds that both
         have.
 
-        Raises ``ValueError`` unless both results have the same users, that is, the same environment (name and
-        value of the best policy), K and seed.
+        Raises ``ValueError`` unless both results have the same environment (name and value of the best
+        policy), K and seed, because only then are their users the same.
         """
         if not isinstance(other, Result):
             raise ValueError(f"other = {checks.said(other)}: must be a Result")

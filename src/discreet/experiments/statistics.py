@@ -55,7 +55,7 @@ class Interval:
         return f"{number(self.estimate)} {self.brackets()}"
 
     def brackets(self) -> str:
-        """Return ``[low, high]`` as text, or a dash if there is no interval."""
+        """Return ``[low, high]`` as text, or a dash if the interval is omitted."""
         if self.low is None or self.high is None:
             return "—"
         return f"[{number(self.low)}, {number(self.high)}]"
@@ -111,7 +111,7 @@ def _values(values: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64
 
 
 def mean_interval(values: Sequence[float] | NDArray[np.float64], level: float = LEVEL) -> Interval:
-    """Return the mean of (n,) values with its Student's t interval; for n = 1 there is no interval."""
+    """Return the mean of (n,) values with its Student's t interval, or without an interval if n = 1."""
     array = _values(values)
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
     centre, n = float(array.mean()), array.size
@@ -129,8 +129,8 @@ def ratio_interval(
     """Return the ratio of the means of two (n,) vectors of paired values, with its interval.
 
     To first order, the error of the logarithm of the ratio equals the error of the mean over i of this_i /
-    mean(this) - other_i / mean(other). The interval is a Student's t interval on the logarithmic scale; for n
-    = 1 there is no interval. Raises ``ValueError`` if the lengths differ or a mean is not above 0.
+    mean(this) - other_i / mean(other). The interval is a Student's t interval on the logarithmic scale, and
+    is omitted if n = 1. Raises ``ValueError`` if the lengths differ or a mean is not above 0.
     """
     mine, theirs = _values(this), _values(other)
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)

@@ -412,7 +412,7 @@ class Comparison:
     label: str
     privacy: str
     mean: statistics.Interval
-    paired: statistics.Paired | None  # None for the baseline itself
+    paired: statistics.Paired | None  # the baseline itself has None
     guarantee: str = ""  # first sentence of the guarantee
 
     def to_json(self) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 Needs ``pip install 'discreet[slurm]'``.
 
-Jobs wait in a queue. Therefore all items are divided at the beginning into as many jobs as there are workers.
-The log files of jobs are written to the folder ``discreet-jobs`` in the current folder of the command; all
-nodes must be able to access it. ``slurm://partition=short,timeout_min=60,mem_gb=4`` passes these options to
-submitit; ``cluster=local`` runs the jobs as processes on this machine.
+Jobs wait in a queue. Therefore all items are divided at the beginning into jobs, one for each worker. The log
+files of jobs are written to the folder ``discreet-jobs`` in the current folder of the command; all nodes must
+be able to access it. ``slurm://partition=short,timeout_min=60,mem_gb=4`` passes these options to submitit;
+``cluster=local`` runs the jobs as processes on this machine.
 """
 
 from __future__ import annotations
