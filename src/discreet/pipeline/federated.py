@@ -456,8 +456,8 @@ class FederatedSum:
     """Sum over the messages of ``sent`` sites. **Raw data** if the analyst must still draw the noise.
 
     plan : the plan that the sites agreed on.
-    sent : number of sites in the sum, from ``plan.fewest`` to ``plan.sites``.
-    units : (entries,) int64, each at most ``sent`` times the bound on one site's entries.
+    sent : number of sites in the sum, in [``plan.fewest``, ``plan.sites``].
+    units : (entries,) int64, each at most ``sent`` times the bound for one site.
 
     Raises
     ------

@@ -4,8 +4,8 @@
 statement with the output of :func:`discreet.reports.statement.statement_of` for these facts. The comparisons
 are:
 
-- the hash of every file with the statement, and with the ledger's mark if the ledger is given; the folder
-  must hold no other file and no link; the pages with those rendered from the statement;
+- the hash of every file with the statement, and with the ledger's mark if the ledger is given; other files
+  and links are rejected; the pages with those rendered from the statement;
 - every signature with its key, the fingerprint and the files; all keys that are given must have signed;
 - the verdict with ``report.json``, which is recomputed from the release;
 - the population with ``schema.toml``, sensitivities with the query rebuilt from the schema, the guarantee
