@@ -22,9 +22,9 @@ its logarithm is at most ln((1 + e) / (1 - e)) in absolute value, if e < 1.     
 
 *n terms.* Suppose that the distribution of a sum of k terms is within a factor e^{+-T} of the discrete
 Gaussian of parameter k sigma^2, point by point. If an independent term of parameter sigma^2 is added to both,
-their distributions still are within this factor. The sum of the discrete Gaussian and the term is within (1)
-of the discrete Gaussian of parameter (k + 1) sigma^2, with u = k sigma^2, v = sigma^2, s^2 = sigma^2 k / (k +
-1). Hence
+their distributions still are within this factor. By (1), the sum of the discrete Gaussian and the term is
+close to the discrete Gaussian of parameter (k + 1) sigma^2. Here u = k sigma^2, v = sigma^2, s^2 = sigma^2 k
+/ (k + 1). Hence
 
     |ln P(X_1 + .. + X_n = z) / P(W = z)| <= tau_n = sum_{k < n} ln((1 + e_k) / (1 - e_k)),
 

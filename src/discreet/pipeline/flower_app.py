@@ -11,8 +11,8 @@ copy of two Flower modules, and leaves the modules in the process unchanged.
 Twister. Any machine can search this space in hours (Flower's GitHub issue 7522). Here a mask is the ChaCha20
 key stream under SHA-256 of the seed (:func:`mask`): every entry is uniform modulo 2^40.
 
-*Keys between sites.* In SecAgg+ the server distributes the sites' public keys, so it could distribute keys of
-its own instead. All sites share 32 secret bytes: the key under which they counted their parts. Shares that
+*Keys between sites.* In SecAgg+ the server distributes the sites' public keys, so it could replace them by
+keys that it made. All sites share 32 secret bytes: the key under which they counted their parts. Shares that
 one site deals to another are encrypted under a key that depends on this secret, on the plan, and on all
 public keys that this site was shown. A party without the secret can neither read nor make such shares. Two
 sites that were shown different keys or plans cannot read each other's shares; in this case the round fails,

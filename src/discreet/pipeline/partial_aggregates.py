@@ -184,7 +184,7 @@ def aggregate_part(
     scratch: str | Path | None = None,
     workers: int | None = None,
 ) -> PartialAggregateFile:
-    """Count the users in one part of the data, as one learner needs it.
+    """Return the exact sums of one part of the data, for one learner.
 
     All records of a user must be in the same part.
 

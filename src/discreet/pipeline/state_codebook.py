@@ -17,9 +17,9 @@ not clearly above the noise (:data:`.codebook_sums.STANDS_OUT`). The fit uses no
 data.
 
 **Verification.** The folder holds the noisy sums, from which all published numbers are computed
-(:mod:`discreet.pipeline.codebook_sums`). :func:`verify_codebook` computes all these numbers again: the
-sensitivity (from the declared ranges), the noise, every centre of every round, cut points, shares, forecast
-and guarantee.
+(:mod:`discreet.pipeline.codebook_sums`). :func:`verify_codebook` computes all these numbers again. They
+include the sensitivity (from the declared ranges), the noise and every centre of every round. They also
+include cut points, shares, forecast and guarantee.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def _apart(number: int, size: int) -> float:
     centres. Real users are closer together, and so are their centres.
     """
     points = _points_apart(number, size)
-    if number == 1:  # with one centre there are no differences
+    if number == 1:  # a single centre has no difference to others
         return points
     return min(points, _CERTAIN * math.sqrt((1.0 - number ** (-2.0 / size)) / 12))
 
@@ -315,7 +315,7 @@ class Fitted:
 
 
 class _Points(Maker):
-    """Collector of the values at all steps, used in place of a collector of trajectories."""
+    """Collector of the values at all steps, used instead of a collector of trajectories."""
 
     wanted: tuple[str, ...] = ()
 
