@@ -6,13 +6,13 @@ every row while it reads. If any row violates the schema, it raises a :class:`Da
 counts all offending rows. Therefore the episodes that it yields are provisional until it ends without an
 error.
 
-The rows of a user can be anywhere in the source. A first pass over the user column finds out whether the rows
-of every user are contiguous (users can be in any order). If they are, the rows are streamed; the steps and
-episodes of a user can be in any order. Many small files are read only once and kept in memory if that takes
-at most ``memory`` bytes, because opening a small file costs more than reading it. If rows are not contiguous,
-they are divided by a hash of their user into partitions that are small enough to be sorted in memory.
-Partitions are temporary files without a name (mode 0600, unlinked as soon as they are opened if the system
-allows it), so that nothing remains, even after kill -9. Each thread needs memory for a few batches. In
+The rows of a user can be at any position in the source. A first pass over the user column finds out whether
+the rows of every user are contiguous (users can be in any order). If they are, the rows are streamed; the
+steps and episodes of a user can be in any order. Many small files are read only once and kept in memory if
+that takes at most ``memory`` bytes, because opening a small file costs more than reading it. If rows are not
+contiguous, they are divided by a hash of their user into partitions that are small enough to be sorted in
+memory. Partitions are temporary files without a name (mode 0600, unlinked as soon as they are opened if the
+system allows it), so that nothing remains, even after kill -9. Each thread needs memory for a few batches. In
 addition, memory holds the rows of one user and 8 bytes per user, or it holds partitions or small files of
 about ``memory`` bytes in total.
 
@@ -253,7 +253,7 @@ def _rising(keys: Any, free: Flags | None = None) -> tuple[bool, bool]:
 
 
 class _Look(NamedTuple):
-    """Facts about the order of users in one batch."""
+    """Order of the users in one batch."""
 
     rising: tuple[bool, bool]
     first: Any
@@ -645,7 +645,7 @@ def _read_only(table: pa.Table, name: str) -> NDArray[Any]:
 
 
 def _where(flags: Flags) -> Ints:
-    """Return the indices of ones; much faster than :func:`numpy.flatnonzero` on bytes."""
+    """Return the indices of the ones in an array of bytes; much faster than a search byte by byte."""
     return np.flatnonzero(flags.view(np.bool_))
 
 
