@@ -416,8 +416,8 @@ def in_order(pool: Pool | None, work: Callable[[T], R], items: Iterable[T]) -> I
 
     The pool works on one item per thread, and starts one more item ahead.
 
-    A finished result is yielded at once: successive steps all begin with the first item. An error
-    of an item or of work comes after all earlier results, as it would from one thread.
+    A result is yielded as soon as it and all earlier results are finished. An error of an item or of ``work``
+    is raised after all earlier results, as it would be with one thread.
     """
     if pool is None or pool.workers == 1:
         yield from map(work, items)

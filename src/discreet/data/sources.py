@@ -362,8 +362,8 @@ class TextFile:
         return lines[self._above] if len(lines) > self._above else ""
 
     def line_of(self, wanted: Sequence[str]) -> int | None:
-        """Return the number (from 1) of a line, below the first line, that has the names of these columns;
-        None if there is none.
+        """Return the number (from 1) of a line, below the first line, that has the names of these columns, or
+        None.
         """
         for number, line in enumerate(self._first_lines[1:], 2):
             for delimiter in DELIMITERS if self.text.delimiter is None else (self.text.delimiter,):
@@ -685,7 +685,7 @@ class Query:
 
 @cache
 def _scratch() -> str:
-    """Return a private folder of this process (mode 0700) for DuckDB's temporary files.
+    """Return a folder (mode 0700) for DuckDB's temporary files, which only this process uses.
 
     Queries could read files in DuckDB's default folder.
     """

@@ -253,7 +253,7 @@ def _rising(keys: Any, free: Flags | None = None) -> tuple[bool, bool]:
 
 
 class _Look(NamedTuple):
-    """Order of the users in one batch."""
+    """Facts about the order of users in a batch."""
 
     rising: tuple[bool, bool]
     first: Any
@@ -280,7 +280,7 @@ class _Together:
     another user.
 
     The second test needs 8 bytes per user and is limited to :data:`_MOST_HASHES` users. It compares numbers,
-    or hashes of names. Two users with the same hash are treated as one user who occurs again.
+    or hashes of names. If two users have the same hash, the rows count as not contiguous.
     """
 
     def __init__(self) -> None:
