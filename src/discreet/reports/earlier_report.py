@@ -1,8 +1,7 @@
 """Report on decision points in the format of earlier statement versions, for the verification of old folders.
 
 New reports do not use this format. It has a defect: it says "shown to be better" for every gain whose
-interval is above 0, even if an unrecorded cause could explain the gain, and it does not test for such a
-cause.
+interval is above 0, even if an unrecorded cause could explain the gain. It does not test for such a cause.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ Sentences. (epsilon, delta) says P(E) <= e^epsilon P'(E) + delta for every event
 distribution with another user's data instead of yours. The sentence for patients and the attacker's table
 (:mod:`discreet.reports.trade_off_function`) state exactly this fact. Every printed number is rounded up.
 Sentences about these numbers are defined in :mod:`discreet.accounting.text.sentence_templates`, by version: a
-statement is verified with the sentences of its own version.
+statement is verified with the sentences of the version that it states.
 
 delta against 1/users. A mechanism that publishes one user's raw data at random is (0, 1/users)-private. So a
 delta above 1/users is rejected, and a delta above a tenth of 1/users causes a warning.
