@@ -97,7 +97,7 @@ class StateOutcome:
     outcome: Outcome
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values; None for tests that were not made."""
+        """Return JSON values. A test that was not made has the value None."""
         numbers = {
             name: None if isinstance(value, float) and not np.isfinite(value) else value
             for name, value in self.outcome._asdict().items()

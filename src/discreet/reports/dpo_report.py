@@ -252,7 +252,7 @@ def _said(doc: Document) -> Mapping[str, str]:
 
 
 def _row(said: Mapping[str, str], columns: Iterable[tuple[Document, Document]]) -> str:
-    """Return the row of the table with e^epsilon. columns : (totals, attacker) of each column."""
+    """Return the label of the table row with e^epsilon. columns : (totals, attacker) of each column."""
     several = any(one["delta"] for one, _ in columns)
     return said["row"].format(plus=said["epsilon, plus"] if several else "")
 

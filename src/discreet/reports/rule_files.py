@@ -30,7 +30,7 @@ _NEEDED, _ALLOWED = ("state", "action"), ("state", "state_label", "action", "act
 
 
 def rule_names(count: int) -> tuple[str, ...]:
-    """Return the file names that ``number`` rules have in a folder."""
+    """Return the file names that ``count`` rules have in a folder."""
     count = checks.integer("compare", count, 0, _MOST)
     return tuple("rule.csv" if i == 0 else f"rule-{i + 1}.csv" for i in range(count))
 

@@ -46,7 +46,7 @@ def text_of_signatures(entries: Sequence[Mapping[str, Any]]) -> str:
 
 
 def read_signatures(folder: Path) -> list[dict[str, Any]]:
-    """Return the entries of the file; empty if there is no file.
+    """Return the entries of the file, or an empty list if the file does not exist.
 
     Raises ``ValueError`` if the file is invalid.
     """

@@ -31,7 +31,7 @@ ENDED = 0.97
 NOT_EXCLUDED = "What this cannot exclude"
 
 Named = Callable[[int], tuple[str, str]]
-_CLAIMS_NOTHING = ("unchanged", "not shown")  # there is no gain that a hidden cause could explain
+_CLAIMS_NOTHING = ("unchanged", "not shown")  # a hidden cause could not explain any gain
 # A hidden cause was found. To state a factor up to which the gain holds would look like support for the gain.
 REFUTED = ("contradicted", "state incomplete")
 _CONTRADICTED = "the data contradict the explanation that the actions made the difference"
