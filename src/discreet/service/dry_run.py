@@ -70,8 +70,8 @@ def promised_by(study: Study) -> Literal["central", "shuffle"] | float | tuple[f
 
 
 def people_of(study: Study, place: Place, user: int) -> tuple[Any, Any]:
-    """Return the function with which simulated user ``user`` acts, and the random generator of
-    their device.
+    """Return the trajectory of simulated user ``user`` at their place, and the random generator of their
+    device.
     """
     assert isinstance(study.randomness, Seeded)
     keys = study.randomness.keys

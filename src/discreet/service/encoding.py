@@ -35,7 +35,7 @@ def canonical(content: Any) -> bytes:
 
 
 def text_of(form: bytes) -> str | None:
-    """Return a form as it is published, in base64; None if there is no form."""
+    """Return a form in base64, in which it is published, or None without a form."""
     return base64.b64encode(form).decode() if form else None
 
 
