@@ -282,7 +282,8 @@ class Writer(LeaseHolder):
     def _let_out(self, session: Any, turn: int) -> Release:
         """Return the release after the batch of a turn.
 
-        Under shuffle trust it uses the shuffler's sum, or is empty without a sum.
+        This method is for shuffle trust: the release uses the shuffler's sum. Without a sum, the last release
+        is repeated with an empty measurement.
         """
         assert self.batches is not None
         kept, before = self._store.sum_of(turn), self._store.people_before(turn)

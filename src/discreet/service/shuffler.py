@@ -1,4 +1,4 @@
-"""Shuffler: a separate process, run by another operator, that sees messages and sends only sums of batches.
+"""Shuffler: a process of another operator. It sees single messages, and sends only sums of batches.
 
 It is between devices and the service (:mod:`discreet.service.app`):
 
