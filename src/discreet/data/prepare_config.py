@@ -172,8 +172,8 @@ class Value:
         return (*own, "missing") if self.missing == "category" else own
 
     def codes(self, values: Floats) -> Ints:
-        """Return the (n,) parts of the values; a missing value is in the last part, or -1 if there is no part
-        for it.
+        """Return the (n,) parts of the values; a missing value is in the last part, or -1 if the value has
+        only parts for labels.
         """
         gone = np.isnan(values)
         if self.categories is not None:

@@ -362,7 +362,7 @@ class TextFile:
         return lines[self._above] if len(lines) > self._above else ""
 
     def line_of(self, wanted: Sequence[str]) -> int | None:
-        """Return the number (from 1) of a line, below the first line, that has the names of these columns, or
+        """Find a line, below the first line, with the names of these columns; return its number (from 1), or
         None.
         """
         for number, line in enumerate(self._first_lines[1:], 2):
@@ -594,8 +594,7 @@ class Frame:
 class Query:
     """Table or query of a DuckDB database. Rows are sorted by the wanted columns.
 
-    path : path of the database. If it is empty, there is no database, and ``reads`` are the files that the
-    query is allowed to read.
+    path : path of the database. If it is empty, the query uses only the files in ``reads``.
     """
 
     name: str
@@ -675,8 +674,8 @@ class Query:
         types: Mapping[str, Any] | None = None,
         spread: Spread | None = None,
     ) -> Iterator[pa.Table]:
-        """Yield rows in a sorted order, because a query has no fixed order of its own and two passes must
-        agree.
+        """Yield rows in a sorted order, because the order of a query is not fixed and two passes
+        must agree.
         """
         listed = ", ".join('"' + name.replace('"', '""') + '"' for name in wanted)
         for batch in self._read(f"SELECT {listed} FROM ({self.sql}) ORDER BY {listed}", batch_rows):
@@ -703,9 +702,7 @@ def _duckdb() -> Any:
 
 
 def instead(place: Place, name: str, wanted: Sequence[str]) -> str:
-    """Return the end of an error message that names a similar column of the place; "" if there is no similar
-    column.
-    """
+    """Return the end of an error message that names a similar column of the place; "" if none is similar."""
     names = place.names(wanted)
     plain = [one for one in names if _likeness(one) == _likeness(name)]
     near = plain or difflib.get_close_matches(name, names, 1, 0.8)

@@ -2,7 +2,7 @@
 
 Budget must not be spent on data that violate a declaration. For example, an undetected 21st step, second
 episode or reward of 1.2 exceeds the sensitivity for which the noise is calibrated. So :func:`episodes` checks
-every row while it reads. If any row violates the schema, it raises a :class:`DataError` at the end, which
+every row while it reads. If a row violates the schema, it raises a :class:`DataError` at the end, which
 counts all offending rows. Therefore the episodes that it yields are provisional until it ends without an
 error.
 
@@ -13,7 +13,7 @@ that takes at most ``memory`` bytes, because opening a small file costs more tha
 contiguous, they are divided by a hash of their user into partitions that are small enough to be sorted in
 memory. Partitions are temporary files without a name (mode 0600, unlinked as soon as they are opened if the
 system allows it), so that nothing remains, even after kill -9. Each thread needs memory for a few batches. In
-addition, memory holds the rows of one user and 8 bytes per user, or it holds partitions or small files of
+addition, memory holds a single user's rows and 8 bytes per user, or it holds partitions or small files of
 about ``memory`` bytes in total.
 
 Units that contain whole users are sorted, checked and assembled in threads
@@ -260,7 +260,7 @@ class _Look(NamedTuple):
     last: Any  # (1,) the first and the last key
     begins: Ints  # rows at which another user begins
     hashes: NDArray[np.uint64]  # hashes of the users that begin at these rows
-    back: bool  # True if the users are unsorted and two of them have the same hash
+    back: bool  # True if users are unsorted and two have the same hash
 
 
 def _look(keys: Any) -> _Look:

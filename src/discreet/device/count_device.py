@@ -158,7 +158,7 @@ class CountDevice(forms.OfPairs):
         return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
     def family_grid(self, name: str) -> int | None:
-        """Return g such that values of the family are multiples of 1 / g; None for continuous values."""
+        """Return g such that values of the family are multiples of 1 / g, or None for continuous values."""
         return self.grid if self.grid is None or name in _OF_REWARDS else 1
 
     # ------------------------------------------------------------------------ what it gives away

@@ -155,8 +155,10 @@ def checked_on_grid(values: NDArray[np.float64], grid: ArrayLike) -> NDArray[np.
 
     Raise ``RuntimeError`` unless all are multiples of 1 / ``grid`` and at most 2^52 / ``grid`` in size.
 
-    Exact noise protects only integers, so a device checks a message before it is sent. grid : a power of two,
-    or an array with one power of two per value. The server's version is in :mod:`discreet.core.rng`.
+    Exact noise protects only integers, so a device checks a message before it is sent.
+
+    grid : a power of two, or an array with one power of two per value. The server's version is in
+    :mod:`discreet.core.rng`.
     """
     units = values * np.asarray(grid)
     if not ((np.rint(units) == units) & (np.abs(units) <= 2.0**52)).all():

@@ -1,9 +1,9 @@
 """Encoding of vectors of noisy integers as bytes: the payload of counts and of linear sums.
 
 A block is a run of cells with the same scale. It is written as one byte w in 1 .. 8, followed by the integers
-of the block with w bytes each, signed (two's complement), little-endian. w is the smallest width in which all
-integers of the block fit. The length of the payload depends only on the noisy integers, so that it reveals no
-more than the message does.
+of the block with w bytes each. Integers are signed (two's complement) and little-endian. The number w is the
+smallest width in which all integers of the block fit. The length of the payload depends only on the noisy
+integers, so that it reveals no more than the message does.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ SUCCESSORS, MODEL_REWARDS = "successors", "rewards"
 VISITS, CENTERED_REWARDS = "visits", "centered_reward_sums"
 
 GRAMS = frozenset({GRAM, SECOND_GRAM, REWARD_GRAM})  # symmetric matrices
-FLAT_SPAN = 1e-9  # as a share of b: a smaller range of values contributes nothing
+FLAT_SPAN = 1e-9  # share of b: smaller ranges contribute nothing
 _SLACK = 1e-12  # relative tolerance for rounding of a norm
 GRID = 2.0**-12  # grid of contributions under exact noise, in units of a power of two above their bound
 

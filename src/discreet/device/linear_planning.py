@@ -140,7 +140,7 @@ def greedy_action(
 ) -> NDArray[np.int64]:
     """Return (H, S) best admissible actions.
 
-    Of several best actions, take the first, or with ``below`` a random one.
+    If several actions are best, take the first, or with ``below`` a random one.
 
     Arguments are not checked, because a device plans with the data in its session's form and in the server's
     publication.

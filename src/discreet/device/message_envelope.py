@@ -24,10 +24,10 @@ against forgery, because anyone can compute them.
 **Sent twice, counted once.** A device that loses the connection sends the same bytes again. A session accepts
 each (number of the plan, nonce) only once, even after it was saved and restored. For a copy it raises
 :class:`MessageRejected` with the reason ``replayed``; a service answers "already counted". A device keeps the
-bytes until it has an answer, and never encodes the same trajectory twice, whatever the answer is: two
-messages about one trajectory cost as much privacy as the messages of two users. (A nonce distinguishes a copy
-from a second message. It does not identify the sender: the service must ensure that every user sends one
-message.) Two honest nonces of n messages are equal with probability below n^2 / 2^129.
+bytes until it has an answer, and never encodes the same trajectory twice, whatever the answer is. The reason
+is that two messages about one trajectory cost as much privacy as the messages of two users. (A nonce
+distinguishes a copy from a second message. It does not identify the sender: the service must ensure that
+every user sends one message.) Two honest nonces of n messages are equal with probability below n^2 / 2^129.
 
 **The envelope adds nothing to the privacy loss.** Write m for the payload, x for the trajectory, and v for
 the nonce. The nonce is drawn from randomness that is independent of the data and of all other random draws.

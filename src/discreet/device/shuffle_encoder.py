@@ -8,7 +8,7 @@ bits. The own bits are:
 - centred rewards: two bits, (y, y) at the visited counter and (0, 1) elsewhere. Over n users (ones - n -
   noise) / 2 is then the sum of y - 1/2 over those who visited.
 
-A rounded reward has the mean r. Privacy needs no further property of the rounding: the distribution of the
+A rounded reward has the mean r. Privacy needs no further property of the rounding. The distribution of the
 message of a trajectory is a mixture over bits, and the divergence of mixtures is at most the divergence for
 the worst pair of bits.
 

@@ -99,9 +99,11 @@ class Engine(AbstractContextManager["Engine"]):
     def of(cls, executor: Executor | Engine, workers: int | None = None) -> Engine:
         """Return an engine that wraps the caller's executor; an engine is returned unchanged.
 
-        The caller must close the executor. workers : number of tasks that it runs in parallel, at least 1;
-        None: the executor's own number of workers if it states one, else the number of processors. Raises
-        ``ValueError`` if ``executor`` is not a ``concurrent.futures.Executor``.
+        The caller must close the executor.
+
+        workers : number of tasks that it runs in parallel, at least 1; None: the executor's own number of
+        workers if it states one, else the number of processors. Raises ``ValueError`` if ``executor`` is not
+        a ``concurrent.futures.Executor``.
         """
         if isinstance(executor, Engine):
             return executor

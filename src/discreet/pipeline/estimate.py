@@ -294,9 +294,9 @@ def visits_needed(share: float, successors: int, std: float, reward_std: float =
 
     The result is a pair (number for transitions, number for rewards).
 
-    share : c in (2), above 0
-    successors : S, or a smaller number k of next states
-    std, reward_std : standard deviation of the noise of one transition cell and of one reward cell
+    share : c > 0 in (2)
+    successors : S or a smaller number k of next states
+    std, reward_std : noise (standard deviation) in a transition cell and in a reward cell
     """
     slack = (1.0 + checks.positive("share", share)) ** 2 - 1.0
     return (

@@ -457,7 +457,7 @@ class FederatedSum:
 
     plan : the plan that the sites agreed on.
     sent : number of sites in the sum, in [``plan.fewest``, ``plan.sites``].
-    units : (entries,) int64, each at most ``sent`` times the bound for one site.
+    units : (entries,) int64. Each is at most ``sent`` times the bound for one site.
 
     Raises
     ------

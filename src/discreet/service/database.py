@@ -255,7 +255,7 @@ class Store:
         self._engine: Engine = sql.create_engine(self.url, hide_parameters=True, **extra)
         self._logged = False  # True if the write-ahead log can contain removed data
         self.whole = False  # True if, after the last :meth:`admit`, the open plans wait for no user
-        # lock of this process, so that its writers wait in a queue instead of retrying
+        # writers of this process wait in a queue
         self._lock = threading.Lock() if self.sqlite else None
         if self.sqlite:
             sql.event.listen(self._engine, "connect", _sqlite_connected)

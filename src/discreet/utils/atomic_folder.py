@@ -38,7 +38,7 @@ def hidden_beside(out: Path) -> Path:
 
 
 def check_free(out: Path) -> None:
-    """Check, before a run, that the folder is new (or empty) and that a rename to its name is possible.
+    """Before a run, check that the folder is new (or empty) and can get its name by a rename.
 
     The rename is tried with an empty folder. It fails for a link, a mount, ``.``, a name that is too long, or
     without write permission. The check is made first because the rename must not fail after budget has been

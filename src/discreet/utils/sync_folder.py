@@ -1,4 +1,4 @@
-"""Write the entries of a folder to the disk."""
+"""Function that writes the entries of a folder to the disk."""
 
 from __future__ import annotations
 
