@@ -1,4 +1,4 @@
-"""Detection of user names that may denote one user: certain and possible duplicates.
+"""Detection of user names that can denote the same user: certain and possible duplicates.
 
 Every mechanism treats each name as one user. A user who is in a file as ``17`` and as ``17.0`` counts as two
 users, so the loss of that user is bounded by two times the stated epsilon. There are two remedies:

@@ -1,4 +1,4 @@
-r"""Exact discrete noise on a device, from integers and the operating system's random bytes only.
+r"""Exact discrete noise on a device, computed only from integers and random bytes of the operating system.
 
 Source: Canonne, Kamath and Steinke 2020, algorithms 1 to 3. A floating-point number is a rational number, so
 scales are represented exactly. Distributions are neither truncated nor rounded, and no intermediate result is

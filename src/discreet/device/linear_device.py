@@ -21,8 +21,8 @@ is discrete. A message in bytes needs that. The payload of its envelope
 (:mod:`discreet.device.message_envelope`) are the integers, block by block
 (:mod:`discreet.device.integer_encoding`).
 
-Privacy loss of one message (:attr:`LinearDevice.guarantee`): it follows from the lemmas of
-:mod:`discreet.mechanisms.linear.sensitivities`, with the bounds of the projection and the scales of the noise
+Privacy loss of one message (:attr:`LinearDevice.guarantee`): it is computed by the lemmas of
+:mod:`discreet.mechanisms.linear.sensitivities`, from the bounds of the projection and the scales of the noise
 in this code. The guarantee raises if the form's units or blocks are not those of its contributions, or if the
 form claims properties that its features lack (nonnegative coordinates, a norm bound).
 """
@@ -240,7 +240,7 @@ class MixtureForm(_Form):
 
     Parameters
     ----------
-    columns : (S, A, d, S) of the features.
+    columns : (S, A, d, S) table of the features.
     targets : "raw", "centred" or "span".
     bounds : (H - 1) b_{h+1}.
     largest_weight : W.
@@ -399,9 +399,9 @@ class GramForm(_Form):
     Parameters
     ----------
     rows : (S A, d) features.
-    bound, l1 : of their norms.
-    nonneg : True if none of their coordinates is below 0.
-    steps : that have a Gram matrix.
+    bound, l1 : upper bounds of the l2 and l1 norms of the features.
+    nonneg : True if no coordinate of the features is below 0.
+    steps : number of steps that have a Gram matrix.
     """
 
     KIND: ClassVar[str] = "gram"
@@ -497,9 +497,9 @@ class LinearDevice:
     form : MixtureForm or GramForm
     family : "gaussian" or "laplace"
     offsets : (blocks + 1,) start of each block of cells with one scale.
-    scales : (blocks,) of one device's noise, in ``units``.
-    units : (blocks,) of the cells: 1 without a grid.
-    grid : of rewards, with exact noise; None: noise in floating point, for simulation.
+    scales : (blocks,) scales of one device's noise, in ``units``.
+    units : (blocks,) units of the cells; 1 without a grid.
+    grid : rewards are multiples of 1 / grid, with exact noise; None: noise in floating point, for simulation.
     session : a number in [0, 2^64) that differs from that of any other session.
     """
 
@@ -519,7 +519,7 @@ class LinearDevice:
     def cells(
         self, prepared: Prepared, states: Ints, actions: Ints, rewards: Floats, coins: NoiseCoins
     ) -> Floats:
-        """Return one user's noisy cells, in units; rewards are rounded first if there is a grid.
+        """Return the noisy cells of one user, in ``units``; rewards are rounded first if there is a grid.
 
         Parameters
         ----------

@@ -244,7 +244,7 @@ class Setup:
 
     @property
     def gaps(self) -> Floats:
-        """(H, R) V*_h(s) - Q*_h(s, a)."""
+        """(H, R) gaps V*_h(s) - Q*_h(s, a) of all admissible pairs."""
         return self._optimal[1]
 
     @cached_property

@@ -442,7 +442,7 @@ def _in_units(values: Floats, schema: Schema) -> Floats:
     found = left * schema.low + (schema.high - schema.low) * np.asarray(values)
     if schema.outcomes is not None:
         found = np.minimum(found, max(0.0, *schema.outcomes.values()))
-    # because rewards of earlier steps are not negative
+    # rewards of earlier steps are not negative, so the bound on the return also bounds the remaining return
     elif schema.return_bound is not None and schema.low >= 0.0:
         found = np.minimum(found, schema.return_bound[1])
     found[:, list(schema.terminal)] = 0.0

@@ -707,8 +707,8 @@ def _lloyd(
     asked: Asked, first: str, owner: Ints, values: Floats, sigma: int, source: Callable[[int], bytes]
 ) -> tuple[Floats, Ints]:
     """Return the centres in the original units of the values, and the noisy sums of each round."""
-    # Ranges are declared for cells: the sum of a step's doses, or a constant for missing ones, may be
-    # outside.
+    # Ranges are declared for cells. The sum of the doses in a step, or a constant that replaces a missing
+    # value, can be outside.
     z = asked.scaled(values)
     payload = np.column_stack([z, np.full(len(z), asked.radius)])
     centres, released = asked.read_start(first), list[Ints]()

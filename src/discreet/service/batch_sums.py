@@ -10,7 +10,7 @@ following content, signed with the key that the study names::
     "users": 18, "absent": 2, "counts": "..."}
 
 The sum contains the messages of ``users`` users, and not those of ``absent`` users. ``counts`` holds 64-bit
-integers in base64, which are the counts of :class:`~discreet.mechanisms.shuffle.shuffle_session.Counted` or
+integers in base64, in the form of :class:`~discreet.mechanisms.shuffle.shuffle_session.Counted` or
 :class:`~discreet.mechanisms.shuffle.amplified_session.Histogram`. ``counts`` is null if fewer messages came
 than the guarantee of the batch requires; in this case no sum of these messages is ever released.
 """
