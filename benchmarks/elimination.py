@@ -25,7 +25,7 @@ from discreet import envs
 from discreet.core.layout import Layout
 from discreet.core.noise.random_streams_kernels import open_at, run_key
 from discreet.experiments.simulate import Setup
-from discreet.learners.online.occupancy_elimination import Model
+from discreet.learners.online.occupancy_elimination import KnownModel
 from discreet.learners.online.policy_elimination import Enumeration
 
 SEED = 77
@@ -75,10 +75,10 @@ def stage() -> None:
     layout = Layout(50, 5, 20)
     p, r = _tables(layout, 0.1)
     start, coins = np.eye(50)[0], open_at(run_key(SEED), 3, 0, 0)
-    induction = seconds(lambda: Model.of(layout, start, p, r, coins))
+    induction = seconds(lambda: KnownModel.of(layout, start, p, r, coins))
     print(f"\nS = 50, A = 5, H = 20: one backward induction with its set-up {1e3 * induction:.3g} ms")
     print("| level / best value | stage | inductions a pair | microseconds an induction |\n|---|---|---|---|")
-    model = Model.of(layout, start, p, r, coins)
+    model = KnownModel.of(layout, start, p, r, coins)
     for share in (0.0, 0.5, 0.9, 0.99, 0.999):
         begin, steps = time.perf_counter(), 0
         for h in range(layout.horizon):

@@ -28,7 +28,7 @@ import httpx
 import numpy as np
 
 from discreet.core.rng import SecureRng
-from discreet.device.http_client import Client, Place
+from discreet.device.http_client import Client, PlanReservation
 from discreet.service.database import Store
 from discreet.service.dry_run import promised_by
 from discreet.service.study_config import study_of
@@ -89,7 +89,7 @@ async def sent(
     return time.perf_counter() - begun, took
 
 
-def bodies(trust: str, places: list[Place]) -> list[bytes]:
+def bodies(trust: str, places: list[PlanReservation]) -> list[bytes]:
     """Messages of people who did something, encoded as their devices would."""
     draw, found = np.random.default_rng(0), []
     for place in places:
@@ -137,11 +137,11 @@ def main() -> None:
             came, total, latencies, worked = 0, 0.0, list[float](), 0.0
             with Client(f"http://127.0.0.1:{port}", promised=promised_by(study_of(study))) as client:
                 while came < given.people:
-                    places: list[Place] = []
+                    places: list[PlanReservation] = []
                     while came + len(places) < given.people:
                         at = came + len(places)
                         fresh = [
-                            one for one in client.places(tickets[at : at + 1000]) if isinstance(one, Place)
+                            one for one in client.places(tickets[at : at + 1000]) if isinstance(one, PlanReservation)
                         ]
                         places += fresh
                         if not fresh:

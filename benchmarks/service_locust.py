@@ -100,7 +100,7 @@ def prepared(url: str, study: Any, store: Store, people: int, files: list[Path])
     """Places for everybody; their messages, line by line, one file a sender."""
     import numpy as np
 
-    from discreet.device.http_client import Client, Place
+    from discreet.device.http_client import Client, PlanReservation
 
     draw, opened = np.random.default_rng(0), [path.open("w") for path in files]
     tickets, shuffler = store.new_tickets(people), url if study.shuffled else None
@@ -109,7 +109,7 @@ def prepared(url: str, study: Any, store: Store, people: int, files: list[Path])
             time.sleep(0.05)
         for first in range(0, people, 1000):
             for at, place in enumerate(client.places(tickets[first : first + 1000])):
-                if not isinstance(place, Place):
+                if not isinstance(place, PlanReservation):
                     raise RuntimeError(f"a place was refused: {place}")
                 states = draw.integers(0, SIZES["states"], SIZES["horizon"] + 1).tolist()
                 actions = [place.action(h, s) for h, s in enumerate(states[:-1])]

@@ -50,11 +50,11 @@ from typing import Any
 import httpx
 import numpy as np
 
-from discreet.device.http_client import Client, Pace, Place, Turned
+from discreet.device.http_client import Client, Pace, PlanReservation, Turned
 from discreet.experiments.simulate import Setup
 from discreet.ledger.signatures import new_key
 from discreet.service import encoding as codec
-from discreet.service.batch_sums import Batches, form_of_bytes
+from discreet.service.batch_sums import ShuffledBatches, form_of_bytes
 from discreet.service.database import ANSWERED, Store
 from discreet.service.dry_run import people_of, promised_by
 from discreet.service.server import opened, opened_shuffler, shuffler_key_at
@@ -372,7 +372,7 @@ class Round:
             how["shuffler"] = url
         with Client(url, **how) as client, ThreadPoolExecutor(8) as pool:
 
-            def tells(user: int, place: Place, record: Any, message: Any) -> None:
+            def tells(user: int, place: PlanReservation, record: Any, message: Any) -> None:
                 wanted = {"status": "counted", "plan": place.number}
                 for _ in range(1 + (user % 7 == 0)):  # some hear nothing, and send it again
                     if (answer := client.send(message)) != wanted:
@@ -386,7 +386,7 @@ class Round:
                     if refused.reason not in ("late", "busy"):  # a new plan opened meanwhile
                         raise
                     continue
-                places = [one for one in found if isinstance(one, Place)]
+                places = [one for one in found if isinstance(one, PlanReservation)]
                 others = {one.reason for one in found if isinstance(one, Turned)}
                 if not others <= {"full"}:
                     raise RuntimeError(f"places were refused: {others}")
@@ -465,7 +465,7 @@ class Round:
         import base64
 
         turn_of, session = self._turn_of(store, made), form_of_bytes(bytes(store.about()["form"])).session
-        batches = Batches(self.study, session)
+        batches = ShuffledBatches(self.study, session)
         for turn in range(made + 1):
             shuffler: Any = batches.shuffler(store.people_before(turn))
             for plan in store.policies(turn):

@@ -35,7 +35,7 @@ from typing import Any
 
 import httpx
 
-from discreet.device.http_client import Client, NoAnswer, Place, Turned
+from discreet.device.http_client import Client, NoAnswer, PlanReservation, Turned
 from discreet.service.database import Store
 from discreet.service.server import key_of
 from discreet.service.study_config import read_study
@@ -185,7 +185,7 @@ def in_python(url: str, key: str, tickets: list[str], told: Told) -> Iterator[Ca
         messages = [
             one.message([0] * (horizon + 1), [0] * horizon, [0.0] * horizon)
             for one in places
-            if isinstance(one, Place)
+            if isinstance(one, PlanReservation)
         ]
         told.placed = len(messages)
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.studies.shuffle_regret [--seeds 256] [--seed 2201] [--growth 1.3] [--users 20000]
 
-One learner (noise-aware, the knobs that :func:`discreet.learners.online.noise_aware.chosen` has for the
+One learner (noise-aware, the knobs that :func:`discreet.learners.online.noise_aware.defaults_for` has for the
 shuffle model), one schedule, one budget, one world (RiverSwim with Bernoulli rewards), and the same noise:
 
 - ``central, batches`` : what a trusted server can do and the shuffle model can too, sums of batches with
@@ -35,7 +35,7 @@ from discreet.envs import riverswim
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.experiments import statistics
 from discreet.experiments.simulate import Setup
-from discreet.learners.online.noise_aware import NoiseAwareUCBVI, chosen
+from discreet.learners.online.noise_aware import NoiseAwareUCBVI, defaults_for
 from discreet.mechanisms.interfaces import ProblemSpec, Schedule
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.shuffle import Shuffle
@@ -62,7 +62,7 @@ def setups(
 ) -> dict[str, Setup]:
     """What is compared, the trusted server's batches first. growth : None for the default under shuffle."""
     flips = Shuffle(epsilon=epsilon, delta=delta)
-    knobs: dict[str, Any] = dict(chosen(ProblemSpec(world.layout, users, budget=flips.budget)))
+    knobs: dict[str, Any] = dict(defaults_for(ProblemSpec(world.layout, users, budget=flips.budget)))
     if growth is not None:
         knobs["replan_growth"] = growth
     learner = NoiseAwareUCBVI(**knobs)

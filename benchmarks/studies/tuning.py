@@ -14,7 +14,7 @@ others as they stand, and moves to the best if that lowers the score by more tha
 within noise here, although all settings meet the same seeds). Starts are informed: they are what earlier,
 unrecorded searches on training worlds ended at. ``replan_growth`` comes last, as more releases take longer
 to try; under joint privacy 1.05 is the least allowed, since each release costs a noise draw for every cell.
-benchmarks/default_learner.md has the outcome; :func:`discreet.learners.online.noise_aware.chosen` holds it.
+benchmarks/default_learner.md has the outcome; :func:`discreet.learners.online.noise_aware.defaults_for` holds it.
 
 With ``--task`` the same search is made on RiverSwim itself, for one budget: what tuning on the task gives.
 That is no default; benchmarks/noise_aware.py reports it beside the defaults, on fresh seeds. With ``--lakes``

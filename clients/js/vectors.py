@@ -25,7 +25,7 @@ from discreet.device.count_device import CountDevice
 from discreet.device.discrete_noise import ExactCoins, discrete_gaussian, discrete_laplace
 from discreet.device.randomized_response_device import GRID, Randomizer, ReportDevice
 from discreet.device.shuffle_encoder import ShuffleEncoder
-from discreet.device.shuffle_payload import COIN, Family, Form
+from discreet.device.shuffle_payload import COIN, Family, SessionConfig
 
 FILE = Path(__file__).parent / "test" / "vectors.json"
 ROWS = ((0, 1), (2, -1), (-1, 3))  # of three states and two actions
@@ -112,17 +112,17 @@ def _count_forms() -> dict[str, CountDevice]:
     return found
 
 
-def _bit_forms() -> dict[str, Form]:
+def _bit_forms() -> dict[str, SessionConfig]:
     found = {}
     for flips in (1, 8, 13, 30, 64, 65, 200, 1025, 1500, 4000):
         families = (Family("transitions", flips, COIN // 2), Family("visits", flips, COIN // 2))
-        found[f"{flips} fair flips"] = Form(3, 2, 4, families, ROWS, 9)
-    found["1500 fair flips, zeros first"] = Form(3, 2, 4, (Family("visits", 1500, COIN // 2),))
-    found["rare flips"] = Form(3, 2, 4, (Family("transitions", 7, COIN // 5), Family("rewards", 3, 1)))
+        found[f"{flips} fair flips"] = SessionConfig(3, 2, 4, families, ROWS, 9)
+    found["1500 fair flips, zeros first"] = SessionConfig(3, 2, 4, (Family("visits", 1500, COIN // 2),))
+    found["rare flips"] = SessionConfig(3, 2, 4, (Family("transitions", 7, COIN // 5), Family("rewards", 3, 1)))
     centred = (Family("visits", 2, COIN // 3), Family("centered_rewards", 6, COIN // 7, True))
-    found["centred"] = Form(3, 2, 4, centred, None, 2**63)
-    found["one step"] = Form(3, 2, 4, (*centred, Family("transitions", 2, COIN // 2)), ROWS, 1, 2)
-    found["centred, fair"] = Form(3, 2, 4, (Family("centered_rewards", 1500, COIN // 2, True),))
+    found["centred"] = SessionConfig(3, 2, 4, centred, None, 2**63)
+    found["one step"] = SessionConfig(3, 2, 4, (*centred, Family("transitions", 2, COIN // 2)), ROWS, 1, 2)
+    found["centred, fair"] = SessionConfig(3, 2, 4, (Family("centered_rewards", 1500, COIN // 2, True),))
     return found
 
 
@@ -197,7 +197,7 @@ def vectors() -> dict[str, Any]:
         messages.append(_case(f"counts, {name}", counts, counted, dice, None))
     for name, bits in _bit_forms().items():
 
-        def shuffled(stream: Stream, plan: int, *life: Any, form: Form = bits) -> bytes:
+        def shuffled(stream: Stream, plan: int, *life: Any, form: SessionConfig = bits) -> bytes:
             return ShuffleEncoder(form, plan)(*map(np.array, life), stream)
 
         messages.append(_case(f"bits, {name}", bits, shuffled, dice, None))

@@ -40,7 +40,7 @@ from discreet.core.rng import Seeded
 from discreet.envs import combination_lock, random_mdp, riverswim
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.experiments.simulate import Setup
-from discreet.learners.online.noise_aware import NoiseAwareUCBVI, chosen
+from discreet.learners.online.noise_aware import NoiseAwareUCBVI, defaults_for
 from discreet.learners.online.occupancy_elimination import SDPPEOM
 from discreet.learners.online.policy_elimination import APEVE, SDPPE, EliminationMemory
 from discreet.mechanisms.interfaces import Plan, ProblemSpec, Release, Schedule
@@ -193,7 +193,7 @@ def learner(name: str, knobs: Knobs, privacy: str = NONE) -> Any:
     if privacy != BATCHES:
         return NoiseAwareUCBVI(**knobs)
     flips = Shuffle(epsilon=EPSILON, delta=DELTA)
-    own: dict[str, Any] = {**chosen(ProblemSpec(world(0).layout, 1, budget=flips.budget)), **knobs}
+    own: dict[str, Any] = {**defaults_for(ProblemSpec(world(0).layout, 1, budget=flips.budget)), **knobs}
     share = own["reward_share"]
     return NoiseAwareUCBVI(**{**own, "reward_share": share / (2.0 - share)})
 

@@ -40,7 +40,7 @@ BY_FLAG = ("preset", "epsilon", "delta")  # settings of a run, not options
 
 
 @dataclass(frozen=True)
-class Entry:
+class RegistryEntry:
     """Registered name.
 
     Parameters
@@ -75,8 +75,8 @@ class Entry:
         return found
 
 
-def _entries(kind: Kind, *rows: tuple[Any, ...]) -> dict[tuple[Kind, str], Entry]:
-    return {(kind, row[0]): Entry(kind, *row) for row in rows}
+def _entries(kind: Kind, *rows: tuple[Any, ...]) -> dict[tuple[Kind, str], RegistryEntry]:
+    return {(kind, row[0]): RegistryEntry(kind, *row) for row in rows}
 
 
 _ONLINE, _OFFLINE = "discreet.learners.online", "discreet.learners.offline"
@@ -85,7 +85,7 @@ _MIXTURES = "none, central, local; linear mixtures (linear-mixture, hypercube)"
 _EXACT = "none: it needs exact sums (a baseline)"
 _ANY, _IGNORES = "any privatizer", "any privatizer; ignores the noise law (a baseline)"
 
-_BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType({
+_BUILT_IN: Mapping[tuple[Kind, str], RegistryEntry] = types.MappingProxyType({
     **_entries("learner",
         ("ucb-vi", f"{_ONLINE}.ucbvi:UCBVI",
          "optimistic value iteration, Hoeffding bonus (Azar et al. 2017); not private", _IGNORES,
@@ -189,14 +189,14 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType({
          "a linear MDP of 2000 states, d = 24, H = 8, where tables learn nothing in time"),
     ),
 })  # fmt: skip
-_GYM = Entry(
+_GYM = RegistryEntry(
     "environment",
     f"{GYM_PREFIX}ID",
     "discreet.envs:from_gymnasium",
     "a tabular Gymnasium environment by its transition table: gym:FrozenLake-v1 (needs gymnasium)",
 )
 
-_added: dict[tuple[Kind, str], Entry] = {}
+_added: dict[tuple[Kind, str], RegistryEntry] = {}
 _published_code: dict[str, Callable[..., Any]] = {}  # by preset
 _loaded_entry_points = False
 
@@ -217,14 +217,14 @@ def _load_entry_points() -> None:
             warnings.warn(f"plug-in {point.name!r} ({point.value}) cannot be loaded: {error!r}", stacklevel=3)
 
 
-def entries(kind: Kind | None = None) -> tuple[Entry, ...]:
+def entries(kind: Kind | None = None) -> tuple[RegistryEntry, ...]:
     """Return every name, built-in ones first, in the order of their table."""
     _load_entry_points()
     everything = (*_BUILT_IN.values(), _GYM, *_added.values())
     return tuple(entry for entry in everything if kind is None or entry.kind == kind)
 
 
-def entry(kind: Kind, name: str) -> Entry:
+def entry(kind: Kind, name: str) -> RegistryEntry:
     """Return the entry of a name; ``ValueError`` with the known names, the nearest first."""
     checks.choice("kind", kind, KINDS)
     found = _BUILT_IN.get((kind, name)) or _added.get((kind, name))
@@ -282,7 +282,7 @@ def register(
             f"name = {name!r}: this {kind} is registered already, by {taken.plugin or 'discreet'}"
         )
     documented = (inspect.getdoc(factory) or "").strip().splitlines()
-    _added[kind, name] = Entry(
+    _added[kind, name] = RegistryEntry(
         kind,
         name,
         factory,
@@ -322,7 +322,7 @@ def published_code(preset: str) -> Callable[..., Any]:
     return _published_code[preset]
 
 
-def load_plugin(module: str) -> tuple[Entry, ...]:
+def load_plugin(module: str) -> tuple[RegistryEntry, ...]:
     """Import a module (also from the working directory) and return the names that it registers.
 
     ``ValueError`` if it cannot be imported.
@@ -339,7 +339,7 @@ def load_plugin(module: str) -> tuple[Entry, ...]:
 
 # ------------------------------------------------------------------------------------- options
 @dataclass(frozen=True)
-class Option:
+class OptionSpec:
     """One option of a class or function: its type, and whether it must be given."""
 
     name: str
@@ -350,25 +350,25 @@ class Option:
         return f"{self.name}: {describe(self.annotation)}"
 
 
-def options_of(factory: Callable[..., Any]) -> dict[str, Option]:
+def options_of(factory: Callable[..., Any]) -> dict[str, OptionSpec]:
     """Return the options that a factory takes, by name, in its order."""
     hints = _hints(factory)
     if is_dataclass(factory):
         return {
-            f.name: Option(
+            f.name: OptionSpec(
                 f.name, hints.get(f.name, Any), f.default is MISSING and f.default_factory is MISSING
             )
             for f in fields(factory)
             if f.init
         }
     return {
-        p.name: Option(p.name, hints.get(p.name, Any), p.default is p.empty)
+        p.name: OptionSpec(p.name, hints.get(p.name, Any), p.default is p.empty)
         for p in inspect.signature(factory).parameters.values()
         if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
     }
 
 
-def defaults_of(found: Entry) -> dict[str, Any]:
+def defaults_of(found: RegistryEntry) -> dict[str, Any]:
     """Return default values of a name's options: those of its signature, then of its default preset."""
     factory = found.factory()
     values: dict[str, Any] = {
@@ -529,12 +529,12 @@ def _as_tuple(name: str, value: Any, text: str | None, member: Any) -> tuple[boo
     )
 
 
-def list_options(options: Iterable[Option]) -> str:
+def list_options(options: Iterable[OptionSpec]) -> str:
     """Return the options that a caller may set, with their types, as text."""
     return ", ".join(str(option) for option in options if option.name not in BY_FLAG) or "none"
 
 
-def typed(found: Entry, options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def typed(found: RegistryEntry, options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return options of one entry with the types of the class that takes them; unknown ones are refused."""
     takes = options_of(found.factory())
     unknown = [name for name in options if name not in takes]
@@ -578,20 +578,20 @@ def build(kind: Kind, name: str, preset: str | None = None, options: Mapping[str
     if kind == "environment":
         own = {name: value for name, value in given.items() if name not in found.fixed}
         with suppress(TypeError):  # a third party's environment without weak references
-            remember(made, Named(name, options=own, plugins=_plugins(found)))
+            remember(made, RegisteredPart(name, options=own, plugins=_plugins(found)))
     return made
 
 
-def _list_or_flag(missing: Iterable[Option]) -> str:
+def _list_or_flag(missing: Iterable[OptionSpec]) -> str:
     return ", ".join(str(option) for option in missing)
 
 
-def _plugins(found: Entry) -> tuple[str, ...]:
+def _plugins(found: RegistryEntry) -> tuple[str, ...]:
     return () if found.plugin is None else (found.plugin,)
 
 
 @dataclass(frozen=True)
-class Named:
+class RegisteredPart:
     """Part of a run as the registry names it.
 
     Parameters
@@ -612,15 +612,15 @@ class Named:
     presets: tuple[str, ...] = ()
 
 
-_environments: WeakKeyDictionary[Any, Named] = WeakKeyDictionary()
+_environments: WeakKeyDictionary[Any, RegisteredPart] = WeakKeyDictionary()
 
 
-def remember(mdp: TabularMDP, made_as: Named) -> None:
+def remember(mdp: TabularMDP, made_as: RegisteredPart) -> None:
     """Store the name of an environment until the environment itself is deleted."""
     _environments[mdp] = made_as
 
 
-def remembered(mdp: TabularMDP) -> Named | None:
+def remembered(mdp: TabularMDP) -> RegisteredPart | None:
     """Return the name by which an environment was made; None if it was made without one."""
     try:
         return _environments.get(mdp)
@@ -628,7 +628,7 @@ def remembered(mdp: TabularMDP) -> Named | None:
         return None
 
 
-def named(kind: str, value: Any) -> Named | None:
+def named(kind: str, value: Any) -> RegisteredPart | None:
     """Find the name, preset and options that build an equal learner or privatizer; None if none do."""
     for found in (*_BUILT_IN.values(), *_added.values()):
         if found.kind == kind and _is_of(found, value) and found.plugin != "__main__":
@@ -643,14 +643,16 @@ def named(kind: str, value: Any) -> Named | None:
     return None
 
 
-def _is_of(found: Entry, value: Any) -> bool:
+def _is_of(found: RegistryEntry, value: Any) -> bool:
     """Compare dotted paths, so that no learner's module is imported to find that it is another one."""
     if isinstance(found.target, str):
         return found.target == f"{type(value).__module__}:{type(value).__qualname__}"
     return found.target is type(value)
 
 
-def _fewest(found: Entry, preset: str | None, current: Mapping[str, Any], value: Any) -> Named | None:
+def _fewest(
+    found: RegistryEntry, preset: str | None, current: Mapping[str, Any], value: Any
+) -> RegisteredPart | None:
     """Leave out options that the preset sets already; None if no options give an equal object."""
     kind, factory = found.kind, found.factory()
     every = {name: v for name, v in current.items() if v is not None and name not in found.fixed}
@@ -666,7 +668,7 @@ def _fewest(found: Entry, preset: str | None, current: Mapping[str, Any], value:
             if build(kind, found.name, preset, options) == value:
                 offered = presets_of(factory, found.fixed)
                 fixed = {k: v for k, v in found.fixed.items() if getattr(factory, k, None) != v}
-                return Named(found.name, preset, options, fixed, _plugins(found), offered)
+                return RegisteredPart(found.name, preset, options, fixed, _plugins(found), offered)
     return None
 
 

@@ -6,7 +6,7 @@ import pytest
 import discreet as dr
 from benchmarks.studies import tuning
 from discreet.core.layout import Layout
-from discreet.learners.online.noise_aware import chosen
+from discreet.learners.online.noise_aware import defaults_for
 from discreet.mechanisms.interfaces import ProblemSpec
 
 
@@ -34,7 +34,7 @@ def test_searches_start_inside_their_grids_and_defaults_are_points_of_them(kind:
     search = tuning.SEARCHES[kind]
     for privatizer in search.budgets.values():
         spec = ProblemSpec(Layout(6, 2, 20), 20_000, budget=privatizer.budget)
-        defaults = {**chosen(spec), "consistent": dr.NoiseAwareUCBVI().consistent}
+        defaults = {**defaults_for(spec), "consistent": dr.NoiseAwareUCBVI().consistent}
         for knob, values in search.grid.items():
             assert search.start[knob] in values
             assert defaults[knob] in values

@@ -174,7 +174,7 @@ dr.mechanisms.session_of(mechanism, dr.Secure()).close()
 
 
 def test_a_type_checker_finds_the_mistakes_and_nothing_else(tmp_path: Path) -> None:
-    def name(one: registry.Entry) -> str:
+    def name(one: registry.RegistryEntry) -> str:
         return next(f"dr.{full}" for full, thing in PUBLIC.items() if thing is one.factory())
 
     budget = {"none": "", "central": "epsilon=1.0", "local": "epsilon=1.0", "shuffle": "epsilon=1.0"}

@@ -15,7 +15,7 @@ import pytest
 from pyarrow import parquet
 
 from discreet.core.layout import Layout
-from discreet.data.prepare import Prepared, Refused, prepare
+from discreet.data.prepare import PreparedFolder, Refused, prepare
 from discreet.data.prepare_config import read_prepare_config
 from discreet.data.row_batches import open_source
 from discreet.data.schema import Columns, Schema
@@ -68,7 +68,7 @@ def made(folder: Path, content: Any, name: str = "x.csv", how: Any = (), **decla
         (folder / name).write_bytes(content.encode())
         content = folder / name
     number = len([*folder.iterdir()])
-    done: Prepared = prepare(content, folder / "P.toml", folder / f"out{number}", **dict(how))
+    done: PreparedFolder = prepare(content, folder / "P.toml", folder / f"out{number}", **dict(how))
     rows = parquet.read_table(done.folder / "rows.parquet").to_pylist()
     return [(row["user"], row["state"], row["action"], row["next_state"]) for row in rows]
 

@@ -17,7 +17,7 @@ from discreet.core.layout import Layout
 from discreet.data import validate
 from discreet.data.row_batches import open_source
 from discreet.data.sources import ParquetFile
-from discreet.data.validate import KINDS, DataError, Totals, check, episodes
+from discreet.data.validate import KINDS, DataError, DatasetSize, check, episodes
 from discreet.mechanisms.dataset.partial_aggregate import PartialAggregate
 
 SMALL = {"batch_rows": 7, "memory": 2000}  # of some hundred rows: many batches, many partitions
@@ -223,7 +223,7 @@ def test_an_empty_last_next_state_is_the_terminal_one(schema, make, tmp_path, su
 def test_m_episodes_of_each_user(schema, make, tmp_path) -> None:
     rows = make.people(25, each=5)
     path = make.save(rows, tmp_path / "x.parquet")
-    assert check(open_source(path, replace(schema, episodes_per_user=5))) == Totals(25, 125, len(rows))
+    assert check(open_source(path, replace(schema, episodes_per_user=5))) == DatasetSize(25, 125, len(rows))
     with pytest.raises(DataError) as error:
         check(open_source(path, replace(schema, episodes_per_user=3)))
     assert error.value.counts == {"too many episodes": 50}

@@ -11,10 +11,10 @@ from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import SecureRng, Seeded
 from discreet.device.message_envelope import HEADER, TAIL, Envelope, MessageRejected
 from discreet.device.shuffle_encoder import ShuffleEncoder, SimulatedCoins, SystemCoins, noise_ones
-from discreet.device.shuffle_payload import COIN, Family, Form, pack, read, unpack, write
+from discreet.device.shuffle_payload import COIN, Family, SessionConfig, pack, read, unpack, write
 
 FAIR = COIN // 2
-FORM = Form(
+FORM = SessionConfig(
     3, 2, 4,
     (
         Family("visits", 1, COIN // 7), Family("transitions", 5, FAIR), Family("rewards", 70, FAIR),

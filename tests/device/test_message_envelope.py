@@ -32,7 +32,7 @@ from discreet.device.message_envelope import (
 )
 from discreet.device.randomized_response_device import ReportDevice
 from discreet.device.shuffle_encoder import ShuffleEncoder, SystemCoins
-from discreet.device.shuffle_payload import Form
+from discreet.device.shuffle_payload import SessionConfig
 from discreet.mechanisms.interfaces import Message, Plan, Schedule
 from discreet.mechanisms.linear.linear_queries import MixtureQuery
 from discreet.mechanisms.restore_session import restore
@@ -474,7 +474,7 @@ def test_a_form_is_read_as_it_was_published(form: Any) -> None:
 
 def test_a_form_is_of_its_own_kind() -> None:
     for form in every_form():
-        for kind in (Form, CountDevice, ReportDevice, LinearDevice):
+        for kind in (SessionConfig, CountDevice, ReportDevice, LinearDevice):
             if kind is not type(form):
                 with pytest.raises(ValueError, match="published"):
                     kind.from_bytes(form.to_bytes())

@@ -24,7 +24,7 @@ from discreet.device.linear_device import LinearDevice
 from discreet.device.message_guarantee import MessageGuarantee
 from discreet.device.randomized_response_device import GRID, Randomizer, ReportDevice
 from discreet.device.shuffle_encoder import ShuffleEncoder
-from discreet.device.shuffle_payload import COIN, Family, Form
+from discreet.device.shuffle_payload import COIN, Family, SessionConfig
 from discreet.mechanisms.features import Features
 from discreet.mechanisms.interfaces import Plan, Schedule
 from discreet.mechanisms.linear.linear_mechanism import LinearMechanism
@@ -154,7 +154,7 @@ def test_amplified_reports_without_the_shuffler(share: float) -> None:
 
 
 # ------------------------------------------------------------------------------ coins, by brute force
-def laws_of(form: Form) -> tuple[Any, Any]:
+def laws_of(form: SessionConfig) -> tuple[Any, Any]:
     """(lives, counters, values) what every trajectory sends: probabilities, by independent counters."""
     lives = []
     for states in itertools.product(range(form.states), repeat=form.horizon + 1):
@@ -193,25 +193,25 @@ def laws_of(form: Form) -> tuple[Any, Any]:
 
 FAIR = COIN // 2
 FORMS = {
-    "visits": (Form(2, 2, 2, (Family("visits", 1, FAIR),)), True),
-    "biased": (Form(2, 1, 2, (Family("visits", 3, COIN // 5),)), True),
-    "transitions": (Form(2, 1, 2, (Family("transitions", 2, COIN // 3),)), True),
-    "rewards": (Form(2, 2, 1, (Family("rewards", 2, COIN // 3),)), True),
-    "centred": (Form(2, 2, 1, (Family("centered_rewards", 4, COIN // 3, True),)), False),
+    "visits": (SessionConfig(2, 2, 2, (Family("visits", 1, FAIR),)), True),
+    "biased": (SessionConfig(2, 1, 2, (Family("visits", 3, COIN // 5),)), True),
+    "transitions": (SessionConfig(2, 1, 2, (Family("transitions", 2, COIN // 3),)), True),
+    "rewards": (SessionConfig(2, 2, 1, (Family("rewards", 2, COIN // 3),)), True),
+    "centred": (SessionConfig(2, 2, 1, (Family("centered_rewards", 4, COIN // 3, True),)), False),
     "lean": (
-        Form(2, 1, 2, (Family("transitions", 3, FAIR), Family("centered_rewards", 2, COIN // 7, True))),
+        SessionConfig(2, 1, 2, (Family("transitions", 3, FAIR), Family("centered_rewards", 2, COIN // 7, True))),
         False,
     ),
     "all": (
-        Form(2, 1, 2, (Family("visits", 2, FAIR), Family("transitions", 3, FAIR),
+        SessionConfig(2, 1, 2, (Family("visits", 2, FAIR), Family("transitions", 3, FAIR),
         Family("rewards", 1, FAIR))),
         True,
     ),
     "one step": (
-        Form(2, 2, 2, (Family("transitions", 3, FAIR), Family("rewards", 4, COIN // 3)), step=1), True,
+        SessionConfig(2, 2, 2, (Family("transitions", 3, FAIR), Family("rewards", 4, COIN // 3)), step=1), True,
     ),
-    "one pair": (Form(1, 1, 2, (Family("visits", 1, FAIR), Family("rewards", 3, COIN // 3))), True),
-    "masked": (Form(2, 2, 1, (Family("visits", 1, FAIR),), ((0, -1), (1, 2))), True),
+    "one pair": (SessionConfig(1, 1, 2, (Family("visits", 1, FAIR), Family("rewards", 3, COIN // 3))), True),
+    "masked": (SessionConfig(2, 2, 1, (Family("visits", 1, FAIR),), ((0, -1), (1, 2))), True),
 }  # fmt: skip
 
 
@@ -230,7 +230,7 @@ def test_coins_without_the_shuffler(name: str) -> None:
     assert str(guarantee).startswith("Without the shuffler")
 
 
-def worst_of_admissible(form: Form) -> float:
+def worst_of_admissible(form: SessionConfig) -> float:
     lives, laws = laws_of(form)
     kept = [
         i for i, (states, actions, _) in enumerate(lives)

@@ -152,7 +152,7 @@ def test_a_queue_that_cannot_be_asked_is_an_error_and_no_wait() -> None:
 
     jobs = SimpleNamespace(submit=lambda *_: SimpleNamespace(done=done))
     with pytest.raises(RuntimeError, match="accounting database is gone"):
-        module._Executor(jobs).submit(never, ()).result(60)
+        module._SlurmExecutor(jobs).submit(never, ()).result(60)
 
 
 def test_nobody_there() -> None:

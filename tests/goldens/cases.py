@@ -35,7 +35,7 @@ from discreet.core.noise.seeded_rng import SeededRng
 from discreet.data.row_batches import open_source
 from discreet.data.schema import Schema
 from discreet.device.shuffle_encoder import ShuffleEncoder
-from discreet.device.shuffle_payload import Family, Form
+from discreet.device.shuffle_payload import Family, SessionConfig
 from discreet.experiments.estimate import estimate_run
 from discreet.experiments.simulate import Setup
 from discreet.learners.offline.linear_pevi import DPPEVI, DPVAPVI, PEVI, VAPVI, learn_linear
@@ -673,7 +673,7 @@ _add("exact", "samplers", _samplers)
 
 
 def _message() -> Any:
-    form = Form(
+    form = SessionConfig(
         _S, _A, _H, (Family("visits", 3, 2**31), Family("transitions", 9, 2**28), Family("rewards", 1, 2**30),
                      Family("centered_rewards", 4, 2**31, True)), None, 99,
     )  # fmt: skip

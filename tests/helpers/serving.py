@@ -25,7 +25,7 @@ if MISSING:
 from discreet.device import http_client as people  # noqa: E402
 from discreet.ledger.signatures import PrivateKey, new_key, read_private_key  # noqa: E402
 from discreet.service import encoding as codec  # noqa: E402
-from discreet.service.database import Place, Store, hashed  # noqa: E402
+from discreet.service.database import ReservationRequest, Store, hashed  # noqa: E402
 from discreet.service.dry_run import people_of, promised_by  # noqa: E402
 from discreet.service.release_worker import Writer, begin_study  # noqa: E402
 from discreet.service.server import all_in_background  # noqa: E402
@@ -97,7 +97,7 @@ def central(ticket: str, plan: int, nonce: int = 0, **other: Any) -> dict[str, A
 
 def placed(store: Store, tickets: list[str]) -> list[int]:
     """The plans in which these tickets get places."""
-    results = store.admit([Place(hashed(one)) for one in tickets], stopped.time(), 60.0)
+    results = store.admit([ReservationRequest(hashed(one)) for one in tickets], stopped.time(), 60.0)
     assert {one.status for one in results} == {"placed"}
     return [one.plan for one in results]
 
@@ -146,7 +146,7 @@ def over_http(study: Study, folder: Path, at_once: int, threads: int) -> list[tu
                 places = [
                     one
                     for one in client.places(tickets[came : came + at_once])
-                    if isinstance(one, people.Place)
+                    if isinstance(one, people.PlanReservation)
                 ]
                 messages = []
                 for user, place in enumerate(places, came):

@@ -14,7 +14,7 @@ from discreet.data.row_batches import open_source
 from discreet.data.schema import Schema
 from discreet.learners.offline.apvi import APVI, DPAPVI
 from discreet.ledger.ledger import Ledger
-from discreet.ledger.owner_rules import NAME, Rule, obeyed, require_ledger
+from discreet.ledger.owner_rules import NAME, OwnerRule, obeyed, require_ledger
 from discreet.pipeline.state_codebook import fit_codebook
 from discreet.pipeline.synthetic_data import write_made_up
 
@@ -137,7 +137,7 @@ def test_codebooks_ask_for_it_too(tmp_path: Path) -> None:
 def test_the_limit_must_be_signed_with_the_rule_s_key_or_by_its_heirs(tmp_path: Path) -> None:
     """The ledger of the right identity, with a limit that somebody else signed."""
     mine, theirs = "a" * 64, "b" * 64
-    rules = {tmp_path / NAME: Rule("ward", "0" * 32, mine)}
+    rules = {tmp_path / NAME: OwnerRule("ward", "0" * 32, mine)}
     for owner, heirs, allowed in (
         (mine, (mine,), True),
         (theirs, (mine, theirs), True),  # it was handed over

@@ -528,7 +528,7 @@ def test_a_changed_rule_holds_all_the_more(
 def test_an_unsigned_rule(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "book") as ledger:
         made = require_ledger(tmp_path, ledger, 'a "quoted" ward')
-        assert read_rule(made) == owner_rules.Rule('a "quoted" ward', ledger.identity)
+        assert read_rule(made) == owner_rules.OwnerRule('a "quoted" ward', ledger.identity)
         check_rules([tmp_path / "rows.csv"], 'a "quoted" ward', ledger)
         with pytest.raises(ValueError, match="must be given"):
             check_rules([tmp_path / "rows.csv"], 'a "quoted" ward', None)

@@ -39,7 +39,7 @@ from discreet.reports.statement import (
     Statement,
     file_hash,
     fingerprint_of,
-    statement_of,
+    make_statement,
     write_statement,
 )
 from discreet.reports.statement_schema import violations
@@ -173,10 +173,10 @@ def test_what_version_4_did_not_know_is_no_statement_of_it(tmp_path, said, edit,
         files={path.name: file_hash(path) for path in folder.iterdir()}, **vars(run),
     )  # fmt: skip
     with pytest.raises(ValueError, match=f"version = 4: must be at least 5 for a run with {said}"):
-        statement_of(facts, 4)
+        make_statement(facts, 4)
     with pytest.MonkeyPatch.context() as patch:  # he changes that line
         patch.setattr(statement, "_GROUPED", 0)
-        write_statement(folder, statement_of(facts, 4))
+        write_statement(folder, make_statement(facts, 4))
     assert [check.name for check in verify(folder) if not check.ok] == ["statement"]
 
 

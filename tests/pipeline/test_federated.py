@@ -18,7 +18,7 @@ from discreet.core.layout import Layout
 from discreet.core.rng import Seeded
 from discreet.data.schema import Schema, write_schema
 from discreet.ledger.ledger import BudgetError, Ledger
-from discreet.ledger.owner_rules import NAME, Rule
+from discreet.ledger.owner_rules import NAME, OwnerRule
 from discreet.pipeline import federated as sites
 from discreet.pipeline.distributed_noise import moved_cells, sum_distance
 from discreet.pipeline.federated import BOUND, MODULUS, FederatedSite, FederatedSum, FederationPlan
@@ -367,7 +367,7 @@ def test_rules_are_obeyed_when_a_site_is_charged(
     """The ledger was exchanged, or the owner's rule changed, after the site was made ready."""
     path, rule = tmp_path / "ledger", tmp_path / NAME
     with Ledger.open(path) as ledger, Ledger.open(tmp_path / "other") as other:
-        kept, wanted = Rule("ward", ledger.identity), Rule("ward", other.identity)
+        kept, wanted = OwnerRule("ward", ledger.identity), OwnerRule("ward", other.identity)
     part = dr.pipeline.PartialAggregateFile(parts[0].tally, parts[0].people, parts[0].facts, {rule: kept})
 
     def answers(ready: FederatedSite) -> None:

@@ -31,7 +31,7 @@ from discreet.pipeline import learned_files as planning
 from discreet.pipeline.learn import LearnConfig, learn, replan
 from discreet.pipeline.synthetic_data import made_up_world, write_made_up
 from discreet.pipeline.verify import verify
-from discreet.reports.statement import RunFacts, file_hash, statement_of, write_statement
+from discreet.reports.statement import RunFacts, file_hash, make_statement, write_statement
 
 pytestmark = pytest.mark.usefixtures("figures_are_sketched")
 H, S, A = 3, 4, 2
@@ -527,7 +527,7 @@ def test_a_consistent_lie_about_sensitivities_or_tables_is_found(
         **{name: document["configuration"][name] for name in ("algorithm", "options")},
         purpose=document["purpose"],
     )  # fmt: skip
-    write_statement(outcome.folder, statement_of(forged))
+    write_statement(outcome.folder, make_statement(forged))
     found = {check.name for check in verify(outcome.folder) if not check.ok}
     assert found
     assert any(

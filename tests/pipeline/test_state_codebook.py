@@ -24,7 +24,7 @@ from discreet.ledger.signatures import new_key, read_private_key
 from discreet.mechanisms.linear.per_user_means import GRID, PersonSums, guaranteed, noisy
 from discreet.pipeline import state_codebook as codebook
 from discreet.pipeline.approve import sign
-from discreet.pipeline.codebook_sums import Asked
+from discreet.pipeline.codebook_sums import CodebookQuery
 from discreet.pipeline.state_codebook import budget_of, estimate_codebook, fit_codebook, verify_codebook
 from discreet.reports.codebook_page import write_codebook_pages
 
@@ -457,7 +457,7 @@ def test_people_at_the_limit_are_fitted_and_one_more_costs_nothing(
     Draws are beyond 12 sigma with probability below 2 exp(-72) each, of which there are four: 2.2e-31.
     """
     schema = read_prepare_config(declared, fitting=True).schema
-    sigma = Asked.of(schema, {"x": (-10.0, 10.0)}, None, number=2, bins=2).sums.sigma(0.5, 1)
+    sigma = CodebookQuery.of(schema, {"x": (-10.0, 10.0)}, None, number=2, bins=2).sums.sigma(0.5, 1)
     limit = 8 * (GRID + 1) + 12 * sigma
     monkeypatch.setattr("discreet.mechanisms.linear.per_user_means.MOST_UNITS", limit)
     monkeypatch.setattr(
@@ -645,17 +645,17 @@ def test_exact_counts_in_centres_are_refused(
     declared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fit that moves centres by the exact number of people, or that keeps them by it."""
-    exact, moved, noised = list[np.ndarray](), Asked.moved, codebook._noised
+    exact, moved, noised = list[np.ndarray](), CodebookQuery.moved, codebook._noised
 
-    def kept(asked: Asked, sums: np.ndarray, sigma: int, source: Any) -> np.ndarray:
+    def kept(asked: CodebookQuery, sums: np.ndarray, sigma: int, source: Any) -> np.ndarray:
         exact.append(sums)
         return noised(asked, sums, sigma, source)
 
-    def by_exact_counts(self: Asked, centres: np.ndarray, released: np.ndarray, sigma: int) -> np.ndarray:
+    def by_exact_counts(self: CodebookQuery, centres: np.ndarray, released: np.ndarray, sigma: int) -> np.ndarray:
         return moved(self, centres, np.column_stack([released[:, :-1], exact[-1][:, -1]]), sigma)
 
     def kept_by_exact_counts(
-        self: Asked, centres: np.ndarray, released: np.ndarray, sigma: int
+        self: CodebookQuery, centres: np.ndarray, released: np.ndarray, sigma: int
     ) -> np.ndarray:
         seen = exact[-1][:, -1:] > 0
         return np.where(seen, moved(self, centres, released, 0), centres)
@@ -666,7 +666,7 @@ def test_exact_counts_in_centres_are_refused(
         out = tmp_path / str(number)
         with monkeypatch.context() as patched:
             patched.setattr(codebook, "_noised", kept)
-            patched.setattr(Asked, "moved", planted)
+            patched.setattr(CodebookQuery, "moved", planted)
             fit_codebook(people(3000), declared, out, randomness=Seeded(3), **asked)
         with pytest.raises(ValueError, match=r"codebook\.csv: does not follow from the noisy sums"):
             verify_codebook(out)
@@ -680,7 +680,7 @@ def test_a_start_made_of_people_is_no_halton_sequence(
     """All numbers of such a fit follow from its start and its noisy sums; the start itself is a record."""
     with monkeypatch.context() as patched:
         table = np.array([[4.0, -9.0], [1.0, 1.0], [4.0, 9.0]])
-        patched.setattr(Asked, "halton", lambda self: self.start_text(table))
+        patched.setattr(CodebookQuery, "halton", lambda self: self.start_text(table))
         fit_codebook(
             people(3000), declared, tmp_path / "out", ledger=None, centres=3, epsilon=1.0, delta=1e-6,
             randomness=Seeded(1),
@@ -694,15 +694,15 @@ def test_a_start_made_of_people_is_no_halton_sequence(
 def test_an_exact_histogram_as_shares_is_refused(
     declared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: dict[str, Any]
 ) -> None:
-    exact, noised, shares = list[np.ndarray](), codebook._noised, Asked.shares
+    exact, noised, shares = list[np.ndarray](), codebook._noised, CodebookQuery.shares
 
-    def kept(asked: Asked, sums: np.ndarray, sigma: int, source: Any) -> np.ndarray:
+    def kept(asked: CodebookQuery, sums: np.ndarray, sigma: int, source: Any) -> np.ndarray:
         exact.append(sums)
         return noised(asked, sums, sigma, source)
 
     with monkeypatch.context() as patched:
         patched.setattr(codebook, "_noised", kept)
-        patched.setattr(Asked, "shares", lambda self, released: shares(self, exact[-1]))
+        patched.setattr(CodebookQuery, "shares", lambda self, released: shares(self, exact[-1]))
         fit_codebook(
             people(3000), declared, tmp_path / "out", ledger=None, epsilon=1.0, delta=1e-6,
             randomness=Seeded(1), **what,
@@ -851,7 +851,7 @@ def test_each_round_asks_by_what_was_released_alone(
         randomness=Seeded(7), anyway=True,
     )  # fmt: skip
     facts = json.loads((out / "codebook.json").read_text("utf-8"))
-    asked = Asked.read(facts["query"], facts["forecast"], facts["episodes_per_user"])
+    asked = CodebookQuery.read(facts["query"], facts["forecast"], facts["episodes_per_user"])
     centres = asked.read_start((out / "start.csv").read_text())
     released = asked.read_sums((out / "sums.csv").read_text())
     assert len(asked_by) == len(released) == 4

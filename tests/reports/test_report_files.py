@@ -24,14 +24,14 @@ from discreet.learners.offline.decision_points import DecisionPoints
 from discreet.learners.offline.linear_pevi import PEVI
 from discreet.learners.ope.hidden_cause import HiddenCause
 from discreet.learners.ope.linear_gains import LinearGain
-from discreet.learners.ope.mean_outcomes import Outcome
+from discreet.learners.ope.mean_outcomes import MeanOutcome
 from discreet.learners.ope.verdict import KINDS
 from discreet.pipeline import verify as verification
 from discreet.pipeline.learn import LearnConfig, learn, replan
 from discreet.pipeline.learned_files import kind_of
 from discreet.pipeline.synthetic_data import write_made_up
 from discreet.pipeline.verify import verify
-from discreet.reports.decision_report import Change, DecisionReport, StateOutcome
+from discreet.reports.decision_report import StateChange, DecisionReport, StateOutcome
 from discreet.reports.document import Picture, Table, html_lines, in_markdown, markdown_lines, text_of
 from discreet.reports.report_files import ReportPage
 from discreet.reports.statement import Statement, file_hash, fingerprint_of, write_statement
@@ -64,12 +64,12 @@ def decisions(kind: str = "shown", label: str = "severe") -> DecisionReport:
     found: Any = kind_of(schema, DecisionPoints()).again(EARLIER / "release.parquet", LearnConfig()).report
     judged = replace(found.judged, kind=kind, cause=HiddenCause(1.24, 1.09, 1.8))
     nan = float("nan")
-    one = Outcome(0, 250.0, 20.0, 0.4, 0.5, 0.25, 0.75, 0.625, 0.375, 0.875, 0.5)
+    one = MeanOutcome(0, 250.0, 20.0, 0.4, 0.5, 0.25, 0.75, 0.625, 0.375, 0.875, 0.5)
     outcomes = (
         StateOutcome(label, "drug", True, True, one),
         StateOutcome(label, label, True, False, one._replace(expected=nan, apart=nan)),
     )
-    change = Change(label, 400.0, 20.0, label, 0.6, "drug", 0.4, 0.125, 0.05)
+    change = StateChange(label, 400.0, 20.0, label, 0.6, "drug", 0.4, 0.125, 0.05)
     return replace(found, judged=judged, changes=(change,) * 30, states_changed=30, outcomes=(outcomes,))
 
 

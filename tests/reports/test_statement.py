@@ -30,7 +30,7 @@ from discreet.reports.statement import (
     check_delta,
     file_hash,
     published_hashes,
-    statement_of,
+    make_statement,
     versions,
     write_statement,
 )
@@ -113,7 +113,7 @@ def made(folder, privatizer=None, randomness=None, users=200, schema=None, ledge
         date=told["date"],
         **more,
     )
-    statement = statement_of(run)
+    statement = make_statement(run)
     write_statement(folder, statement)
     if isinstance(ledger, Ledger):
         ledger.mark(reserved, published_hashes(statement.document))
@@ -493,7 +493,7 @@ def test_less_noise_than_the_schema_needs(tmp_path):
     facts = dataclasses.replace(run, schema=schema_of(3))
     write_schema(facts.schema, tmp_path / "schema.toml")
     files = {**run.files, "schema.toml": file_hash(tmp_path / "schema.toml")}
-    write_statement(tmp_path, statement_of(dataclasses.replace(facts, files=files)))
+    write_statement(tmp_path, make_statement(dataclasses.replace(facts, files=files)))
     names = {check.name for check in wrong(tmp_path)}
     assert "sensitivities of mechanism 1: visits" in names
     assert "sensitivities of mechanism 1: joint" in names
@@ -725,7 +725,7 @@ def test_a_linear_mechanism_has_many_tables(tmp_path):
         "planned questions", "discrete_gaussian", dict.fromkeys(names, 9.0), dict.fromkeys(names, 0.1), 0.1
     )
     guarantee = guarantee_of("joint", [record], randomness="secure", delta=1e-6)
-    statement = statement_of(dataclasses.replace(run, guarantee=guarantee, records=(record,)))
+    statement = make_statement(dataclasses.replace(run, guarantee=guarantee, records=(record,)))
     page = statement.to_markdown()
     assert "and 88 more, in statement.json" in page
     assert "| 11.vector\\[11\\] | l2 | 0.1 | 9 | 9 | None |" not in page
@@ -757,7 +757,7 @@ def test_facts_at_the_door(tmp_path):
         with pytest.raises(ValueError, match=match):
             dataclasses.replace(run, **change)
     with pytest.raises(ValueError, match=r"\$\.operator"):
-        statement_of(dataclasses.replace(run, operator="two\nlines"))
+        make_statement(dataclasses.replace(run, operator="two\nlines"))
     with pytest.raises(ValueError, match="without folders"):
         dataclasses.replace(LEDGER, name="/home/x/ledger")
 

@@ -10,7 +10,7 @@ import pytest
 
 from discreet.core.layout import Layout
 from discreet.learners.ope.censored_share import CensoredShare
-from discreet.learners.ope.consistency_test import Consistency, Discrepancies, Model
+from discreet.learners.ope.consistency_test import Consistency, Discrepancies, ProjectedModel
 from discreet.learners.ope.deviation_gains import Gain
 from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.learners.ope.hidden_cause import LARGEST, HiddenCause
@@ -37,7 +37,7 @@ def a_test(tested: bool = True, contrasts: Any = None, levels: Any = None) -> Co
     table[[2, 3]] = 0.05, -0.21
     steps = np.full(6, np.nan)
     steps[[2, 3]] = 0.04, -0.01
-    model = Model(np.eye(6), np.eye(6), np.ones(6), np.ones(6), np.zeros(6, bool))
+    model = ProjectedModel(np.eye(6), np.eye(6), np.ones(6), np.ones(6), np.zeros(6, bool))
     return Consistency(
         contrasts or compared(),
         levels or compared(),

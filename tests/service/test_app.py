@@ -25,7 +25,7 @@ from discreet.service.dry_run import rehearse
 from discreet.service.server import all_in_background, in_background
 
 httpx = pytest.importorskip("httpx")
-from discreet.device.http_client import Client, Place  # noqa: E402
+from discreet.device.http_client import Client, PlanReservation  # noqa: E402
 
 CANARY = 0.4718281828
 
@@ -305,7 +305,7 @@ def test_who_does_not_finish_her_request_is_told_so(
 
 def test_a_stochastic_policy_is_drawn_on_the_device() -> None:
     plan = {"number": 1, "policy": [[[0.0, 1.0], [0.25, 0.75]]]}
-    place = Place("t", 1.0, plan, {"world": {"horizon": 1, "rewards": [0, 1]}, "form": None})
+    place = PlanReservation("t", 1.0, plan, {"world": {"horizon": 1, "rewards": [0, 1]}, "form": None})
     assert {place.action(0, 0) for _ in range(50)} == {1}
     drawn = sum(place.action(0, 1) for _ in range(4000))
     assert abs(drawn - 3000) < 5.3 * np.sqrt(4000 * 0.25 * 0.75)  # two-sided, false alarm 1.2e-7
@@ -314,18 +314,18 @@ def test_a_stochastic_policy_is_drawn_on_the_device() -> None:
 
 def test_many_requests_share_a_commit(tmp_path: Path) -> None:
     """While one transaction is written, the next is collected; who asked hears of her own."""
-    from discreet.service.database import Result
+    from discreet.service.database import RequestResult
     from discreet.service.ingest import Busy, Intake
 
     sizes: list[int] = []
 
     class Slow:
-        def admit(self, requests: list[Any], *_: Any, **__: Any) -> list[Result]:
+        def admit(self, requests: list[Any], *_: Any, **__: Any) -> list[RequestResult]:
             sizes.append(len(requests))
             time.sleep(0.02)
             if None in requests:
                 raise OSError("no space")
-            return [Result("counted", one) for one in requests]
+            return [RequestResult("counted", one) for one in requests]
 
     async def run() -> list[Any]:
         intake = Intake(Slow(), 1.0, lambda: None)  # type: ignore[arg-type]

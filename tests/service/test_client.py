@@ -21,10 +21,10 @@ httpx = pytest.importorskip("httpx")
 from discreet.device.http_client import (  # noqa: E402
     SERVICE,
     Client,
-    Message,
+    PendingMessage,
     NoAnswer,
     Pace,
-    Place,
+    PlanReservation,
     Turned,
     _public_key,
 )
@@ -186,7 +186,7 @@ def test_a_message_is_sent_until_its_place_ends_and_is_then_given_back(published
     assert max(slept) == 60.0
     assert sum(slept) == pytest.approx(600.0)
     assert len(way.bodies("/messages")) == len(slept) + 1
-    again = Message.from_bytes(message.to_bytes())  # the next day, in another process
+    again = PendingMessage.from_bytes(message.to_bytes())  # the next day, in another process
     assert again == message
     way.answers, way.sent[:] = (lambda path, n: httpx.Response(502) if n < 3 else None), []
     with way.client(tries=3) as client:
@@ -257,7 +257,7 @@ def test_many_places_by_one_request(published: tuple[Any, str]) -> None:
     )
     with way.client() as client:
         one, other = client.places(["a", "b"])
-    assert isinstance(one, Place)
+    assert isinstance(one, PlanReservation)
     assert isinstance(other, Turned)
     assert (one.number, other.reason, other.final) == (1, "full", False)
     assert way.sent[0][0] == "/plan"
@@ -316,13 +316,13 @@ def test_a_key_without_cryptography_is_said_at_once(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_kept_message_is_of_one_form() -> None:
-    message = Message({"ticket": "é", "message": "AAAA"}, 3, 12.5)
+    message = PendingMessage({"ticket": "é", "message": "AAAA"}, 3, 12.5)
     assert message.to_bytes() == (
         b'{"discreet":"message, 1","plan":3,"until":12.5,"table":{"ticket":"\\u00e9","message":"AAAA"}}'
     )
-    assert Message.from_bytes(message.to_bytes()) == message
+    assert PendingMessage.from_bytes(message.to_bytes()) == message
     kept = message.to_bytes()
     changed = [(b", 1", b", 2"), (b"12.5", b"NaN"), (b"12.5", b"true"), (b":3", b":true"), (b":3", b":3.5")]
     for wrong in (b"", b"[]", b"{}", b"\xff", kept[:-1], *(kept.replace(*one) for one in changed)):
         with pytest.raises(ValueError, match="content: must be the bytes of a message"):
-            Message.from_bytes(wrong)
+            PendingMessage.from_bytes(wrong)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import discreet as dr
 from discreet.cli import app, service
 from discreet.service import database as stores
-from discreet.service.database import Place, Store, hashed
+from discreet.service.database import ReservationRequest, Store, hashed
 from discreet.service.server import database_of, key_of, opened
 from discreet.service.study_config import read_study
 from discreet.utils.toml_file import to_toml
@@ -59,7 +59,7 @@ def test_tickets_are_issued_after_the_ledger_knows_the_study(study: Path) -> Non
     found = read_study(study)
     store = opened(found, database_of(found, None))
     assert store.knows_token(token)
-    assert [one.status for one in store.admit([Place(hashed(tickets[0]))], 1.0, 60.0)] == ["placed"]
+    assert [one.status for one in store.admit([ReservationRequest(hashed(tickets[0]))], 1.0, 60.0)] == ["placed"]
     with dr.Ledger.open(study.parent / "ledger.sqlite") as ledger:
         (entry,) = [one for one in ledger.entries("people-1") if one.kind == "reserve"]  # once
         assert ledger.totals("people-1").epsilon == pytest.approx(found.guarantee.epsilon)

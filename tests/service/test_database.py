@@ -20,7 +20,7 @@ from discreet.core.rng import Seeded
 from discreet.service import database as stores
 from discreet.service import encoding as codec
 from discreet.service import release_worker as turns
-from discreet.service.database import Answer, Place, StaleWriter, Store, hashed
+from discreet.service.database import TicketMessage, ReservationRequest, StaleWriter, Store, hashed
 from discreet.service.message_validation import CentralAdmission, LocalAdmission, admission_of, device_of
 from discreet.service.study_config import Study
 
@@ -30,7 +30,7 @@ def _nobody_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, "_SYNCHRONOUS", "OFF")
 
 
-def answers(study: Study, store: Store, tickets: list[str], plans: list[int], first: int = 0) -> list[Answer]:
+def answers(study: Study, store: Store, tickets: list[str], plans: list[int], first: int = 0) -> list[TicketMessage]:
     admission = CentralAdmission(study.layout, study.rewards)
     return [
         admission.answer(central(ticket, plan, first + i))
@@ -51,7 +51,7 @@ def test_a_ticket_answers_once_and_the_same_message_gets_the_same_answer(tmp_pat
     study = a_study()
     store = begun(study, tmp_path / "a.db")
     first, other = store.new_tickets(2)
-    ask = Place(hashed(first))
+    ask = ReservationRequest(hashed(first))
     (plan,) = placed(store, [first])
     assert placed(store, [first]) == [plan]  # asked again: the same place
     admission = CentralAdmission(study.layout)
@@ -61,7 +61,7 @@ def test_a_ticket_answers_once_and_the_same_message_gets_the_same_answer(tmp_pat
     second = admission.answer(central(first, plan, 8))  # another message with her ticket
     stolen = admission.answer(central(other, plan, 7))  # her bytes with another ticket
     stranger = admission.answer(central("nobody", plan, 9))
-    found = store.admit([second, stolen, stranger, ask, Place(hashed("nobody"))], now, 60.0)
+    found = store.admit([second, stolen, stranger, ask, ReservationRequest(hashed("nobody"))], now, 60.0)
     assert [one.status for one in found] == ["spent", "replayed", "foreign", "spent", "foreign"]
     assert [one["came"] for one in store.plans()] == [1]
     assert len(store.messages(plan)) == 1
@@ -74,8 +74,8 @@ def test_who_has_no_place_is_not_counted_and_a_full_plan_takes_nobody(tmp_path: 
     admission = CentralAdmission(study.layout)
     early = admission.answer(central(one, 1, 1))
     assert store.admit([early], time.time(), 60.0)[0].status == "placeless"
-    assert store.admit([Place(hashed(one)), early], time.time(), 60.0)[1].status == "counted"
-    late = [Place(hashed(two)), admission.answer(central(two, 1, 2)), admission.answer(central(two, 9, 3))]
+    assert store.admit([ReservationRequest(hashed(one)), early], time.time(), 60.0)[1].status == "counted"
+    late = [ReservationRequest(hashed(two)), admission.answer(central(two, 1, 2)), admission.answer(central(two, 9, 3))]
     found = store.admit(late, time.time(), 60.0)  # release 0 is followed by one person
     assert [one.status for one in found] == ["full", "placeless", "late"]
 
@@ -98,14 +98,14 @@ def test_who_does_not_answer_in_time_is_absent_and_her_place_is_nobodys(tmp_path
     placed(store, [slow])
     assert store.expire(now + 59, None) == 0
     assert store.expire(now + 61, None) == 1
-    assert store.admit([Place(hashed(quick))], now + 62, 60.0)[0].status == "full"
+    assert store.admit([ReservationRequest(hashed(quick))], now + 62, 60.0)[0].status == "full"
     answer = CentralAdmission(study.layout).answer(central(slow, 1, 1))
     assert store.admit([answer], now + 62, 60.0)[0].status == "late"
     writer = a_writer(study, store)
     assert writer.step()
     assert json.loads(store.release(1)[0])["users"] == 1  # type: ignore[index]
     # the next plan is closed with nobody in it; who comes just before has no longer than it is open
-    (last,) = store.admit([Place(hashed(quick))], time.time() + 3590, 60.0, 3600.0)
+    (last,) = store.admit([ReservationRequest(hashed(quick))], time.time() + 3590, 60.0, 3600.0)
     assert last.status == "placed"
     assert 0.0 < last.seconds <= 10.0
     assert store.expire(time.time() + 3601, 3600.0) == 1
@@ -267,7 +267,7 @@ def test_a_study_ends_after_its_people(tmp_path: Path) -> None:
         a_batch(study, store)
         assert writer.step()
     late = store.new_tickets(1)[0]
-    assert store.admit([Place(hashed(late))], time.time(), 60.0)[0].status == "over"
+    assert store.admit([ReservationRequest(hashed(late))], time.time(), 60.0)[0].status == "over"
     assert not writer.step()
 
 
@@ -391,7 +391,7 @@ def test_a_lease_that_ran_out_is_taken_anew_so_that_times_stand_still(tmp_path: 
     [ticket] = store.new_tickets(1)
     token = store.lease("one", now, 10.0)
     assert token is not None
-    store.admit([Place(hashed(ticket))], now, 60.0)
+    store.admit([ReservationRequest(hashed(ticket))], now, 60.0)
     assert not store.keep(token, now + 3600.0, 10.0)  # the machine was paused for an hour
     assert store.lease("one", now + 3600.0, 10.0) == token + 1
     assert store.expire(now + 3600.0, 3600.0) == 0

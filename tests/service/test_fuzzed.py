@@ -27,7 +27,7 @@ from serving import a_key, a_study, central
 from waiting import wait_until
 
 from discreet.device.http_client import Client
-from discreet.service.batch_sums import Batches, form_of_bytes, sum_of
+from discreet.service.batch_sums import ShuffledBatches, form_of_bytes, sum_of
 from discreet.service.dry_run import promised_by
 from discreet.service.server import all_in_background, both_in_background
 
@@ -185,7 +185,7 @@ def test_sums(tmp_path: Path) -> None:
         service,
     ):
         session = form_of_bytes(bytes(shuffler.store.about()["form"])).session
-        batch: Any = Batches(service.study, session).shuffler(0)
+        batch: Any = ShuffledBatches(service.study, session).shuffler(0)
         batch.open(1, 1)
         batch._count(np.ones(batch.form.begins[-1], np.int64), 1)
         good = sum_of(shuffler._key, service.study.identity, 0, batch, 1)

@@ -26,7 +26,7 @@ import pytest
 from serving import a_study, table
 
 from benchmarks.studies.service_kills import PACE, uninterrupted
-from discreet.device.http_client import Client, Place, Turned
+from discreet.device.http_client import Client, PlanReservation, Turned
 from discreet.service import encoding as codec
 from discreet.service.database import ANSWERED, Store
 from discreet.service.dry_run import people_of, promised_by
@@ -90,7 +90,7 @@ def everybody(url: str, study: Any, tickets: list[str], counted: dict[int, tuple
     pool, came = ThreadPoolExecutor(8), 0
     with Client(url, promised=promised_by(study), tries=400, timeout=5.0, pace=PACE) as client, pool:
 
-        def tells(user: int, place: Place, record: Any, message: Any) -> None:
+        def tells(user: int, place: PlanReservation, record: Any, message: Any) -> None:
             assert client.send(message) == {"status": "counted", "plan": place.number}
             if user % 7 == 0:  # her connection broke, she sends it again
                 assert client.send(message)["status"] == "counted"
@@ -103,7 +103,7 @@ def everybody(url: str, study: Any, tickets: list[str], counted: dict[int, tuple
                 if refused.reason != "late":  # a new plan opened meanwhile
                     raise
                 continue
-            places = [one for one in found if isinstance(one, Place)]
+            places = [one for one in found if isinstance(one, PlanReservation)]
             assert {one.reason for one in found if isinstance(one, Turned)} <= {"full"}
             lives = [people_of(study.rehearsed(), place, user) for user, place in enumerate(places, came)]
             sent = []

@@ -28,7 +28,7 @@ from discreet.service import database as stores
 from discreet.service import server as running
 from discreet.service.app import Door, Lane, Service, application
 from discreet.service.connection_limits import HEAD_BYTES, HEAD_SECONDS, GuardedH11, protocol
-from discreet.service.database import Place, Store, hashed
+from discreet.service.database import ReservationRequest, Store, hashed
 from discreet.service.error_causes import cause
 from discreet.service.ingest import Busy, Intake
 from discreet.service.message_validation import admission_of
@@ -82,7 +82,7 @@ def test_a_lease_in_the_future_stops_nobody_and_takes_nobodys_time(tmp_path: Pat
     tickets = store.new_tickets(1)
     ahead = NOW + 3600.0
     assert store.lease("one", ahead, 5.0) == 1
-    store.admit([Place(hashed(tickets[0]))], ahead, 600.0)
+    store.admit([ReservationRequest(hashed(tickets[0]))], ahead, 600.0)
     assert store.lease("two", ahead + 4.0, 5.0) is None  # it is held
     assert store.lease("two", ahead - 4.0, 5.0) is None  # and whoever waited for the lock has an old time
     assert store.lease("two", NOW, 5.0) == 2  # killed, and the clock was set right
@@ -97,7 +97,7 @@ def test_a_clock_that_is_set_back_under_a_holder_is_noticed(tmp_path: Path) -> N
     clock = [NOW + 3600.0]
     writer = Writer(a_study(), store, "one", lambda: clock[0])
     assert writer.hold()
-    store.admit([Place(hashed(store.new_tickets(1)[0]))], clock[0], 600.0)
+    store.admit([ReservationRequest(hashed(store.new_tickets(1)[0]))], clock[0], 600.0)
     clock[0] = NOW
     assert writer.hold()
     assert writer.token == 2
@@ -334,7 +334,7 @@ def test_the_page_says_what_it_waits_for_and_until_when(tmp_path: Path) -> None:
         assert store.lease("one", NOW, 5.0) == 1
         assert "Working. People can take part. Places that nobody has taken by 20" in text_of(service)
         tickets = store.new_tickets(3)
-        store.admit([Place(hashed(tickets[0]))], NOW, 600.0)
+        store.admit([ReservationRequest(hashed(tickets[0]))], NOW, 600.0)
         text = text_of(service)
         assert (
             "Waiting. All places are taken. The next release waits for one person who took a place and has"
@@ -351,7 +351,7 @@ def test_the_page_says_what_it_waits_for_and_until_when(tmp_path: Path) -> None:
         writer = a_writer(study, store)
         assert writer.step()
         assert "Working. People can take part." in text_of(service)
-        store.admit([Place(hashed(tickets[1]))], NOW, 600.0)
+        store.admit([ReservationRequest(hashed(tickets[1]))], NOW, 600.0)
         answer = admission_of(study.layout, study.rewards, b"").answer(central(tickets[1], 2, 7))
         store.admit([answer], NOW, 600.0)
         writer.step()  # the last of all people: no release follows
@@ -613,15 +613,15 @@ def test_a_full_disk_is_named_as_such_once(service: Service, caplog: pytest.LogC
             self.calls += 1
             if self.calls < 4:
                 raise found.value
-            return [stores.Result("counted") for _ in requests]
+            return [stores.RequestResult("counted") for _ in requests]
 
     async def run() -> None:
         intake = Intake(Full(), 1.0, lambda: None)  # type: ignore[arg-type]
         intake.start()
         for _ in range(3):
             with pytest.raises(Busy):
-                await intake.put([Place(b"")])
-        await intake.put([Place(b"")])
+                await intake.put([ReservationRequest(b"")])
+        await intake.put([ReservationRequest(b"")])
         await intake.stop()
 
     asyncio.run(run())

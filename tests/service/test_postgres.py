@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from serving import a_study, a_writer, central
 
-from discreet.service.database import Place, StaleWriter, Store, hashed
+from discreet.service.database import ReservationRequest, StaleWriter, Store, hashed
 from discreet.service.message_validation import CentralAdmission
 from discreet.service.release_worker import Writer, begin_study
 
@@ -77,7 +77,7 @@ def test_a_study_on_postgresql(url: str) -> None:
             asked = [store for store in (first, second) for _ in (0, 1)]  # everybody asks four times at once
 
             def place(store: Store, part: list[str] = part) -> list[object]:
-                return list(store.admit([Place(hashed(one)) for one in part], time.time(), 60.0))
+                return list(store.admit([ReservationRequest(hashed(one)) for one in part], time.time(), 60.0))
 
             found = list(pool.map(place, asked))
             plans = [[one.plan for one in results] for results in found]  # type: ignore[attr-defined]
@@ -124,7 +124,7 @@ def test_a_lease_is_taken_while_people_answer(url: str) -> None:
     admission, stop = CentralAdmission(study.layout), threading.Event()
     assert store.lease("the first", time.time(), 5.0)
     tickets = store.new_tickets(400)
-    store.admit([Place(hashed(tickets[0]))], time.time(), 60.0)
+    store.admit([ReservationRequest(hashed(tickets[0]))], time.time(), 60.0)
     taken = 0
 
     def takes() -> None:
@@ -136,7 +136,7 @@ def test_a_lease_is_taken_while_people_answer(url: str) -> None:
     thread.start()
     try:
         for i, ticket in enumerate(tickets[1:]):
-            (placed,) = store.admit([Place(hashed(ticket))], time.time(), 60.0)
+            (placed,) = store.admit([ReservationRequest(hashed(ticket))], time.time(), 60.0)
             answer = admission.answer(central(ticket, placed.plan, i))
             assert store.admit([answer], time.time(), 60.0)[0].status == "counted"
     finally:

@@ -18,11 +18,11 @@ import pytest
 from serving import a_key, a_study, over_http, same_plans, simulated
 from waiting import wait_until
 
-from discreet.device.http_client import Client, Place, Turned
+from discreet.device.http_client import Client, PlanReservation, Turned
 from discreet.service import database as stores
 from discreet.service.app import Door, Service, application
-from discreet.service.batch_sums import Batches, form_of_bytes, sum_of
-from discreet.service.database import Place as Asked
+from discreet.service.batch_sums import ShuffledBatches, form_of_bytes, sum_of
+from discreet.service.database import ReservationRequest as Asked
 from discreet.service.database import StaleWriter, Store, hashed
 from discreet.service.server import both_in_background, opened, opened_shuffler, shuffler_key_at
 from discreet.service.shuffler import ShufflerService
@@ -105,7 +105,7 @@ class Parties:
         plans = {one["number"]: one for one in book["plans"]}
         for i, (ticket, place) in enumerate(zip(tickets[:free], placed, strict=False)):
             if answers(i):
-                message = Place(ticket, 60.0, plans[place.plan], book).message(*RECORD)
+                message = PlanReservation(ticket, 60.0, plans[place.plan], book).message(*RECORD)
                 answer = self.shuffler.admission.answer(dict(message.table))
                 assert [one.status for one in store.admit([answer], time.time(), 3600.0)] == ["counted"]
                 sent.append(answer.body)
@@ -147,7 +147,7 @@ def test_only_sums_reach_the_service_and_no_message_outlives_its_batch(parties: 
     numbers = [(int(one["number"]), int(one["users"])) for one in parties.shuffler.store.plans()]
     assert all(parties.shuffler.store.messages(number) == [] for number, _ in numbers)
     form = form_of_bytes(base64.b64decode(json.loads(parties.shuffler.shown[0])["content"]["form"]))
-    shuffler = Batches(parties.study, form.session).shuffler(1)
+    shuffler = ShuffledBatches(parties.study, form.session).shuffler(1)
     for number, users in numbers:  # plans of one batch: each message is to one of them
         shuffler.open(number, users)
         shuffler.receive_many(sent)
@@ -180,7 +180,7 @@ def test_a_sum_is_taken_once_and_from_the_shuffler_alone(parties: Parties, tmp_p
     session = form_of_bytes(bytes(parties.shuffler.store.about()["form"])).session
 
     def summed(ones: int = 0, key: Any = parties.key, users: int = 1, **other: Any) -> Any:
-        shuffler: Any = Batches(parties.study, session).shuffler(0)
+        shuffler: Any = ShuffledBatches(parties.study, session).shuffler(0)
         shuffler.open(1, 9)
         for _ in range(users):
             shuffler._count(np.full(shuffler.form.begins[-1], ones), 1)
@@ -192,7 +192,7 @@ def test_a_sum_is_taken_once_and_from_the_shuffler_alone(parties: Parties, tmp_p
 
     (tmp_path / "other").mkdir()
     stranger = a_key(tmp_path / "other")
-    tampered = sum_of(parties.key, parties.study.identity, 0, Batches(parties.study, session).shuffler(0), 1)
+    tampered = sum_of(parties.key, parties.study.identity, 0, ShuffledBatches(parties.study, session).shuffler(0), 1)
     tampered["content"]["absent"] = 0
     refused = [
         (parties.http.post("/sums", json=tampered), 401, "signed"),
@@ -426,7 +426,7 @@ def test_what_a_shuffler_refuses(parties: Parties) -> None:
     parties.adopted()
     admission = parties.shuffler.admission
     book = json.loads(parties.shuffler.shown[0])["content"]
-    sent = Place("t", 1.0, book["plans"][0], book).message(*RECORD).table
+    sent = PlanReservation("t", 1.0, book["plans"][0], book).message(*RECORD).table
     body = bytearray(base64.b64decode(sent["message"]))
     good = admission.answer(dict(sent))
     assert (good.plan, good.body) == (1, bytes(body))

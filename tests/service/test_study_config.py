@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from serving import WORLD, a_study, table
 
-from discreet.service.participant_statement import statement_of
+from discreet.service.participant_statement import make_participant_statement
 from discreet.service.study_config import read_study, study_of
 
 SHUFFLE = {"privatizer": {"name": "shuffle", "epsilon": 1.0}}
@@ -61,13 +61,13 @@ def test_the_identity_is_of_all_that_a_database_is_made_for() -> None:
 
 
 def test_the_statement_says_who_sees_what() -> None:
-    central, local = (statement_of(a_study(trust=trust), None, "") for trust in ("central", "local"))
+    central, local = (make_participant_statement(a_study(trust=trust), None, "") for trust in ("central", "local"))
     assert "You trust the operator" in central["who_sees_what"][0]
     assert "need not trust" in local["who_sees_what"][0]
     assert central["guarantee"]["epsilon"] <= 1.0
     assert central["ledger"].startswith("This study is in no ledger")
     assert not central["rehearsal"]
-    assert statement_of(a_study().rehearsed(), None, "")["rehearsal"]
+    assert make_participant_statement(a_study().rehearsed(), None, "")["rehearsal"]
 
 
 def test_the_example_of_the_documentation_is_one() -> None:

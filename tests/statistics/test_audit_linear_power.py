@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet.audit.black_box import Evidence, black_box, half_scale_power
+from discreet.audit.black_box import BlackBoxEvidence, black_box, half_scale_power
 from discreet.audit.linear_games import LinearPeople, Probe, canary, game_of
 from discreet.audit.run import audit_privatizer
 from discreet.device import linear_device as device
@@ -57,7 +57,7 @@ def played(
     return probe, canary(privatizer.start, probe, game)[0]
 
 
-def found(name: Any, runs: int, kind: type[LinearSession] = LinearSession, **options: Any) -> Evidence:
+def found(name: Any, runs: int, kind: type[LinearSession] = LinearSession, **options: Any) -> BlackBoxEvidence:
     learner, privatizer, users = {**CENTRAL, **LOCAL}[name] if isinstance(name, str) else name
     probe, game = played(learner, privatizer, users)
 

@@ -46,7 +46,7 @@ from discreet.accounting.noise_distributions.binomial import BinomialLaw
 from discreet.audit import local_output_law as audit_reports
 from discreet.audit import shuffle_likelihood as audit_shuffle
 from discreet.audit.noise_model import (  # fmt: skip
-    Asked,
+    AnsweredQuery,
     AuditQuery,
     Noise,
     Readings,
@@ -76,7 +76,7 @@ from discreet.mechanisms.local.randomized_response import StepReports
 from discreet.mechanisms.query_queue import Response
 
 __all__ = [
-    "Bound", "Evidence", "Game", "People", "Reactive", "black_box", "bounds_of", "endless", "epsilon_bound",
+    "Bound", "BlackBoxEvidence", "Game", "People", "Reactive", "black_box", "bounds_of", "endless", "epsilon_bound",
     "fit_events", "fit_linear", "half_scale_power", "mu_bound", "noise_matrix", "play", "rate_limits",
     "reactive", "respond",
 ]  # fmt: skip
@@ -326,7 +326,7 @@ class Transcript:
     plans: tuple[NDArray[Any], ...]
     message: Floats
     read: Readings | None = None
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[AnsweredQuery, ...] = ()
     measured: tuple[Measurement, ...] = ()
     contexts: tuple[Mapping[str, Any], ...] = ()
     cuts: tuple[float, ...] = ()
@@ -405,13 +405,13 @@ def play(
     plans: list[NDArray[Any]] = []
     contexts: list[Mapping[str, Any]] = []
     cuts: list[float] = []
-    asked: list[Asked] = []
+    asked: list[AnsweredQuery] = []
     message, before, due = np.zeros(0), np.zeros(0), restart
     releases: list[Release] = []
 
     def ask(question: Response) -> Estimate:
         found = session.answer(question)
-        asked.append(Asked(question, user - 1, found))
+        asked.append(AnsweredQuery(question, user - 1, found))
         return found
 
     while user <= people.users:
@@ -661,7 +661,7 @@ def fit_events(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
 
 # ------------------------------------------------------------------------------------ the black box
 @dataclass(frozen=True)
-class Evidence:
+class BlackBoxEvidence:
     """Results of a black box. ``bounds``: the best of each statistic; claims are the guarantee's."""
 
     __repr__ = brief
@@ -748,7 +748,7 @@ def black_box(
     alarm: float = ALARM,
     people: Game | None = None,
     restart: Restart | None = None,
-) -> Evidence:
+) -> BlackBoxEvidence:
     """Return lower bounds on epsilon and mu from ``runs`` runs under each of two hypotheses.
 
     Parameters
@@ -783,7 +783,7 @@ def black_box(
         seen = 0 if name == "likelihood ratio" else cut // 2  # runs that fitted a score choose no threshold
         chosen, judged = [zero[seen:cut], one[seen:cut]], [zero[cut:], one[cut:]]
         bounds.append(bounds_of(name, chosen, judged, delta, alarm / len(scores), kinds))
-    return Evidence(guarantee, runs, alarm, tuple(bounds))
+    return BlackBoxEvidence(guarantee, runs, alarm, tuple(bounds))
 
 
 def _table(worlds: Sequence[Sequence[Transcript]]) -> list[Floats]:

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from discreet import registry
-from discreet.registry import Entry
+from discreet.registry import RegistryEntry
 
 if TYPE_CHECKING:
     from discreet.core.trajectories import Trajectory
@@ -69,7 +69,7 @@ class NotApplicable(Exception):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CheckResult:
     """Result of a check. message : empty if it passed."""
 
     subject: str
@@ -106,15 +106,15 @@ class Case:
             warnings.simplefilter("error", RuntimeWarning)
             self.body()
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> CheckResult:
         """Run the check and report its outcome."""
         try:
             self._checked()
         except NotApplicable as reason:
-            return Outcome(self.subject, self.check, "skipped", str(reason))
+            return CheckResult(self.subject, self.check, "skipped", str(reason))
         except Exception as error:
-            return Outcome(self.subject, self.check, "failed", _told(error))
-        return Outcome(self.subject, self.check, "passed")
+            return CheckResult(self.subject, self.check, "failed", _told(error))
+        return CheckResult(self.subject, self.check, "passed")
 
 
 def _told(error: Exception) -> str:
@@ -194,7 +194,7 @@ _QUERIES: tuple[dict[str, Any], ...] = (  # other queries of a learner that has 
 )
 
 
-def _variants(entry: Entry) -> Iterator[str]:
+def _variants(entry: RegistryEntry) -> Iterator[str]:
     """Yield a privatizer's name, and its Gaussian variant and releases if it has them."""
     yield entry.name
     if {"arity", "tree_estimate"} <= set(registry.options_of(entry.factory())):
@@ -214,7 +214,7 @@ def _privatizer(name: str) -> Any:
     return registry.build("privatizer", bare, None, options)
 
 
-def _budget(entry: Entry) -> dict[str, Any]:
+def _budget(entry: RegistryEntry) -> dict[str, Any]:
     takes = registry.options_of(entry.factory())
     return {"epsilon": _EPSILON} if "epsilon" in takes and "epsilon" not in entry.fixed else {}
 
@@ -485,14 +485,14 @@ def _costs_what_it_states(setup: Setup, where: str) -> None:
 
 
 @dataclass(frozen=True)
-class Loss:
+class PrivacyLoss:
     """Privacy loss of two explicit trajectories: epsilon where norm is "l1", mu where it is "l2"."""
 
     norm: Literal["l1", "l2"]
     value: float
 
 
-def worst_loss(setup: Setup) -> Loss:
+def worst_loss(setup: Setup) -> PrivacyLoss:
     """Recompute a count session's loss from its noise distributions and two disjoint trajectories.
 
     The scale of one draw is computed from the noise distribution of the first release. The cost of one user's
@@ -520,7 +520,7 @@ def worst_loss(setup: Setup) -> Loss:
         plans = {"deterministic": (False,), "stochastic": (True,)}.get(setup.schedule.plans, (False, True))
         abouts = (0, 1) if reports.share else (0,)
         ratios = [reports.randomizer(about, stochastic).ratio for about in abouts for stochastic in plans]
-        return Loss(
+        return PrivacyLoss(
             "l1", reports.steps * max(math.log(r.numerator) - math.log(r.denominator) for r in ratios)
         )
     noise = session.laws_at(users)
@@ -547,7 +547,9 @@ def worst_loss(setup: Setup) -> Loss:
         total += float(
             change.sum() * math.sqrt(2) / deviation if laplace else (change**2).sum() / deviation**2
         )
-    return Loss("l1", exposures * total) if laplace else Loss("l2", math.sqrt(exposures * total))
+    return (
+        PrivacyLoss("l1", exposures * total) if laplace else PrivacyLoss("l2", math.sqrt(exposures * total))
+    )
 
 
 def _exposures(matrix: Any, family: str) -> float:
@@ -931,7 +933,7 @@ def plugin_cases(module: str | None = None, pairs: bool = True) -> Iterator[Case
                 yield Case(f"{learner} x {privatizer}", check, partial(body, learner, privatizer))
 
 
-def check_plugin(module: str | None = None) -> list[Outcome]:
+def check_plugin(module: str | None = None) -> list[CheckResult]:
     """Run every check of :func:`plugin_cases`; return their outcomes.
 
     Parameters
@@ -952,7 +954,7 @@ def check_plugin(module: str | None = None) -> list[Outcome]:
     return [case.outcome() for case in plugin_cases(module)]
 
 
-def _single(entry: Entry) -> Iterator[Case]:
+def _single(entry: RegistryEntry) -> Iterator[Case]:
     suites = {
         "learner": LEARNER_CHECKS,
         "offline learner": OFFLINE_CHECKS,
@@ -966,7 +968,7 @@ def _single(entry: Entry) -> Iterator[Case]:
         yield Case(f"{entry.kind} {entry.name}", check, partial(body, entry.name))
 
 
-def _pairs_of(mine: tuple[Entry, ...]) -> Iterator[tuple[str, str]]:
+def _pairs_of(mine: tuple[RegistryEntry, ...]) -> Iterator[tuple[str, str]]:
     own = {entry.name for entry in mine if entry.kind == "learner"}
     for learner in (entry for entry in mine if entry.kind == "learner"):
         for privatizer in registry.entries("privatizer"):

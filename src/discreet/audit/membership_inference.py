@@ -442,7 +442,7 @@ def most_likely(
 
 
 # ---------------------------------------------------------------------------------------- the game
-class _Seen(NamedTuple):
+class _ShadowStatistics(NamedTuple):
     """Data of one run that adversaries see: flat arrays."""
 
     policy: Floats
@@ -459,7 +459,7 @@ class _Game(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _Bench:
+class _MembershipBench:
     """Test bench: runs of a learner on counts, through an ordinary session."""
 
     world: TabularMDP
@@ -500,17 +500,19 @@ class _Bench:
             session.submit_sum(self.query.from_cells(cells), self.users)
             return session.release()
 
-    def seen(self, cells: Floats, run: int) -> _Seen:
+    def seen(self, cells: Floats, run: int) -> _ShadowStatistics:
         """Return one run."""
         release = self.release(cells, run)
         learned: OfflinePolicy = self.learner.learn(release, self.spec)
         actions = learned.policy[..., None] == np.arange(self.spec.actions)
         q = np.where(np.isfinite(learned.q), learned.q, 0.0)
         numbers = self.query.to_cells({name: one.value for name, one in release.estimates.items()})
-        return _Seen(actions.ravel().astype(np.float64), q.ravel(), numbers)
+        return _ShadowStatistics(actions.ravel().astype(np.float64), q.ravel(), numbers)
 
 
-def _play(bench: _Bench, game: _Game, inside: bool, runs: int, first: int) -> list[_Seen]:
+def _play(
+    bench: _MembershipBench, game: _Game, inside: bool, runs: int, first: int
+) -> list[_ShadowStatistics]:
     """Return runs of one kind; ``first`` numbers them, so that no two share random numbers."""
     out = []
     for run in range(first, first + runs):
@@ -522,7 +524,7 @@ def _play(bench: _Bench, game: _Game, inside: bool, runs: int, first: int) -> li
     return out
 
 
-def _stack(seen: Sequence[_Seen], adversary: Adversary) -> Floats:
+def _stack(seen: Sequence[_ShadowStatistics], adversary: Adversary) -> Floats:
     """Return (runs, numbers), what this adversary sees."""
     if adversary == "values":
         return np.array([np.concatenate([one.policy, one.values]) for one in seen])
@@ -537,7 +539,7 @@ def _learned(inside: Floats, outside: Floats) -> dict[str, Score]:
     return found
 
 
-def _likelihood(bench: _Bench, game: _Game, release: Release) -> Score:
+def _likelihood(bench: _MembershipBench, game: _Game, release: Release) -> Score:
     """Return ln of the ratio of densities, known others; without noise: which of the two it is."""
     assert game.others is not None
     assert game.outside is not None
@@ -561,7 +563,7 @@ def _likelihood(bench: _Bench, game: _Game, release: Release) -> Score:
     return ratio
 
 
-def _scales(bench: _Bench, release: Release) -> tuple[Floats, bool] | None:
+def _scales(bench: _MembershipBench, release: Release) -> tuple[Floats, bool] | None:
     """Return (cells,) b or sigma of the release's noise, and whether it is Laplace; None without noise."""
     laws = [release.estimates[name].law for name in bench.query.row_families]
     kinds = {law.family for law in laws}
@@ -574,7 +576,7 @@ def _scales(bench: _Bench, release: Release) -> tuple[Floats, bool] | None:
     return np.repeat(each, np.diff(bench.query.offsets)), laplace
 
 
-def _exchanges(bench: _Bench, release: Release) -> tuple[tuple[numerical.Coordinate, ...], ...]:
+def _exchanges(bench: _MembershipBench, release: Release) -> tuple[tuple[numerical.Coordinate, ...], ...]:
     """Return every way to exchange a user under Laplace noise, one record a step."""
     patterns, found = calibration.shift_patterns(bench.query, 1), _scales(bench, release)
     if patterns is None or found is None or not found[1]:
@@ -587,7 +589,7 @@ def _exchanges(bench: _Bench, release: Release) -> tuple[tuple[numerical.Coordin
     return calibration.exchanges(patterns, "laplace", scales)
 
 
-def _normal_ratio(bench: _Bench, release: Release, people: int = 4000) -> Callable[[_Game], Score]:
+def _normal_ratio(bench: _MembershipBench, release: Release, people: int = 4000) -> Callable[[_Game], Score]:
     """Return the score for unknown others, with sums taken as normal."""
     drawn = np.array([bench.cells(life) for life in bench.drawn(people, 2**40)])
     mean, centred = drawn.mean(axis=0), drawn - drawn.mean(axis=0)
@@ -694,7 +696,7 @@ def membership_attack(
     rows = policy_rows(world.layout, uniform_policy(world) if behaviour is None else behaviour)
     known = world.rewards if checks.flag("known_rewards", known_rewards) else None
     spec = ProblemSpec(world.layout, users, known_rewards=None if known is None else np.array(known))
-    bench = _Bench(world, rows, learner, privatizer, spec, users, seed)
+    bench = _MembershipBench(world, rows, learner, privatizer, spec, users, seed)
     if bench.query.cells > _MOST_CELLS:
         raise ValueError(
             f"world: a release has {bench.query.cells} cells, must be at most {_MOST_CELLS} to be attacked"
@@ -742,7 +744,7 @@ def membership_attack(
     )  # fmt: skip
 
 
-def _game(bench: _Bench, target: Target, knows: Knowledge, number: int) -> _Game:
+def _game(bench: _MembershipBench, target: Target, knows: Knowledge, number: int) -> _Game:
     """Return the number-th target, its exchange and the other users; draws that no run uses."""
     if target == "canary":
         life = rarest(bench.world, bench.behaviour)
@@ -754,7 +756,7 @@ def _game(bench: _Bench, target: Target, knows: Knowledge, number: int) -> _Game
     return _Game(bench.cells(life), bench.cells(other), bench.others(2**41 + number))
 
 
-def _change(bench: _Bench, game: _Game, release: Release) -> float | None:
+def _change(bench: _MembershipBench, game: _Game, release: Release) -> float | None:
     """Return the exchange's change over the scales: l2 for Gaussian, l1 for Laplace noise."""
     scales = _scales(bench, release)
     if scales is None or game.outside is None:

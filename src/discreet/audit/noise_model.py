@@ -9,7 +9,7 @@ and scales are those that the release itself states, and S is recomputed here fr
 
 For linear sums a "family" here is a run of cells that share a scale (:attr:`LinearQuery.blocks`: the diagonal
 of a Gram matrix at one step, the part above it, an array). Cells are those of the upper triangle. Answers
-from offline data (:class:`Asked`) have fresh noise at the scale that each states. The answer without noise,
+from offline data (:class:`AnsweredQuery`) have fresh noise at the scale that each states. The answer without noise,
 and the centre that is subtracted, are recomputed here from the query and the records.
 """
 
@@ -33,7 +33,7 @@ from discreet.mechanisms.linear.linear_queries import GramQuery, LinearQuery
 from discreet.mechanisms.query_queue import Response
 
 __all__ = [
-    "Asked", "AuditQuery", "Noise", "Readings", "expected", "expected_answer", "families_of", "has_sums",
+    "AnsweredQuery", "AuditQuery", "Noise", "Readings", "expected", "expected_answer", "families_of", "has_sums",
     "noise_matrix", "noise_of", "readings", "scale_of", "stated_stds", "summand", "whitened",
 ]  # fmt: skip
 
@@ -263,7 +263,7 @@ def whitened(noise: Noise, query: AuditQuery, read: Readings, residuals: Floats)
 
 # --------------------------------------------------------------------- answers from offline data
 @dataclass(frozen=True, eq=False)
-class Asked:
+class AnsweredQuery:
     """One query, after ``users`` users, and its answer."""
 
     question: Response

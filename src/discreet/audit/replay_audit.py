@@ -42,7 +42,7 @@ from discreet.mechanisms.interfaces import Budget, ProblemSpec
 from discreet.mechanisms.linear.linear_queries import LinearQuery
 from discreet.mechanisms.query_queue import Response
 
-__all__ = ["Replay", "replay_box"]
+__all__ = ["LearnerReplay", "replay_box"]
 
 NAME = "the learner's own plans, replayed: a user moves all outputs by at most the claimed"
 _SIZES = (4096, 1024, 256, 32)
@@ -55,7 +55,7 @@ Outputs = dict[Key, Floats]  # (outputs, cells) by family, in the order in which
 
 
 @dataclass(frozen=True, eq=False)
-class Replay:
+class LearnerReplay:
     """Actions of a learner in one run: plans in order, and the queries before each of them."""
 
     query: AuditQuery
@@ -141,7 +141,7 @@ def _submit(
         session.submit(encoder(record, opened, SeededRng(key, came + user)))
 
 
-def recorded(start: Start, learner: Any, spec: ProblemSpec, users: int, seed: int) -> Replay:
+def recorded(start: Start, learner: Any, spec: ProblemSpec, users: int, seed: int) -> LearnerReplay:
     """Record what the learner does with ``users`` users who stay in place, if the policy allows it."""
     query, schedule, source = learner.query(spec), learner.schedule(spec), Seeded(seed)
     session: Any = start(query, schedule, source)
@@ -165,11 +165,11 @@ def recorded(start: Start, learner: Any, spec: ProblemSpec, users: int, seed: in
         asked.append(tuple(questions))
         came += plan.users
     session.close()
-    return Replay(query, schedule, tuple(plans), tuple(asked))
+    return LearnerReplay(query, schedule, tuple(plans), tuple(asked))
 
 
 def replayed(
-    start: Start, replay: Replay, source: Seeded, target: int = -1, life: Trajectory | None = None
+    start: Start, replay: LearnerReplay, source: Seeded, target: int = -1, life: Trajectory | None = None
 ) -> Outputs:
     """Return all outputs; all users stay in place except the ``target``-th (from 0), with their own
     trajectory.

@@ -24,7 +24,7 @@ from typing import Any
 from discreet.accounting.text.guarantee_sentences import up
 from discreet.audit import black_box as core
 from discreet.audit import linear_games as audit_linear
-from discreet.audit.black_box import Evidence, Game, People, Restart, Start
+from discreet.audit.black_box import BlackBoxEvidence, Game, People, Restart, Start
 from discreet.audit.replay_audit import replay_box
 from discreet.audit.secure_noise import secure_box
 from discreet.audit.white_box import Identity, white_box
@@ -72,7 +72,7 @@ class Audit:
     privatizer: str
     learner: str
     guarantee: Guarantee
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[BlackBoxEvidence, ...]
     identities: tuple[Identity, ...]
     power: float | None
     runs: int

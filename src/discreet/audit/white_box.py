@@ -51,7 +51,7 @@ from discreet.audit.black_box import (  # fmt: skip
     uniform,
 )
 from discreet.audit.noise_model import (  # fmt: skip
-    Asked,
+    AnsweredQuery,
     Noise,
     Readings,
     expected,
@@ -136,7 +136,7 @@ _CUTS = (0.0, 0.5, 0.5, 1.0, math.inf)  # shares of the range from the first C t
 
 
 @dataclass(frozen=True, eq=False)
-class _Bench:
+class _PrivatizerBench:
     """Test bench of a privatizer: fixed trajectories under alternating policies, sessions of one or many
     seeds.
     """
@@ -255,7 +255,7 @@ class _Bench:
 
 
 @dataclass(frozen=True, eq=False)
-class _LinearBench(_Bench):
+class _LinearBench(_PrivatizerBench):
     """Test bench for linear sums: the first plan's context is the costliest one, later ones are random."""
 
     def context(self, release: int) -> dict[str, Floats]:
@@ -286,12 +286,12 @@ class _LinearBench(_Bench):
             for r, q in ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0))
         ]
 
-    def asked(self, lives: Sequence[Trajectory], run: int = 0) -> tuple[list[Release], list[Asked]]:
+    def asked(self, lives: Sequence[Trajectory], run: int = 0) -> tuple[list[Release], list[AnsweredQuery]]:
         """Return releases, with every planned query, about the costliest values."""
         query, session, came = self.query, self.session(run), 0
         values = audit_linear.values_of(query)
         releases: list[Release] = []
-        found: list[Asked] = []
+        found: list[AnsweredQuery] = []
         session.release()
         key = Seeded(self.seed, run).keys.noise
         for release, time in enumerate(self.times):
@@ -305,12 +305,12 @@ class _LinearBench(_Bench):
             for h in reversed(range(query.steps)):
                 high = float(query.layout.horizon - h - (not query.rewards))
                 question = Response(h, values[h + 1], (0.0, high))
-                found.append(Asked(question, time, session.answer(question)))
+                found.append(AnsweredQuery(question, time, session.answer(question)))
         session.close()
         return releases, found
 
 
-def _changes(bench: _Bench, pairs: int, release: int = 0) -> Floats:
+def _changes(bench: _PrivatizerBench, pairs: int, release: int = 0) -> Floats:
     """Return (n, cells) changes over random pairs of trajectories and over extreme pairs."""
     return np.array(
         [bench.cells(one, release) - bench.cells(other, release) for one, other in bench.pairs(pairs)]
@@ -318,7 +318,7 @@ def _changes(bench: _Bench, pairs: int, release: int = 0) -> Floats:
 
 
 # ------------------------------------------------------------------------------- what a user moves
-def _responses(bench: _Bench) -> tuple[Floats, list[str]]:
+def _responses(bench: _PrivatizerBench) -> tuple[Floats, list[str]]:
     """Return the (T, users) response of the releases to a unit change of each user, and the faults found."""
     users, times = bench.times[-1], np.array(bench.times)
     base = bench.releases(bench.lives())
@@ -350,7 +350,7 @@ def _responses(bench: _Bench) -> tuple[Floats, list[str]]:
     return matrix, wrong
 
 
-def _unplayed(bench: _Bench) -> Identity:
+def _unplayed(bench: _PrivatizerBench) -> Identity:
     """Check, under clocks of rows, that unplayed rows have no measurement and records there add nothing."""
     layout, times = bench.query.layout, bench.times
     lives = bench.lives()
@@ -372,7 +372,7 @@ def _unplayed(bench: _Bench) -> Identity:
     )
 
 
-def _made_from(bench: _Bench) -> Identity:
+def _made_from(bench: _PrivatizerBench) -> Identity:
     """Check that sums add nothing to the measurements: P_i = (y_i + (1 - decay) sum_{j<i} y_j) / gain."""
     name = "sums are made from the measurements"
     before, off, largest = np.zeros(bench.query.cells), 0.0, 1.0
@@ -486,7 +486,7 @@ def agreeing(sums: Any, numbers: Any, alarm: float) -> int:
     return int((sums > most).sum()) // 2
 
 
-def _stated(bench: _Bench, noise: Noise) -> Identity:
+def _stated(bench: _PrivatizerBench, noise: Noise) -> Identity:
     """Check the standard deviations that releases state against the rows of B."""
     name, worst = "stated laws have the noise's standard deviation", 0.0
     if noise.mixings is None:
@@ -501,7 +501,7 @@ def _stated(bench: _Bench, noise: Noise) -> Identity:
 
 
 # ------------------------------------------------------------------------------- calls and refusals
-def _refusals(bench: _Bench, still: Trajectory) -> Identity:
+def _refusals(bench: _PrivatizerBench, still: Trajectory) -> Identity:
     """Check that records outside the declared ranges are rejected and add nothing."""
     layout = bench.query.layout
     worse: dict[str, Trajectory] = {}
@@ -625,7 +625,7 @@ def white_box(
     learner, layout = learner or reactive(start), layout or Layout(6, 2, 20)
     linear = audit_linear.game_of(learner, users, budget, horizon=4)
     spec = ProblemSpec(layout, users) if linear is None else linear.spec
-    kind = _Bench if linear is None else _LinearBench
+    kind = _PrivatizerBench if linear is None else _LinearBench
     bench = kind(start, learner.query(spec), learner.schedule(spec), seed)
     games: list[Game] = [People(target=target) for target in (1, 2, 4)]
     six: Game = People(6)
@@ -658,7 +658,7 @@ def white_box(
     return out + _reports(start, learner, bench, seed, alarm)
 
 
-def _changed(bench: _Bench) -> Identity:
+def _changed(bench: _PrivatizerBench) -> Identity:
     """Count by brute force the cells of a count family that one user changes."""
     horizon, changes = bench.query.layout.horizon, _changes(bench, 500)
     counts = {
@@ -675,7 +675,7 @@ def _changed(bench: _Bench) -> Identity:
     )
 
 
-def _noise_and_loss(bench: _Bench, claim: Any, noise: Noise, alarm: float) -> list[Identity]:
+def _noise_and_loss(bench: _PrivatizerBench, claim: Any, noise: Noise, alarm: float) -> list[Identity]:
     times, users, query = bench.times, bench.times[-1], bench.query
     batches = bench.sums()
     seeds = max(12, math.ceil(180 / len(times)))
@@ -785,20 +785,22 @@ def _answer_losses(bench: _LinearBench, power: int, pairs: int) -> Floats:
     return out
 
 
-def _mixings(bench: _Bench, noise: Noise, read: Readings) -> list[Floats]:
+def _mixings(bench: _PrivatizerBench, noise: Noise, read: Readings) -> list[Floats]:
     """Return B_f of each family; for measurements, the scales that each states (1 if it is left out)."""
     if noise.mixings is not None:
         return list(noise.mixings)
     return [np.diag(np.where(told, scales, 1.0)) for told, scales in _told(bench, read)]
 
 
-def _told(bench: _Bench, read: Readings) -> list[tuple[NDArray[np.bool_], Floats]]:
+def _told(bench: _PrivatizerBench, read: Readings) -> list[tuple[NDArray[np.bool_], Floats]]:
     """Return, for each family, (T,) masks of the releases that have it, and the scales that they state."""
     columns = [read.scales[:, at] for at in bench.query.offsets[:-1].tolist()]
     return [(np.isfinite(column), column) for column in columns]
 
 
-def _loss(bench: _Bench, claim: Any, noise: Noise, read: Readings, matrix: Floats, slack: float) -> Identity:
+def _loss(
+    bench: _PrivatizerBench, claim: Any, noise: Noise, read: Readings, matrix: Floats, slack: float
+) -> Identity:
     """Return the largest loss over users and changes.
 
     It is sum_f (change in f) (column norm in f), for Gaussian noise the sum of squares.
@@ -843,7 +845,11 @@ def _loss(bench: _Bench, claim: Any, noise: Noise, read: Readings, matrix: Float
 
 
 def _numerical(
-    bench: _Bench, mixings: Sequence[Floats], change: Floats, responses: Sequence[Floats], delta: float
+    bench: _PrivatizerBench,
+    mixings: Sequence[Floats],
+    change: Floats,
+    responses: Sequence[Floats],
+    delta: float,
 ) -> float:
     """Return epsilon at delta of fresh Laplace noise in every draw, for one exchange."""
     counts: dict[float, int] = {}
@@ -857,7 +863,7 @@ def _numerical(
 
 
 # ------------------------------------------------------------------------------- reports of a few steps
-def _reports(start: Start, learner: Any, bench: _Bench, seed: int, alarm: float) -> list[Identity]:
+def _reports(start: Start, learner: Any, bench: _PrivatizerBench, seed: int, alarm: float) -> list[Identity]:
     """Check the randomizer: its exact distribution at small sizes; the rate of own records at full size.
 
     Runs what the session names as its randomizer, which devices are given or a trusted server runs itself.
@@ -865,7 +871,7 @@ def _reports(start: Start, learner: Any, bench: _Bench, seed: int, alarm: float)
     name, worst, claimed, ran = "a message's exact law loses at most the claimed", 0.0, 0.0, 0
     for horizon, most in ((1, 64), (2, 8)):
         spec = ProblemSpec(Layout(2, 2, horizon), 4)
-        small = _Bench(start, learner.query(spec), learner.schedule(spec), seed)
+        small = _PrivatizerBench(start, learner.query(spec), learner.schedule(spec), seed)
         for release in (0, 1):  # a stochastic policy, and a public one
             session: Any = small.session()
             session.release()
@@ -896,7 +902,7 @@ def _randomizer(session: Any, encoder: Any) -> Any:
     return getattr(session, "open_randomizer", encoder)
 
 
-def _own_reports(bench: _Bench, alarm: float) -> Identity:
+def _own_reports(bench: _PrivatizerBench, alarm: float) -> Identity:
     """Check, at full size, the frequency of reports that hold the true record.
 
     The public numbers of the mechanism determine it.

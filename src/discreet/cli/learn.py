@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from discreet.data.row_batches import Progress, Source
     from discreet.data.schema import Schema
     from discreet.envs.mdp.tabular import TabularMDP
-    from discreet.ledger.ledger import Ledger, Totals
+    from discreet.ledger.ledger import Ledger, TotalCost
     from discreet.pipeline.learn import LearnConfig, LearnResult
     from discreet.pipeline.power_analysis import PublicMDP
-    from discreet.reports.rule_files import Rule
+    from discreet.reports.rule_files import StationaryRule
 
 
 SqlOption = Annotated[
@@ -247,7 +247,7 @@ def _rules(
     compare: list[Path] | None,
     release: Path | None,
     people: tuple[Schema, Source | list[str] | None] | None,
-) -> tuple[Rule, ...]:
+) -> tuple[StationaryRule, ...]:
     """Read the rules that the policy is compared with, before anything is spent."""
     if not compare:
         return ()
@@ -1067,7 +1067,7 @@ def ledger(
     )
 
 
-def _spent(totals: Totals) -> str:
+def _spent(totals: TotalCost) -> str:
     """Return a sentence on the total privacy loss of a population's releases."""
     from discreet.accounting.text.guarantee_sentences import up
 

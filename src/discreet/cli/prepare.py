@@ -18,7 +18,7 @@ from discreet.cli.learn import (
 )
 
 if TYPE_CHECKING:
-    from discreet.pipeline.state_codebook import Fit
+    from discreet.pipeline.state_codebook import CodebookFit
 
 _FILES = "Parquet or CSV files, folders, s3://..., or duckdb://FILE?table=NAME."
 
@@ -216,7 +216,9 @@ def _quantiles(text: str | None) -> tuple[str, int] | None:
     return name, int(number)
 
 
-def _show_forecast(found: Fit, schema: Path, users: int, asked: dict[str, Any], as_json: bool) -> None:
+def _show_forecast(
+    found: CodebookFit, schema: Path, users: int, asked: dict[str, Any], as_json: bool
+) -> None:
     """The fit, and the same with other budgets."""
     from discreet.pipeline import state_codebook as library
 

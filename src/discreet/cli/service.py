@@ -70,9 +70,9 @@ def serve(
     found = read_study(study, tuple(plugin or ()))
     where = running.database_of(found, database)
     if check:
-        from discreet.service.participant_statement import statement_of
+        from discreet.service.participant_statement import make_participant_statement
 
-        content = statement_of(found, None if found.ledger is None else dict(found.ledger), "")
+        content = make_participant_statement(found, None if found.ledger is None else dict(found.ledger), "")
         if as_json:
             print_json(content)
             return

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from discreet.experiments.results import Result
     from discreet.experiments.run_config import RunConfig
     from discreet.experiments.simulate import Setup
-    from discreet.experiments.sweep import Comparison, Sweep
+    from discreet.experiments.sweep import BaselineComparison, Sweep
 
 NARROW = 110  # columns below which names get no separate column
 
@@ -572,7 +572,7 @@ def compare(
             )
 
 
-def _comparison_json(first: Result, comparisons: Sequence[Comparison]) -> dict[str, Any]:
+def _comparison_json(first: Result, comparisons: Sequence[BaselineComparison]) -> dict[str, Any]:
     return {
         "environment": first.environment,
         "episodes": first.users,
@@ -581,7 +581,7 @@ def _comparison_json(first: Result, comparisons: Sequence[Comparison]) -> dict[s
     }
 
 
-def _print_comparison(first: Result, comparisons: Sequence[Comparison]) -> None:
+def _print_comparison(first: Result, comparisons: Sequence[BaselineComparison]) -> None:
     from discreet.experiments import sweep as sweeps
 
     to = console()

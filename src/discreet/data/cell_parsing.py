@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from discreet.data.cell_texts import NOTHING, SENTINELS, positions
 from discreet.data.near_duplicate_ids import JOINT, folded
 from discreet.data.number_parsing import parsed
-from discreet.data.prepare_config import UNITS, Declaration, Time, Value
-from discreet.data.sources import EMPTY, MISSING, Broken, Place, TextFile, instead, whole_names
+from discreet.data.prepare_config import UNITS, Declaration, Time, ColumnValue
+from discreet.data.sources import EMPTY, MISSING, Broken, TableSource, TextFile, instead, whole_names
 from discreet.utils.system import optional as of_extra
 
 Flags = NDArray[np.bool_]
@@ -87,7 +87,7 @@ def stamp(time: Any) -> str:
 class Reader:
     """Reader that converts all sources as a declaration specifies."""
 
-    def __init__(self, declaration: Declaration, places: Sequence[Place]) -> None:
+    def __init__(self, declaration: Declaration, places: Sequence[TableSource]) -> None:
         self.declaration, self.places = declaration, places
         self.offences = Offences()
         self.counts: Counter[str] = Counter()
@@ -99,7 +99,7 @@ class Reader:
         self.own = [self._columns(place) for place in places]
         self._check_columns()
 
-    def _columns(self, place: Place) -> list[str]:
+    def _columns(self, place: TableSource) -> list[str]:
         """Return the columns of a source that the declaration uses."""
         declared = self.declaration
         wanted = [*declared.user, *declared.episode, *declared.columns]
@@ -212,7 +212,7 @@ class Reader:
                     ],
                 )
 
-    def _watch(self, name: str, value: Value, found: Floats) -> None:
+    def _watch(self, name: str, value: ColumnValue, found: Floats) -> None:
         """Record the lowest number of a value without a declared range."""
         if value.categories is not None or value.within == "count" or value.low > -np.inf:
             return
@@ -222,7 +222,7 @@ class Reader:
         rest = found[~codes & ~np.isnan(found)]
         self._lows[name] = min(least, float(rest.min(initial=np.inf))), seen
 
-    def _table(self, number: int, place: Place, raw: pa.Table, first: int) -> pa.Table:
+    def _table(self, number: int, place: TableSource, raw: pa.Table, first: int) -> pa.Table:
         declared, size = self.declaration, raw.num_rows
         cells = {name: flat(raw[name]) for name in raw.column_names}
         bad, drop = np.zeros(size, bool), np.zeros(size, bool)
@@ -398,7 +398,9 @@ def _empty(text: Any, more: Sequence[str] = ()) -> Flags:
     return found | (positions(trimmed, more) >= 0) if more else found
 
 
-def _value(value: Value, cells: Mapping[str, Any], size: int, comma: bool) -> tuple[Floats, Flags, Flags]:
+def _value(
+    value: ColumnValue, cells: Mapping[str, Any], size: int, comma: bool
+) -> tuple[Floats, Flags, Flags]:
     """Return the column of a declared value, and masks of unreadable cells and of cells outside the range."""
     nothing = np.zeros(size, bool)
     if value.column not in cells or any(name not in cells for name in value.where):

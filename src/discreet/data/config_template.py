@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from discreet.data.schema import quoted
-from discreet.data.sources import Broken, Place, Text, TextFile, places_of
+from discreet.data.sources import Broken, TableSource, Text, TextFile, places_of
 
 __all__ = ["schema_template"]
 
@@ -124,7 +124,7 @@ def schema_template(
     return _declaration(columns, list(dict.fromkeys(left)))
 
 
-def _columns(place: Place) -> dict[str, str]:
+def _columns(place: TableSource) -> dict[str, str]:
     """Return the names of columns and their types, if known.
 
     In text files, the first or last column can be without a name.

@@ -33,11 +33,11 @@ from discreet.core import checks
 from discreet.core.short_repr import brief
 from discreet.data.cell_parsing import NEVER, Offences, Reader
 from discreet.data.near_duplicate_ids import Alike
-from discreet.data.prepare_config import Declaration, Partition, Value, read_prepare_config
+from discreet.data.prepare_config import Declaration, Partition, ColumnValue, read_prepare_config
 from discreet.data.remedies import remedy
 from discreet.data.row_batches import BATCH_ROWS, Progress, open_source
 from discreet.data.schema import Schema, quoted, read_schema, write_schema
-from discreet.data.sources import Place, Text, local_files, places_of
+from discreet.data.sources import TableSource, Text, local_files, places_of
 from discreet.data.validate import DataError, check, partition_of
 from discreet.ledger.owner_rules import NAME as RULE
 from discreet.ledger.owner_rules import check_dataset, rules_over
@@ -88,7 +88,7 @@ class Refused(ValueError):
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedFolder:
     """Result of :func:`prepare`: a folder with ``rows.parquet``, ``schema.toml``, the declaration and its
     files.
 
@@ -127,7 +127,7 @@ def prepare(
     memory: int = MEMORY,
     scratch: str | Path | None = None,
     progress: Progress | None = None,
-) -> Prepared:
+) -> PreparedFolder:
     """Make trajectory rows and a finished schema from records, as declared.
 
     Parameters
@@ -196,7 +196,7 @@ def prepare(
             ) from None
     maker.warn()
     notes = (*_rule_of_ends(declared), *_censored_ends(maker, schema))
-    return Prepared(out, schema, maker.people, maker.episodes, maker.steps, counts, notes)
+    return PreparedFolder(out, schema, maker.people, maker.episodes, maker.steps, counts, notes)
 
 
 def _rule_of_ends(declared: Declaration) -> Iterator[str]:
@@ -323,7 +323,7 @@ class Maker:
     def __init__(self, declared: Declaration, reader: Reader) -> None:
         self.declared, self.reader = declared, reader
         self.offences: Offences = reader.offences
-        self.places: Sequence[Place] = reader.places
+        self.places: Sequence[TableSource] = reader.places
         self.alike = Alike()
         self.counts: Counter[str] = Counter()
         self.people = self.episodes = self.steps = self.acted_steps = self.censored = 0
@@ -524,7 +524,7 @@ class Maker:
         has an offence.
         """
         column = _plain(self.table, "begin")
-        value = Value("begin", str(self.declared.begin), of="episode", within="same")
+        value = ColumnValue("begin", str(self.declared.begin), of="episode", within="same")
         found = self._fact(value, np.where(column == NEVER, np.nan, column.astype(np.float64)))
         gone = np.isnan(found)
         self._note_episodes("episode without a begin", np.flatnonzero(gone & self.dated), value.column)
@@ -566,7 +566,7 @@ class Maker:
                 own = np.where(there, -1, _NONE)
             self.first = np.minimum(self.first, own)
 
-    def _found(self, value: Value, order: Ints, cell: Ints) -> tuple[Floats, Floats]:
+    def _found(self, value: ColumnValue, order: Ints, cell: Ints) -> tuple[Floats, Floats]:
         """Return (cells,) values of steps, and (cells,) values of all rows that later steps may carry on."""
         column, size = _plain(self.table, f"v.{value.name}")[order], int(self.start[-1])
 
@@ -595,7 +595,7 @@ class Maker:
         more[np.setdiff1d(np.arange(size), cell[~early])] = False
         return found, np.where(more, gathered(more[cell]), found)
 
-    def _watch_late(self, value: Value, column: Floats, found: Floats, cell: Ints) -> None:
+    def _watch_late(self, value: ColumnValue, column: Floats, found: Floats, cell: Ints) -> None:
         """Mark the cells in which a value of the state has a reading later than the first action of
         the step.
         """
@@ -621,7 +621,7 @@ class Maker:
         return gone & (source >= begin) & (here - source <= carry), source
 
     # ------------------------------------------------------------------------------------- values
-    def _fact(self, value: Value, column: Floats) -> Floats:
+    def _fact(self, value: ColumnValue, column: Floats) -> Floats:
         """Return (episodes,) values, one per episode, from rows with a time and from facts about the episode
         or its user.
         """
@@ -640,7 +640,7 @@ class Maker:
         return self._gathered(value, column[which], group, self.moment[which], which, len(self.owner))
 
     def _gathered(
-        self, value: Value, column: Floats, group: Ints, time: Ints, rows: Ints, size: int
+        self, value: ColumnValue, column: Floats, group: Ints, time: Ints, rows: Ints, size: int
     ) -> Floats:
         """Return (size,) values, one per group; ``column`` and ``rows`` are sorted by group and time."""
         good = ~np.isnan(column)
@@ -668,7 +668,7 @@ class Maker:
             self._at_one_time(value, x, group, time, rows, at, out)
         return out
 
-    def _note_facts(self, reason: str, rows: Ints, group: Ints, value: Value) -> None:
+    def _note_facts(self, reason: str, rows: Ints, group: Ints, value: ColumnValue) -> None:
         """Note rows that can be facts about a user who has several episodes."""
         column = _plain(self.table, f"v.{value.name}") if value.name in self.reader.values else None
         own = self.episode[rows] >= 0
@@ -679,7 +679,7 @@ class Maker:
         self._note_episodes(reason, group[~own], value.column)
 
     def _at_one_time(
-        self, value: Value, x: Floats, group: Ints, time: Ints, rows: Ints, at: Ints, out: Floats
+        self, value: ColumnValue, x: Floats, group: Ints, time: Ints, rows: Ints, at: Ints, out: Floats
     ) -> None:
         """Set the first or last value of each group.
 
@@ -711,7 +711,7 @@ class Maker:
                 )  # fmt: skip
                 self._note_episodes(f"{value.name}: two values at one time", at[clash][~good], value.column)
 
-    def _filled(self, value: Value, found: Floats, whole: Floats) -> Floats:
+    def _filled(self, value: ColumnValue, found: Floats, whole: Floats) -> Floats:
         """Return (cells,) values: lagged, then carried forward from ``whole``, then replaced by the constant
         if missing.
         """

@@ -120,7 +120,7 @@ class Time:
 
 
 @dataclass(frozen=True)
-class Value:
+class ColumnValue:
     """Declared value: one number or category for every step, computed from the cells of one column.
 
     Parameters
@@ -201,15 +201,15 @@ class Partition:
     __repr__ = brief
 
     labels: tuple[str, ...]
-    reads: tuple[Value, ...]
-    product: tuple[Value, ...] | None = None
+    reads: tuple[ColumnValue, ...]
+    product: tuple[ColumnValue, ...] | None = None
     rules: tuple[Condition | None, ...] | None = None
     centres: Floats | None = None
     shift: Floats | None = None
     scale: Floats | None = None
 
     @property
-    def needs(self) -> tuple[Value, ...]:
+    def needs(self) -> tuple[ColumnValue, ...]:
         """Names of the values that must not be missing if an index is needed."""
         if self.rules is None:
             return self.reads
@@ -296,10 +296,10 @@ class Declaration:
     before: str
     duplicates: str
     long: str
-    values: Mapping[str, Value]
+    values: Mapping[str, ColumnValue]
     states: Partition
     actions: Partition
-    end: Value | None
+    end: ColumnValue | None
     end_states: tuple[int, ...]
     end_missing: int | None
     reward: str | None
@@ -453,7 +453,9 @@ def parse_declaration(
     )
 
 
-def _told(named: Sequence[tuple[str, Sequence[str]]], values: Mapping[str, Value], end: Value | None) -> str:
+def _told(
+    named: Sequence[tuple[str, Sequence[str]]], values: Mapping[str, ColumnValue], end: ColumnValue | None
+) -> str:
     """Return a text that states which columns of the records identify a user."""
     parts = [f"{what}: {', '.join(columns)}" for what, columns in named if columns]
     for one in (*values.values(), *([] if end is None else [end])):
@@ -518,7 +520,7 @@ def _time(value: Any) -> Time:
 
 
 def _decision(
-    asked: Mapping[str, Any], values: Mapping[str, Value], actions: Partition, step: int | None
+    asked: Mapping[str, Any], values: Mapping[str, ColumnValue], actions: Partition, step: int | None
 ) -> int | None:
     """Check the settings that values with ``before = "action"`` need; return the declared time of a
     decision.
@@ -575,7 +577,7 @@ _VALUE = (
 )  # fmt: skip
 
 
-def _value(name: str, asked: Any, grid: bool, empty: tuple[str, ...] = ()) -> Value:
+def _value(name: str, asked: Any, grid: bool, empty: tuple[str, ...] = ()) -> ColumnValue:
     where = f"prepare.values.{name}"
     given = table_of(where, asked)
     check_keys(f"{where}.", given, _VALUE, ("column",))
@@ -615,7 +617,7 @@ def _value(name: str, asked: Any, grid: bool, empty: tuple[str, ...] = ()) -> Va
         raise ValueError(
             f"{where}.missing = 'category': must have cuts or categories, to be one more of them"
         )
-    return Value(
+    return ColumnValue(
         name=name,
         column=text_of(f"{where}.column", given["column"]),
         where={
@@ -713,7 +715,7 @@ def _missing(
 def _partition(
     where: str,
     asked: Any,
-    values: Mapping[str, Value],
+    values: Mapping[str, ColumnValue],
     folder: Path,
     files: list[Path],
     fitting: bool = False,
@@ -729,7 +731,7 @@ def _partition(
     return _codebook(f"{where}.codebook", given["codebook"], values, folder, files, fitting)
 
 
-def _product(where: str, asked: Any, values: Mapping[str, Value]) -> Partition:
+def _product(where: str, asked: Any, values: Mapping[str, ColumnValue]) -> Partition:
     chosen = []
     for name in _texts(where, asked):
         value = values[checks.choice(where, name, values)]
@@ -748,14 +750,14 @@ def _product(where: str, asked: Any, values: Mapping[str, Value]) -> Partition:
     return Partition(tuple(labels), tuple(chosen), product=tuple(chosen))
 
 
-def _tells(value: Value, label: str) -> bool:
+def _tells(value: ColumnValue, label: str) -> bool:
     """Return True if a label already contains the name of its value, as for bins that are named after their
     cuts.
     """
     return value.cuts is not None and value.name in label and label != "missing"
 
 
-def _rules(where: str, asked: Any, values: Mapping[str, Value]) -> Partition:
+def _rules(where: str, asked: Any, values: Mapping[str, ColumnValue]) -> Partition:
     if not isinstance(asked, list) or not asked:
         raise ValueError(f"{where} = {checks.said(asked)}: must be a list of tables with label and when")
     kinds = {name: value.labels if value.categories is not None else None for name, value in values.items()}
@@ -777,7 +779,7 @@ def _rules(where: str, asked: Any, values: Mapping[str, Value]) -> Partition:
 
 
 def _codebook(
-    where: str, asked: Any, values: Mapping[str, Value], folder: Path, files: list[Path], fitting: bool
+    where: str, asked: Any, values: Mapping[str, ColumnValue], folder: Path, files: list[Path], fitting: bool
 ) -> Partition:
     given = table_of(where, asked)
     check_keys(f"{where}.", given, ("file", "scale", "shift", "scaled"), ("file", "scale"))
@@ -823,7 +825,7 @@ def _codebook(
     return Partition(labels, reads, centres=centres, shift=shifts, scale=widths)
 
 
-def _end(asked: Any, empty: tuple[str, ...] = ()) -> tuple[Value | None, tuple[str, ...], int | None]:
+def _end(asked: Any, empty: tuple[str, ...] = ()) -> tuple[ColumnValue | None, tuple[str, ...], int | None]:
     """Return the value of the outcome, the labels of terminal states, and the label for a missing outcome."""
     if asked is None:
         return None, (), None
@@ -918,7 +920,11 @@ def _named_table(asked: Any, key: str) -> Mapping[str, Any]:
 
 
 def _reward(
-    asked: Any, values: Mapping[str, Value], labels: Sequence[str], schema: Schema, plain: Mapping[str, Any]
+    asked: Any,
+    values: Mapping[str, ColumnValue],
+    labels: Sequence[str],
+    schema: Schema,
+    plain: Mapping[str, Any],
 ) -> tuple[str | None, dict[int, float]]:
     ruled = schema.known is not None or "outcomes" in plain["reward"]
     if asked is None:

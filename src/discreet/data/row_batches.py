@@ -42,7 +42,7 @@ from discreet.data.sources import (
     EMPTY,
     MISSING,
     Broken,
-    Place,
+    TableSource,
     Text,
     TextFile,
     instead,
@@ -75,7 +75,7 @@ class Source:
     __repr__ = brief
 
     schema: Schema
-    places: tuple[Place, ...] = field(default=(), repr=False)
+    places: tuple[TableSource, ...] = field(default=(), repr=False)
     minari: str | None = None
 
     @property
@@ -356,7 +356,7 @@ def _wanted(schema: Schema, users_only: bool) -> dict[str, str]:
     return {schema.columns.user: "user"} if users_only else wanted
 
 
-def _require(place: Place, wanted: dict[str, str]) -> None:
+def _require(place: TableSource, wanted: dict[str, str]) -> None:
     names = place.names(list(wanted))
     for name, part in wanted.items():
         if names.count(name) != 1:

@@ -316,10 +316,12 @@ class Schema:
         return ReturnBounds(self.low, self.high, self.terminal, self.outcomes, least, most, self.censored)
 
     @property
-    def named(self) -> Named:
+    def named(self) -> PublicTableReader:
         """Reader of public tables that use the labels of this schema."""
         layout = self.layout
-        return Named(layout.horizon, layout.states, layout.actions, self.state_labels, self.action_labels)
+        return PublicTableReader(
+            layout.horizon, layout.states, layout.actions, self.state_labels, self.action_labels
+        )
 
     def spec(self, users: int | None = None) -> ProblemSpec:
         """Return the facts for a learner: layout, ``users``, known rewards, and the rule for returns."""
@@ -534,7 +536,7 @@ def parse_schema(content: Mapping[str, Any], folder: str | Path = ".") -> Schema
     horizon = checks.integer("horizon", content["horizon"], 1, _LARGEST)
     states, state_labels, _ = _names("states", content["states"], ())
     actions, action_labels, more = _names("actions", content["actions"], ("mask",))
-    named = Named(horizon, states, actions, state_labels, action_labels)
+    named = PublicTableReader(horizon, states, actions, state_labels, action_labels)
     mask = None if "mask" not in more else named.mask(_file("actions.mask", more["mask"], folder))
     layout = Layout(states, actions, horizon, mask)
     terminal, unfinished = _terminal(content.get("terminal", []), states, state_labels)
@@ -746,7 +748,7 @@ def _features(value: Any, folder: Path, states: int, actions: int) -> tuple[Floa
 
 
 @dataclass(frozen=True)
-class Named:
+class PublicTableReader:
     """Reader of public tables by (state, action), which may use labels."""
 
     horizon: int

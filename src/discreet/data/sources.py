@@ -92,7 +92,7 @@ class Spread(Protocol):
     def __call__(self, work: Callable[[T], R], items: Iterable[T], /) -> Iterator[R]: ...
 
 
-class Place(Protocol):
+class TableSource(Protocol):
     """One table with named columns."""
 
     @property
@@ -591,7 +591,7 @@ class Frame:
 
 
 @dataclass
-class Query:
+class QuerySource:
     """Table or query of a DuckDB database. Rows are sorted by the wanted columns.
 
     path : path of the database. If it is empty, the query uses only the files in ``reads``.
@@ -701,7 +701,7 @@ def _duckdb() -> Any:
     return duckdb
 
 
-def instead(place: Place, name: str, wanted: Sequence[str]) -> str:
+def instead(place: TableSource, name: str, wanted: Sequence[str]) -> str:
     """Return the end of an error message that names a similar column of the place; "" if none is similar."""
     names = place.names(wanted)
     plain = [one for one in names if _likeness(one) == _likeness(name)]
@@ -731,7 +731,7 @@ def places_of(
     text: Text | None = None,
     sql: str | None = None,
     reads: Sequence[str | Path] | None = None,
-) -> tuple[Place, ...]:
+) -> tuple[TableSource, ...]:
     """Return the places that an argument describes: one of the kinds above, or a list of them.
 
     Parameters
@@ -753,7 +753,7 @@ def places_of(
     """
     text = text or Text()
     given = list(where) if isinstance(where, list | tuple) else [where]
-    found: list[Place] = []
+    found: list[TableSource] = []
     for number, item in enumerate(given):
         if not isinstance(item, str | Path):
             found.append(_frame(item, "the table" if len(given) == 1 else f"table {number}"))
@@ -763,9 +763,9 @@ def places_of(
             found += _stored(item, text)
         else:
             found += _local(Path(item), text)
-    if sql is not None and not any(isinstance(place, Query) for place in found):
+    if sql is not None and not any(isinstance(place, QuerySource) for place in found):
         raise Broken("sql: must be given with duckdb://file.db, the data base that it is asked of")
-    if reads and not any(isinstance(place, Query) for place in found):
+    if reads and not any(isinstance(place, QuerySource) for place in found):
         raise Broken("reads: must be given with duckdb:// and the query (sql) that reads these files")
     if not found:
         raise Broken(f"{', '.join(map(_plain, given)) or 'no file'}: must be Parquet or CSV files")
@@ -776,13 +776,13 @@ def places_of(
     return tuple(found)
 
 
-def local_files(places: Iterable[Place]) -> list[Path]:
+def local_files(places: Iterable[TableSource]) -> list[Path]:
     """Return the files on this machine that the places read; object stores and tables in memory have no such
     files.
     """
     found: list[Path] = []
     for place in places:
-        if isinstance(place, Query):
+        if isinstance(place, QuerySource):
             found += [Path(one) for one in (place.path, *place.reads) if one]
         elif isinstance(place, ParquetFile | TextFile) and isinstance(place.fs, arrow_fs.LocalFileSystem):
             found.append(Path(place.path))
@@ -804,14 +804,14 @@ def _real(path: str, folders: dict[str, str]) -> str:
     return os.path.join(folders[folder], name)
 
 
-def _identity(place: Place, folders: dict[str, str]) -> tuple[str, str] | None:
+def _identity(place: TableSource, folders: dict[str, str]) -> tuple[str, str] | None:
     if isinstance(place, ParquetFile | TextFile):
         local = isinstance(place.fs, arrow_fs.LocalFileSystem)
         return ("local", _real(place.path, folders)) if local else (place.fs.type_name, place.path)
-    return (place.path, place.sql) if isinstance(place, Query) else None
+    return (place.path, place.sql) if isinstance(place, QuerySource) else None
 
 
-def _file(name: str, fs: Any, path: str, text: Text) -> Place:
+def _file(name: str, fs: Any, path: str, text: Text) -> TableSource:
     if _PARQUET.search(path):
         return ParquetFile(name, fs, path)
     if _TEXT.search(path):
@@ -830,7 +830,7 @@ def _readable(path: str) -> bool:
     return bool(_PARQUET.search(path) or (_TEXT.search(path) and not _NOTES.search(path)))
 
 
-def _local(path: Path, text: Text) -> list[Place]:
+def _local(path: Path, text: Text) -> list[TableSource]:
     fs = arrow_fs.LocalFileSystem()
     if path.is_dir():
         return [_file(one, fs, one, text) for one in _below(str(path))]
@@ -851,7 +851,7 @@ def _below(folder: str) -> list[str]:
     return sorted(filter(os.path.isfile, found), key=lambda path: path.split(os.sep))
 
 
-def _stored(uri: str, text: Text) -> list[Place]:
+def _stored(uri: str, text: Text) -> list[TableSource]:
     """Return the files that a URI names. Names for messages contain only the path, never an access key."""
     scheme = uri.split("://", 1)[0]
     try:
@@ -890,7 +890,7 @@ def _frame(item: Any, name: str) -> Frame:
     )
 
 
-def _query(uri: str, sql: str | None, reads: Sequence[str | Path] | None) -> Query:
+def _query(uri: str, sql: str | None, reads: Sequence[str | Path] | None) -> QuerySource:
     path, _, asked = uri.removeprefix(_DUCKDB).partition("?")
     options = parse_qs(asked, keep_blank_values=True)
     unknown = sorted(set(options) - {"table"})
@@ -912,4 +912,4 @@ def _query(uri: str, sql: str | None, reads: Sequence[str | Path] | None) -> Que
         if not os.path.isfile(one):
             raise Broken(f"reads = {one!r}: must be a file on this machine, not a folder or a pattern")
     _duckdb()
-    return Query(f"{_DUCKDB}{path}", path, sql.strip().rstrip(";"), named)
+    return QuerySource(f"{_DUCKDB}{path}", path, sql.strip().rstrip(";"), named)

@@ -210,7 +210,7 @@ def _keep_freed_memory() -> None:
 
 
 @dataclass(frozen=True)
-class Totals:
+class DatasetSize:
     """Results of a check.
 
     All are private until they are declared (the number of users is assumed to be public).
@@ -221,12 +221,12 @@ class Totals:
     rows: int
 
 
-def check(source: Source, **how: Any) -> Totals:
+def check(source: Source, **how: Any) -> DatasetSize:
     """Check every row without keeping the episodes. Parameters and errors are those of :func:`episodes`."""
     users = kept = rows = 0
     for part in episodes(source, **how):
         users, kept, rows = int(part.user[-1]) + 1, kept + len(part.user), part.rows
-    return Totals(users, kept, rows)
+    return DatasetSize(users, kept, rows)
 
 
 # ------------------------------------------------------------------------------------- the order of users

@@ -19,7 +19,7 @@ It needs NumPy, httpx and cryptography (``pip install 'discreet[client]'``), and
         message = place.message(states, actions, rewards)  # encoded once
         client.send(message)  # as often as it takes: the same bytes
 
-**Encoded once.** :meth:`Place.message` encodes a trajectory only once, with random numbers drawn on the
+**Encoded once.** :meth:`PlanReservation.message` encodes a trajectory only once, with random numbers drawn on the
 device. The message is stored, and is sent again until the service answers. Two messages about one trajectory
 would cost as much privacy as the messages of two users. Under local trust ``place.guarantee`` states the
 privacy loss of the message, which the device computes from the server's publication. The client rejects a
@@ -40,7 +40,7 @@ fetched and checked before a ticket is sent.
 network, a broken connection. Such an answer is neither a refusal nor a receipt. The client sends the same
 bytes again after a random wait whose bound doubles each time (at most a minute, in addition to
 ``Retry-After``). A message is sent until its place ends; after that, the exception :class:`NoAnswer` contains
-the message, which can be stored (:meth:`Message.to_bytes`) and sent later.
+the message, which can be stored (:meth:`PendingMessage.to_bytes`) and sent later.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ from discreet.device.count_device import CountDevice
 from discreet.device.message_guarantee import MessageGuarantee
 from discreet.device.randomized_response_device import ReportDevice
 from discreet.device.shuffle_encoder import ShuffleEncoder
-from discreet.device.shuffle_payload import Form
+from discreet.device.shuffle_payload import SessionConfig
 
-__all__ = ["SERVICE", "Client", "Message", "NoAnswer", "Pace", "Place", "Turned"]
+__all__ = ["SERVICE", "Client", "PendingMessage", "NoAnswer", "Pace", "PlanReservation", "Turned"]
 
 SERVICE = "discreet/1"  # value of "service" in every answer of the service
 
@@ -112,7 +112,7 @@ class Turned(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Message:
+class PendingMessage:
     """Message to send, with the JSON content ``table``.
 
     It must be stored until it is answered, and sent unchanged.
@@ -134,7 +134,7 @@ class Message:
         return json.dumps(kept, separators=(",", ":"), allow_nan=False).encode()
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> Message:
+    def from_bytes(cls, content: bytes) -> PendingMessage:
         """Return the message of :meth:`to_bytes`, also of the JavaScript client. Raises ``ValueError``."""
         try:
             kept = json.loads(content)
@@ -155,12 +155,12 @@ class NoAnswer(ConnectionError):
     message that was already counted gets the same answer.
     """
 
-    def __init__(self, words: str, messages: Sequence[Message] = ()) -> None:
+    def __init__(self, words: str, messages: Sequence[PendingMessage] = ()) -> None:
         super().__init__(words)
         self.messages = tuple(messages)
 
     @property
-    def message(self) -> Message | None:
+    def message(self) -> PendingMessage | None:
         """The unanswered message; None if the request had no message."""
         return self.messages[0] if self.messages else None
 
@@ -174,7 +174,7 @@ class Pace:
     random: Callable[[], float] = random.SystemRandom().random
 
 
-class Place:
+class PlanReservation:
     """Place in a plan: the policy to follow, and the encoder of one message.
 
     Parameters
@@ -212,7 +212,7 @@ class Place:
         return found if found in played else int(played[-1])
 
     @property
-    def device(self) -> CountDevice | ReportDevice | Form | None:
+    def device(self) -> CountDevice | ReportDevice | SessionConfig | None:
         """Object that randomizes on this machine, under local and shuffle trust.
 
         None if the server is trusted with the record.
@@ -230,7 +230,7 @@ class Place:
 
     def message(
         self, states: Sequence[int], actions: Sequence[int], rewards: Sequence[float], coins: Any = None
-    ) -> Message:
+    ) -> PendingMessage:
         """Encode the message about one trajectory.
 
         states : H + 1. actions : H. rewards : H, in the study's units. ``coins`` is the device's random
@@ -258,7 +258,7 @@ class Place:
             if (low, high) != (0.0, 1.0):
                 earned = np.clip((earned - low) / (high - low), 0.0, 1.0)
             own, acts = np.array(states, np.int64), np.array(actions, np.int64)
-            if isinstance(device, Form):
+            if isinstance(device, SessionConfig):
                 sent = ShuffleEncoder(device, self.number)(own, acts, earned, coins)
             elif isinstance(device, ReportDevice):
                 sent = device(self.number, self.policy, own, acts, earned, coins)
@@ -266,7 +266,7 @@ class Place:
                 sent = device(self.number, own, acts, earned, coins)
             made = {"ticket": self._ticket, "message": base64.b64encode(sent).decode()}
         self._told = True
-        return Message(made, self.number, self._until)
+        return PendingMessage(made, self.number, self._until)
 
 
 def _promise(promised: Any) -> tuple[float, float] | None:
@@ -286,13 +286,13 @@ def _promise(promised: Any) -> tuple[float, float] | None:
     return float(given[0]), float(given[1])
 
 
-def _device_of(book: Mapping[str, Any]) -> CountDevice | ReportDevice | Form | None:
+def _device_of(book: Mapping[str, Any]) -> CountDevice | ReportDevice | SessionConfig | None:
     if book["form"] is None:
         return None
     content = base64.b64decode(book["form"])
-    kinds: dict[bytes, Any] = {b'"kind":"reports"': ReportDevice, b'"kind":"bits"': Form}
+    kinds: dict[bytes, Any] = {b'"kind":"reports"': ReportDevice, b'"kind":"bits"': SessionConfig}
     kind = next((kind for name, kind in kinds.items() if name in content), CountDevice)
-    found: CountDevice | ReportDevice | Form = kind.from_bytes(content)
+    found: CountDevice | ReportDevice | SessionConfig = kind.from_bytes(content)
     return found
 
 
@@ -361,7 +361,7 @@ def _are_results(found: Mapping[str, Any], count: int) -> bool:
     return all(isinstance(one, dict) and isinstance(one.get("status"), str) for one in results)
 
 
-def _is_of(found: Mapping[str, Any], message: Message) -> bool:
+def _is_of(found: Mapping[str, Any], message: PendingMessage) -> bool:
     """Return True if a receipt names the message's plan."""
     return type(found.get("plan")) is int and message.plan in (0, found["plan"])
 
@@ -417,7 +417,7 @@ class Client:
             raise ValueError(
                 'shuffler = None: must be the address that the person was told, with promised="shuffle"'
             )
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, PlanReservation] = {}
         self._tag = ""
         self._book: Mapping[str, Any] = {}
 
@@ -493,7 +493,7 @@ class Client:
             raise ValueError("plan: is not signed with the service's key")
 
     # --------------------------------------------------------------------------- taking part
-    def place(self, ticket: str) -> Place:
+    def place(self, ticket: str) -> PlanReservation:
         """Reserve a place for one user. Raises :class:`Turned` if none is left (``full``: ask again later).
 
         The plan is fetched and checked first: a plan that is refused costs no ticket.
@@ -503,7 +503,7 @@ class Client:
         _, given = self._asked("POST", self._to("/places"), 201, _is_place, True, json={"ticket": ticket})
         return self._placed(ticket, given, asked)
 
-    def places(self, tickets: Sequence[str]) -> list[Place | Turned]:
+    def places(self, tickets: Sequence[str]) -> list[PlanReservation | Turned]:
         """Reserve places for many users, in the order of their tickets, by one request.
 
         The plan is checked first, as in :meth:`place`. tickets : one per user.
@@ -525,7 +525,7 @@ class Client:
             for ticket, one in zip(many, given["results"], strict=True)
         ]
 
-    def _to(self, path: str, messages: Sequence[Message] = ()) -> str:
+    def _to(self, path: str, messages: Sequence[PendingMessage] = ()) -> str:
         """Return the address for tickets and messages: the shuffler's, if there is one."""
         at = self._shuffler
         if at is None and self._promised is not None:
@@ -536,17 +536,19 @@ class Client:
             at = None if named is None else named["url"]
         return path if at is None else f"{at}{path}"
 
-    def _placed(self, ticket: str, given: Mapping[str, Any], asked: float) -> Place:
+    def _placed(self, ticket: str, given: Mapping[str, Any], asked: float) -> PlanReservation:
         for wait in _STALE:  # the stored plan, or a plan from a cache, can be out of date
             for plan in self._book.get("plans", ()):
                 if plan["number"] == given["plan"]:
-                    place = Place(ticket, given["seconds"], plan, self._book, asked + given["seconds"])
+                    place = PlanReservation(
+                        ticket, given["seconds"], plan, self._book, asked + given["seconds"]
+                    )
                     return self._places.setdefault(ticket, place)
             self._pace.sleep(wait)
             self.plan()
         raise Turned(410, "late", "the plan of this place is not published any more")
 
-    def send(self, message: Message) -> Mapping[str, Any]:
+    def send(self, message: PendingMessage) -> Mapping[str, Any]:
         """Send a message until the service answers; return its receipt, ``status`` and ``plan``.
 
         Raises :class:`Turned` if the service refuses the message, and :class:`NoAnswer`, which contains the
@@ -559,7 +561,7 @@ class Client:
         path, sent = self._to("/messages", [message]), dict(message.table)
         return self._asked("POST", path, 202, counted, True, messages=[message], json=sent)[1]
 
-    def send_all(self, messages: Sequence[Message]) -> list[Mapping[str, Any]]:
+    def send_all(self, messages: Sequence[PendingMessage]) -> list[Mapping[str, Any]]:
         """Send many messages by one request; return the result of each. Raises as :meth:`send`."""
 
         def complete(found: Mapping[str, Any]) -> bool:
@@ -582,7 +584,7 @@ class Client:
         named: bool = False,
         *,
         cached: bool = False,
-        messages: Sequence[Message] = (),
+        messages: Sequence[PendingMessage] = (),
         **values: Any,
     ) -> tuple[httpx.Response, dict[str, Any]]:
         """Send one request until the service answers it; return the answer, and its JSON without the name.

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 
 from discreet.device.message_envelope import WordCoins, drawn_nonce
 from discreet.device.message_guarantee import MessageGuarantee
-from discreet.device.shuffle_payload import COIN, Family, Form, write
+from discreet.device.shuffle_payload import COIN, Family, SessionConfig, write
 
 _TABULATED = (
     1024,
@@ -214,7 +214,7 @@ class ShuffleEncoder:
     form : published by the server for the batch. plan : the number of the user's plan.
     """
 
-    form: Form
+    form: SessionConfig
     plan: int
 
     def to_bytes(self) -> bytes:
@@ -227,7 +227,7 @@ class ShuffleEncoder:
 
         Raises ``ValueError`` if the bytes are not a form.
         """
-        return cls(Form.from_bytes(published), plan)
+        return cls(SessionConfig.from_bytes(published), plan)
 
     @property
     def digest(self) -> bytes:

@@ -14,7 +14,7 @@ An encoding that lists only the ones would be shorter if there are few ones, and
 number. The reader rejects all bytes that do not have exactly this form, including digits that are not below
 the base. No user can therefore shift a counter by more than the bits of one user.
 
-Privacy loss of one message without the shuffler (:attr:`Form.guarantee`). No finite epsilon holds. All m
+Privacy loss of one message without the shuffler (:attr:`SessionConfig.guarantee`). No finite epsilon holds. All m
 noise bits are 1 with probability top, and all are 0 with probability bottom (p^m and (1 - p)^m; paired: both
 (p (1 - p))^(m/2)). Then the counter is larger, or smaller, than it can be for a user who is elsewhere. At a
 step two trajectories differ in one of these ways, in counters whose noise is independent:
@@ -49,7 +49,7 @@ COIN = 2**32  # probabilities of noise bits are multiples of 1 / COIN
 Kind = Literal["visits", "transitions", "rewards", "centered_rewards"]
 KINDS: tuple[Kind, ...] = ("visits", "transitions", "rewards", "centered_rewards")
 
-__all__ = ["COIN", "KINDS", "Family", "Form", "Kind", "pack", "payload", "read", "unpack", "write"]
+__all__ = ["COIN", "KINDS", "Family", "SessionConfig", "Kind", "pack", "payload", "read", "unpack", "write"]
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Form(forms.OfPairs):
+class SessionConfig(forms.OfPairs):
     """Public form, fixed before data: what a device needs to make its message, and a shuffler to read it.
 
     Parameters
@@ -170,7 +170,7 @@ class Form(forms.OfPairs):
         return forms.published(self.KIND, fields | {"families": families, "session": f"{self.session:016x}"})
 
     @classmethod
-    def from_bytes(cls, published: bytes) -> Form:
+    def from_bytes(cls, published: bytes) -> SessionConfig:
         """Read the bytes of a form. Raises ``ValueError`` if they are not such a form."""
         _, fields = forms.taken_apart(published, (cls.KIND,))
         try:
@@ -212,7 +212,7 @@ class Form(forms.OfPairs):
         return HEADER + 8 * sum(self.words) + TAIL
 
 
-def pack(form: Form, ones: NDArray[np.int64]) -> NDArray[np.uint64]:
+def pack(form: SessionConfig, ones: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return (words,) the packed digits of (counters,) numbers of ones."""
     parts = []
     for i, family in enumerate(form.families):
@@ -222,12 +222,12 @@ def pack(form: Form, ones: NDArray[np.int64]) -> NDArray[np.uint64]:
     return np.concatenate(parts)
 
 
-def write(form: Form, plan: int, ones: NDArray[np.int64], nonce: bytes) -> bytes:
+def write(form: SessionConfig, plan: int, ones: NDArray[np.int64], nonce: bytes) -> bytes:
     """Return the message of one user: :func:`pack` in its envelope."""
     return Envelope("bits", plan, form.digest, nonce, pack(form, ones).astype("<u8").tobytes()).to_bytes()
 
 
-def unpack(form: Form, words: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def unpack(form: SessionConfig, words: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return (n, counters) numbers of ones from (n, words), and (n,) whether a message is well formed."""
     n = words.shape[0]
     ones = np.empty((n, form.begins[-1]), np.int64)
@@ -248,7 +248,7 @@ def unpack(form: Form, words: NDArray[np.uint64]) -> tuple[NDArray[np.int64], ND
     return ones, good
 
 
-def payload(form: Form, plan: int, message: Any) -> tuple[bytes, bytes]:
+def payload(form: SessionConfig, plan: int, message: Any) -> tuple[bytes, bytes]:
     """Return the nonce and the packed digits of a message to the open plan, not yet read.
 
     Raises :class:`MessageRejected` if it is not such a message.
@@ -259,7 +259,7 @@ def payload(form: Form, plan: int, message: Any) -> tuple[bytes, bytes]:
     return found.nonce, found.payload
 
 
-def read(form: Form, plan: int, message: Any) -> tuple[bytes, NDArray[np.int64]]:
+def read(form: SessionConfig, plan: int, message: Any) -> tuple[bytes, NDArray[np.int64]]:
     """Return the nonce and the (counters,) numbers of ones of a message to the open plan.
 
     Raises :class:`MessageRejected` if it is not such a message.

@@ -18,7 +18,7 @@ from discreet.mechanisms.privatizers.local import Local
 
 
 @dataclass(frozen=True)
-class Option:
+class MechanismChoice:
     """One mechanism that meets the budget.
 
     error : value of the criterion for this mechanism; ratio : ``error`` divided by the error of the best
@@ -57,7 +57,7 @@ class Forecast:
     cells: int
     at: tuple[int, int]
     std: dict[str, tuple[float, float]]
-    choices: tuple[Option, ...]
+    choices: tuple[MechanismChoice, ...]
     criterion: str
     per: str = "transition count"
 
@@ -78,11 +78,11 @@ def estimate_run(setup: Setup) -> Forecast:
     laws: list[Mapping[str, NoiseDistribution]] = [mechanism.laws_at(users) for users in at]
     # if each batch has its own query, the two releases can have different families
     std = {name: (laws[0][name].std(), laws[1][name].std()) for name in laws[0] if name in laws[1]}
-    choices: tuple[Option, ...] = ()
+    choices: tuple[MechanismChoice, ...] = ()
     if isinstance(setup.privatizer, Central | Local) and setup.privatizer.calibration == "exact":
         found = setup.privatizer.choices(setup.query, setup.schedule, Seeded(0, 0))
         best = found[0].error or 1.0
-        choices = tuple(Option(c.name, c.noise, c.error, c.error / best) for c in found)
+        choices = tuple(MechanismChoice(c.name, c.noise, c.error, c.error / best) for c in found)
     reads = {
         "sums": "root mean square over the releases of a sum's noise",
         "measurements": "noise of the equivalent count that all measurements together give at the end",

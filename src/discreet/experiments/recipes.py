@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from discreet.experiments.labels import said_options
 from discreet.experiments.run_config import MADE_BY, RunConfig, cannot_repeat, made_by
-from discreet.registry import Named, named, remembered
+from discreet.registry import RegisteredPart, named, remembered
 
 if TYPE_CHECKING:
     from discreet.experiments.seed_run import PreparedRun
@@ -72,13 +72,15 @@ def recipe(setup: PreparedRun, seed: int, seeds: int) -> Recipe:
     return Recipe({**config.to_table(), MADE_BY: made_by()}, said, world)
 
 
-def _preset(learner: Named | None, privatizer: Named | None) -> tuple[str | None, dict[str, Any]]:
+def _preset(
+    learner: RegisteredPart | None, privatizer: RegisteredPart | None
+) -> tuple[str | None, dict[str, Any]]:
     """Return a single preset for the configuration, or one preset per part if no single preset fits both
     parts.
 
     The preset of a configuration applies to each part (learner, privatizer) that offers it.
     """
-    parts = {"learner": learner or Named(""), "privatizer": privatizer or Named("")}
+    parts = {"learner": learner or RegisteredPart(""), "privatizer": privatizer or RegisteredPart("")}
     asked = {kind: part.preset for kind, part in parts.items()}
     for word in dict.fromkeys((*asked.values(), None)):
         if all(asked[kind] == (word if word in part.presets else None) for kind, part in parts.items()):
@@ -86,7 +88,7 @@ def _preset(learner: Named | None, privatizer: Named | None) -> tuple[str | None
     return None, {f"{kind}.preset": word for kind, word in asked.items() if word is not None}
 
 
-def _is_fixed(name: str, learner: Named, privatizer: Named) -> bool:
+def _is_fixed(name: str, learner: RegisteredPart, privatizer: RegisteredPart) -> bool:
     kind, _, bare = name.partition(".")
     part = learner if kind == "learner" else privatizer
     return bare in part.fixed and bare not in part.options

@@ -406,7 +406,7 @@ def load_results(paths: Sequence[Path]) -> list[Result]:
 
 # ----------------------------------------------------------------------------------- comparing
 @dataclass(frozen=True)
-class Comparison:
+class BaselineComparison:
     """Comparison of one result with the baseline, seed by seed."""
 
     label: str
@@ -425,7 +425,7 @@ class Comparison:
         }
 
 
-class Comparisons(list[Comparison]):
+class Comparisons(list[BaselineComparison]):
     """Comparisons of several results with one baseline, in the order of the results.
 
     Notebooks show a table.
@@ -447,7 +447,7 @@ def compare(results: Sequence[Result], baseline: int = 0) -> Comparisons:
     checks.integer("baseline", baseline, 0, len(results) - 1)
     reference = results[baseline]
     return Comparisons(
-        Comparison(
+        BaselineComparison(
             label,
             privacy_words(result.guarantee),
             statistics.mean_interval(result.final_regret),
@@ -461,7 +461,7 @@ def compare(results: Sequence[Result], baseline: int = 0) -> Comparisons:
 HEAD = ("learner", "privacy", "final regret, mean", "difference, mean", "difference, median", "seeds", "p")
 
 
-def comparison_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
+def comparison_rows(comparisons: Sequence[BaselineComparison]) -> list[tuple[str, ...]]:
     """Return the rows of the table as text: per result, a tuple of seven cells with the columns of
     :data:`HEAD`.
     """
@@ -476,7 +476,7 @@ def comparison_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
     return rows
 
 
-def caption(comparisons: Sequence[Comparison]) -> str:
+def caption(comparisons: Sequence[BaselineComparison]) -> str:
     """Return a sentence that explains the numbers in brackets."""
     paired = next((c.paired for c in comparisons if c.paired is not None), None)
     median = "order statistics" if paired is None else paired.median.method
@@ -489,7 +489,7 @@ def caption(comparisons: Sequence[Comparison]) -> str:
     )
 
 
-def to_markdown(comparisons: Sequence[Comparison]) -> str:
+def to_markdown(comparisons: Sequence[BaselineComparison]) -> str:
     """Return a table in Markdown."""
     rows = ([cell.replace("|", "/") for cell in row] for row in comparison_rows(comparisons))
     return f"{markdown([HEAD, *rows])}\n\n{caption(comparisons)}"
@@ -529,7 +529,7 @@ def _latex(text: str, numbers: bool = True) -> str:
     return "".join([*found, *(_LATEX.get(ch, ch) for ch in text[at:])])
 
 
-def to_latex(comparisons: Sequence[Comparison], world: str = "") -> str:
+def to_latex(comparisons: Sequence[BaselineComparison], world: str = "") -> str:
     """Return a table in LaTeX with its caption. The LaTeX document must load booktabs and siunitx.
 
     Parameters

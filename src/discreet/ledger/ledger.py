@@ -95,7 +95,7 @@ from discreet.ledger.signatures import PrivateKey
 from discreet.utils.sync_folder import sync_folder
 
 __all__ = [
-    "COLUMNS", "BudgetError", "Certified", "Entry", "Ledger", "LedgerError", "Reservation", "Totals",
+    "COLUMNS", "BudgetError", "Certified", "LedgerEntry", "Ledger", "LedgerError", "Reservation", "TotalCost",
     "default_path", "read_export", "spent", "table",
 ]  # fmt: skip
 
@@ -172,7 +172,7 @@ def default_path() -> Path:
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """One line of the ledger. ``text`` is hashed; all other fields were read from it.
 
     Parameters
@@ -225,7 +225,7 @@ class Reservation:
 
 
 @dataclass(frozen=True)
-class Totals:
+class TotalCost:
     """Total cost of all reservations of one dataset, marked or not.
 
     Parameters
@@ -288,7 +288,7 @@ def _canonical(content: Mapping[str, Any]) -> str:
     return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-def _parse(where: str, number: int, text: Any, stored: Any, previous: str) -> Entry:
+def _parse(where: str, number: int, text: Any, stored: Any, previous: str) -> LedgerEntry:
     """Read one entry; check it against its hash and the entry before. Raises ``LedgerError``."""
     if not isinstance(text, str) or _digest(text) != stored:
         raise LedgerError(f"{where}: entry {number} was changed (its hash does not fit)")
@@ -300,7 +300,7 @@ def _parse(where: str, number: int, text: Any, stored: Any, previous: str) -> En
             name: value for name, value in content.items() if name not in ("version", "identity", "library")
         }
         values["records"] = composable_from_dict(content.get("records", ()))
-        entry = Entry(hash=stored, text=text, **values)
+        entry = LedgerEntry(hash=stored, text=text, **values)
         _check_types(entry, content)
         fits = (entry.number, entry.previous, content["version"]) == (number, previous, VERSION)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
@@ -314,7 +314,7 @@ def _parse(where: str, number: int, text: Any, stored: Any, previous: str) -> En
     return entry
 
 
-def _check_types(entry: Entry, content: Mapping[str, Any]) -> None:
+def _check_types(entry: LedgerEntry, content: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` if a value is invalid for such an entry: a forger can compute the hash too."""
     checks.choice("kind", entry.kind, get_args(Kind))
     for name in _TEXTS:
@@ -342,8 +342,8 @@ def _check_types(entry: Entry, content: Mapping[str, Any]) -> None:
 
 
 def _parse_chain(
-    where: str, rows: Sequence[tuple[Any, Any, Any]], known: Sequence[Entry] = ()
-) -> list[Entry]:
+    where: str, rows: Sequence[tuple[Any, Any, Any]], known: Sequence[LedgerEntry] = ()
+) -> list[LedgerEntry]:
     """Return the entries of rows (number, text, hash) that come after the ``known`` ones."""
     found = list(known)
     owners = _owners(found)
@@ -373,7 +373,7 @@ _NOBODY = _Owner()
 _SIGNED: dict[str, signatures.Kind] = {"limit": "discreet limit, 1", "owner": "discreet owner, 1"}
 
 
-def _owners(entries: Sequence[Entry], before: Mapping[str, _Owner] | None = None) -> dict[str, _Owner]:
+def _owners(entries: Sequence[LedgerEntry], before: Mapping[str, _Owner] | None = None) -> dict[str, _Owner]:
     """Return, by dataset, the key that signed its limit or received it. No other key can change it."""
     found = dict(before or {})
     for entry in entries:
@@ -388,7 +388,7 @@ def _signed_part(content: Mapping[str, Any], identity: str) -> dict[str, Any]:
     return {**{key: value for key, value in content.items() if key != "signature"}, "ledger": identity}
 
 
-def _check_signed(where: str, entry: Entry, first: Entry, owner: _Owner) -> None:
+def _check_signed(where: str, entry: LedgerEntry, first: LedgerEntry, owner: _Owner) -> None:
     """Check that a signed limit is changed only with its key, and is not bypassed."""
     if entry.kind == "reserve" and owner.key and not entry.checked:
         raise LedgerError(
@@ -448,7 +448,7 @@ def _cannot_declare(owner: _Owner, key: str, recovery: str) -> str:
     return ""
 
 
-def _identity_of(first: Entry) -> str:
+def _identity_of(first: LedgerEntry) -> str:
     return str(json.loads(first.text).get("identity", ""))
 
 
@@ -477,7 +477,7 @@ class Ledger:
     def __init__(self, path: Path, connection: sqlite3.Connection, readonly: bool, timeout: float) -> None:
         self._path, self._connection, self._readonly, self._timeout = path, connection, readonly, timeout
         self._file = _identity(path)
-        self._entries: list[Entry] = []
+        self._entries: list[LedgerEntry] = []
 
     def __repr__(self) -> str:
         return f"<Ledger {str(self._path)!r}{', read-only' if self._readonly else ''}>"
@@ -593,12 +593,12 @@ class Ledger:
                 with self._locked():
                     self._reload()
 
-    def entries(self, dataset: str | None = None) -> tuple[Entry, ...]:
+    def entries(self, dataset: str | None = None) -> tuple[LedgerEntry, ...]:
         """Return every entry in order, or those of one dataset, including other processes' new ones."""
         self.check()
         return tuple(entry for entry in self._entries if dataset is None or entry.dataset == dataset)
 
-    def _of(self, dataset: str) -> list[Entry]:
+    def _of(self, dataset: str) -> list[LedgerEntry]:
         return [entry for entry in self._entries if entry.dataset == dataset]
 
     def contains(self, hash: str) -> bool:
@@ -609,7 +609,7 @@ class Ledger:
         """Return the owner's (epsilon, delta) for this dataset; None if none was set."""
         return _limit(self.entries(_name(dataset)))
 
-    def totals(self, dataset: str, *, delta: float | None = None, upto: int | None = None) -> Totals:
+    def totals(self, dataset: str, *, delta: float | None = None, upto: int | None = None) -> TotalCost:
         """Return the total spent on a dataset.
 
         Raises ``ValueError`` if the name is invalid, or delta not in [0, 1).
@@ -695,7 +695,7 @@ class Ledger:
         *,
         key: PrivateKey | None = None,
         recovery: str | None = None,
-    ) -> Entry:
+    ) -> LedgerEntry:
         """Set the owner's total for a dataset: at most ``epsilon`` > 0 at ``delta`` in [0, 1).
 
         It binds later reservations, even if more than that is spent already. ``key`` signs it
@@ -725,7 +725,7 @@ class Ledger:
                 more = {"recovery": recovery}
             return self._append("limit", dataset, key, epsilon=epsilon, delta=delta, **more)
 
-    def hand_over(self, dataset: str, to: str, key: PrivateKey) -> Entry:
+    def hand_over(self, dataset: str, to: str, key: PrivateKey) -> LedgerEntry:
         """Hand the dataset's limit over to the holder of the public key ``to``, in hexadecimal.
 
         ``key`` is the one that may change the limit until now, or the recovery key that was declared with it.
@@ -840,7 +840,7 @@ class Ledger:
             entry = self._append("reserve", dataset, **content)
         return Reservation(dataset, entry.number, entry.hash)
 
-    def _unmarked(self, dataset: str, content: Mapping[str, Any]) -> Entry | None:
+    def _unmarked(self, dataset: str, content: Mapping[str, Any]) -> LedgerEntry | None:
         """Return the last reservation of the same content without published files."""
         marked = {entry.reservation for entry in self._entries}
         for entry in reversed(self._entries):
@@ -851,7 +851,7 @@ class Ledger:
                 return entry
         return None
 
-    def mark(self, reservation: Reservation, files: Mapping[str, str]) -> Entry:
+    def mark(self, reservation: Reservation, files: Mapping[str, str]) -> LedgerEntry:
         """Record that a reservation's files were published: name to SHA-256 (64 hexadecimal digits).
 
         Raises ``ValueError`` if the reservation is not in this ledger, or marked already.
@@ -917,7 +917,7 @@ class Ledger:
                 "never compose, so that the total would start from nothing)"
             )
 
-    def _append(self, kind: Kind, dataset: str, key: PrivateKey | None = None, **values: Any) -> Entry:
+    def _append(self, kind: Kind, dataset: str, key: PrivateKey | None = None, **values: Any) -> LedgerEntry:
         number, previous = len(self._entries) + 1, self._entries[-1].hash if self._entries else ""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         content: dict[str, Any] = {"version": VERSION, "number": number, "previous": previous}
@@ -1057,7 +1057,7 @@ def _library() -> str:
     return f"discreet {__version__}"
 
 
-def read_export(lines: Iterator[str] | TextIO) -> tuple[Entry, ...]:
+def read_export(lines: Iterator[str] | TextIO) -> tuple[LedgerEntry, ...]:
     """Return the entries of a ``jsonl`` export, with its chain checked. Raises ``LedgerError`` if invalid."""
     rows = []
     for number, line in enumerate(lines, 1):
@@ -1096,19 +1096,19 @@ def _line(name: str, value: Any) -> None:
         raise ValueError(f"{name} = {checks.said(value)}: must be text on one line")
 
 
-def _limit(entries: Sequence[Entry]) -> tuple[float, float] | None:
+def _limit(entries: Sequence[LedgerEntry]) -> tuple[float, float] | None:
     for entry in reversed(entries):
         if entry.kind == "limit" and entry.epsilon is not None and entry.delta is not None:
             return entry.epsilon, entry.delta
     return None
 
 
-def _reserved(entries: Sequence[Entry]) -> list[tuple[Record, ...]]:
+def _reserved(entries: Sequence[LedgerEntry]) -> list[tuple[Record, ...]]:
     return [entry.records for entry in entries if entry.kind == "reserve"]
 
 
 def _alone(
-    entries: Sequence[Entry], records: tuple[Record, ...], known: Mapping[float, float]
+    entries: Sequence[LedgerEntry], records: tuple[Record, ...], known: Mapping[float, float]
 ) -> dict[float, float]:
     """Return, by delta of the limit, epsilon of a first reservation that the closed forms reject."""
     limit = _limit(entries)
@@ -1120,7 +1120,7 @@ def _alone(
 
 
 def _check_limit(
-    dataset: str, entries: Sequence[Entry], records: tuple[Record, ...], alone: Mapping[float, float]
+    dataset: str, entries: Sequence[LedgerEntry], records: tuple[Record, ...], alone: Mapping[float, float]
 ) -> None:
     limit = _limit(entries)
     if limit is None:
@@ -1136,7 +1136,7 @@ def _check_limit(
         raise BudgetError(dataset, before, asked, together, rule, limit)
 
 
-def _totals(dataset: str, entries: Sequence[Entry], delta: float | None) -> Totals:
+def _totals(dataset: str, entries: Sequence[LedgerEntry], delta: float | None) -> TotalCost:
     reserved, limit = _reserved(entries), _limit(entries)
     records = [record for group in reserved for record in group]
     if delta is None:
@@ -1155,7 +1155,7 @@ def _totals(dataset: str, entries: Sequence[Entry], delta: float | None) -> Tota
         found, rule = epsilon, method
     elif limit is not None:
         found, rule = filters.filtered(reserved, limit[1])
-    return Totals(
+    return TotalCost(
         dataset=dataset,
         reservations=len(reserved),
         unmarked=len(reserved) - sum(entry.kind == "mark" for entry in entries),
@@ -1183,7 +1183,7 @@ def spent(ledger: Ledger | None, reservation: Reservation | None) -> Iterator[No
         raise
 
 
-def table(entries: Sequence[Entry]) -> list[tuple[str, ...]]:
+def table(entries: Sequence[LedgerEntry]) -> list[tuple[str, ...]]:
     """Return entries as rows of text under :data:`COLUMNS`; empty if a column does not apply.
 
     A reservation's epsilon is its own, at its own delta; its state is ``published``, or ``SPENT, NOT

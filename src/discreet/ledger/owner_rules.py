@@ -45,7 +45,7 @@ from discreet.utils.atomic_file import write_aside
 
 __all__ = [
     "NAME",
-    "Rule",
+    "OwnerRule",
     "check_dataset",
     "check_rules",
     "obeyed",
@@ -61,7 +61,7 @@ _TEXT = (
 )
 
 
-class _Ledger(Protocol):
+class _OwnedLedger(Protocol):
     @property
     def identity(self) -> str: ...
     def owner(self, dataset: str) -> str | None: ...
@@ -69,7 +69,7 @@ class _Ledger(Protocol):
 
 
 @dataclass(frozen=True)
-class Rule:
+class OwnerRule:
     """Rule over a folder.
 
     dataset : the population. ledger : its identity. key : the owner's public one, or empty.
@@ -84,7 +84,9 @@ class Rule:
         return {"dataset": self.dataset, "ledger": self.ledger, "key": self.key}
 
 
-def require_ledger(folder: str | Path, ledger: _Ledger, dataset: str, key: PrivateKey | None = None) -> Path:
+def require_ledger(
+    folder: str | Path, ledger: _OwnedLedger, dataset: str, key: PrivateKey | None = None
+) -> Path:
     """Write a rule into a folder; returns its path.
 
     Parameters
@@ -111,7 +113,7 @@ def require_ledger(folder: str | Path, ledger: _Ledger, dataset: str, key: Priva
             f"key: must be {'left out, the limit is not signed' if owner is None else f'that of {owner}'}: "
             f"the rule and the limit of {dataset!r} are signed together or not at all"
         )
-    rule = Rule(dataset, ledger.identity, "" if key is None else key.public)
+    rule = OwnerRule(dataset, ledger.identity, "" if key is None else key.public)
     held = {name: value for name, value in rule.content().items() if value}
     if key is not None:
         held["signature"] = key.sign("discreet ledger rule, 1", rule.content())
@@ -120,13 +122,13 @@ def require_ledger(folder: str | Path, ledger: _Ledger, dataset: str, key: Priva
     return path
 
 
-def read_rule(path: str | Path) -> Rule:
+def read_rule(path: str | Path) -> OwnerRule:
     """Read the rule in a file, check its signature. Raises ``ValueError``: an unreadable rule still holds."""
     path = Path(path)
     try:
         held: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
         signature = held.pop("signature", None)
-        rule = Rule(**held)
+        rule = OwnerRule(**held)
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(
             f"{path}: is not a rule that can be read ({error}); its owner has to mend it"
@@ -140,7 +142,7 @@ def read_rule(path: str | Path) -> Rule:
     return rule
 
 
-def rules_over(files: Iterable[Path]) -> dict[Path, Rule]:
+def rules_over(files: Iterable[Path]) -> dict[Path, OwnerRule]:
     """Return all rules over some files.
 
     Searches their folders and those above, by the paths as given and as they resolve, and other names of the
@@ -177,12 +179,12 @@ def _folders(folder: Path) -> list[Path]:
     return []
 
 
-def check_rules(files: Iterable[Path], dataset: str, ledger: _Ledger | None) -> None:
+def check_rules(files: Iterable[Path], dataset: str, ledger: _OwnedLedger | None) -> None:
     """Raise ``ValueError`` if a release from these files would break a rule over them."""
     obeyed(rules_over(files), dataset, ledger)
 
 
-def obeyed(rules: Mapping[Path, Rule], dataset: str, ledger: _Ledger | None) -> None:
+def obeyed(rules: Mapping[Path, OwnerRule], dataset: str, ledger: _OwnedLedger | None) -> None:
     """Raise ``ValueError`` if a release would break one of these rules, or their present content."""
     for path, rule in [*rules.items(), *_changed(rules)]:
         said = f"by the owner's rule {path}"
@@ -201,7 +203,7 @@ def obeyed(rules: Mapping[Path, Rule], dataset: str, ledger: _Ledger | None) -> 
             )
 
 
-def _changed(rules: Mapping[Path, Rule]) -> list[tuple[Path, Rule]]:
+def _changed(rules: Mapping[Path, OwnerRule]) -> list[tuple[Path, OwnerRule]]:
     """Return the present rules in these files, of the same population, that differ from the given ones.
 
     A part carries rules to other machines, where other data may have one at the same place.
@@ -210,7 +212,7 @@ def _changed(rules: Mapping[Path, Rule]) -> list[tuple[Path, Rule]]:
     return [(path, rule) for path, rule in now if rule.dataset == rules[path].dataset and rule != rules[path]]
 
 
-def check_dataset(path: Path, rule: Rule, dataset: str) -> None:
+def check_dataset(path: Path, rule: OwnerRule, dataset: str) -> None:
     """Raise ``ValueError`` for another population's name."""
     if rule.dataset != dataset:
         raise ValueError(

@@ -3,7 +3,7 @@ r"""Noisy sums of a fit of centres or cut points, and all numbers that are compu
 The only function of users' records that a fit releases is noisy sums
 (:mod:`discreet.mechanisms.linear.per_user_means`), in whole units of 2^-20. The sums are stored in the fit's
 folder as ``sums.csv``, next to the public start of k-means, ``start.csv``. Centres, cut points and shares are
-functions of these two files and of public sizes (:class:`Asked`). So anyone who has the folder can compute
+functions of these two files and of public sizes (:class:`CodebookQuery`). So anyone who has the folder can compute
 them again (:func:`discreet.pipeline.state_codebook.verify_codebook`). The verification detects numbers that
 do not follow from the noisy sums, for example exact counts.
 
@@ -35,7 +35,7 @@ from discreet.mechanisms.linear.per_user_means import GRID, PersonSums
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-__all__ = ["CENTRES", "CUTS", "START", "STANDS_OUT", "SUMS", "Asked"]
+__all__ = ["CENTRES", "CUTS", "START", "STANDS_OUT", "SUMS", "CodebookQuery"]
 
 CENTRES, CUTS, SUMS, START = "codebook.csv", "cuts.toml", "sums.csv", "start.csv"
 STANDS_OUT = 3.0  # in standard deviations of the noise
@@ -43,7 +43,7 @@ _EXACT = 2**53
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class CodebookQuery:
     """Public sizes of a fit. They determine the sensitivity and how released sums are interpreted.
 
     Parameters
@@ -80,7 +80,7 @@ class Asked:
         number: int,
         bins: int = 0,
         rounds: int = 1,
-    ) -> Asked:
+    ) -> CodebookQuery:
         """Return the sizes for a schema and the ranges of its values. scale : None for quantiles, which need
         exactly one value.
         """
@@ -92,7 +92,7 @@ class Asked:
         )  # fmt: skip
 
     @classmethod
-    def read(cls, query: Mapping[str, Any], forecast: Mapping[str, Any], episodes: int) -> Asked:
+    def read(cls, query: Mapping[str, Any], forecast: Mapping[str, Any], episodes: int) -> CodebookQuery:
         """Return the sizes that :meth:`to_dict` wrote.
 
         Raises ``ValueError`` unless the values describe one complete fit.

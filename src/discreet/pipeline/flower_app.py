@@ -71,7 +71,7 @@ _LOG = logging.getLogger(__name__)
 _STAGES = ("setup", "share_keys", "collect_masked_vectors", "unmask")
 
 
-class Refusal(ValueError):
+class TaskRejected(ValueError):
     """Error: a site does not answer, because the server deviates from the site's plan.
 
     The text of the error contains no private data, and is sent to the server.
@@ -194,7 +194,7 @@ def _sealed(site: FederatedSite, keys: Sequence[tuple[str, bytes, bytes]]) -> di
 
 
 def _check_shares(flower: Any, state: Mapping[str, Any], told: Mapping[str, Any], own: int) -> None:
-    """Raise :class:`Refusal` unless all shares dealt to this site can be decrypted.
+    """Raise :class:`TaskRejected` unless all shares dealt to this site can be decrypted.
 
     Flower would check this only after the ledger has been charged.
     """
@@ -206,7 +206,7 @@ def _check_shares(flower: Any, state: Mapping[str, Any], told: Mapping[str, Any]
                 raise ValueError(f"it is from {names[0]} to {names[1]}")
     except Exception:
         _LOG.exception("what another site has dealt to this one cannot be opened")
-        raise Refusal(
+        raise TaskRejected(
             "secure aggregation: what another site has dealt to this one cannot be opened (it has another "
             "secret or plan, or saw other keys); nothing was charged here"
         ) from None
@@ -222,7 +222,7 @@ def _claim(stage: str, *keys: bytes) -> None:
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
-        raise Refusal(f"secure aggregation: another process has answered {stage!r}") from None
+        raise TaskRejected(f"secure aggregation: another process has answered {stage!r}") from None
 
 
 def flower_client(site: Callable[[Any], FederatedSite]) -> Any:
@@ -256,12 +256,12 @@ def flower_client(site: Callable[[Any], FederatedSite]) -> Any:
 
         def fit(self, parameters: Any, config: Any) -> Any:
             if config.get("plan") != self.here.plan.digest:
-                raise Refusal("plan: the analyst's must be that of this site")
+                raise TaskRejected("plan: the analyst's must be that of this site")
             return [self.here.send().astype(np.float64)], 1, {}
 
     def answered(message: Any, context: Any, call_next: Any) -> Any:
         if message.metadata.message_type != "train":
-            raise Refusal(f"message = {message.metadata.message_type!r}: must be of secure aggregation")
+            raise TaskRejected(f"message = {message.metadata.message_type!r}: must be of secure aggregation")
         here, records = site(context), context.state.config_records
         told = dict(message.content.config_records["secaggplus_configs"])
         stage = told.pop("stage", None)
@@ -270,7 +270,7 @@ def flower_client(site: Callable[[Any], FederatedSite]) -> Any:
             before = {"run": context.run_id}
         own = message.metadata.dst_node_id
         if why := refusal(here.plan, stage, told, own, before):
-            raise Refusal(f"secure aggregation: {why}")
+            raise TaskRejected(f"secure aggregation: {why}")
         if stage == "share_keys":
             before["nodes"] = [int(node) for node in told]
             before["keys"] = [part for node in told for part in told[node]]
@@ -289,7 +289,7 @@ def flower_client(site: Callable[[Any], FederatedSite]) -> Any:
     def guard(message: Any, context: Any, call_next: Any) -> Any:
         try:
             return answered(message, context, call_next)
-        except Refusal:
+        except TaskRejected:
             raise
         # the text of this error can contain private data, and Flower would send it to the server
         except Exception:

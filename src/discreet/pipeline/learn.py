@@ -54,7 +54,7 @@ from discreet.mechanisms.interfaces import Floats
 from discreet.pipeline.federated import FederatedSum
 from discreet.pipeline.learned_files import (
     LearnConfig,
-    Planned,
+    PlannedPolicy,
     Privatizer,
     kind_of,
     name_of,
@@ -72,9 +72,9 @@ from discreet.reports.statement import (
     check_delta,
     check_encodable,
     file_hash,
-    ledger_facts_in_vain,
+    dry_run_ledger_facts,
     published_hashes,
-    statement_of,
+    make_statement,
     versions,
     write_statement,
 )
@@ -271,7 +271,7 @@ def learn(
             users=session.users,
             guarantee=session.guarantee,
             records=session.records,
-            ledger=None if ledger is None else ledger_facts_in_vain(ledger, schema.dataset),
+            ledger=None if ledger is None else dry_run_ledger_facts(ledger, schema.dataset),
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             synthetic=settings.synthetic,
             purpose=settings.purpose or f"learn, {name_of(learner)}",
@@ -417,7 +417,7 @@ def _check_kind(path: Path, learner: Any) -> None:
 def fill(
     folder: Path,
     schema: Schema,
-    planned: Planned,
+    planned: PlannedPolicy,
     algorithm: str,
     options: Mapping[str, Any],
     settings: LearnConfig,
@@ -444,7 +444,7 @@ def _statement(
         schema=schema, algorithm=algorithm, options=options, files=files, operator=settings.operator,
         approval=settings.approval, verdict=verdict, **vars(run),
     )  # fmt: skip
-    return statement_of(facts)
+    return make_statement(facts)
 
 
 def _rehearse(schema: Schema, facts: Mapping[str, Any], settings: LearnConfig, run: Run) -> None:

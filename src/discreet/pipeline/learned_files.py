@@ -62,13 +62,13 @@ from discreet.reports.report_files import (
     report_html,
     report_markdown,
 )
-from discreet.reports.rule_files import Rule, read_rule, rule_names
+from discreet.reports.rule_files import StationaryRule, read_rule, rule_names
 from discreet.utils.config import Knobs
 
 Floats = NDArray[np.float64]
 
 __all__ = [
-    "Kind", "LinearSums", "Planned", "LearnConfig", "default_algorithm", "kind_of", "learner_of", "name_of",
+    "Kind", "LinearSums", "PlannedPolicy", "LearnConfig", "default_algorithm", "kind_of", "learner_of", "name_of",
     "options_of", "refuse_groups", "write_plan",
 ]  # fmt: skip
 
@@ -113,7 +113,7 @@ class LearnConfig:
     approval: str = ""
     purpose: str = ""
     synthetic: bool = False
-    compare: tuple[Rule, ...] = ()
+    compare: tuple[StationaryRule, ...] = ()
 
     def __post_init__(self) -> None:
         checks.choice("unsupported", self.unsupported, ("abstain", "behaviour", "policy"))
@@ -138,7 +138,7 @@ class LearnConfig:
             (folder / name).write_text(rule.text(), "utf-8", newline="")
 
     @staticmethod
-    def rules_in(folder: Path, options: Mapping[str, Any], schema: Schema) -> tuple[Rule, ...]:
+    def rules_in(folder: Path, options: Mapping[str, Any], schema: Schema) -> tuple[StationaryRule, ...]:
         """Return the rules that the report in a folder compares with, according to the options in its
         statement.
         """
@@ -157,7 +157,7 @@ class _Report(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Planned:
+class PlannedPolicy:
     """Policy and its report. earlier : the policy table in the format of earlier statement versions."""
 
     table: PolicyTable
@@ -217,7 +217,9 @@ class _OneRelease(_Told):
         """Return the session that counts users."""
         return (privatizer or NoPrivacy()).stored(self.query, randomness)
 
-    def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: LearnConfig) -> Planned:
+    def release(
+        self, session: Any, path: Path, facts: Mapping[str, Any], settings: LearnConfig
+    ) -> PlannedPolicy:
         """Write the noisy release to a file, and plan from this file."""
         released = session.release()
         steps = self.followed("draw noise and write", released, released.query.slots)
@@ -242,11 +244,11 @@ class _OneRelease(_Told):
         return round(size)
 
     @abstractmethod
-    def again(self, path: Path, settings: LearnConfig) -> Planned:
+    def again(self, path: Path, settings: LearnConfig) -> PlannedPolicy:
         """Plan from the release in a file."""
 
 
-class _Counts(_OneRelease):
+class _CountLearning(_OneRelease):
     """APVI and DP-APVI: one release of counts."""
 
     def __init__(self, schema: Schema, learner: tabular.APVI | tabular.DPAPVI) -> None:
@@ -269,7 +271,7 @@ class _Counts(_OneRelease):
             )
         return super().start(privatizer, randomness)
 
-    def again(self, path: Path, settings: LearnConfig) -> Planned:
+    def again(self, path: Path, settings: LearnConfig) -> PlannedPolicy:
         stored = read_release(path)
         if stored.facts.first_visits:
             raise ValueError(f"{path}: holds counts of first visits, for decision-points")
@@ -284,7 +286,7 @@ class _Counts(_OneRelease):
             labels={name: labels for name, labels in named.items() if labels is not None},
         )  # fmt: skip
         table = PolicyTable.of(learned, self.schema)
-        return Planned(replace(table, values=_in_units(table.values, self.schema)), found)
+        return PlannedPolicy(replace(table, values=_in_units(table.values, self.schema)), found)
 
 
 _WELL_KNOWN = 0.05  # largest deviation of a value in policy.csv, as a share of the range
@@ -328,7 +330,7 @@ class _FirstVisits(_OneRelease):
     def told(self, people: Trajectories, group: NDArray[np.int64] | None = None) -> Trajectories:
         return self.question.told(people, group)
 
-    def again(self, path: Path, settings: LearnConfig) -> Planned:
+    def again(self, path: Path, settings: LearnConfig) -> PlannedPolicy:
         stored = read_release(path)
         if not stored.facts.first_visits:
             raise ValueError(f"{path}: holds counts per step, must be a release of first visits")
@@ -337,7 +339,7 @@ class _FirstVisits(_OneRelease):
         report = decision_report_of(stored, learned, self.schema, settings.compare)
         self.say("value changed states")
         plain = PolicyTable.of(learned, self.schema)
-        return Planned(self._valued(plain, learned), report, plain)
+        return PlannedPolicy(self._valued(plain, learned), report, plain)
 
     def _valued(self, table: PolicyTable, learned: DecisionPolicy) -> PolicyTable:
         """Return the table with the policy's values in changed states, where these values are known
@@ -398,13 +400,15 @@ class LinearSums(_Told):
         size = self.features.dimension
         return 8 * len(session.plan) * size * (size + self.layout.states + 2)
 
-    def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: LearnConfig) -> Planned:
+    def release(
+        self, session: Any, path: Path, facts: Mapping[str, Any], settings: LearnConfig
+    ) -> PlannedPolicy:
         self.say("plan, with noise")
         released, learned = self.learner.ask(session, self.known)
         write_tables(path, released.tables(), ReleaseFacts(**facts, query=released.query()))
         return self._planned(learned, settings)
 
-    def again(self, path: Path, settings: LearnConfig) -> Planned:
+    def again(self, path: Path, settings: LearnConfig) -> PlannedPolicy:
         stored = read_tables(path)
         facts = stored.facts
         self.say("plan")
@@ -414,7 +418,7 @@ class LinearSums(_Told):
             linear.replan_linear(self.learner, released, self.features, self.known), settings
         )
 
-    def _planned(self, learned: linear.Learned, settings: LearnConfig) -> Planned:
+    def _planned(self, learned: linear.LinearOfflinePolicy, settings: LearnConfig) -> PlannedPolicy:
         chosen = np.take_along_axis(learned.q, learned.policy[..., None], axis=-1)[..., 0]
         table = PolicyTable(
             policy=learned.policy, supported=learned.supported, values=_in_units(chosen, self.schema),
@@ -422,7 +426,9 @@ class LinearSums(_Told):
             first_step=self.schema.first_step,
         )  # fmt: skip
         gain = learned.gain and _gain_in_units(learned.gain, settings.level, self.schema)
-        return Planned(table, LinearReport(table, learned, settings.unsupported, self.learner.judged, gain))
+        return PlannedPolicy(
+            table, LinearReport(table, learned, settings.unsupported, self.learner.judged, gain)
+        )
 
 
 def _check_nothing_compared(settings: LearnConfig, learner: Any) -> None:
@@ -459,7 +465,7 @@ def _gain_in_units(gain: LinearGain, level: float, schema: Schema) -> LinearGain
     return replace(gain, usual=usual, **scaled).at(level, most - least)
 
 
-Kind = _Counts | _FirstVisits | LinearSums
+Kind = _CountLearning | _FirstVisits | LinearSums
 
 
 def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> Kind:
@@ -478,7 +484,7 @@ def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> K
     elif isinstance(learner, DecisionPoints):
         made = _FirstVisits(schema, learner)
     elif not isinstance(learner, type) and hasattr(learner, "query") and hasattr(learner, "learn"):
-        made = _Counts(schema, learner)
+        made = _CountLearning(schema, learner)
     else:
         raise ValueError(f"learner = {checks.said(learner)}: must be an offline learner")
     if not isinstance(made, _FirstVisits):
@@ -539,7 +545,7 @@ _REHEARSAL = "A REHEARSAL, these people are made up and nothing is shown of anyb
 
 def write_plan(
     folder: Path,
-    planned: Planned,
+    planned: PlannedPolicy,
     guarantee: Guarantee,
     settings: LearnConfig,
     *,

@@ -36,7 +36,7 @@ from discreet.core import checks
 from discreet.data.row_batches import Progress, Source
 from discreet.data.schema import Schema
 from discreet.data.validate import episodes
-from discreet.ledger.owner_rules import Rule, check_dataset, rules_over
+from discreet.ledger.owner_rules import OwnerRule, check_dataset, rules_over
 from discreet.mechanisms.dataset.partial_aggregate import PartialAggregate
 from discreet.mechanisms.saved_state import state_file as saved_state
 from discreet.pipeline.learned_files import Kind, LinearSums, kind_of, name_of
@@ -107,7 +107,7 @@ class PartialAggregateFile:
         tally: PartialAggregate,
         people: Hashes,
         facts: Mapping[str, Any],
-        rules: Mapping[Path, Rule] | None = None,
+        rules: Mapping[Path, OwnerRule] | None = None,
     ) -> None:
         self.tally, self.people, self.facts, self.rules = tally, people, dict(facts), dict(rules or {})
 
@@ -130,7 +130,7 @@ class PartialAggregateFile:
         try:
             tally = PartialAggregate.from_bytes(np.asarray(found["tally"], np.uint8).tobytes())
             people, facts = np.asarray(found["people"]), json.loads(found["facts"])
-            rules = {Path(path): Rule(**rule) for path, rule in json.loads(found["rules"]).items()}
+            rules = {Path(path): OwnerRule(**rule) for path, rule in json.loads(found["rules"]).items()}
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{name}: is no counted part ({error})") from None
         fits = people.dtype == np.uint64 and people.shape == (tally.people, 2)

@@ -48,14 +48,14 @@ from discreet.core.rng import Randomness, Secure
 from discreet.core.short_repr import brief
 from discreet.data.cell_parsing import Reader
 from discreet.data.prepare import MEMORY, Maker, parts, refuse
-from discreet.data.prepare_config import Declaration, Value, nearest, read_prepare_config
+from discreet.data.prepare_config import Declaration, ColumnValue, nearest, read_prepare_config
 from discreet.data.row_batches import Progress
 from discreet.data.schema import DECLARED, read_public_table
 from discreet.data.sources import Text, local_files, places_of
 from discreet.ledger.ledger import Ledger, LedgerError, Reservation, spent
 from discreet.ledger.owner_rules import check_rules
 from discreet.mechanisms.linear.per_user_means import GRID, guaranteed, noisy
-from discreet.pipeline.codebook_sums import START, SUMS, Asked
+from discreet.pipeline.codebook_sums import START, SUMS, CodebookQuery
 from discreet.reports.codebook_page import FACTS, PAGES, codebook_signed, write_codebook_pages
 from discreet.reports.document import compared_with
 from discreet.reports.signature_file import SIGNATURES_NAME, found_in
@@ -95,7 +95,7 @@ def budget_of(epsilon: float | None, delta: float | None, rho: float | None) -> 
 
 # ------------------------------------------------------------------------------------------- forecast
 @dataclass(frozen=True)
-class Fit:
+class CodebookFit:
     """Public facts of a fit, including its cost and the error due to noise.
 
     Parameters
@@ -193,7 +193,7 @@ def _apart(number: int, size: int) -> float:
     return min(points, _CERTAIN * math.sqrt((1.0 - number ** (-2.0 / size)) / 12))
 
 
-def _ranges(values: Sequence[Value]) -> None:
+def _ranges(values: Sequence[ColumnValue]) -> None:
     for value in values:
         if value.categories is not None or not math.isfinite(value.high - value.low):
             raise ValueError(
@@ -204,7 +204,7 @@ def _ranges(values: Sequence[Value]) -> None:
 
 def _asked(
     declared: Declaration, centres: int | None, quantiles: tuple[str, int] | None, rounds: int, bins: int
-) -> Asked:
+) -> CodebookQuery:
     """Return the public sizes of the query. Raises ``ValueError`` if the fit is not allowed."""
     if (centres is None) == (quantiles is None):
         raise ValueError("centres, quantiles: must be given one of the two")
@@ -216,15 +216,15 @@ def _asked(
             raise ValueError("prepare.states: must be a codebook, whose centres are to be fitted")
         _ranges(chosen.reads)
         ranges = {one.name: (one.low, one.high) for one in chosen.reads}
-        return Asked.of(declared.schema, ranges, chosen.scale, number=number, rounds=rounds)
+        return CodebookQuery.of(declared.schema, ranges, chosen.scale, number=number, rounds=rounds)
     assert quantiles is not None
     value, number = _value(declared, quantiles[0]), checks.integer("quantiles", quantiles[1], 2, 1000)
     bins = checks.integer("bins", bins, number, 100_000)
     ranges = {value.name: (value.low, value.high)}
-    return Asked.of(declared.schema, ranges, None, number=number, bins=bins)
+    return CodebookQuery.of(declared.schema, ranges, None, number=number, bins=bins)
 
 
-def _fit(asked: Asked, users: int, sigma: int, delta: float) -> tuple[Fit, MechanismRecord]:
+def _fit(asked: CodebookQuery, users: int, sigma: int, delta: float) -> tuple[CodebookFit, MechanismRecord]:
     """Return the forecast of a fit whose noise has standard deviation sigma, in grid units, and the mechanism
     record.
     """
@@ -242,7 +242,7 @@ def _fit(asked: Asked, users: int, sigma: int, delta: float) -> tuple[Fit, Mecha
         spacing = 1.0 / number
     stated = guaranteed(record, delta, "secure")
     assert stated.epsilon is not None and stated.rho is not None
-    found = Fit(
+    found = CodebookFit(
         asked.what, asked.names, tuple((asked.high - asked.low).tolist()), users, number, asked.rounds,
         stated.rho, delta, stated.epsilon, noise, tuple(off.tolist()), spacing,
     )  # fmt: skip
@@ -260,7 +260,7 @@ def estimate_codebook(
     epsilon: float | None = None,
     delta: float | None = None,
     rho: float | None = None,
-) -> Fit:
+) -> CodebookFit:
     """Return the forecast of the cost and error of a fit. It uses public facts only; no data are read.
 
     Parameters
@@ -293,7 +293,7 @@ def _declared(declaration: Declaration | str | Path) -> Declaration:
     return read_prepare_config(declaration, fitting=True)
 
 
-def _value(declared: Declaration, name: str) -> Value:
+def _value(declared: Declaration, name: str) -> ColumnValue:
     value = declared.values[checks.choice("quantiles", name, declared.values)]
     _ranges([value])
     return value
@@ -310,7 +310,7 @@ class Fitted:
 
     folder: Path
     found: Floats
-    forecast: Fit
+    forecast: CodebookFit
     guarantee: Guarantee
 
 
@@ -446,8 +446,8 @@ def fit_codebook(
 
 
 def _released(
-    out: Path, declared: Declaration, asked: Asked, first: str, begun: str, owner: Ints, values: Floats,
-    sigma: int, expected: Fit, guarantee: Guarantee, purpose: str, ledger: Ledger | None,
+    out: Path, declared: Declaration, asked: CodebookQuery, first: str, begun: str, owner: Ints, values: Floats,
+    sigma: int, expected: CodebookFit, guarantee: Guarantee, purpose: str, ledger: Ledger | None,
     reservation: Reservation | None, randomness: Randomness,
 ) -> Fitted:  # fmt: skip
     """Draw the noise and write the folder. The reserved budget counts as spent from this call on."""
@@ -582,7 +582,7 @@ def _follows(folder: Path, facts: Mapping[str, Any]) -> tuple[str, ...]:
         _agree(where, "forecast", {name: forecast[name] for name in told}, told)
         return _EARLIER if facts["version"] > 1 else (*_EARLIER[:-1], *_FIRST)
     try:
-        asked = Asked.read(facts["query"], forecast, facts["episodes_per_user"])
+        asked = CodebookQuery.read(facts["query"], forecast, facts["episodes_per_user"])
         sigma, begun = facts["query"]["sigma"], facts["query"]["start"]
         asked.sums.check_people(facts["users"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -687,7 +687,7 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _start(asked: Asked, start: str | Path) -> str:
+def _start(asked: CodebookQuery, start: str | Path) -> str:
     """Return the text of ``start.csv`` for public centres that are read from a file."""
     columns = read_public_table("start", Path(start), (*asked.names, "label"), list(asked.names))
     table = np.stack([np.asarray(columns[name], np.float64) for name in asked.names], axis=1)
@@ -698,13 +698,13 @@ def _start(asked: Asked, start: str | Path) -> str:
     return asked.start_text(table)
 
 
-def _noised(asked: Asked, sums: Ints, sigma: int, source: Callable[[int], bytes]) -> Ints:
+def _noised(asked: CodebookQuery, sums: Ints, sigma: int, source: Callable[[int], bytes]) -> Ints:
     """Return the users' sums in grid units, with noise. No other function outputs users' sums."""
     return np.rint(noisy(sums, sigma, source) * GRID).astype(np.int64)
 
 
 def _lloyd(
-    asked: Asked, first: str, owner: Ints, values: Floats, sigma: int, source: Callable[[int], bytes]
+    asked: CodebookQuery, first: str, owner: Ints, values: Floats, sigma: int, source: Callable[[int], bytes]
 ) -> tuple[Floats, Ints]:
     """Return the centres in the original units of the values, and the noisy sums of each round."""
     # Ranges are declared for cells. The sum of the doses in a step, or a constant that replaces a missing
@@ -720,7 +720,7 @@ def _lloyd(
 
 
 def _cut(
-    asked: Asked, _: str, owner: Ints, values: Floats, sigma: int, source: Callable[[int], bytes]
+    asked: CodebookQuery, _: str, owner: Ints, values: Floats, sigma: int, source: Callable[[int], bytes]
 ) -> tuple[Floats, Ints]:
     """Return cut points between bins of equal shares, and a noisy histogram over the declared range."""
     known = ~np.isnan(values[:, 0])

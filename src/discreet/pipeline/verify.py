@@ -1,7 +1,7 @@
 """Verification of a privacy statement: recompute all contents of its folder that can be recomputed.
 
 :func:`verify` compares the facts of a statement with their sources. It compares the other parts of the
-statement with the output of :func:`discreet.reports.statement.statement_of` for these facts. The comparisons
+statement with the output of :func:`discreet.reports.statement.make_statement` for these facts. The comparisons
 are:
 
 - the hash of every file with the statement, and with the ledger's mark if the ledger is given; other files
@@ -69,7 +69,7 @@ from discreet.reports.statement import (
     file_hash,
     fingerprint_of,
     published_hashes,
-    statement_of,
+    make_statement,
     versions,
 )
 from discreet.reports.statement_page import FREE, JSON_NAME, MARKDOWN_NAME
@@ -312,7 +312,7 @@ def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check
         **{name: document["configuration"][name] for name in ("algorithm", "options")},
         **{name: document[name] for name in _FACTS},
     )
-    recomputed = statement_of(facts, document["version"]).to_dict()
+    recomputed = make_statement(facts, document["version"]).to_dict()
     kept = {key: value for key, value in document.items() if key != "fingerprint"}
     yield from _leaves("statement", kept, {key: recomputed[key] for key in recomputed if key in kept})
     yield _compared(

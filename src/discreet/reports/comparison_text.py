@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from discreet.core.short_repr import brief
-from discreet.learners.ope.policy_comparison import Comparison
+from discreet.learners.ope.policy_comparison import PolicyComparison
 from discreet.reports.document import Block, Heading, Paragraph, Table, Text
 from discreet.reports.figures import number, percent
 from discreet.reports.verdict_text import condition
@@ -58,7 +58,7 @@ class Compared:
     __repr__ = brief
 
     name: str
-    found: Comparison
+    found: PolicyComparison
     differences: tuple[Difference, ...]
     verdict_kind: str
     ended: float

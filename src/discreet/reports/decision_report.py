@@ -24,7 +24,7 @@ from discreet.learners.ope.deviation_gains import Gain
 from discreet.learners.ope.deviation_gains import Path as Points
 from discreet.learners.ope.first_visit_query import Told
 from discreet.learners.ope.group_gains import GroupResult, groups_of
-from discreet.learners.ope.mean_outcomes import Outcome, outcomes_of
+from discreet.learners.ope.mean_outcomes import MeanOutcome, outcomes_of
 from discreet.learners.ope.policy_comparison import Policy, compare, policy_of
 from discreet.learners.ope.verdict import Verdict
 from discreet.mechanisms.interfaces import StepwiseRelease
@@ -38,7 +38,7 @@ from discreet.reports.comparison_text import (
 from discreet.reports.document import Block, Code, Heading, Paragraph, Picture, Strong, Table, Text
 from discreet.reports.figures import number, percent, plain_axes, save_figures
 from discreet.reports.report_files import ReportPage
-from discreet.reports.rule_files import Rule
+from discreet.reports.rule_files import StationaryRule
 from discreet.reports.verdict_text import REFUTED, first_sentence, rests_on
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ VERSION = 2
 _ROWS = 25  # largest number of rows in the table of changes
 _STATES, _PANELS = 25, 9  # largest number of states in the table of outcomes and in its figure
 
-__all__ = ["Change", "DecisionReport", "decision_report_of"]
+__all__ = ["StateChange", "DecisionReport", "decision_report_of"]
 
 _NO_GAIN = Paragraph(
     "No row of this table says what a policy would gain: the release contradicts what all rows suppose (see "
@@ -59,7 +59,7 @@ _NO_GAIN = Paragraph(
 
 
 @dataclass(frozen=True)
-class Change:
+class StateChange:
     """State that the policy changes.
 
     Parameters
@@ -94,7 +94,7 @@ class StateOutcome:
     action: str
     changed: bool
     asked: bool
-    outcome: Outcome
+    outcome: MeanOutcome
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values. A test that was not made has the value None."""
@@ -143,7 +143,7 @@ class DecisionReport(ReportPage):
     learned: Gain
     others: Mapping[str, Gain | None]
     lacking: Mapping[str, float]
-    changes: tuple[Change, ...]
+    changes: tuple[StateChange, ...]
     states_changed: int
     changed_decisions: float
     agreeing: float
@@ -493,7 +493,7 @@ def _cells(value: Gain) -> tuple[str, ...]:
 
 
 def decision_report_of(
-    release: StepwiseRelease, learned: DecisionPolicy, schema: Schema, rules: Sequence[Rule] = ()
+    release: StepwiseRelease, learned: DecisionPolicy, schema: Schema, rules: Sequence[StationaryRule] = ()
 ) -> DecisionReport:
     """Return the report on a policy of decision points and the release from which it was learned.
 
@@ -550,7 +550,7 @@ def decision_report_of(
 
 
 def _compared(
-    learned: DecisionPolicy, rules: Sequence[Rule], names: _Names, ended: float
+    learned: DecisionPolicy, rules: Sequence[StationaryRule], names: _Names, ended: float
 ) -> tuple[Compared, ...]:
     """Compare the policy with each rule, with intervals that hold simultaneously for all rules."""
     path, found = learned.path, []
@@ -694,7 +694,7 @@ def _outcomes(learned: DecisionPolicy, names: _Names) -> tuple[tuple[StateOutcom
     )
 
 
-def _changes(learned: DecisionPolicy, schema: Schema) -> tuple[Change, ...]:
+def _changes(learned: DecisionPolicy, schema: Schema) -> tuple[StateChange, ...]:
     path = learned.path
     told, layout = path.told, path.told.layout
     least, most = told.question.bounds
@@ -705,7 +705,7 @@ def _changes(learned: DecisionPolicy, schema: Schema) -> tuple[Change, ...]:
     cells = np.diff(layout.state_ptr)
 
     return tuple(
-        Change(
+        StateChange(
             named.state(s),
             float(path.visits[s] * told.episodes),
             float(told.noise.visits * np.sqrt(cells[s])),

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from discreet.utils import markdown_table as tables
 
 __all__ = [
-    "MARKS", "Blank", "Block", "Bullets", "Code", "Heading", "Line", "Link", "Pairs", "Paragraph", "Picture",
+    "MARKS", "Blank", "Block", "Bullets", "Code", "Heading", "Line", "Link", "NameValueList", "Paragraph", "Picture",
     "Strong", "Table", "Text", "Written", "blank_in_markdown", "compared_with", "escaped", "html_lines",
     "in_markdown", "markdown_lines", "text_of",
 ]  # fmt: skip
@@ -78,7 +78,7 @@ class Bullets:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class NameValueList:
     """List of names with their values."""
 
     items: tuple[tuple[str, str], ...]
@@ -124,7 +124,7 @@ class Blank:
     value: str = ""
 
 
-Block = Heading | Paragraph | Bullets | Pairs | Table | Picture | Blank
+Block = Heading | Paragraph | Bullets | NameValueList | Table | Picture | Blank
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def _markdown(block: Block, plain: bool) -> Iterator[Line]:
         yield text if block.source is None else f"{text} Source: {_cell(block.source, plain)}."
     elif isinstance(block, Bullets):
         yield from (f"{'*' if plain else '-'} {in_markdown(item, plain)}" for item in block.items)
-    elif isinstance(block, Pairs):
+    elif isinstance(block, NameValueList):
         yield from (f"- **{escaped(name)}:** {escaped(value)}" for name, value in block.items)
     elif isinstance(block, Blank):
         yield blank_in_markdown(f"**{escaped(block.label)}:**", block.value)
@@ -319,7 +319,7 @@ def _body(blocks: Sequence[Block], pictures: Mapping[str, bytes]) -> Iterator[Li
             yield f'<figure><img alt="{alternative}" src="data:image/png;base64,{data}"></figure>'
 
 
-def _html(block: Heading | Paragraph | Bullets | Pairs | Blank) -> Iterator[Line]:
+def _html(block: Heading | Paragraph | Bullets | NameValueList | Blank) -> Iterator[Line]:
     if isinstance(block, Heading):
         yield f"<h{block.level}>{html.escape(block.text)}</h{block.level}>"
     elif isinstance(block, Paragraph):
@@ -330,7 +330,7 @@ def _html(block: Heading | Paragraph | Bullets | Pairs | Blank) -> Iterator[Line
         )
     elif isinstance(block, Bullets):
         yield from ("<ul>", *(f"<li>{_html_text(item)}</li>" for item in block.items), "</ul>")
-    elif isinstance(block, Pairs):
+    elif isinstance(block, NameValueList):
         yield "<dl>"
         yield from (f"<dt>{html.escape(n)}</dt><dd>{html.escape(v)}</dd>" for n, v in block.items)
         yield "</dl>"

@@ -20,7 +20,7 @@ from discreet.reports.document import (
     Heading,
     Line,
     Link,
-    Pairs,
+    NameValueList,
     Paragraph,
     Table,
     html_lines,
@@ -93,7 +93,7 @@ def page(
     if doc["warnings"]:
         yield Bullets(tuple(doc["warnings"]))
     yield Heading(2, "What was done, for whom, with which data")
-    yield Pairs(tuple(fields))
+    yield NameValueList(tuple(fields))
     yield Heading(2, "The promise in numbers")
     yield from _promise(doc)
     if doc.get("verdict") is not None:
@@ -101,7 +101,7 @@ def page(
         yield Paragraph(verdict_line(doc["verdict"], doc["synthetic"]))
         yield Paragraph(f"{NOT_EXCLUDED}. {not_excluded(doc['verdict']['kind'])}")
     yield Heading(2, "What the words mean")
-    yield Pairs(tuple(terms))
+    yield NameValueList(tuple(terms))
     yield Heading(2, "Beside published deployments")
     yield from _compared(doc, read)
     yield Heading(2, "Points of NIST SP 800-226")

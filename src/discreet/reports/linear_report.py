@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from discreet.learners.offline.linear_pevi import Learned
+from discreet.learners.offline.linear_pevi import LinearOfflinePolicy
 from discreet.learners.ope.linear_gains import LinearGain
 from discreet.reports.document import Block, Bullets, Code, Heading, Paragraph, Table, Text, in_markdown
 from discreet.reports.figures import number
@@ -27,7 +27,7 @@ class LinearReport(ReportPage):
     """Report for a policy learned from linear sums."""
 
     table: PolicyTable
-    learned: Learned
+    learned: LinearOfflinePolicy
     unsupported: Unsupported
     judged: bool = False
     gain: LinearGain | None = None

@@ -50,10 +50,10 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Unsupported = Literal["abstain", "behaviour", "policy"]
 
-__all__ = ["Learned", "PolicyTable", "Unsupported", "read_policy", "write_policy"]
+__all__ = ["OfflineResult", "PolicyTable", "Unsupported", "read_policy", "write_policy"]
 
 
-class Learned(Protocol):
+class OfflineResult(Protocol):
     """Attributes read from an offline result (:class:`~discreet.learners.offline.apvi.OfflinePolicy`)."""
 
     @property
@@ -136,7 +136,7 @@ class PolicyTable:
             put(self, "behaviour", _actions("behaviour", self.behaviour, shape, most))
 
     @classmethod
-    def of(cls, learned: Learned, schema: Schema | None = None) -> PolicyTable:
+    def of(cls, learned: OfflineResult, schema: Schema | None = None) -> PolicyTable:
         """Build the table from an offline result (``learned``); the schema gives labels and first step."""
         policy = np.asarray(learned.policy)
         return cls(

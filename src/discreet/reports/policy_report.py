@@ -28,7 +28,7 @@ from discreet.learners.ope.count_estimates import (
     BEHAVIOUR,
     Evaluation,
     PolicyEstimate,
-    Value,
+    ValueEstimate,
     evaluate,
     uniform,
 )
@@ -47,7 +47,7 @@ VERSION = 1
 _ROWS = 10  # largest number of rows in a table
 _CLEAR = 4.0  # a noisy count counts as visited above this many standard deviations of its noise
 
-__all__ = ["Change", "Gap", "Report", "make_report"]
+__all__ = ["PolicyChange", "Gap", "Report", "make_report"]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Change:
+class PolicyChange:
     """Frequent decision that the policy changes.
 
     Parameters
@@ -119,15 +119,15 @@ class Report(ReportPage):
     verdict: str
     better: bool
     unsupported: str
-    values: Mapping[str, Value]
-    differences: Mapping[str, Value]
+    values: Mapping[str, ValueEstimate]
+    differences: Mapping[str, ValueEstimate]
     unsupported_share: float
     unsupported_deviation: float
     unsupported_pairs: float
     gaps: tuple[Gap, ...]
     undecided_share: float
     changed_share: float
-    changes: tuple[Change, ...]
+    changes: tuple[PolicyChange, ...]
     noise: Mapping[str, float]
     users: int
     level: float
@@ -451,7 +451,7 @@ def make_report(
 _FAMILIES = {VISITS: "visits", TRANSITIONS: "transitions", CENTERED_REWARDS: "rewards"}
 
 
-def _verdict(values: Mapping[str, Value], level: float, better: bool) -> str:
+def _verdict(values: Mapping[str, ValueEstimate], level: float, better: bool) -> str:
     learned, behaviour = values["learned"], values[BEHAVIOUR]
     percent = f"{100 * level:g} %"
     estimate = f"; estimate {number(learned.estimate)}" if learned.known else ""
@@ -504,7 +504,7 @@ def _gaps(
 def _changes(
     found: Evaluation, learned: OfflinePolicy, spec: ProblemSpec, visits: Floats, own: Floats,
     leads: NDArray[np.bool_], names: tuple[Sequence[str], Sequence[str]], first_step: int, scale: float,
-) -> tuple[Change, ...]:  # fmt: skip
+) -> tuple[PolicyChange, ...]:  # fmt: skip
     """Return the changed decisions that affect the most users: an action other than the usual one."""
     layout, counts = spec.layout, found.counts.visits
     table = layout.from_rows(counts, fill=-np.inf)
@@ -520,7 +520,7 @@ def _changes(
         a, b = int(usual[h, s]), int(learned.policy[h, s])
         known = bool(np.isfinite(gains[h, s]))
         changes.append(
-            Change(
+            PolicyChange(
                 int(h) + first_step,
                 names[0][s],
                 float(visits[h, s]),

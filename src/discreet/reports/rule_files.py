@@ -22,7 +22,7 @@ from discreet.core import checks
 from discreet.core.short_repr import brief
 from discreet.data.schema import Schema
 
-__all__ = ["Rule", "read_rule", "rule_names"]
+__all__ = ["StationaryRule", "read_rule", "rule_names"]
 
 _ONE = 1e-9
 _MOST = 100  # largest number of rules in one report
@@ -36,7 +36,7 @@ def rule_names(count: int) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class Rule:
+class StationaryRule:
     """Stationary rule.
 
     Parameters
@@ -68,7 +68,7 @@ class Rule:
         return text.getvalue()
 
 
-def read_rule(path: str | Path, schema: Schema) -> Rule:
+def read_rule(path: str | Path, schema: Schema) -> StationaryRule:
     """Read a rule for the states and actions of a schema.
 
     path : a CSV file; or a folder, whose ``policy.csv`` is read.
@@ -84,14 +84,14 @@ def read_rule(path: str | Path, schema: Schema) -> Rule:
         path = path / "policy.csv"
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            return _Reader(schema, csv.DictReader(file, strict=True)).rule()
+            return _RuleReader(schema, csv.DictReader(file, strict=True)).rule()
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file") from None
     except (OSError, ValueError, csv.Error) as error:
         raise ValueError(f"{path}: {error}") from None
 
 
-class _Reader:
+class _RuleReader:
     """Reader of one rule file."""
 
     def __init__(self, schema: Schema, file: csv.DictReader[str]) -> None:
@@ -105,7 +105,7 @@ class _Reader:
             self.rows.append(row)
             self.lines.append(file.line_num)
 
-    def rule(self) -> Rule:
+    def rule(self) -> StationaryRule:
         """Return the rule."""
         stepped = "step" in self.columns
         if not set(_NEEDED) <= set(self.columns) or not (stepped or set(self.columns) <= set(_ALLOWED)):
@@ -142,7 +142,7 @@ class _Reader:
                     f"{total:.12g}: must be 1 within {_ONE:g}"
                 )
         named = np.asarray(given.any(axis=1))
-        return Rule(table, named, schema.state_labels, schema.action_labels)
+        return StationaryRule(table, named, schema.state_labels, schema.action_labels)
 
     def _take_one_step(self) -> None:
         """Keep the first step's rows, if all other steps have the same rows."""

@@ -1,7 +1,7 @@
 r"""Privacy statement of a release from offline data: a JSON file, a page, and a page for the data protection
 officer.
 
-A statement is a function of :class:`RunFacts`: :func:`statement_of` computes all other contents from these
+A statement is a function of :class:`RunFacts`: :func:`make_statement` computes all other contents from these
 facts. :mod:`discreet.pipeline.verify` computes the statement again from the files in the folder. The
 statement's ``fingerprint`` is a SHA-256 of the statement except the fingerprint itself and the two free
 lines, ``operator`` and ``approval``. The approver of a statement writes down its fingerprint. Hashes detect
@@ -74,8 +74,8 @@ Records = tuple[MechanismRecord | ReportRecord, ...]
 
 __all__ = [
     "PAGES", "LedgerFacts", "LedgerLike", "RunFacts", "Statement", "check_delta", "check_encodable",
-    "configuration_of", "count_query", "file_hash", "fingerprint_of", "ledger_facts_in_vain",
-    "published_hashes", "statement_of", "versions", "write_statement",
+    "configuration_of", "count_query", "file_hash", "fingerprint_of", "dry_run_ledger_facts",
+    "published_hashes", "make_statement", "versions", "write_statement",
 ]  # fmt: skip
 
 
@@ -89,7 +89,7 @@ _GROUPED = 5  # first version with groups, censored ends and comparisons with ru
 # ------------------------------------------------------------------------------ facts
 
 
-class _Ledger(Protocol):
+class _ReadableLedger(Protocol):
     """Interface of a ledger; see :class:`discreet.ledger.ledger.Ledger`."""
 
     @property
@@ -103,7 +103,7 @@ class _Ledger(Protocol):
     def heirs(self, dataset: str, key: str) -> tuple[str, ...]: ...
 
 
-LedgerLike = _Ledger
+LedgerLike = _ReadableLedger
 Totals = Mapping[str, float | str | None]
 _TOTALS = ("reservations", "epsilon", "delta", "method", "pure", "mu", "rho", "limit_key")
 
@@ -118,7 +118,7 @@ def _totals(totals: Any) -> Totals:
 _TOGETHER = ("reservations", "epsilon", "delta", "rule", "pure", "mu", "rho")
 
 
-def _together(ledger: _Ledger, dataset: str, number: int, delta: float, users: int) -> Totals:
+def _together(ledger: _ReadableLedger, dataset: str, number: int, delta: float, users: int) -> Totals:
     """Return the total that the filter certifies up to an entry, at this delta.
 
     If no epsilon is finite there, it is for delta = 1/(10 users).
@@ -171,7 +171,7 @@ class LedgerFacts:
             raise ValueError(f"name = {checks.said(self.name)}: must be the name of a file, without folders")
 
     @classmethod
-    def of(cls, ledger: _Ledger, reservation: Any) -> LedgerFacts:
+    def of(cls, ledger: _ReadableLedger, reservation: Any) -> LedgerFacts:
         """Return the facts of a reservation (:meth:`discreet.ledger.ledger.Ledger.reserve`)."""
         dataset, number = reservation.dataset, reservation.number
         made = [entry for entry in ledger.entries() if entry.kind == "reserve"]
@@ -193,7 +193,7 @@ class LedgerFacts:
         )
 
 
-def ledger_facts_in_vain(ledger: _Ledger, dataset: str) -> LedgerFacts:
+def dry_run_ledger_facts(ledger: _ReadableLedger, dataset: str) -> LedgerFacts:
     """Return example facts of a reservation, to test whether a statement can be made before budget
     is spent.
     """
@@ -356,7 +356,7 @@ class Statement:
         return markdown(self.document)
 
 
-def statement_of(facts: RunFacts, version: int = VERSION) -> Statement:
+def make_statement(facts: RunFacts, version: int = VERSION) -> Statement:
     """Return the statement of a run. For comparison, the format of an earlier version can be requested.
 
     Raises ``ValueError`` if the library of that version could not have made the run.

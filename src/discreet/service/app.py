@@ -36,7 +36,7 @@ from discreet.service import encoding as codec
 from discreet.service import openapi as described
 from discreet.service.batch_sums import opened_sum, written_sum
 from discreet.service.connection_limits import HEAD_BYTES
-from discreet.service.database import Answer, Place, Result, StaleWriter, Store
+from discreet.service.database import TicketMessage, ReservationRequest, RequestResult, StaleWriter, Store
 from discreet.service.error_causes import cause, where
 from discreet.service.ingest import Busy, Intake
 from discreet.service.message_validation import (
@@ -48,7 +48,7 @@ from discreet.service.message_validation import (
     place_of,
 )
 from discreet.service.operator_page import POLICY, page, trouble_page
-from discreet.service.participant_statement import statement_of
+from discreet.service.participant_statement import make_participant_statement
 from discreet.service.release_worker import LEASE, Writer
 from discreet.service.study_config import MOST_RELEASES, Study
 
@@ -85,7 +85,7 @@ _WORDS = {
 }
 
 
-class Refusal(Exception):
+class ServiceError(Exception):
     """Exception that refuses a request; it contains the answer."""
 
     def __init__(self, reason: str, words: str = "") -> None:
@@ -185,7 +185,7 @@ class Service:
 
     def _content(self) -> dict[str, Any]:
         """Return the statement, unsigned."""
-        return statement_of(
+        return make_participant_statement(
             self.study, pydantic_core.from_json(self.store.about()["ledger"]), self._key.public
         )
 
@@ -331,36 +331,36 @@ class Service:
 
     # ----------------------------------------------------------------------------- requests
     async def body(self, request: Request, most: int = MOST_BYTES) -> Any:
-        """Return the JSON of a request. Raises :class:`Refusal`."""
+        """Return the JSON of a request. Raises :class:`ServiceError`."""
         length = request.headers.get("content-length", "")
         if length.isdigit() and int(length) > most:
-            raise Refusal("oversized", f"a request must have at most {most} bytes")
+            raise ServiceError("oversized", f"a request must have at most {most} bytes")
         parts, size = [], 0
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 async for part in request.stream():
                     size += len(part)
                     if size > most:
-                        raise Refusal("oversized", f"a request must have at most {most} bytes")
+                        raise ServiceError("oversized", f"a request must have at most {most} bytes")
                     parts.append(part)
         except (TimeoutError, ClientDisconnect):  # a disconnected client does not receive the answer
-            raise Refusal("slow") from None
+            raise ServiceError("slow") from None
         try:
             return pydantic_core.from_json(b"".join(parts), allow_inf_nan=False)
         except ValueError:
-            raise Refusal("malformed", "the body must be JSON") from None
+            raise ServiceError("malformed", "the body must be JSON") from None
 
     def count(self, path: str, reason: str) -> None:
         """Count a refused request to the given address."""
         if path in self._counted:
             self._counted[path].labels(reason).inc()
 
-    async def put(self, requests: list[Place | Answer]) -> list[Result]:
-        """Return the results of requests. Raises :class:`Refusal`."""
+    async def put(self, requests: list[ReservationRequest | TicketMessage]) -> list[RequestResult]:
+        """Return the results of requests. Raises :class:`ServiceError`."""
         try:
             return await self.intake.put(requests)
         except Busy:
-            raise Refusal("busy") from None
+            raise ServiceError("busy") from None
 
     async def _known(self, tables: list[Any]) -> None:
         """Read the newest plans if a device's message is for a plan that this process does not know yet."""
@@ -368,7 +368,7 @@ class Service:
         if not isinstance(admission, CentralAdmission) and any(map(admission.is_newer, tables)):
             await asyncio.to_thread(self.refresh)
 
-    def _checked(self, table: Any) -> Answer | Malformed:
+    def _checked(self, table: Any) -> TicketMessage | Malformed:
         try:
             return self.admission.answer(table)
         except Malformed as error:
@@ -394,10 +394,10 @@ class Service:
                 return _refused(result.status)
             return _json(202, {"status": "counted", "plan": result.plan})
         if not isinstance(many, list) or not 0 < len(many) <= MOST_MANY or len(table) != 1:
-            raise Refusal("malformed", f"messages: must be a list of 1 to {MOST_MANY}, and nothing else")
+            raise ServiceError("malformed", f"messages: must be a list of 1 to {MOST_MANY}, and nothing else")
         await self._known(many)
         found = [self._checked(one) for one in many]
-        good = [one for one in found if isinstance(one, Answer)]
+        good = [one for one in found if isinstance(one, TicketMessage)]
         results = iter(await self.put(list(good)) if good else [])
         said: list[dict[str, Any]] = []
         for one in found:
@@ -426,9 +426,9 @@ class Service:
             opened_sum(content, study.identity, batches.shuffler(before), after - before)
             outcome = await asyncio.to_thread(self.store.take_sum, turn, codec.canonical(table))
         except PermissionError as error:
-            raise Refusal("unauthorized", str(error)) from None
+            raise ServiceError("unauthorized", str(error)) from None
         except ValueError as error:
-            raise Refusal("malformed", str(error)) from None
+            raise ServiceError("malformed", str(error)) from None
         self.sums.labels(outcome).inc()
         if outcome != "counted":
             return _refused(outcome)
@@ -438,11 +438,11 @@ class Service:
     def _people(self, turn: int) -> tuple[int, int]:
         """Return the numbers of users before and after the batch of a turn.
 
-        Raises :class:`Refusal` if the batch is not open yet.
+        Raises :class:`ServiceError` if the batch is not open yet.
         """
         before, after = self.store.people_before(turn), self.store.people_before(turn + 1)
         if before == after:
-            raise Refusal("late", "no such batch was opened")
+            raise ServiceError("late", "no such batch was opened")
         return before, after
 
     def example(self) -> dict[str, Any] | None:
@@ -452,7 +452,7 @@ class Service:
         content = pydantic_core.from_json(self.shown[0])["content"] if self.shown[0] else {"plans": []}
         if isinstance(self.admission, CentralAdmission) or not content["plans"]:
             return None
-        place = client.Place(described.TICKET, 0.0, content["plans"][0], content)
+        place = client.PlanReservation(described.TICKET, 0.0, content["plans"][0], content)
         steps, low = range(self.study.layout.horizon), self.study.rewards[0]
         states = [0] * (len(steps) + 1)
         return dict(place.message(states, [place.action(h, 0) for h in steps], [low] * len(steps)).table)
@@ -470,10 +470,12 @@ class Service:
                 await self._published([result])
                 return _json(201, {"status": "placed", "plan": result.plan, "seconds": result.seconds})
             if not isinstance(many, list) or not 0 < len(many) <= MOST_MANY or len(table) != 1:
-                raise Refusal("malformed", f"tickets: must be a list of 1 to {MOST_MANY}, and nothing else")
-            asked: list[Place | Answer] = [place_of({"ticket": one}) for one in many]
+                raise ServiceError(
+                    "malformed", f"tickets: must be a list of 1 to {MOST_MANY}, and nothing else"
+                )
+            asked: list[ReservationRequest | TicketMessage] = [place_of({"ticket": one}) for one in many]
         except Malformed as error:
-            raise Refusal(error.reason, str(error)) from None
+            raise ServiceError(error.reason, str(error)) from None
         said = []
         results = await self.put(asked)
         await self._published(results)
@@ -485,7 +487,7 @@ class Service:
                 said.append({"status": result.status, "words": _WORDS[result.status]})
         return _json(201, {"results": said})
 
-    async def _published(self, results: list[Result]) -> None:
+    async def _published(self, results: list[RequestResult]) -> None:
         """Publish the plans of new places in this process before it answers with them."""
         if any(one.status == "placed" and one.plan > self.newest for one in results):
             await asyncio.to_thread(self.refresh)
@@ -494,11 +496,11 @@ class Service:
         """Handle POST /tickets: for operators."""
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer" or not await asyncio.to_thread(self.store.knows_token, token.strip()):
-            raise Refusal("unauthorized")
+            raise ServiceError("unauthorized")
         table = await self.body(request)
         count = table.get("count") if isinstance(table, dict) and len(table) == 1 else None
         if type(count) is not int or not 0 < count <= MOST_ISSUED:
-            raise Refusal("malformed", f"count: must be an integer in [1, {MOST_ISSUED}]")
+            raise ServiceError("malformed", f"count: must be an integer in [1, {MOST_ISSUED}]")
         made = await asyncio.to_thread(self.store.new_tickets, count)
         self.ticketed.labels("issued").inc()
         return _json(201, {"tickets": made})
@@ -507,7 +509,7 @@ class Service:
         """Handle GET /plan."""
         body, tag = self.shown
         if not body:  # a shuffler without plans from the service yet
-            raise Refusal("busy")
+            raise ServiceError("busy")
         headers = {"ETag": tag, "Cache-Control": "public, max-age=1, must-revalidate"}
         if tag in request.headers.get("if-none-match", ""):
             return Response(None, 304, headers)
@@ -518,7 +520,7 @@ class Service:
         known = number.isascii() and number.isdigit() and len(number) < 10
         found = await asyncio.to_thread(self.store.release, int(number)) if known else None
         if found is None:
-            raise Refusal("unknown")
+            raise ServiceError("unknown")
         headers = {"ETag": f'"{found[1][:32]}"', "Cache-Control": "public, max-age=31536000, immutable"}
         return Response(found[0], 200, headers, "application/json")
 
@@ -582,11 +584,11 @@ class Door:
                 await _json(500, words)(scope, receive, send)
 
 
-def _told_of(service: Service, request: Request, error: Refusal | SQLAlchemyError) -> Response:
+def _told_of(service: Service, request: Request, error: ServiceError | SQLAlchemyError) -> Response:
     """Return the answer to a request that failed, and count the failure."""
-    reason = error.reason if isinstance(error, Refusal) else "busy"
+    reason = error.reason if isinstance(error, ServiceError) else "busy"
     service.count(request.url.path, reason)
-    if isinstance(error, Refusal):
+    if isinstance(error, ServiceError):
         return _refused(reason, error.words)
     log.error("the database does not answer: %s", cause(error))
     return _refused("busy")
@@ -617,7 +619,7 @@ class Lane:
         request = Request(scope, receive)
         try:
             response = await short(request)
-        except (Refusal, SQLAlchemyError) as error:
+        except (ServiceError, SQLAlchemyError) as error:
             response = _told_of(self._service, request, error)
         await response(scope, receive, send)
 
@@ -735,8 +737,8 @@ def application(service: Service) -> FastAPI:
         )
     app.add_middleware(Heads)
 
-    @app.exception_handler(Refusal)
-    async def refusal(request: Request, error: Refusal) -> Response:
+    @app.exception_handler(ServiceError)
+    async def refusal(request: Request, error: ServiceError) -> Response:
         return _told_of(service, request, error)
 
     @app.exception_handler(SQLAlchemyError)

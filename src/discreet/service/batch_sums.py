@@ -1,7 +1,7 @@
 """Messages between a shuffler and the service: sums of whole batches, never a single message.
 
 The shuffler and the service read the same study file, so both know each batch of the schedule. They know the
-form of the batch's messages (:class:`Batches`; only the session's number comes with the plans), the number of
+form of the batch's messages (:class:`ShuffledBatches`; only the session's number comes with the plans), the number of
 users, and the number of messages that a released sum must have. For each batch the shuffler sends the
 following content, signed with the key that the study names::
 
@@ -24,30 +24,30 @@ from typing import Any
 import numpy as np
 
 from discreet.device.randomized_response_device import ReportDevice
-from discreet.device.shuffle_payload import Form
+from discreet.device.shuffle_payload import SessionConfig
 from discreet.ledger.signatures import PrivateKey, is_valid
 from discreet.mechanisms.shuffle.amplified_session import Histogram, ReportShuffler
 from discreet.mechanisms.shuffle.shuffle_session import Counted, Shuffler
 from discreet.service.study_config import Study
 
-__all__ = ["Batches", "form_of_bytes", "opened_sum", "sum_of", "written_sum"]
+__all__ = ["ShuffledBatches", "form_of_bytes", "opened_sum", "sum_of", "written_sum"]
 
 AnyShuffler = Shuffler | ReportShuffler
 
 
-def form_of_bytes(published: bytes) -> Form | ReportDevice:
+def form_of_bytes(published: bytes) -> SessionConfig | ReportDevice:
     """Return the form for a batch from its published bytes, as the device code reads it.
 
     Raises ``ValueError`` if the bytes are invalid.
     """
     try:
-        return Form.from_bytes(published)
+        return SessionConfig.from_bytes(published)
     except ValueError:
         found: ReportDevice = ReportDevice.from_bytes(published)
         return found
 
 
-class Batches:
+class ShuffledBatches:
     """Batches of a study under shuffle trust. session : the number of the study's session."""
 
     def __init__(self, study: Study, session: int) -> None:

@@ -67,7 +67,16 @@ from sqlalchemy.engine import Connection, Engine
 
 from discreet.core import checks
 
-__all__ = ["Answer", "Drawn", "Place", "Result", "StaleWriter", "Store", "hashed", "new_ticket"]
+__all__ = [
+    "TicketMessage",
+    "Drawn",
+    "ReservationRequest",
+    "RequestResult",
+    "StaleWriter",
+    "Store",
+    "hashed",
+    "new_ticket",
+]
 
 _SYNCHRONOUS = "FULL"  # A commit is on the disk.
 _MANY = 500  # Largest number of values in one SQL statement.
@@ -176,14 +185,14 @@ class StaleWriter(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Place:
+class ReservationRequest:
     """Request for a place in an open plan. ticket : hash of the ticket."""
 
     ticket: bytes
 
 
 @dataclass(frozen=True)
-class Answer:
+class TicketMessage:
     """Checked message to plan ``plan`` with its ticket, for the session."""
 
     ticket: bytes
@@ -193,7 +202,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Result:
+class RequestResult:
     """Result of a request, which is on the disk. plan, seconds : plan of a place, and for how long the place
     is reserved.
 
@@ -471,11 +480,11 @@ class Store:
     # ------------------------------------------------------------------------- people
     def admit(
         self,
-        requests: Sequence[Place | Answer],
+        requests: Sequence[ReservationRequest | TicketMessage],
         now: float,
         stays: float,
         closes_after: float | None = None,
-    ) -> list[Result]:
+    ) -> list[RequestResult]:
         """Store places and answers in one transaction. When this returns, they are on the disk.
 
         stays : seconds that a user has from the place to the answer. closes_after : seconds for which a plan
@@ -485,10 +494,15 @@ class Store:
             over = bool(connection.execute(sql.select(_study.c.over)).scalar())
             plans = [] if over else self._open(connection, lock=True)
             known = self._known(connection, {one.ticket for one in requests})
-            nonces = self._nonces(connection, [one.nonce for one in requests if isinstance(one, Answer)])
+            nonces = self._nonces(
+                connection, [one.nonce for one in requests if isinstance(one, TicketMessage)]
+            )
             ends = math.inf if closes_after is None else closes_after
             batch = _Batch(plans, known, nonces, over, now, stays, ends)
-            results = [batch.place(one) if isinstance(one, Place) else batch.answer(one) for one in requests]
+            results = [
+                batch.place(one) if isinstance(one, ReservationRequest) else batch.answer(one)
+                for one in requests
+            ]
             batch.write(connection)
             if any(one.status == "full" for one in results):
                 first = connection.execute(sql.select(sql.func.min(_tickets.c.due))).scalar()
@@ -861,49 +875,49 @@ class _Batch:
         """Return True if every user has answered or is absent."""
         return all(plan["came"] + plan["absent"] >= plan["users"] for plan in self._plans.values())
 
-    def place(self, asked: Place) -> Result:
+    def place(self, asked: ReservationRequest) -> RequestResult:
         ticket = self._tickets.get(asked.ticket)
         if ticket is None:
-            return Result("foreign")
+            return RequestResult("foreign")
         if ticket["state"] == PLACED and ticket["plan"] in self._plans:
-            return Result("placed", int(ticket["plan"]), max(0.0, ticket["due"] - self._now))
+            return RequestResult("placed", int(ticket["plan"]), max(0.0, ticket["due"] - self._now))
         if ticket["state"] != UNSPENT:
-            return Result("spent")
+            return RequestResult("spent")
         if self._over:
-            return Result("over")
+            return RequestResult("over")
         for number, plan in self._plans.items():
             if plan["placed"] < plan["users"]:
                 plan["placed"] += 1
                 due = min(self._now + self._stays, plan["opened"] + self._ends)
                 self._change(ticket, state=PLACED, plan=number, due=due)
-                return Result("placed", number, max(0.0, due - self._now))
-        return Result("full")
+                return RequestResult("placed", number, max(0.0, due - self._now))
+        return RequestResult("full")
 
-    def answer(self, given: Answer) -> Result:
+    def answer(self, given: TicketMessage) -> RequestResult:
         ticket = self._tickets.get(given.ticket)
         if ticket is None:
-            return Result("foreign")
+            return RequestResult("foreign")
         if ticket["state"] == ANSWERED:
             same = ticket["nonce"] is not None and bytes(ticket["nonce"]) == given.nonce
-            return Result("counted", int(ticket["plan"])) if same else Result("spent")
+            return RequestResult("counted", int(ticket["plan"])) if same else RequestResult("spent")
         if ticket["state"] == ABSENT:
-            return Result("late")
+            return RequestResult("late")
         plan = self._plans.get(given.plan)
         if plan is None:
-            return Result("over" if self._over else "late")
+            return RequestResult("over" if self._over else "late")
         if given.nonce in self._nonces:
-            return Result("replayed")
+            return RequestResult("replayed")
         if ticket["state"] == UNSPENT:
-            return Result("placeless")
+            return RequestResult("placeless")
         if ticket["plan"] != given.plan:
-            return Result("late")
+            return RequestResult("late")
         self._nonces.add(given.nonce)
         plan["came"] += 1
         self._change(ticket, state=ANSWERED, plan=given.plan, due=None, nonce=given.nonce)
         self._messages.append(
             {"ticket": ticket["id"], "plan": given.plan, "nonce": given.nonce, "body": given.body}
         )
-        return Result("counted", given.plan)
+        return RequestResult("counted", given.plan)
 
     def _change(self, ticket: dict[str, Any], **values: Any) -> None:
         ticket.update(values)

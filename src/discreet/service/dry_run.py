@@ -18,7 +18,7 @@ import numpy as np
 
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
-from discreet.device.http_client import Client, Place, Turned
+from discreet.device.http_client import Client, PlanReservation, Turned
 from discreet.envs.mdp import planning
 from discreet.envs.rollouts.rollout import rollout
 from discreet.ledger.signatures import new_key, read_private_key
@@ -69,7 +69,7 @@ def promised_by(study: Study) -> Literal["central", "shuffle"] | float | tuple[f
     return (guarantee.epsilon, guarantee.delta) if guarantee.delta else guarantee.epsilon
 
 
-def people_of(study: Study, place: Place, user: int) -> tuple[Any, Any]:
+def people_of(study: Study, place: PlanReservation, user: int) -> tuple[Any, Any]:
     """Return the trajectory of simulated user ``user`` at their place, and the random generator of their
     device.
     """
@@ -109,7 +109,7 @@ def rehearse(
                 while came < study.users:
                     part = tickets[came : came + at_once]
                     places = client.places(part)
-                    given = [one for one in places if isinstance(one, Place)]
+                    given = [one for one in places if isinstance(one, PlanReservation)]
                     messages = []
                     for user, place in enumerate(given, came):
                         record, coins = people_of(study, place, user)

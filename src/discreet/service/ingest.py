@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from discreet.service.database import Answer, Place, Result, Store
+from discreet.service.database import TicketMessage, ReservationRequest, RequestResult, Store
 from discreet.service.error_causes import cause
 
 __all__ = ["Busy", "Intake"]
@@ -43,7 +43,9 @@ class Intake:
     ) -> None:
         self._store, self._after = store, after
         self._times = stays, closes_after
-        self._waiting: deque[tuple[Sequence[Place | Answer], asyncio.Future[list[Result]]]] = deque()
+        self._waiting: deque[
+            tuple[Sequence[ReservationRequest | TicketMessage], asyncio.Future[list[RequestResult]]]
+        ] = deque()
         self._count = 0
         self._came = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "discreet-intake")
@@ -62,11 +64,11 @@ class Intake:
             await asyncio.gather(self._task, return_exceptions=True)
         self._thread.shutdown()
 
-    async def put(self, requests: Sequence[Place | Answer]) -> list[Result]:
+    async def put(self, requests: Sequence[ReservationRequest | TicketMessage]) -> list[RequestResult]:
         """Return the result of each request when all results are on the disk. Raises :class:`Busy`."""
         if self._count + len(requests) > MOST_WAITING:
             raise Busy("too many requests wait for the disk")
-        done: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[list[RequestResult]] = asyncio.get_running_loop().create_future()
         self._waiting.append((requests, done))
         self._count += len(requests)
         self._came.set()
@@ -78,7 +80,9 @@ class Intake:
             await self._came.wait()
             if self._count < MOST_AT_ONCE:
                 await asyncio.sleep(_GATHERS)
-            taken: list[tuple[Sequence[Place | Answer], asyncio.Future[list[Result]]]] = []
+            taken: list[
+                tuple[Sequence[ReservationRequest | TicketMessage], asyncio.Future[list[RequestResult]]]
+            ] = []
             many = 0
             while self._waiting and (not taken or many + len(self._waiting[0][0]) <= MOST_AT_ONCE):
                 taken.append(self._waiting.popleft())
@@ -112,5 +116,5 @@ class Intake:
             finally:
                 self._count -= many
 
-    def _admitted(self, requests: list[Place | Answer]) -> list[Result]:
+    def _admitted(self, requests: list[ReservationRequest | TicketMessage]) -> list[RequestResult]:
         return self._store.admit(requests, time.time(), *self._times)

@@ -28,9 +28,9 @@ from discreet.device import shuffle_payload as messages
 from discreet.device.count_device import CountDevice
 from discreet.device.message_envelope import Envelope, MessageRejected
 from discreet.device.randomized_response_device import ReportDevice
-from discreet.device.shuffle_payload import Form
+from discreet.device.shuffle_payload import SessionConfig
 from discreet.mechanisms.local.message_inbox import REACH
-from discreet.service.database import Answer, Place, hashed
+from discreet.service.database import TicketMessage, ReservationRequest, hashed
 
 __all__ = [
     "Admission",
@@ -63,12 +63,12 @@ def _ticket(table: Any) -> bytes:
     return hashed(ticket)
 
 
-def place_of(table: Any) -> Place:
+def place_of(table: Any) -> ReservationRequest:
     """Return the request for a place in parsed JSON ``{"ticket": ...}``."""
     ticket = _ticket(table)
     if len(table) != 1:
         raise Malformed("must hold a ticket, and nothing else")
-    return Place(ticket)
+    return ReservationRequest(ticket)
 
 
 def _integers(table: Mapping[str, Any], name: str, count: int, size: int) -> list[int]:
@@ -92,7 +92,7 @@ class CentralAdmission:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_rows", self.layout.row_index.tolist())
 
-    def answer(self, table: Any) -> Answer:
+    def answer(self, table: Any) -> TicketMessage:
         """Return the checked message. Raises :class:`Malformed`."""
         ticket, layout = _ticket(table), self.layout
         if len(table) != len(self._FIELDS) or not all(name in table for name in self._FIELDS):
@@ -130,7 +130,7 @@ class CentralAdmission:
                 values.astype("<f8").tobytes(),
             ]
         )
-        return Answer(ticket, plan, mark, body)
+        return TicketMessage(ticket, plan, mark, body)
 
     def trajectories(self, bodies: Sequence[bytes]) -> Trajectories:
         """Return the input of the session: ``(n, H + 1)`` states, ``(n, H)`` actions and rewards in
@@ -166,9 +166,9 @@ class ShuffleAdmission:
     """Checker, at a shuffler, of the envelopes from devices for the plans of the newest known batch."""
 
     def __init__(self) -> None:
-        self._open: tuple[Form | ReportDevice | None, frozenset[int]] = None, frozenset()
+        self._open: tuple[SessionConfig | ReportDevice | None, frozenset[int]] = None, frozenset()
 
-    def batch(self, device: Form | ReportDevice, plans: Iterable[int]) -> None:
+    def batch(self, device: SessionConfig | ReportDevice, plans: Iterable[int]) -> None:
         """Accept messages of the given form for the given plans; older plans are closed."""
         self._open = device, frozenset(plans)
 
@@ -181,14 +181,14 @@ class ShuffleAdmission:
         except (ValueError, TypeError, KeyError):
             return False
 
-    def answer(self, table: Any) -> Answer:
+    def answer(self, table: Any) -> TicketMessage:
         """Return the checked message. Raises :class:`Malformed`."""
         ticket, body = _enveloped(table)
         device, plans = self._open
         try:
             found = Envelope.from_bytes(body)
             if found.plan in plans:
-                if isinstance(device, Form):
+                if isinstance(device, SessionConfig):
                     messages.read(device, found.plan, body)
                 elif device is not None:
                     device.read(found.plan, body, True)
@@ -201,7 +201,7 @@ class ShuffleAdmission:
             raise
         except (ValueError, OverflowError):
             raise Malformed("message: is not of the form") from None
-        return Answer(ticket, found.plan, found.nonce, body)
+        return TicketMessage(ticket, found.plan, found.nonce, body)
 
 
 class LocalAdmission:
@@ -231,7 +231,7 @@ class LocalAdmission:
         except (ValueError, TypeError, KeyError):
             return False
 
-    def answer(self, table: Any) -> Answer:
+    def answer(self, table: Any) -> TicketMessage:
         """Return the checked message. Raises :class:`Malformed`."""
         ticket, body = _enveloped(table)
         try:
@@ -256,7 +256,7 @@ class LocalAdmission:
             raise Malformed("message: is not of the form") from None
         if not 0 < plan < 2**63:
             raise Malformed("message: is of no plan", "late")
-        return Answer(ticket, plan, nonce, body)
+        return TicketMessage(ticket, plan, nonce, body)
 
 
 Admission = CentralAdmission | LocalAdmission | ShuffleAdmission

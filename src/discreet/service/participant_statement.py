@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from discreet.device.message_guarantee import MessageGuarantee
-from discreet.service.batch_sums import Batches, form_of_bytes
+from discreet.service.batch_sums import ShuffledBatches, form_of_bytes
 from discreet.service.study_config import Study
 
-__all__ = ["SEES", "SIDE_CHANNELS", "statement_of"]
+__all__ = ["SEES", "SIDE_CHANNELS", "make_participant_statement"]
 
 SEES = {
     "joint": (
@@ -59,13 +59,13 @@ def message_alone(study: Study) -> MessageGuarantee:
     """Return the guarantee of a message without the shuffler, for the batch in which this guarantee is
     weakest.
     """
-    batches = Batches(study, 0)
+    batches = ShuffledBatches(study, 0)
     every = {batches.form(int(n)) for n in [0, *study.mechanism.ends[:-1]]}  # type: ignore[union-attr]
     found = [form_of_bytes(form).guarantee for form in every]
     return max(found, key=lambda one: (one.epsilon or 0.0, one.shows))
 
 
-def statement_of(study: Study, ledger: Any, key: str) -> dict[str, Any]:
+def make_participant_statement(study: Study, ledger: Any, key: str) -> dict[str, Any]:
     """Return the statement as JSON values, including its sentences. key : the public key of its signature."""
     guarantee = study.guarantee
     layout = study.layout

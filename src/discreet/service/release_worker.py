@@ -46,7 +46,7 @@ from discreet.mechanisms.restore_session import brought_back
 from discreet.mechanisms.saved_state.save import taken_out
 from discreet.mechanisms.shuffle.shuffle_session import BatchTooSmall
 from discreet.service import encoding as codec
-from discreet.service.batch_sums import Batches, form_of_bytes, opened_sum
+from discreet.service.batch_sums import ShuffledBatches, form_of_bytes, opened_sum
 from discreet.service.database import Drawn, StaleWriter, Store
 from discreet.service.ledger_reservation import publish
 from discreet.service.message_validation import CentralAdmission, admission_of
@@ -119,7 +119,7 @@ def _form(study: Study, session: Any) -> bytes:
     Under local trust it is for all plans; under shuffle trust, for the first batch.
     """
     if study.shuffled:
-        return Batches(study, session.number).form(0)
+        return ShuffledBatches(study, session.number).form(0)
     form: bytes = session.device.to_bytes() if study.local else b""
     return form
 
@@ -184,7 +184,7 @@ class Writer(LeaseHolder):
         about = store.about()
         self._ties = np.frombuffer(bytes(about["ties"]), np.uint64)
         form = bytes(about["form"])
-        self.batches = Batches(study, form_of_bytes(form).session) if study.shuffled else None
+        self.batches = ShuffledBatches(study, form_of_bytes(form).session) if study.shuffled else None
         self.cells = study.mechanism.query.cells
         self._admission = None if study.shuffled else admission_of(study.layout, study.rewards, form)
         with closing(brought_back(store.session()[1])) as session:

@@ -36,10 +36,10 @@ from discreet.device.http_client import SERVICE
 from discreet.ledger.signatures import PrivateKey, is_valid, short
 from discreet.service import encoding as codec
 from discreet.service.app import Service
-from discreet.service.batch_sums import AnyShuffler, Batches, form_of_bytes, sum_of
+from discreet.service.batch_sums import AnyShuffler, ShuffledBatches, form_of_bytes, sum_of
 from discreet.service.database import StaleWriter, Store
 from discreet.service.message_validation import ShuffleAdmission
-from discreet.service.participant_statement import statement_of
+from discreet.service.participant_statement import make_participant_statement
 from discreet.service.release_worker import LeaseHolder
 from discreet.service.study_config import Study
 
@@ -65,7 +65,7 @@ def check_plans(
     rows = [(one["number"], one["users"], codec.canonical(one).decode()) for one in content["plans"]]
     if any(type(value) is not int or value < 1 for number, users, _ in rows for value in (number, users)):
         raise ValueError("plans: must be numbered, and of some people")
-    batches = Batches(study, session)
+    batches = ShuffledBatches(study, session)
     batches.check(before, [users for _, users, _ in rows])
     if batches.form(before) != form:
         raise ValueError("plans: devices are told to add other noise than the study's guarantee rests on")
@@ -137,7 +137,7 @@ class Forwarder(LeaseHolder):
         if self._store.sum_of(turn) is not None:
             return False
         session = form_of_bytes(bytes(self._store.about()["form"])).session
-        shuffler = Batches(self._study, session).shuffler(self._store.people_before(turn))
+        shuffler = ShuffledBatches(self._study, session).shuffler(self._store.people_before(turn))
         for plan in plans:
             self._receive(shuffler, plan)
         people = sum(int(one["users"]) for one in plans)
@@ -241,7 +241,7 @@ class ShufflerService(Service):
         return ShuffleAdmission(), forwarder
 
     def _content(self) -> dict[str, Any]:
-        return statement_of(self.study, None, self._key.public)
+        return make_participant_statement(self.study, None, self._key.public)
 
     def _pause(self) -> float:
         """Return the seconds until the next check; few if no plan is open, because all users then wait for

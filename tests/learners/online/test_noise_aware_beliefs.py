@@ -22,7 +22,7 @@ from discreet.envs.rollouts.rollout import rollout
 from discreet.experiments.simulate import Setup
 from discreet.learners.online import noise_aware_kernels as noise_kernels
 from discreet.learners.online import tabular_planning_kernels as kernels
-from discreet.learners.online.noise_aware import explorers_among, hope_for
+from discreet.learners.online.noise_aware import explorers_among, explorer_share
 from discreet.mechanisms.interfaces import ProblemSpec
 
 POINTERS = np.array([0, 2, 3, 6])  # three states with 2, 1 and 3 actions
@@ -865,7 +865,7 @@ def test_no_batch_has_more_explorers_than_users(share: float, batch: int) -> Non
     """Counts are rounded one by one, so several explorers may claim one user: the first of them gets it."""
     learner, first, last = dr.NoiseAwareUCBVI(explore_share=share), 100_011, 120_028
     spec = Setup(dr.make("riverswim"), learner, dr.Central(epsilon=1.0), last).spec
-    total, shared, hope = np.zeros(EXPLORERS, np.int64), 0, hope_for(spec)
+    total, shared, hope = np.zeros(EXPLORERS, np.int64), 0, explorer_share(spec)
     for before in range(first, last, batch):
         sizes = learner._exploring(before, batch, spec)
         claimed = np.subtract(

@@ -15,7 +15,7 @@ from discreet.envs.mdp import planning
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.experiments.simulate import Setup
 from discreet.learners.online.elimination_schedule import StageModel, value_widths
-from discreet.learners.online.occupancy_elimination import SDPPEOM, Model
+from discreet.learners.online.occupancy_elimination import SDPPEOM, KnownModel
 from discreet.mechanisms.policy_rows import policy_rows
 
 
@@ -34,7 +34,7 @@ def instance(seed):
     start = np.eye(states)[0] if seed % 2 else g.dirichlet(np.ones(states))
     coins = open_at(run_key(seed), 3, 0, 0)
     where = int(g.integers(horizon)), int(g.integers(layout.rows))
-    return Model.of(layout, start, p, r, coins), p, where, coins, g
+    return KnownModel.of(layout, start, p, r, coins), p, where, coins, g
 
 
 def programme(model, p, h, row, level):
@@ -114,7 +114,7 @@ def test_values_that_differ_by_rounding_are_equal():
         layout = Layout(3, 2, 4)
         p = g.dirichlet(np.full(3, 0.4), size=(4, 6))
         coins = open_at(run_key(seed), 3, 0, 0)
-        model = Model.of(layout, g.dirichlet(np.ones(3)), p, np.full((4, 6), 0.3), coins)
+        model = KnownModel.of(layout, g.dirichlet(np.ones(3)), p, np.full((4, 6), 0.3), coins)
         free, bound = (model.visit(3, 4, level, coins) for level in (-np.inf, model.value))
         assert bound.visits == pytest.approx(free.visits, abs=1e-12)
         differ += visit_and_value(model, p, free.low, 3, 4)[1] < model.value
@@ -128,7 +128,7 @@ def test_ties_are_broken_by_coins():
     plays = []
     for seed in range(60):
         coins = open_at(run_key(seed), 3, 0, 0)
-        model = Model.of(layout, np.eye(3)[0], uniform, np.zeros((2, 9)), coins)
+        model = KnownModel.of(layout, np.eye(3)[0], uniform, np.zeros((2, 9)), coins)
         plays.append(model.visit(1, 4, -np.inf, coins).low)
     seen = np.array(plays)
     assert (seen[:, 1, 1] == 4).all()
@@ -218,7 +218,7 @@ def test_noise_failure_is_shared_once():
         alone = {n: replace(found, law=laws[n]) for n, found in one.release.estimates.items()}
         model = StageModel.of(replace(one.release, estimates=alone), setup.spec, 0.05 / stages, False)
         w = value_widths(model, setup.spec, 0.05 / stages, False, 1e-6)
-        lower = Model.of(
+        lower = KnownModel.of(
             mdp.layout, mdp.initial, model.completed(), model.rewards - w, open_at(run_key(0), 3, 0, 0)
         )
         assert one.memory.level == pytest.approx(lower.value, rel=1e-12)

@@ -119,7 +119,7 @@ def test_the_ends_of_a_gain_against_all_outcomes_of_each_row(seed: int) -> None:
     asked = question()
     table = draw.dirichlet(np.full(5, 0.8), (2, 2))
     told = released(table, BEHAVIOUR, np.zeros(5), 4e4, asked, seed=seed)
-    chain = transitions.Chain(told, transitions.Counts(told.moves, told.visits))
+    chain = transitions.Chain(told, transitions.TransitionCounts(told.moves, told.visits))
     action = np.array([1, int(draw.integers(2)), 0, 0, 0, 0])
     for order in (np.array([0]), np.array([1, 0])):
         counts = np.full(2, order.size)

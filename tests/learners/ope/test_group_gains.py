@@ -23,7 +23,7 @@ from discreet.learners.ope.consistency_test import consistency_of, model_of
 from discreet.learners.ope.first_visit_query import FirstVisits, Told
 from discreet.learners.ope.group_gains import groups_of
 from discreet.learners.ope.mean_outcomes import outcomes_of
-from discreet.learners.ope.transition_gains import Chain, Counts, TransitionPath, group_gains, path_of
+from discreet.learners.ope.transition_gains import Chain, TransitionCounts, TransitionPath, group_gains, path_of
 from discreet.learners.ope.verdict import verdict_of
 from discreet.mechanisms.dataset.partial_aggregate import PartialAggregate
 from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
@@ -302,7 +302,7 @@ def test_the_gain_of_a_group_moves_as_its_slopes_say() -> None:
     path = path_of(release)
     assert isinstance(path, TransitionPath)
     count = min(2, path.order.size)
-    chain = Chain(told, Counts(told.moves, told.moves.sum(axis=1)))
+    chain = Chain(told, TransitionCounts(told.moves, told.moves.sum(axis=1)))
     chain.clear[:], chain.clear_rows[:] = True, True
     changed = path.order[:count]
     rows = told.layout.row_index[changed, path.action[changed]]

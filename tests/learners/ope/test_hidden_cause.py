@@ -10,7 +10,7 @@ import pytest
 
 from discreet.core.layout import Layout
 from discreet.learners.ope import hidden_cause
-from discreet.learners.ope.consistency_test import Model, consistency_of, model_of
+from discreet.learners.ope.consistency_test import ProjectedModel, consistency_of, model_of
 from discreet.learners.ope.deviation_gains import Gain, Path
 from discreet.learners.ope.first_visit_query import FirstVisits, Told
 from discreet.learners.ope.hidden_cause import LARGEST, loss_each_step, loss_one_decision
@@ -20,7 +20,7 @@ from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
 from .test_deviation_gains import told, truth, world
 
 
-def small(seed: int) -> tuple[Path, Model]:
+def small(seed: int) -> tuple[Path, ProjectedModel]:
     """Two live states, two ends, two actions, two steps: a release without noise, all of whose gains are
     real.
     """

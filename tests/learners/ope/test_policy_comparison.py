@@ -18,7 +18,7 @@ from discreet.learners.ope.deviation_gains import first_visits
 from discreet.learners.ope.first_visit_query import FirstVisits, Told
 from discreet.learners.ope.hidden_cause import loss_each_step
 from discreet.learners.ope.policy_comparison import compare, judge, learned_policy, policy_of, state_values
-from discreet.learners.ope.transition_gains import Chain, Counts, TransitionPath, path_of
+from discreet.learners.ope.transition_gains import Chain, TransitionCounts, TransitionPath, path_of
 from discreet.learners.ope.verdict import KINDS, verdict_of
 from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
 from discreet.pipeline.power_analysis import PublicMDP
@@ -490,7 +490,7 @@ def test_deviations_of_state_values_are_by_their_slopes() -> None:
     own = path.order[:2]
     layout = release.layout
     rows = layout.row_index[own, path.action[own]]
-    chain = Chain(release, Counts(release.moves, release.visits), 1.0)
+    chain = Chain(release, TransitionCounts(release.moves, release.visits), 1.0)
     values, deviation = judging._values(chain, own, rows, np.ones(2, bool))
 
     def law(moves: np.ndarray) -> np.ndarray:
@@ -534,7 +534,7 @@ def test_noise_cannot_make_a_chance_of_a_first_visit_negative() -> None:
     for seed in range(40):
         release = told(exact, 3e4, (4.0, 300.0, 2.0), seed)
         layout, steps = release.layout, release.layout.horizon
-        chain = Chain(release, Counts(release.moves, release.visits), 1.0)
+        chain = Chain(release, TransitionCounts(release.moves, release.visits), 1.0)
         own = np.flatnonzero(chain.clear[:-3])
         rows = layout.row_index[own, 0]
         moves = chain.usual.copy()

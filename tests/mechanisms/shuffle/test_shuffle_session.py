@@ -19,7 +19,7 @@ from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.device.message_envelope import Envelope
 from discreet.device.shuffle_encoder import ShuffleEncoder, SimulatedCoins
-from discreet.device.shuffle_payload import COIN, Family, Form, read
+from discreet.device.shuffle_payload import COIN, Family, SessionConfig, read
 from discreet.envs.rollouts.rollout import batch_counts, reward_bits, rollout
 from discreet.mechanisms.interfaces import Message, Plan, Schedule
 from discreet.mechanisms.privatizers.shuffle import Shuffle
@@ -47,7 +47,7 @@ def fill(session, users):
 
 
 # --------------------------------------------------------------------------------- three parties
-FORM = Form(2, 2, 3, (Family("transitions", 3, COIN // 2), Family("centered_rewards", 4, COIN // 5, True)))
+FORM = SessionConfig(2, 2, 3, (Family("transitions", 3, COIN // 2), Family("centered_rewards", 4, COIN // 5, True)))
 
 
 def permuted_reference(form, messages, rng):

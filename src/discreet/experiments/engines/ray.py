@@ -68,7 +68,7 @@ class _Task(Future[Any]):
         return cancelled
 
 
-class _Executor(Executor):
+class _RayExecutor(Executor):
     """Executor that returns tasks of a cluster as futures."""
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
@@ -118,4 +118,4 @@ def open_engine(address: str, workers: int | None) -> Engine:
         )  # fmt: skip
     except (ConnectionError, RaySystemError, OSError, RuntimeError) as error:
         raise EngineError(f"engine = 'ray://{address}': no cluster answers there ({error})") from None
-    return _Ray("ray", _Executor(), workers or max(1, int(ray.cluster_resources().get("CPU", 1))))
+    return _Ray("ray", _RayExecutor(), workers or max(1, int(ray.cluster_resources().get("CPU", 1))))

@@ -77,7 +77,7 @@ class _Job(Future[Any]):
         return cancelled
 
 
-class _Executor(Executor):
+class _SlurmExecutor(Executor):
     """Executor that returns jobs as futures; one thread polls the jobs that are running."""
 
     def __init__(self, jobs: submitit.AutoExecutor) -> None:
@@ -151,4 +151,4 @@ def open_engine(options: str, workers: int | None) -> Engine:
         raise ValueError(f"engine = 'slurm://{options}': {str(error).splitlines()[0]}") from None
     except (RuntimeError, ValueError, TypeError) as error:
         raise EngineError(f"engine = 'slurm://{options}': {error}") from None
-    return _Slurm("slurm", _Executor(jobs), workers or _WORKERS, ahead=1, even=True)
+    return _Slurm("slurm", _SlurmExecutor(jobs), workers or _WORKERS, ahead=1, even=True)

@@ -154,7 +154,7 @@ class OfflinePolicy:
         return float(start @ self.values[0])
 
 
-class _Noise(NamedTuple):
+class _ReleaseNoise(NamedTuple):
     """Public facts on a release's noise, the same at every step."""
 
     sigma: float  # standard deviation of the estimate of visits before its projection
@@ -162,7 +162,7 @@ class _Noise(NamedTuple):
     reward_error: float  # E_r
 
 
-class _Counts(NamedTuple):
+class _StepCounts(NamedTuple):
     """Consistent counts of one step, by rows."""
 
     moves: Floats  # (R, S) x
@@ -330,7 +330,7 @@ class _Pessimistic(Knobs):
         threshold = self._threshold(noise)
         q, visits, estimated = np.empty((3, layout.horizon, layout.rows))
         values = np.zeros((layout.horizon + 1, layout.states))
-        counts: _Counts | None = None
+        counts: _StepCounts | None = None
         for h in range(layout.horizon - 1, -1, -1):
             if counts is None or not self.stationary:
                 counts = None  # one step is held at a time
@@ -359,21 +359,27 @@ class _Pessimistic(Knobs):
         if self.c3 is not None and self.c3 < 7 / 3:
             yield f"c3 = {self.c3:g} is below 7/3"
 
-    def _noise(self, laws: Mapping[str, NoiseDistribution], layout: Layout) -> _Noise:
-        return _Noise(0.0, 0.0, 0.0)
+    def _noise(self, laws: Mapping[str, NoiseDistribution], layout: Layout) -> _ReleaseNoise:
+        return _ReleaseNoise(0.0, 0.0, 0.0)
 
-    def _counts(self, steps: _Steps, h: int, noise: _Noise, spec: ProblemSpec) -> _Counts:
+    def _counts(self, steps: _Steps, h: int, noise: _ReleaseNoise, spec: ProblemSpec) -> _StepCounts:
         raise TypeError(f"{type(self).__name__} reads no counts")
 
-    def _threshold(self, noise: _Noise) -> float:
+    def _threshold(self, noise: _ReleaseNoise) -> float:
         return self.min_visits or 0.0
 
-    def _noise_penalty(self, noise: _Noise, spec: ProblemSpec, iota: float) -> tuple[float, float]:
+    def _noise_penalty(self, noise: _ReleaseNoise, spec: ProblemSpec, iota: float) -> tuple[float, float]:
         """Return numerators over n~ of the noise's penalties for transitions and for rewards."""
         return 0.0, 0.0
 
     def _backup(
-        self, counts: _Counts, after: Floats, h: int, threshold: float, noise: _Noise, spec: ProblemSpec
+        self,
+        counts: _StepCounts,
+        after: Floats,
+        h: int,
+        threshold: float,
+        noise: _ReleaseNoise,
+        spec: ProblemSpec,
     ) -> Floats:
         """Apply equations (1) and (2): Q of step h by rows (R,), from V of the next step (S,)."""
         layout = spec.layout
@@ -450,11 +456,11 @@ class APVI(_Pessimistic):
         "paper": {"c1": math.sqrt(2), "c3": 7 / 3, "reward_floor": False},
     }  # fmt: skip
 
-    def _counts(self, steps: _Steps, h: int, noise: _Noise, spec: ProblemSpec) -> _Counts:
+    def _counts(self, steps: _Steps, h: int, noise: _ReleaseNoise, spec: ProblemSpec) -> _StepCounts:
         visits, moves, sums = steps.rows(h)
         kept = np.maximum(visits, 0.0)
         np.maximum(moves, 0.0, out=moves)
-        return _Counts(moves, kept, visits, _rewards(steps.laws, h, visits, sums, kept, spec))
+        return _StepCounts(moves, kept, visits, _rewards(steps.laws, h, visits, sums, kept, spec))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -553,11 +559,11 @@ class DPAPVI(_Pessimistic):
     def _releases_visits(self, states: int) -> bool:
         return self.visits == "released" or (self.visits == "auto" and states > _DERIVE_UP_TO)
 
-    def _threshold(self, noise: _Noise) -> float:
+    def _threshold(self, noise: _ReleaseNoise) -> float:
         own = noise.error if self.threshold == "bound" else float(self.threshold or 0.0) * noise.sigma
         return max(own, self.min_visits or 0.0)
 
-    def _noise_penalty(self, noise: _Noise, spec: ProblemSpec, iota: float) -> tuple[float, float]:
+    def _noise_penalty(self, noise: _ReleaseNoise, spec: ProblemSpec, iota: float) -> tuple[float, float]:
         c2 = self.c2 or 0.0
         moves = c2 * spec.states * spec.horizon * noise.error * iota
         return moves, (self.c4 or 0.0) * (noise.reward_error + 0.5 * noise.error)
@@ -565,16 +571,16 @@ class DPAPVI(_Pessimistic):
     def _combines(self, laws: Mapping[str, NoiseDistribution]) -> bool:
         return bool(self.combine) and VISITS in laws and laws[VISITS].std() > 0.0
 
-    def _noise(self, laws: Mapping[str, NoiseDistribution], layout: Layout) -> _Noise:
+    def _noise(self, laws: Mapping[str, NoiseDistribution], layout: Layout) -> _ReleaseNoise:
         error, reward_error = self._errors(laws, layout)
         sigma_moves = laws[TRANSITIONS].std()
         sigma = laws[VISITS].std() if VISITS in laws else math.sqrt(layout.states) * sigma_moves
         if self._combines(laws):
             both = sigma**2 + layout.states * sigma_moves**2
             sigma *= math.sqrt(layout.states) * sigma_moves / math.sqrt(both)
-        return _Noise(sigma, error, reward_error)
+        return _ReleaseNoise(sigma, error, reward_error)
 
-    def _counts(self, steps: _Steps, h: int, noise: _Noise, spec: ProblemSpec) -> _Counts:
+    def _counts(self, steps: _Steps, h: int, noise: _ReleaseNoise, spec: ProblemSpec) -> _StepCounts:
         laws, layout = steps.laws, spec.layout
         visits, moves, sums = steps.rows(h)
         better = estimated = visits
@@ -592,7 +598,7 @@ class DPAPVI(_Pessimistic):
             kernels.project_table(moves, targets, half, moves, np.empty(layout.rows))
             better = moves.sum(axis=-1)
         rewards = _rewards(laws, h, visits, sums, better, spec)
-        return _Counts(moves, better, estimated, rewards)
+        return _StepCounts(moves, better, estimated, rewards)
 
     def _errors(self, laws: Mapping[str, NoiseDistribution], layout: Layout) -> tuple[float, float]:
         """Return (E, E_r): 2 x the bound of the noises of visits and transitions, and that of rewards."""

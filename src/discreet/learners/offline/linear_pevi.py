@@ -68,7 +68,7 @@ from discreet.learners.estimation.linear_regression import (
     repaired,
     ridge_level,
 )
-from discreet.learners.offline.linear_query_log import LinearRelease, Recorder, Replay, fingerprint
+from discreet.learners.offline.linear_query_log import LinearRelease, Recorder, LoggedAnswers, fingerprint
 from discreet.learners.ope.linear_gains import LinearGain, followed, ones_of
 from discreet.mechanisms.features import Features, one_hot
 from discreet.mechanisms.interfaces import probabilities
@@ -87,7 +87,7 @@ _START_SHARE = 0.04  # share of the holdout half's budget for the initial distri
 _MOST_ONE_HOT = 1000  # dimensions: a minute of planning at H = 20
 
 __all__ = [
-    "DPPEVI", "DPVAPVI", "PEVI", "VAPVI", "Core", "Learned", "Linear", "learn_linear", "replan_linear",
+    "DPPEVI", "DPVAPVI", "PEVI", "VAPVI", "Core", "LinearOfflinePolicy", "Linear", "learn_linear", "replan_linear",
     "schema_features",
 ]  # fmt: skip
 
@@ -107,7 +107,7 @@ class Core(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Learned:
+class LinearOfflinePolicy:
     """Policy learned from data, with its privacy guarantee.
 
     Attributes
@@ -154,7 +154,7 @@ class Learned:
         return float(start @ self.values[0])
 
 
-class _Step(NamedTuple):
+class _StepFit(NamedTuple):
     """Results of one step's answers, by pairs (S A,): predictions, penalties, and their precision."""
 
     estimate: Floats
@@ -284,7 +284,7 @@ class Linear(Knobs):
 
     def ask(
         self, session: ResponseSession, known_rewards: ArrayLike | None = None
-    ) -> tuple[LinearRelease, Learned]:
+    ) -> tuple[LinearRelease, LinearOfflinePolicy]:
         """Return the policy from all answers; this spends the session's budget.
 
         known_rewards : (H, S, A) in [0, 1], if the session was opened for known ones.
@@ -309,7 +309,7 @@ class Linear(Knobs):
 
     def solve(
         self, layout: Layout, features: Features, core: Core, known_rewards: ArrayLike | None = None
-    ) -> Learned:
+    ) -> LinearOfflinePolicy:
         """Ask the planned questions and plan backward: post-processing of answers alone.
 
         Raises ``ValueError`` if an answer does not belong to a planned question.
@@ -344,7 +344,7 @@ class Linear(Knobs):
         policy = q.argmax(axis=2)
         gain = self._gain(layout, features, core, policy) if self.judged else None
         supported = np.take_along_axis(enough, policy[..., None], axis=2)[..., 0]
-        return Learned(
+        return LinearOfflinePolicy(
             policy, values, q, floored, supported, effective, core.users, heuristics=tuple(self.heuristics()),
             gain=gain,
         )  # fmt: skip
@@ -367,7 +367,7 @@ class Linear(Knobs):
 
     def _step(
         self, layout: Layout, features: Features, core: Core, h: int, after: Floats, known: bool
-    ) -> _Step:
+    ) -> _StepFit:
         """Ask the questions of step h and return the results: on next values alone with known rewards."""
         raise TypeError(f"{type(self).__name__} plans nothing")
 
@@ -421,7 +421,7 @@ def learn_linear(
     trajectories: Trajectories,
     randomness: Randomness,
     known_rewards: ArrayLike | None = None,
-) -> Learned:
+) -> LinearOfflinePolicy:
     """Return a policy from the records of many users, one episode each, with its guarantee.
 
     Raises ``ValueError`` on broken records (a private message) and on options that do not fit the problem.
@@ -448,7 +448,7 @@ def learn_linear(
 
 def replan_linear(
     learner: Linear, release: LinearRelease, features: Features, known_rewards: ArrayLike | None = None
-) -> Learned:
+) -> LinearOfflinePolicy:
     """Return a policy from a stored release: no data, no budget.
 
     A release in model form allows any option and any known rewards. Other releases allow only
@@ -469,7 +469,7 @@ def replan_linear(
     if fingerprint(features) != told:
         raise ValueError("features: must be those of the release (table, bound, l1 and nonneg)")
     plan = learner.questions(release.layout, features, known_rewards=known_rewards is not None)
-    found = learner.solve(release.layout, features, Replay(release, plan), known_rewards)
+    found = learner.solve(release.layout, features, LoggedAnswers(release, plan), known_rewards)
     return replace(found, guarantee=release.guarantee)
 
 
@@ -555,13 +555,13 @@ class PEVI(Linear):
 
     def _step(
         self, layout: Layout, features: Features, core: Core, h: int, after: Floats, known: bool
-    ) -> _Step:
+    ) -> _StepFit:
         answer = core.pair(h, after)
         gram = self._repaired(answer, 0.0)
         assert self.c is not None
         scale, length = self.c * features.dimension * layout.horizon, norms(features.rows, gram.inverse)
         certainty = self._known(features, answer, 0.0, length)
-        return _Step(_estimate(features, gram, answer), scale * length, gram.floored, *certainty)
+        return _StepFit(_estimate(features, gram, answer), scale * length, gram.floored, *certainty)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -607,7 +607,7 @@ class _VarianceAware(_Pessimist):
 
     def _step(
         self, layout: Layout, features: Features, core: Core, h: int, after: Floats, known: bool
-    ) -> _Step:
+    ) -> _StepFit:
         ridge = 0.0 if self.ridge is None else self.ridge
         weights, low = self._weights(layout, features, core, h, after, ridge)
         gram_answer, answer = self._regression(core, h, after, weights)
@@ -617,7 +617,7 @@ class _VarianceAware(_Pessimist):
         if self.D:
             penalty = penalty + self.D / max(1, core.users)
         certainty = self._known(features, gram_answer, ridge, length, weights)
-        return _Step(_estimate(features, gram, answer), penalty, low + gram.floored, *certainty)
+        return _StepFit(_estimate(features, gram, answer), penalty, low + gram.floored, *certainty)
 
     def _regression(self, core: Core, h: int, after: Floats, weights: Floats | None) -> tuple[Answer, Answer]:
         answer = core.pair(h, after, weights)
@@ -878,7 +878,7 @@ class DPPEVI(_Pessimist, _Private):
 
     def _step(
         self, layout: Layout, features: Features, core: Core, h: int, after: Floats, known: bool
-    ) -> _Step:
+    ) -> _StepFit:
         assert self.ridge is not None
         if self.response == "model" and h < layout.horizon - 1:
             return self._model_step(features, core.model(h), after, not known)
@@ -887,11 +887,11 @@ class DPPEVI(_Pessimist, _Private):
         gram = self._repaired(gram_answer, self.ridge)
         length = norms(features.rows, gram.inverse)
         certainty = self._known(features, gram_answer, self.ridge, length)
-        return _Step(
+        return _StepFit(
             _estimate(features, gram, answer), self._penalty(features, length), gram.floored, *certainty
         )
 
-    def _model_step(self, features: Features, answer: Answer, after: Floats, reward: bool) -> _Step:
+    def _model_step(self, features: Features, answer: Answer, after: Floats, reward: bool) -> _StepFit:
         """Return Q = r + P V with P = rows of 1/S + phi^T Lambda^-1 M: centred, therefore unbiased."""
         assert answer.successors is not None and self.ridge is not None
         gram = self._repaired(answer, self.ridge)
@@ -902,7 +902,7 @@ class DPPEVI(_Pessimist, _Private):
             estimate = estimate + model_rewards(features.rows, gram.inverse, answer.rewards)
         length = norms(features.rows, gram.inverse)
         certainty = self._known(features, answer, self.ridge, length)
-        return _Step(estimate, self._penalty(features, length), gram.floored, *certainty)
+        return _StepFit(estimate, self._penalty(features, length), gram.floored, *certainty)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,11 +35,11 @@ _FEATURES = ("sha256", "dimension", "bound", "l1", "nonneg")
 _ARRAYS = ("gram", "vector", "successors", "rewards")
 _SCALES = ("gram_scale", "vector_scale", "successors_scale", "rewards_scale", "centre", "span")
 
-__all__ = ["Asked", "LinearRelease", "Recorder", "Replay", "fingerprint"]
+__all__ = ["LoggedQuery", "LinearRelease", "Recorder", "LoggedAnswers", "fingerprint"]
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class LoggedQuery:
     """One question and its answer.
 
     values (S,), weights (S, A) : the public arrays of the question, or None.
@@ -65,7 +65,7 @@ class LinearRelease:
     features: Mapping[str, Any]
     users: int
     guarantee: Guarantee
-    asked: tuple[Asked, ...]
+    asked: tuple[LoggedQuery, ...]
 
     def query(self) -> dict[str, Any]:
         """Return the questions as plain values for JSON: all except layout, users, guarantee and arrays."""
@@ -112,7 +112,7 @@ class LinearRelease:
         return cls(layout, features, users, guarantee, asked)
 
 
-def _named(one: Asked) -> Iterator[tuple[str, Floats]]:
+def _named(one: LoggedQuery) -> Iterator[tuple[str, Floats]]:
     for name in _ARRAYS:
         array = getattr(one.answer, name)
         if array is not None:
@@ -125,7 +125,7 @@ def _named(one: Asked) -> Iterator[tuple[str, Floats]]:
 
 def _asked(
     i: int, table: Mapping[str, Any], layout: Layout, d: int, tables: Mapping[tuple[str, int], Floats]
-) -> Asked:
+) -> LoggedQuery:
     options = dict(table["question"])
     if set(options) != {part.name for part in fields(Question)}:
         raise ValueError(f"query.questions[{i}]: must have exactly the keys of a question")
@@ -150,7 +150,7 @@ def _asked(
     numbers: dict[str, Any] = {name: checks.real(name, table["answer"][name]) for name in _SCALES}
     arrays: dict[str, Any] = {name: found.get(name) for name in _ARRAYS}
     answer = Answer(**arrays, **numbers)
-    return Asked(question, answer, found.get("values"), found.get("weights"))
+    return LoggedQuery(question, answer, found.get("values"), found.get("weights"))
 
 
 def fingerprint(features: Features) -> dict[str, Any]:
@@ -178,7 +178,7 @@ class Recorder:
 
     def __init__(self, session: ResponseSession) -> None:
         self._session, self._plan = session, session.plan
-        self._asked: list[Asked] = []
+        self._asked: list[LoggedQuery] = []
 
     @property
     def users(self) -> int:
@@ -208,7 +208,7 @@ class Recorder:
 
     def _kept(self, answer: Answer, values: ArrayLike | None, weights: ArrayLike | None) -> Answer:
         arrays = (None if x is None else np.array(x, np.float64) for x in (values, weights))
-        self._asked.append(Asked(self._plan[self._session.asked - 1], answer, *arrays))
+        self._asked.append(LoggedQuery(self._plan[self._session.asked - 1], answer, *arrays))
         return answer
 
     def release(self) -> LinearRelease:
@@ -220,7 +220,7 @@ class Recorder:
         )  # fmt: skip
 
 
-class Replay:
+class LoggedAnswers:
     """Answers of a release as a core: no data, no budget.
 
     ``plan`` is the learner's planned questions. A question gets the stored answer to the same question: same

@@ -96,7 +96,7 @@ class LinearState:
 
 
 @dataclass(frozen=True, eq=False)
-class Planned:
+class PlanningResult:
     """Result of a class for one release: see :class:`LinearState`."""
 
     values: Floats
@@ -288,7 +288,7 @@ class LinearLearner(Knobs):
         """
 
     @abstractmethod
-    def planned(self, state: LinearState, fitted: Any, release: Release, ask: Ask | None) -> Planned:
+    def planned(self, state: LinearState, fitted: Any, release: Release, ask: Ask | None) -> PlanningResult:
         """Return optimistic values, computed backward.
 
         state : after the earlier releases. fitted : result of :meth:`fitted` for ``release``. ask : the

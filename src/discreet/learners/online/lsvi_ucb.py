@@ -61,7 +61,7 @@ from discreet.learners.estimation.linear_regression import (
     model_values,
 )
 from discreet.learners.online import bonuses
-from discreet.learners.online.linear_base import SHARED, LinearLearner, LinearState, Planned
+from discreet.learners.online.linear_base import SHARED, LinearLearner, LinearState, PlanningResult
 from discreet.mechanisms.features import Features
 from discreet.mechanisms.interfaces import Ask, ProblemSpec, Release, Response, Schedule
 from discreet.mechanisms.linear.linear_queries import GRAM, MODEL_REWARDS, SUCCESSORS, GramQuery
@@ -253,7 +253,9 @@ class LSVIUCB(LinearLearner):
         found = factored(gram.value, levels, np.full(steps, lam))
         return found, found.log_det
 
-    def planned(self, state: LinearState, fitted: Factored, release: Release, ask: Ask | None) -> Planned:
+    def planned(
+        self, state: LinearState, fitted: Factored, release: Release, ask: Ask | None
+    ) -> PlanningResult:
         """Return optimistic values, computed backward; ``response="requery"`` queries each of them.
 
         state : after the earlier releases. fitted : result of :meth:`fitted` for ``release``. ask : the
@@ -274,7 +276,7 @@ class LSVIUCB(LinearLearner):
                 top = float(horizon - h - bool(self.known_rewards))
                 q[h] += np.clip(estimate(release, h, phi, inverse, values[h + 1], ask) + bonus, 0.0, top)
             values[h] = np.maximum.reduceat(q[h], layout.state_ptr[:-1])
-        return Planned(values, q, {}, fitted)
+        return PlanningResult(values, q, {}, fitted)
 
     def _width(self, spec: ProblemSpec, step: int) -> float:
         """Return beta_h."""

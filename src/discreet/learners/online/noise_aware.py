@@ -115,7 +115,7 @@ _BANDIT_SHARE, _BANDIT_LOCAL_SHARE = 0.5, 0.65
 _POOLED_UNTIL = 800.0
 
 
-def chosen(spec: ProblemSpec, reports: bool = True) -> Mapping[str, Any]:
+def defaults_for(spec: ProblemSpec, reports: bool = True) -> Mapping[str, Any]:
     """Return default options for a budget: pure joint, local, shuffle, none, or any other (also unknown).
 
     ``reports`` says if the learner can read randomized reports. A trusted server that draws them itself has
@@ -161,7 +161,7 @@ _MORE = 2.0  # users of the optimistic explorer for each user that explorers 1 a
 _HOPE_EXACT, _HOPE_GAUSSIAN, _HOPE_LONG = 2.0, 16.0, 32.0
 
 
-def hope_for(spec: ProblemSpec) -> float:
+def explorer_share(spec: ProblemSpec) -> float:
     """Return the factor after which the optimistic explorer's share falls; see :func:`explorers_among`.
 
     It depends on the public budget only.
@@ -320,7 +320,7 @@ class NoiseAwareUCBVI(GreedyLearner):
 
     def _tuned(self, spec: ProblemSpec) -> NoiseAwareUCBVI:
         single = self.explore != "returns" and self.pooled in (None, "none")
-        values = dict(chosen(spec, reports=single))
+        values = dict(defaults_for(spec, reports=single))
         if self.stationary:
             values["pooled"] = "none"
         if self.pooled_share is not None:  # a given share is constant unless pooled_share_end is given too
@@ -369,7 +369,7 @@ class NoiseAwareUCBVI(GreedyLearner):
 
     def _exploring(self, before: int, batch: int, spec: ProblemSpec) -> NDArray[np.int64]:
         share = float(self.tuned(spec).explore_share or 0.0)
-        hope, noise = hope_for(spec), spec.budget is None or spec.budget.trust != "none"
+        hope, noise = explorer_share(spec), spec.budget is None or spec.budget.trust != "none"
         first, last = (np.array(explorers_among(n, share, hope, noise)) for n in (before, before + batch))
         # each count is rounded down separately, so several explorers may claim the same user
         return np.diff(np.minimum(max(0, batch), np.cumsum(last - first)), prepend=0)

@@ -91,7 +91,7 @@ class Visit(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class KnownModel:
     """Known MDP by rows, with its optimal values, ready for :meth:`visit`.
 
     Attributes
@@ -112,7 +112,9 @@ class Model:
     rows: Ints
 
     @classmethod
-    def of(cls, layout: Layout, initial: Floats, transitions: Floats, rewards: Floats, coins: Words) -> Model:
+    def of(
+        cls, layout: Layout, initial: Floats, transitions: Floats, rewards: Floats, coins: Words
+    ) -> KnownModel:
         """Build from transitions (H, R, S) and rewards (H, R); ``coins`` (4 words) break ties and advance."""
         h, rows, s = transitions.shape
         columns = np.ascontiguousarray(transitions.transpose(0, 2, 1))
@@ -216,15 +218,15 @@ class SDPPEOM(StagedLearner):
         if self.known_rewards and spec.known_rewards is not None:
             rewards = layout.to_rows(spec.known_rewards)
         if stage == len(sizes):
-            best = Model.of(layout, spec.initial, transitions, rewards, coins).rows
+            best = KnownModel.of(layout, spec.initial, transitions, rewards, coins).rows
             return state.memory, ((layout.row_action[best], int(spec.users or 0) - release.users),)
         level = -np.inf
         if stage > 0:
             scale, failure = float(self.width_scale or 0.0), share * float(self.failure or 0.05)
             w = value_widths(model, spec, failure, bool(self.known_rewards), scale)
-            level = Model.of(layout, spec.initial, transitions, rewards - w, coins).value
+            level = KnownModel.of(layout, spec.initial, transitions, rewards - w, coins).value
             rewards = rewards + w
-        world = Model.of(layout, spec.initial, transitions, rewards, coins)
+        world = KnownModel.of(layout, spec.initial, transitions, rewards, coins)
         return self._explore(world, level, sizes[stage], coins)
 
     @staticmethod
@@ -232,7 +234,7 @@ class SDPPEOM(StagedLearner):
         """Return (H, R, S) uniform rows: the model without data."""
         return np.full((spec.horizon, spec.layout.rows, spec.states), 1.0 / spec.states)
 
-    def _explore(self, world: Model, level: float, size: int, coins: Words) -> tuple[ActiveSet, Plans]:
+    def _explore(self, world: KnownModel, level: float, size: int, coins: Words) -> tuple[ActiveSet, Plans]:
         """Return the plans of a stage: for each (h, s, a) the best visitor in Q, ``size`` users each."""
         layout = world.layout
         users: dict[bytes, int] = {}

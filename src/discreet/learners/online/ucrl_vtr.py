@@ -89,7 +89,7 @@ from discreet.core import checks
 from discreet.core.count_query import CENTERED_REWARDS, VISITS
 from discreet.device.linear_planning import Solution, Solved, optimistic_action
 from discreet.learners.estimation.linear_regression import Ridge, check_ridge, factored
-from discreet.learners.online.linear_base import SHARED, LinearLearner, LinearState, Planned
+from discreet.learners.online.linear_base import SHARED, LinearLearner, LinearState, PlanningResult
 from discreet.mechanisms.features import Features, MixtureFeatures
 from discreet.mechanisms.interfaces import Ask, ProblemSpec, Release
 from discreet.mechanisms.linear.linear_queries import (
@@ -129,7 +129,7 @@ class Regression(Solved):
 
 
 @dataclass(frozen=True, eq=False)
-class _Noise:
+class _PairNoise:
     """Noise of one pair in one release, by step: ridge level L, lam, low, and its part of beta.
 
     failure : of each sampling event at one step.
@@ -143,7 +143,7 @@ class _Noise:
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
+class MixtureFit:
     """Estimates: values, second moments (VTR+), rewards (H, S, A) and their bonus at scale 1."""
 
     first: Regression
@@ -245,7 +245,7 @@ class UCRLVTR(LinearLearner):
         return "tabular" if psi is None else psi
 
     # -------------------------------------------------------------------------- one release
-    def fitted(self, state: LinearState, release: Release) -> tuple[Fit, Floats]:
+    def fitted(self, state: LinearState, release: Release) -> tuple[MixtureFit, Floats]:
         """Return the regressions with their widths, the rewards, and log det of the Gram matrices.
 
         state : after the earlier releases. release : the new one.
@@ -257,7 +257,7 @@ class UCRLVTR(LinearLearner):
             rewards, bonus = _linear_rewards(query.rewards, solved[REWARD_GRAM])
         elif rewards is None or not self.known_rewards:
             rewards, bonus = self._rewards(state, release)
-        fit = Fit(solved[GRAM], solved.get(SECOND_GRAM), rewards, bonus)
+        fit = MixtureFit(solved[GRAM], solved.get(SECOND_GRAM), rewards, bonus)
         return fit, solved[GRAM].log_det
 
     def _regression(self, state: LinearState, release: Release, pair: Pair) -> Regression:
@@ -271,7 +271,7 @@ class UCRLVTR(LinearLearner):
             weights, found.factor, noise.width + width, noise.width + plain, found.log_det, found.floored
         )
 
-    def _noise(self, state: LinearState, release: Release, pair: Pair, gram: Any, vector: Any) -> _Noise:
+    def _noise(self, state: LinearState, release: Release, pair: Pair, gram: Any, vector: Any) -> _PairNoise:
         """Return the ridge levels, and the part of the width from ridge and noise."""
         spec, n, d = state.spec, pair.steps, pair.dimension
         c_w, most = _features(spec).weight_bound, (spec.horizon * _features(spec).bound) ** 2
@@ -284,7 +284,7 @@ class UCRLVTR(LinearLearner):
             lam = np.array([b * b if by_bound else most for b in pair.bounds])
         failure = self._failure(spec)
         if gram.family == "none" or release.number == 0:
-            return _Noise(lam, lam, lam, c_w * np.sqrt(lam), failure)
+            return _PairNoise(lam, lam, lam, c_w * np.sqrt(lam), failure)
         ridge = self.ridge
         if ridge is None:
             local = spec.budget is not None and spec.budget.trust == "local"
@@ -304,7 +304,7 @@ class UCRLVTR(LinearLearner):
                 continue
             reach = tail if gram.laplace else 2.0 * gram.std(h) * math.sqrt(math.log(2 / failure))
             width[h] = c_w * math.sqrt(level[h] + reach) + vector.norm_bound(failure, h) / math.sqrt(low[h])
-        return _Noise(level, lam, low, width, failure)
+        return _PairNoise(level, lam, low, width, failure)
 
     def _failure(self, spec: ProblemSpec) -> float:
         """Return the failure probability of one sampling event at one step.
@@ -333,7 +333,7 @@ class UCRLVTR(LinearLearner):
         return std * math.sqrt(terms) * (4 * math.sqrt(d) + 2 * log)
 
     def _sampling(
-        self, spec: ProblemSpec, pair: Pair, noise: _Noise, log_det: Floats, users: int
+        self, spec: ProblemSpec, pair: Pair, noise: _PairNoise, log_det: Floats, users: int
     ) -> tuple[Floats, Floats]:
         """Return the sampling part of ``width`` and ``plain`` of :class:`Regression`."""
         if self.constants == "published":
@@ -356,7 +356,9 @@ class UCRLVTR(LinearLearner):
         width = (max(e1, 0.5) + e2) / seen + np.sqrt(log / (2 * seen))
         return np.clip(0.5 + np.asarray(sums.value) / seen, 0.0, 1.0), width
 
-    def planned(self, state: LinearState, fitted: Fit, release: Release, ask: Ask | None) -> Planned:
+    def planned(
+        self, state: LinearState, fitted: MixtureFit, release: Release, ask: Ask | None
+    ) -> PlanningResult:
         """Return optimistic values, computed backward, and the plan's context.
 
         state : after the earlier releases. fitted : result of :meth:`fitted` for ``release``. ask : not used,
@@ -364,7 +366,7 @@ class UCRLVTR(LinearLearner):
         """
         spec = state.spec
         found = optimistic_action(self.query(spec).form, self._solution(spec, fitted))
-        return Planned(found.values, spec.layout.to_rows(found.q), found.context, fitted)
+        return PlanningResult(found.values, spec.layout.to_rows(found.q), found.context, fitted)
 
     def solution(self, state: LinearState) -> Solution:
         """Return the data of the last plan of ``state``: public, so that a user's device can plan by itself.
@@ -375,7 +377,7 @@ class UCRLVTR(LinearLearner):
             raise ValueError("state: must be after a release, nothing was estimated yet")
         return self.tuned(state.spec)._solution(state.spec, state.fit)
 
-    def _solution(self, spec: ProblemSpec, fit: Fit) -> Solution:
+    def _solution(self, spec: ProblemSpec, fit: MixtureFit) -> Solution:
         horizon, scale = spec.horizon, float(self.bonus_scale or 0.0)
         rewards = fit.rewards
         if fit.reward_bonus is not None:
@@ -449,7 +451,7 @@ class UCRLVTRPlus(UCRLVTR):
         )  # fmt: skip
 
     def _sampling(
-        self, spec: ProblemSpec, pair: Pair, noise: _Noise, log_det: Floats, users: int
+        self, spec: ProblemSpec, pair: Pair, noise: _PairNoise, log_det: Floats, users: int
     ) -> tuple[Floats, Floats]:
         """Return the sampling part of ``width`` and ``plain`` of :class:`Regression`."""
         if pair.matrix == REWARD_GRAM:
@@ -468,7 +470,7 @@ class UCRLVTRPlus(UCRLVTR):
         sigma = np.maximum(1.0, spans / 2 * math.sqrt(least / most))
         return np.minimum(plain, _bernstein(pair, noise.low, sigma, log, float(users))), plain
 
-    def _solution(self, spec: ProblemSpec, fit: Fit) -> Solution:
+    def _solution(self, spec: ProblemSpec, fit: MixtureFit) -> Solution:
         return replace(super()._solution(spec, fit), second=fit.second, variances=self._range(spec))
 
 
@@ -502,7 +504,7 @@ def _spans(pair: Pair) -> Floats:
     return np.array(pair.high) - np.array(pair.low)
 
 
-def _self_normalised(pair: Pair, noise: _Noise, log_det: Floats, users: int) -> Floats:
+def _self_normalised(pair: Pair, noise: _PairNoise, log_det: Floats, users: int) -> Floats:
     """Return R sqrt(2 log(1 / p) + log det): Hoeffding's part of the width, at each step."""
     d, bound = pair.dimension, np.array(pair.bounds)
     ratio = np.minimum(log_det - d * np.log(noise.low), d * np.log1p(users * bound**2 / (d * noise.low)))

@@ -92,7 +92,15 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-__all__ = ["Consistency", "Discrepancies", "Model", "consistency_of", "covered", "model_of", "testable"]
+__all__ = [
+    "Consistency",
+    "Discrepancies",
+    "ProjectedModel",
+    "consistency_of",
+    "covered",
+    "model_of",
+    "testable",
+]
 
 STANDS_OUT, LEAST_USERS = 6.0, 100.0  # Noise standard deviations and users that a count must exceed.
 _CLEAR = 4.0  # Norms of the noise in a state's cells above which its count enters the chain as released.
@@ -108,7 +116,7 @@ _NOBODY: Ints = np.zeros(0, np.int64)
 LARGEST, SQUARES = 5e-4, 1e-5  # p below which the largest and the sum of squares reject
 
 
-class Model(NamedTuple):
+class ProjectedModel(NamedTuple):
     """Next-state distributions in the projected counts of a release.
 
     Attributes
@@ -209,7 +217,7 @@ class Consistency:
     by_returns: Floats
     by_transitions: Floats
     step_deviation: Floats
-    model: Model
+    model: ProjectedModel
     tested: bool
     scale: float
 
@@ -232,7 +240,7 @@ def covered(tested: Bools, visits: Floats, rows: Ints) -> float:
     return float(visits[tested[rows]].sum()) / whole if whole > 0.0 else 0.0
 
 
-def model_of(told: Told) -> Model:
+def model_of(told: Told) -> ProjectedModel:
     """Return the distributions of next states in the projected counts of a release."""
     layout = told.layout
     counts = told.consistent()
@@ -242,10 +250,10 @@ def model_of(told: Told) -> Model:
     terminal[list(told.question.returns.terminal)] = True
     usual = whole / seen[:, None]
     usual[terminal] = 0.0
-    return Model(counts / taken[:, None], usual, taken, taken / seen[layout.row_state], terminal)
+    return ProjectedModel(counts / taken[:, None], usual, taken, taken / seen[layout.row_state], terminal)
 
 
-def testable(told: Told, model: Model) -> Bools:
+def testable(told: Told, model: ProjectedModel) -> Bools:
     """Return (R,) the rows whose visits suffice for a contrast; none if rewards are not paid by rule."""
     if told.question.returns.outcomes is None:
         return np.zeros(told.layout.rows, bool)
@@ -285,7 +293,7 @@ def _judged(where: Ints, value: Floats, bias: Floats, covariance: Floats, weight
     return Discrepancies(where, value, sd, bias, z, largest, squares, float(excess.sum()))
 
 
-class _Counts(NamedTuple):
+class _ReconciledCounts(NamedTuple):
     """Reconciled counts: visits (R,) are row sums of transitions (R, S + 1)."""
 
     visits: Floats
@@ -293,7 +301,7 @@ class _Counts(NamedTuple):
 
 
 class _Test:
-    def __init__(self, told: Told, model: Model) -> None:
+    def __init__(self, told: Told, model: ProjectedModel) -> None:
         self.told, self.model, layout = told, model, told.layout
         self.row_state, self.cells = layout.row_state, np.diff(layout.state_ptr).astype(np.float64)
         noise, states = told.noise, layout.states
@@ -402,9 +410,9 @@ class _Test:
         least, most = self.told.question.bounds
         return (min(max(0.0, least), most) - least) / (most - least)
 
-    def _reconciled(self, moves: Floats, visits: Floats) -> _Counts:
+    def _reconciled(self, moves: Floats, visits: Floats) -> _ReconciledCounts:
         gap = moves.sum(axis=1) - visits
-        return _Counts(visits + gap * self.of_visits, moves - (gap * self.of_moves)[:, None])
+        return _ReconciledCounts(visits + gap * self.of_visits, moves - (gap * self.of_moves)[:, None])
 
     # -------------------------------------------------------------------------- worth of next states
     def _worth(self, v: Floats) -> tuple[Floats, list[Floats]]:
@@ -428,7 +436,7 @@ class _Test:
         arrival = told.question.arrival
         return np.where(model.terminal, arrival, arrival + level + later), errors
 
-    def _later(self, counts: _Counts, projected: Floats) -> Floats:
+    def _later(self, counts: _ReconciledCounts, projected: Floats) -> Floats:
         """Return (S + 1, S + 1) corrections for the remaining time, of (3), in the chain of these counts.
 
         States whose counts exceed the noise enter as released; the others enter projected.

@@ -95,7 +95,7 @@ from discreet.mechanisms.policy_rows import policy_rows
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-__all__ = ["BEHAVIOUR", "PolicyEstimate", "Counts", "Evaluation", "Value", "uniform", "evaluate"]
+__all__ = ["BEHAVIOUR", "PolicyEstimate", "VisitCounts", "Evaluation", "ValueEstimate", "uniform", "evaluate"]
 
 BEHAVIOUR = "behaviour"
 _SUPPORT = 4.0  # Standard deviations of its noise that a count must exceed.
@@ -131,7 +131,7 @@ class PolicyEstimate:
 
 
 @dataclass(frozen=True)
-class Value:
+class ValueEstimate:
     """A value, or a difference of two values, with an interval.
 
     Attributes
@@ -167,7 +167,7 @@ class Value:
         """True if lack of support is at most half of the interval; else the estimate is not informative."""
         return self.lack <= 0.5 * (self.high - self.low)
 
-    def in_units(self, scale: float, offset: float) -> Value:
+    def in_units(self, scale: float, offset: float) -> ValueEstimate:
         """Return the value in other units: ``offset + scale v``."""
         moved = {name: offset + scale * getattr(self, name) for name in ("estimate", "low", "high", "lower")}
         spread = {name: scale * getattr(self, name) for name in ("noise", "sampling", "lack", "choice")}
@@ -179,7 +179,7 @@ class Value:
 
 
 @dataclass(frozen=True, eq=False)
-class Counts:
+class VisitCounts:
     """Unbiased sums of the release, for a report.
 
     visits : (H, R) N^. episodes : number of episodes in them. sigma : standard deviation of one of them.
@@ -220,8 +220,8 @@ class Evaluation:
 
     __repr__ = brief
 
-    values: Mapping[str, Value]
-    counts: Counts
+    values: Mapping[str, ValueEstimate]
+    counts: VisitCounts
     used: Mapping[str, Bools]
     gains: Mapping[str, Floats]
     gain_errors: Mapping[str, Floats]
@@ -230,7 +230,7 @@ class Evaluation:
     level: float
     ends: Mapping[str, _Ends] = field(repr=False)
 
-    def difference(self, name: str, other: str) -> Value:
+    def difference(self, name: str, other: str) -> ValueEstimate:
         """Return the value of ``name`` minus that of ``other``.
 
         Both are estimated from one release, and their errors may correlate in any way, so their standard
@@ -256,7 +256,7 @@ def uniform(layout: Layout) -> Floats:
     return np.broadcast_to(row, (layout.horizon, *row.shape))
 
 
-def _value(ends: _Ends, level: float, least: float, most: float) -> Value:
+def _value(ends: _Ends, level: float, least: float, most: float) -> ValueEstimate:
     deviation = np.hypot(ends.noise, ends.sampling)
     failure = _SHARE * (1.0 - level)
     two, one = -float(ndtri(failure / 2)), -float(ndtri(failure))
@@ -264,7 +264,7 @@ def _value(ends: _Ends, level: float, least: float, most: float) -> Value:
     lower = ends.centre[_LOW] - one * deviation[_LOW]
     low, high, lower, estimate = np.clip([low, high, lower, ends.centre[_MIDDLE]], least, most).tolist()
     lack = max(0.0, float(ends.centre[_HIGH] - ends.centre[_LOW]) - ends.choice)
-    return Value(
+    return ValueEstimate(
         min(max(estimate, low), high), low, high, lower, level,
         float(ends.noise[_MIDDLE]), float(ends.sampling[_MIDDLE]),
         min(lack, most - least), min(ends.choice, most - least),
@@ -272,7 +272,7 @@ def _value(ends: _Ends, level: float, least: float, most: float) -> Value:
 
 
 # ------------------------------------------------------------------------------ the release
-class _Noise(NamedTuple):
+class _CountDeviations(NamedTuple):
     """Standard deviations of one N^, one cell of transitions, one reward sum."""
 
     visits: float
@@ -319,7 +319,7 @@ class _Declared:
         return cls(np.minimum(floor, ceiling), ceiling, ended, left * pay)
 
 
-class _Step(NamedTuple):
+class _ReleasedStep(NamedTuple):
     """One step of the release."""
 
     visits: Floats  # (R,) N^
@@ -327,7 +327,7 @@ class _Step(NamedTuple):
     rewards: Floats | None  # (R,) of r - 1/2
 
 
-class _Reader:
+class _StepReader:
     """Reader of the steps of a release, with combined visits."""
 
     def __init__(self, release: StepwiseRelease, spec: ProblemSpec) -> None:
@@ -349,7 +349,9 @@ class _Reader:
             self._share = self._own**2 / (self._own**2 + derived**2)
         own = (1.0 - self._share) * self._own if self._share < 1.0 else 0.0
         visits = math.hypot(own, self._share * derived)
-        self.noise = _Noise(visits, moves, 0.0 if reward is None or self.known is not None else reward.std())
+        self.noise = _CountDeviations(
+            visits, moves, 0.0 if reward is None or self.known is not None else reward.std()
+        )
 
     def known_at(self, h: int) -> Floats:
         """Return the (R,) known rewards of step h."""
@@ -357,7 +359,7 @@ class _Reader:
             raise ValueError("spec.known_rewards = None: must be given with a release without rewards")
         return np.asarray(self.known[h])
 
-    def step(self, h: int) -> _Step:
+    def step(self, h: int) -> _ReleasedStep:
         """Return step h with combined visits."""
         sums = self.release.step(h)
         visits = sums.visits
@@ -367,7 +369,7 @@ class _Reader:
         rewards = None if self.known is not None else sums.rewards
         if self.known is None and rewards is None:
             raise ValueError(f"release.step({h}) holds no rewards though its laws name them")
-        return _Step(visits, sums.transitions, rewards)
+        return _ReleasedStep(visits, sums.transitions, rewards)
 
 
 def reciprocal(visits: Floats, sigma: float | Floats) -> Floats:
@@ -483,7 +485,7 @@ class _Pairs(NamedTuple):
     error: Floats  # (n,) variance of q for (2) and (3): average, not worst case.
 
 
-def _pairs(sums: _Sums, noise: _Noise, norm: Floats, bound: float, clusters: int) -> _Pairs:
+def _pairs(sums: _Sums, noise: _CountDeviations, norm: Floats, bound: float, clusters: int) -> _Pairs:
     """Compute (1) with its variances. ``norm`` (3,) is ||V - c||^2.
 
     The caller sets the unsupported entries of q.
@@ -540,7 +542,7 @@ class _Walk:
     """Backward and forward pass of one candidate."""
 
     def __init__(
-        self, reader: _Reader, candidate: PolicyEstimate, declared: _Declared, clusters: int
+        self, reader: _StepReader, candidate: PolicyEstimate, declared: _Declared, clusters: int
     ) -> None:
         layout = reader.layout
         self.reader, self.layout, self.clusters, self.declared = reader, layout, clusters, declared
@@ -585,7 +587,7 @@ class _Walk:
         return self._per_state(self.weights[h][:, None] ** power * table)
 
     # ------------------------------------------------------------------------- backward
-    def back(self, h: int, step: _Step) -> None:
+    def back(self, h: int, step: _ReleasedStep) -> None:
         """Compute V_h from V_{h+1}."""
         rows, whole = self._rows_and_states(h, step)
         self.used[h], self.whole[h], self.spread[h] = rows.used, whole.used, whole.spread
@@ -617,7 +619,7 @@ class _Walk:
             self.whole[h] |= ended
         self.values = np.ascontiguousarray(values.T)
 
-    def _rows_and_states(self, h: int, step: _Step) -> tuple[_Pairs, _Pairs]:
+    def _rows_and_states(self, h: int, step: _ReleasedStep) -> tuple[_Pairs, _Pairs]:
         """Return (1) for every row, and with the row sums of every state (its behaviour policy)."""
         layout, noise, known_of = self.layout, self.reader.noise, self.declared
         least, bound = float(known_of.floor[h]), float(known_of.ceiling[h])
@@ -663,7 +665,7 @@ class _Walk:
             found.append(pairs._replace(q=np.where(pairs.used[:, None], pairs.q, worst)))
         return found[0], found[1]
 
-    def _race(self, h: int, step: _Step, rows: _Pairs, whole: _Pairs) -> Floats:
+    def _race(self, h: int, step: _ReleasedStep, rows: _Pairs, whole: _Pairs) -> Floats:
         """Return (S, 3) the correction of each end for selection bias.
 
         This also stores the variance of the values for step h - 1.
@@ -710,7 +712,7 @@ class _Walk:
         self.reached = reached
         self.total = _Totals(np.zeros(3), np.zeros(3), 0.0, np.zeros(3))
 
-    def forward(self, h: int, step: _Step) -> None:
+    def forward(self, h: int, step: _ReleasedStep) -> None:
         """Add step h to the variances, and compute the occupancy of step h + 1."""
         d, total, layout = self.reached, self.total, self.layout
         noise = (d * d) @ self.noise[h]
@@ -788,7 +790,7 @@ def evaluate(
         If the release does not fit the layout, if it has no rewards and none are known, if it covers no user,
         or if a candidate's policy is not a policy.
     """
-    reader, layout = _Reader(release, spec), spec.layout
+    reader, layout = _StepReader(release, spec), spec.layout
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
     horizon = float(layout.horizon)
     if return_bound is not None:
@@ -824,7 +826,7 @@ def evaluate(
     ends.update({name: walk.ends(start, cells, people) for name, walk in walks.items()})
     return Evaluation(
         values={name: _value(found, level, least, bound) for name, found in ends.items()},
-        counts=Counts(visits, people, reader.noise.visits),
+        counts=VisitCounts(visits, people, reader.noise.visits),
         used={name: walk.used for name, walk in walks.items()},
         gains={name: walk.gains for name, walk in walks.items()},
         gain_errors={name: walk.gain_errors for name, walk in walks.items()},
@@ -835,7 +837,7 @@ def evaluate(
     )
 
 
-def _rewards(reader: _Reader, h: int, step: _Step) -> Floats:
+def _rewards(reader: _StepReader, h: int, step: _ReleasedStep) -> Floats:
     """Return (2,) the sum of users' rewards at step h and the variance of its noise.
 
     The constant of :func:`_behaviour_ends` is subtracted from the sum.

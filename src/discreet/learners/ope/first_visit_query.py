@@ -248,10 +248,12 @@ class FirstVisits:
     ) -> Told:
         """Return sums by rows, with the std of one cell of each, and the number of users."""
         begun = float(visits[self.layout.row_state == self.start].sum())
-        return Told(self, visits, moves, returns, _Noise(*noise), float(people), max(begun, 1.0), heavy)
+        return Told(
+            self, visits, moves, returns, _FirstVisitDeviations(*noise), float(people), max(begun, 1.0), heavy
+        )
 
 
-class _Noise(NamedTuple):
+class _FirstVisitDeviations(NamedTuple):
     """Standard deviations of one cell of visits, transitions and returns."""
 
     visits: float
@@ -281,7 +283,7 @@ class Told:
     visits: Floats
     moves: Floats
     returns: Floats
-    noise: _Noise
+    noise: _FirstVisitDeviations
     people: float
     episodes: float
     heavy: bool = False

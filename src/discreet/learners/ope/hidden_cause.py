@@ -54,7 +54,7 @@ from numpy.typing import NDArray
 
 from discreet.core.short_repr import brief
 from discreet.learners.ope.censored_share import ends_censored
-from discreet.learners.ope.consistency_test import Consistency, Model, model_of
+from discreet.learners.ope.consistency_test import Consistency, ProjectedModel, model_of
 from discreet.learners.ope.count_estimates import reciprocal
 from discreet.learners.ope.deviation_gains import Gain, Path
 from discreet.learners.ope.first_visit_query import Told
@@ -63,7 +63,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 __all__ = [
-    "LARGEST", "HiddenCause", "Loss", "hidden_cause", "largest_strength", "loss_each_step",
+    "LARGEST", "HiddenCause", "ConfoundingLoss", "hidden_cause", "largest_strength", "loss_each_step",
     "loss_one_decision", "lowest",
 ]  # fmt: skip
 
@@ -72,7 +72,7 @@ _HALVINGS = 16  # L* to 6e-5 of itself, rounded down
 
 
 @dataclass(frozen=True)
-class Loss:
+class ConfoundingLoss:
     """Loss of a gain under a hidden cause, in units of the range of returns, and its standard deviation."""
 
     value: float
@@ -116,7 +116,9 @@ def hidden_cause(path: Path, count: int, gain: Gain, found: Consistency) -> Hidd
     )
 
 
-def largest_strength(gain: Gain, path: Path, loss: Callable[[float], Loss], most: float = LARGEST) -> float:
+def largest_strength(
+    gain: Gain, path: Path, loss: Callable[[float], ConfoundingLoss], most: float = LARGEST
+) -> float:
     """Return the largest L in [1, most] at which the interval of the gain less the loss is above 0."""
     bounds = path.told.question.bounds
     scale = bounds[1] - bounds[0]
@@ -158,7 +160,7 @@ def _recorded(path: Path, rows: Ints) -> float:
 
 
 # ---------------------------------------------------------------------------------- each step
-def loss_each_step(path: Path, count: int, strength: float, model: Model) -> Loss:
+def loss_each_step(path: Path, count: int, strength: float, model: ProjectedModel) -> ConfoundingLoss:
     """Return the loss by (1) of the policy that changes the first ``count`` states, at strength L."""
     told = path.told
     own, rows = path.order[:count], _rows(path, count)
@@ -209,7 +211,7 @@ class _OpenEnds:
         )
 
     @classmethod
-    def of(cls, told: Told, model: Model, own: Ints, rows: Ints) -> _OpenEnds | None:
+    def of(cls, told: Told, model: ProjectedModel, own: Ints, rows: Ints) -> _OpenEnds | None:
         """Return the worst outcomes without a hidden cause; None where no end is censored."""
         end = told.question.returns.censored
         if end is None:
@@ -242,9 +244,9 @@ def _visits(told: Told, chain: Floats) -> Floats:
 
 
 def _loss(
-    told: Told, own: Ints, rows: Ints, strength: float, model: Model,
+    told: Told, own: Ints, rows: Ints, strength: float, model: ProjectedModel,
     alone: _OpenEnds | None = None, ends: _OpenEnds | None = None,
-) -> tuple[Loss, Floats]:  # fmt: skip
+) -> tuple[ConfoundingLoss, Floats]:  # fmt: skip
     """Return the loss by (1), and (S + 1,) visits under the cause.
 
     alone, ends : outcomes of censored ends without and with the cause.
@@ -317,7 +319,7 @@ def _loss(
         changed += share * visited[own]
         of_share += ((laws - others) * visited[own]).sum(axis=1)
         usual[own] = np.sqrt(rest) * visited[own]
-    return Loss(lost, math.sqrt(_variance(told, model, rows, usual, changed, of_share))), visits
+    return ConfoundingLoss(lost, math.sqrt(_variance(told, model, rows, usual, changed, of_share))), visits
 
 
 def _slopes_of_paid(told: Told, chain: Floats, paid: Floats) -> Floats:
@@ -347,7 +349,7 @@ def lowest(y: Floats, laws: Floats, strength: float) -> tuple[Floats, Floats]:
 
 
 def _variance(
-    told: Told, model: Model, rows: Ints, usual: Floats, changed: Floats, of_share: Floats
+    told: Told, model: ProjectedModel, rows: Ints, usual: Floats, changed: Floats, of_share: Floats
 ) -> float:
     """Return the variance that the released transitions make of a function with these slopes."""
     layout, noise, episodes = told.layout, told.noise, told.question.episodes
@@ -374,8 +376,8 @@ def _variance(
 
 # ---------------------------------------------------------------------------------- one decision
 def loss_one_decision(
-    path: Path, count: int, strength: float, revisits: float, model: Model | None = None
-) -> Loss:
+    path: Path, count: int, strength: float, revisits: float, model: ProjectedModel | None = None
+) -> ConfoundingLoss:
     """Return the loss of single changes at first visits under any cause of strength L.
 
     revisits : r, the factor by which later visits multiply the gain of first ones. model : projected counts
@@ -406,4 +408,4 @@ def loss_one_decision(
     of_e = episodes * share * (1.0 - share) / seen
     of_e += noise.visits**2 * ((1.0 - share) ** 2 + (cells - 1) * share**2) / seen**2
     variance = reached**2 * (((1.0 - share) * slope) ** 2 * of_q + (q - least) ** 2 * of_e)
-    return Loss(lost, factor * math.sqrt(float(variance.sum())))
+    return ConfoundingLoss(lost, factor * math.sqrt(float(variance.sum())))

@@ -149,7 +149,7 @@ class LinearGain:
         return asdict(self) | {"estimate": told, "shown": self.shown, "unseen": self.unseen}
 
 
-class _Step(NamedTuple):
+class _StepModel(NamedTuple):
     """Model of one step."""
 
     gram: Floats  # (d, d).
@@ -186,7 +186,7 @@ class Follow:
     policy: Ints
     values: Floats
     bent: Floats
-    steps: tuple[_Step, ...]
+    steps: tuple[_StepModel, ...]
     ones: Floats
     admissible: Floats
     pairs: Floats
@@ -217,7 +217,7 @@ class Follow:
         found = LinearGain(gain, gain, gain, level, noise, sampling, lacking, bent, usual, of_usual, many)
         return found.at(level, float(horizon))
 
-    def _reached(self, begun: Answer, many: float) -> Iterator[tuple[_Step, Floats, Floats]]:
+    def _reached(self, begun: Answer, many: float) -> Iterator[tuple[_StepModel, Floats, Floats]]:
         """Yield (model, x_h, u_h) for each step."""
         assert begun.vector is not None
         states, actions = self.layout.states, self.layout.actions
@@ -242,7 +242,7 @@ class Follow:
             lacking += 0.5 * (horizon - h) * self._hidden(step, x, u, many)
         return math.sqrt(total) / many, lacking
 
-    def _hidden(self, step: _Step, x: Floats, u: Floats, many: float) -> float:
+    def _hidden(self, step: _StepModel, x: Floats, u: Floats, many: float) -> float:
         """Return the margin for unvisited features of x, as a multiple of the largest |phi^T w|."""
         part = x - step.seen @ x
         size = float(part @ part)
@@ -345,7 +345,7 @@ def followed(
     pairs = np.asarray(np.linalg.pinv(admissible, rcond=1e-9), np.float64)  # (d, rows)
     span = np.linalg.svd(admissible, full_matrices=False)
     span_basis = span.Vh[1e-9 * span.S.max() < span.S].T
-    steps: list[_Step] = []
+    steps: list[_StepModel] = []
     for h in reversed(range(horizon)):
         answer = told[h]
         rewards = answer.rewards if answer.rewards is not None else answer.vector
@@ -363,7 +363,7 @@ def followed(
         middle = float(bent.mean())
         as_is = inverse @ (rewards + moved @ (bent - middle)) + (rest - 0.5 - middle) * unseen
         bent = 0.5 + middle + own @ as_is
-        steps.append(_Step(answer.gram, inverse, seen, rewards, moved, weights, hidden.shape[1], answer))
+        steps.append(_StepModel(answer.gram, inverse, seen, rewards, moved, weights, hidden.shape[1], answer))
     return Follow(layout, features, policy, values, bent, tuple(reversed(steps)), c, admissible, pairs)
 
 

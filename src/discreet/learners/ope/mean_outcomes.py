@@ -19,12 +19,12 @@ from discreet.learners.ope.consistency_test import LEAST_USERS, STANDS_OUT, Cons
 from discreet.learners.ope.count_estimates import reciprocal
 from discreet.learners.ope.first_visit_query import Told
 
-__all__ = ["Outcome", "mean_outcome", "outcomes_of"]
+__all__ = ["MeanOutcome", "mean_outcome", "outcomes_of"]
 
 _LEAST_SPREAD = 0.02  # share of the squared range of returns: least variance of any outcome
 
 
-class Outcome(NamedTuple):
+class MeanOutcome(NamedTuple):
     """Outcome of one state and action; returns are in the user's units.
 
     - row : row of the layout.
@@ -57,7 +57,7 @@ def mean_outcome(told: Told, row: int) -> tuple[float, float]:
     return q, math.sqrt((noise.returns**2 + ((q - 0.5) * noise.visits) ** 2) * inverse**2 + spread)
 
 
-def outcomes_of(told: Told, found: Consistency, level: float = 0.95) -> dict[int, tuple[Outcome, ...]]:
+def outcomes_of(told: Told, found: Consistency, level: float = 0.95) -> dict[int, tuple[MeanOutcome, ...]]:
     """Return by state the outcomes of its actions, in states with a choice whose visits exceed the noise.
 
     found : the consistency test of the same release. level : coverage of each interval, in (0, 1). States
@@ -74,7 +74,7 @@ def outcomes_of(told: Told, found: Consistency, level: float = 0.95) -> dict[int
     rows = np.flatnonzero((told.visits > max(STANDS_OUT * noise.visits, LEAST_USERS)) & known[state])
     apart: NDArray[np.float64] = np.full(layout.rows, np.nan)
     apart[found.contrasts.where] = found.contrasts.value / found.contrasts.deviation
-    table: dict[int, list[Outcome]] = {}
+    table: dict[int, list[MeanOutcome]] = {}
     for row in rows.tolist():
         s = int(state[row])
         q, deviation = mean_outcome(told, row)
@@ -84,7 +84,7 @@ def outcomes_of(told: Told, found: Consistency, level: float = 0.95) -> dict[int
         mean, low, high, expected, least_step, most_step = (
             least + scale * np.clip([q, q - off, q + off, step, step - step_off, step + step_off], 0.0, 1.0)
         ).tolist()
-        one = Outcome(
+        one = MeanOutcome(
             row, float(told.visits[row]), noise.visits, float(told.visits[row] / visits[s]), mean, low, high,
             expected, least_step, most_step, float(apart[row]),
         )  # fmt: skip

@@ -79,11 +79,11 @@ from discreet.core import checks
 from discreet.core.noise.random_streams_kernels import ROLE_BOOTSTRAP, generator_at
 from discreet.core.short_repr import brief
 from discreet.learners.ope import deviation_gains as deviations
-from discreet.learners.ope.consistency_test import Model, covered, model_of
+from discreet.learners.ope.consistency_test import ProjectedModel, covered, model_of
 from discreet.learners.ope.deviation_gains import DEFAULT, STANDS_OUT, Gain, Path, first_visits
 from discreet.learners.ope.first_visit_query import FirstVisits, Told
-from discreet.learners.ope.hidden_cause import Loss, largest_strength, lowest
-from discreet.learners.ope.transition_gains import Chain, Counts, TransitionPath, capped, halves
+from discreet.learners.ope.hidden_cause import ConfoundingLoss, largest_strength, lowest
+from discreet.learners.ope.transition_gains import Chain, TransitionCounts, TransitionPath, capped, halves
 from discreet.learners.ope.verdict import COVERED, Verdict, kind_of
 
 Floats = NDArray[np.float64]
@@ -91,7 +91,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 __all__ = [
-    "Comparison", "Judgement", "Policy", "StateValues", "compare", "judge", "learned_policy", "policy_of",
+    "PolicyComparison", "Judgement", "Policy", "StateValues", "compare", "judge", "learned_policy", "policy_of",
     "state_values",
 ]  # fmt: skip
 
@@ -255,7 +255,7 @@ def _deviation(chain: Chain, own: Floats, pooled: Floats) -> tuple[float, float]
 
 
 def _whole(told: Told) -> Chain:
-    return Chain(told, Counts(told.moves, told.visits), 1.0)
+    return Chain(told, TransitionCounts(told.moves, told.visits), 1.0)
 
 
 def _gain(told: Told, part: _Part, width: float, level: float, least: float = -1.0) -> Gain:
@@ -361,7 +361,7 @@ def state_values(path: Path, count: int, within: float = math.inf) -> StateValue
     own = path.order[:count]
     rows = told.layout.row_index[own, path.action[own]]
     projected = told.consistent()
-    whole = Chain(told, Counts(projected, projected.sum(axis=1)), 1.0)
+    whole = Chain(told, TransitionCounts(projected, projected.sum(axis=1)), 1.0)
     value, deviation = _values(whole, own, rows, np.ones(count, bool))
     known = deviation <= within
     value, deviation = np.where(known, value, np.nan), np.where(known, deviation, np.nan)
@@ -429,7 +429,7 @@ def _values(chain: Chain, own: Ints, rows: Ints, wanted: Bools) -> tuple[Floats,
 
 # ------------------------------------------------------------------------ learned less brought
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class PolicyComparison:
     """Comparison of a learned policy with an external one.
 
     Attributes
@@ -466,7 +466,7 @@ class Comparison:
         return self.kind == "shown"
 
 
-def compare(path: Path, count: int, verdict: Verdict, policy: Policy, level: float) -> Comparison:
+def compare(path: Path, count: int, verdict: Verdict, policy: Policy, level: float) -> PolicyComparison:
     """Compare the policy that changes the first ``count`` states of a path with an external one.
 
     verdict : the verdict on the learned policy. policy : a policy that was not made from this release.
@@ -485,7 +485,7 @@ def compare(path: Path, count: int, verdict: Verdict, policy: Policy, level: flo
         )  # the difference of a policy and itself, which is exactly 0
         found = _difference(path, count, learned, policy, level) if differs.any() else same
     if found is None or not verdict.shown or found.low <= 0.0:
-        return Comparison(policy, rule, found, differs, 1.0, 1.0, "not shown")
+        return PolicyComparison(policy, rule, found, differs, 1.0, 1.0, "not shown")
     test = verdict.consistency
     model = test.model
     each_step = largest_strength(
@@ -493,7 +493,7 @@ def compare(path: Path, count: int, verdict: Verdict, policy: Policy, level: flo
     )
     lasting = largest_strength(
         found, path,
-        lambda s: Loss(*_lost_once(path, model, learned, policy, s, found.revisits)),
+        lambda s: ConfoundingLoss(*_lost_once(path, model, learned, policy, s, found.revisits)),
     )  # fmt: skip
     apart = np.abs(learned.weights - policy.weights)
     rows = np.flatnonzero(apart)
@@ -501,7 +501,7 @@ def compare(path: Path, count: int, verdict: Verdict, policy: Policy, level: flo
     kind = kind_of(
         1, found, test, each_step >= verdict.asked, test.tested and share >= COVERED and not verdict.hinted
     )
-    return Comparison(policy, rule, found, differs, each_step, lasting, kind)
+    return PolicyComparison(policy, rule, found, differs, each_step, lasting, kind)
 
 
 def _differ(told: Told, one: Policy, other: Policy) -> Bools:
@@ -541,11 +541,11 @@ def _difference(path: Path, count: int, learned: Policy, policy: Policy, level: 
 
 # -------------------------------------------------------------------------------- hidden causes
 def _with_errors(
-    path: Path, loss: Callable[[Model, float], float], found: Gain, model: Model
-) -> Callable[[float], Loss]:
+    path: Path, loss: Callable[[ProjectedModel, float], float], found: Gain, model: ProjectedModel
+) -> Callable[[float], ConfoundingLoss]:
     """Return a loss with its deviation, measured by refits at the strength that reduces the gain to 0."""
     told = path.told
-    plain = largest_strength(found, path, lambda s: Loss(loss(model, s), 0.0))
+    plain = largest_strength(found, path, lambda s: ConfoundingLoss(loss(model, s), 0.0))
     at = max(plain, 1.0 + 1e-3)
     draw, moves = generator_at(path.key, ROLE_BOOTSTRAP, 2**35), told.consistent()
     here, off = loss(model, at), 0.0
@@ -553,20 +553,20 @@ def _with_errors(
         off += (loss(_refitted(told, *told.sampled(moves, draw)), at) - here) ** 2 / _REFITS
     relative = math.sqrt(off) / max(here, 1e-12)
 
-    def both(strength: float) -> Loss:
+    def both(strength: float) -> ConfoundingLoss:
         lost = loss(model, strength)
-        return Loss(lost, relative * lost)
+        return ConfoundingLoss(lost, relative * lost)
 
     return both
 
 
-def _refitted(told: Told, moves: Floats, visits: Floats) -> Model:
+def _refitted(told: Told, moves: Floats, visits: Floats) -> ProjectedModel:
     return model_of(
         told.question.told_of(visits, moves, told.returns, *told.noise, people=told.people, heavy=told.heavy)
     )
 
 
-def _lost(told: Told, model: Model, one: Policy, other: Policy, strength: float) -> float:
+def _lost(told: Told, model: ProjectedModel, one: Policy, other: Policy, strength: float) -> float:
     """Return the difference of two policies minus W_0 of the module docstring, at the start."""
     layout, arrival, start = told.layout, told.question.arrival, told.question.start
     known = known_rows(told)
@@ -613,7 +613,7 @@ def _lost(told: Told, model: Model, one: Policy, other: Policy, strength: float)
 
 
 def _lost_once(
-    path: Path, model: Model, one: Policy, other: Policy, strength: float, revisits: float
+    path: Path, model: ProjectedModel, one: Policy, other: Policy, strength: float, revisits: float
 ) -> tuple[float, float]:
     """Return the loss of the difference of single changes under any cause, and its deviation."""
     told, layout = path.told, path.told.layout

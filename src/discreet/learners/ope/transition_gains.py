@@ -84,7 +84,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 __all__ = [
-    "Chain", "Counts", "GroupGain", "TransitionPath", "capped", "group_gains", "halves", "path_of",
+    "Chain", "TransitionCounts", "GroupGain", "TransitionPath", "capped", "group_gains", "halves", "path_of",
 ]  # fmt: skip
 
 _CLEAR = 4.0  # Norms of the noise in a row's cells above which its count is used as released.
@@ -93,14 +93,14 @@ _SINGLE, _MORE = 8, 1.5  # Points of the path: each number of changes up to this
 _DRAWS = 4000  # Draws of the path's errors, for the band.
 
 
-class Counts(NamedTuple):
+class TransitionCounts(NamedTuple):
     """Transitions and visits of a release, or of one half of it, with twice the release's variance."""
 
     moves: Floats  # (R, S + 1)
     visits: Floats  # (R,)
 
 
-def halves(told: Told, key: NDArray[np.uint64]) -> tuple[Counts, Counts]:
+def halves(told: Told, key: NDArray[np.uint64]) -> tuple[TransitionCounts, TransitionCounts]:
     """Return the counts of the choosing half and of the judging half; key : the release's key."""
     draw = generator_at(key, ROLE_SAMPLES, 2**33)
     many = np.rint(told.consistent()).astype(np.int64)
@@ -113,8 +113,8 @@ def halves(told: Told, key: NDArray[np.uint64]) -> tuple[Counts, Counts]:
     moves = luck + noise(told.noise.moves, luck.shape)
     visits = luck.sum(axis=1) + noise(told.noise.visits, told.visits.shape)
     return (
-        Counts(told.moves + moves, told.visits + visits),
-        Counts(told.moves - moves, told.visits - visits),
+        TransitionCounts(told.moves + moves, told.visits + visits),
+        TransitionCounts(told.moves - moves, told.visits - visits),
     )
 
 
@@ -136,7 +136,7 @@ class Chain:
     counts.
     """
 
-    def __init__(self, told: Told, counts: Counts, copies: float = 2.0) -> None:
+    def __init__(self, told: Told, counts: TransitionCounts, copies: float = 2.0) -> None:
         self.told, self.copies, layout = told, copies, told.layout
         noise, states = told.noise, layout.states
         cut = told.consistent(counts.moves, counts.visits)

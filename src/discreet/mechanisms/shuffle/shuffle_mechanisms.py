@@ -35,7 +35,7 @@ from discreet.core.protocols import Record
 from discreet.core.releases import Ints, Schedule, Trust
 from discreet.core.rng import Secure, Seeded
 from discreet.core.short_repr import brief
-from discreet.device.shuffle_payload import COIN, Family, Form, Kind
+from discreet.device.shuffle_payload import COIN, Family, SessionConfig, Kind
 from discreet.mechanisms.local import randomized_response as local_reports
 from discreet.mechanisms.local.randomized_response import StepReports
 
@@ -66,12 +66,12 @@ def batch_ends(schedule: Schedule) -> Ints:
     return np.asarray(ends, np.int64)
 
 
-def form_of(query: CountQuery, noise: Noise, session: int) -> Form:
+def form_of(query: CountQuery, noise: Noise, session: int) -> SessionConfig:
     """Return the public parameters of a batch, for devices and shuffler."""
     layout = query.layout
     rows = None if layout.mask is None else tuple(map(tuple, layout.row_index.tolist()))
     families = tuple(Family(_KINDS[name], f.each, f.coin, f.paired) for name, f in noise)
-    return Form(layout.states, layout.actions, layout.horizon, families, rows, session, query.step)
+    return SessionConfig(layout.states, layout.actions, layout.horizon, families, rows, session, query.step)
 
 
 def flips_of(family: Family, users: int) -> Components:

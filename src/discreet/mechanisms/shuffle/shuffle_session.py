@@ -10,7 +10,7 @@ r"""Shuffle model with three parties, none of which is trusted with raw data.
    noise of exactly known distribution.
 
 :class:`ShuffleSession` plays the last two for a learner. In a deployment each party is built, where it runs,
-from the same public :class:`~discreet.device.shuffle_payload.Form`.
+from the same public :class:`~discreet.device.shuffle_payload.SessionConfig`.
 
 Guarantee. For every batch, the output of the shuffler is (epsilon, delta)-indistinguishable if the trajectory
 of one user is replaced. Batches hold disjoint users, and policies are functions of earlier outputs, so the
@@ -58,7 +58,7 @@ from discreet.device import shuffle_encoder as encoders
 from discreet.device import shuffle_payload as messages
 from discreet.device.message_envelope import NONCE, MessageRejected, Reason
 from discreet.device.message_guarantee import MessageGuarantee
-from discreet.device.shuffle_payload import Form
+from discreet.device.shuffle_payload import SessionConfig
 from discreet.mechanisms.local.message_inbox import session_number
 from discreet.mechanisms.saved_state.state_file import made_of, whole_of
 from discreet.mechanisms.shuffle.shuffle_mechanisms import FlipMechanism, ShuffledMechanism, flips_of, form_of
@@ -198,7 +198,7 @@ class Shuffler(Inbox):
 
     _BOUND, _STATE = ("form", "least"), (*Inbox._STATE, "_ones")
 
-    def __init__(self, form: Form, least: int) -> None:
+    def __init__(self, form: SessionConfig, least: int) -> None:
         super().__init__(least)
         self.form = form
         self._ones = np.zeros(form.begins[-1], np.int64)
@@ -210,7 +210,7 @@ class Shuffler(Inbox):
         return cls(form_of(mechanism.query, noise, session), noise[0][1].users)
 
     @property
-    def device(self) -> Form:
+    def device(self) -> SessionConfig:
         """Public parameters that devices need: the form."""
         return self.form
 
@@ -301,7 +301,7 @@ class Shuffler(Inbox):
 class Analyzer:
     """Analyzer that converts counts to sums by subtracting the mean of the flips."""
 
-    form: Form
+    form: SessionConfig
 
     def users(self, counted: Counted) -> int:
         """Return the number of users whose messages were counted."""
