@@ -1,4 +1,7 @@
-"""Files of trajectories: public schema, readers, row checks, exact counts, writers. Reads raw data."""
+"""Files of trajectories: public schema, readers, row checks, exact counts, writers.
+
+This package reads raw data.
+"""
 
 from discreet import public_names
 

@@ -1,6 +1,6 @@
 """Conversion of cells of records to numbers, row by row; unreadable cells are offences.
 
-A batch of rows from any source becomes a table of one form:
+A batch of rows from any source is converted to a table with these columns:
 
 * ``user`` and ``episode`` (text; no episode: null);
 * ``time`` and ``begin`` (int64, microseconds; :data:`NEVER` if there is none), ``dated`` (not a fact);
@@ -43,9 +43,11 @@ _LONGEST = 300
 
 @dataclass
 class Offences:
-    """Rows that break the declaration. Private: they quote user data and count users' errors.
+    """Rows that violate the declaration.
 
-    seen : by reason, words of :data:`.cell_texts.NOTHING` that such cells hold.
+    This object is private: it quotes user data and counts errors without noise.
+
+    seen : mapping of a reason to the words of :data:`.cell_texts.NOTHING` that the offending cells hold.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -57,7 +59,9 @@ class Offences:
         self._writer.writerow(HEAD)
 
     def add(self, reason: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Add ``rows``: ``(file, row, user, episode, time, column, cell)``, None if there is none."""
+        """Add ``rows``, tuples ``(file, row, user, episode, time, column, cell)`` with None for missing
+        entries.
+        """
         for file, row, user, episode, time, column, cell in rows:
             self.counts[reason] += 1
             said = "" if cell is None else str(cell)
@@ -81,13 +85,13 @@ def stamp(time: Any) -> str:
 
 
 class Reader:
-    """Reader of all sources, as a declaration specifies."""
+    """Reader that converts all sources as a declaration specifies."""
 
     def __init__(self, declaration: Declaration, places: Sequence[TableSource]) -> None:
         self.declaration, self.places = declaration, places
         self.offences = Offences()
         self.counts: Counter[str] = Counter()
-        self.found: Counter[str] = Counter()  # non-empty cells of each value that were read
+        self.found: Counter[str] = Counter()  # number of non-empty cells that were read for each value
         self.values = dict(declaration.values)
         if declaration.end is not None:
             self.values["end"] = declaration.end
@@ -96,7 +100,7 @@ class Reader:
         self._check_columns()
 
     def _columns(self, place: TableSource) -> list[str]:
-        """Return the columns of a source that are read."""
+        """Return the columns of a source that the declaration uses."""
         declared = self.declaration
         wanted = [*declared.user, *declared.episode, *declared.columns]
         wanted += [declared.time.column] if declared.time is not None else []
@@ -109,7 +113,10 @@ class Reader:
         return [name for name in dict.fromkeys(wanted) if name in names]
 
     def _dated(self, own: Sequence[str]) -> bool:
-        """Return True if rows of a source with these columns have a time; otherwise they are facts."""
+        """Return True if the rows of a source with these columns have a time.
+
+        Rows without a time are facts.
+        """
         time = self.declaration.time
         return time is None or time.column in own
 
@@ -147,7 +154,7 @@ class Reader:
                 )
 
     def tables(self, batch_rows: int) -> Iterator[pa.Table]:
-        """Yield all rows, in one form."""
+        """Yield all rows as tables with the columns of this module."""
         for number, (place, own) in enumerate(zip(self.places, self.own, strict=True)):
             declared = self.declaration
             plain = declared.time is not None and declared.time.numbers is not None
@@ -171,9 +178,10 @@ class Reader:
         self._note_codes()
 
     def _written_otherwise(self, cells: Mapping[str, Any]) -> Iterator[tuple[str, Flags, str]]:
-        """Yield values with the rows, and the column, that match their ``where`` except for case and spaces.
+        """Yield values with the rows and the column whose text equals their ``where`` only if case and spaces
+        are ignored.
 
-        Such rows would be skipped silently. A text that any value names is that value's own.
+        Such rows would be skipped silently. Texts that another value names in its ``where`` are not reported.
         """
         every: dict[str, list[str]] = {}
         for value in self.values.values():
@@ -375,14 +383,17 @@ def _text(column: Any) -> Any:
 
 
 def _joined(columns: list[Any], declared: Declaration) -> Any:
-    """Return names as large text; null if a part is empty or holds a word for an empty cell."""
+    """Return names, joined from several columns, as large text; null if a part is empty or a word for an
+    empty cell.
+    """
     parts = []
     for column in columns:
         kind = column.type
         if not (_is_text(column) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
             raise Broken(f"users and episodes must be integers or text, not {kind}{whole_names(kind)}")
         text = column.cast(pa.large_string())
-        if pa.types.is_integer(kind) and not declared.empty:  # never empty, and written in one way
+        # integers are never empty and have only one notation
+        if pa.types.is_integer(kind) and not declared.empty:
             parts.append(text)
             continue
         coded = text.dictionary_encode()
@@ -398,7 +409,7 @@ def _joined(columns: list[Any], declared: Declaration) -> Any:
 
 
 def _unseen(names: Any) -> Flags:
-    """Mark names without a visible character."""
+    """Return a mask of names that have no visible character."""
     out = np.zeros(len(names), bool)
     at = np.flatnonzero(
         ~np.asarray(pc.match_substring_regex(names, "[!-~]").to_numpy(zero_copy_only=False), bool)
@@ -413,7 +424,9 @@ def _plain(text: str) -> str:
 
 
 def _empty(text: Any, more: Sequence[str] = ()) -> Flags:
-    """Mark cells that are empty or hold a word for an empty cell: a standard one or one of ``more``."""
+    """Return a mask of cells that are empty or hold a word for an empty cell (a standard word or one of
+    ``more``).
+    """
     words, trimmed = pa.array(EMPTY, pa.large_string()), pc.utf8_trim_whitespace(text)
     gone = pc.or_kleene(pc.is_null(text), pc.is_in(trimmed, value_set=words))
     found = np.asarray(gone.to_numpy(zero_copy_only=False), bool)
@@ -423,7 +436,7 @@ def _empty(text: Any, more: Sequence[str] = ()) -> Flags:
 def _value(
     value: ColumnValue, cells: Mapping[str, Any], size: int, comma: bool
 ) -> tuple[Floats, Flags, Flags]:
-    """Return a value's column of a batch, and masks of unreadable cells and of cells outside the range."""
+    """Return the column of a declared value, and masks of unreadable cells and of cells outside the range."""
     nothing = np.zeros(size, bool)
     if value.column not in cells or any(name not in cells for name in value.where):
         return np.full(size, np.nan), nothing, nothing
@@ -506,7 +519,8 @@ _OFFSET = r"(Z|z|[+-]\d\d:?\d\d)\s*$"
 def times(
     name: str, column: Any, time: Time, optional: bool = False, comma: bool = False, empty: Sequence[str] = ()
 ) -> tuple[Ints, Ints]:
-    """Return (n,) microseconds, NEVER for none, and (n,) codes of faults: a key of ``WRONG``, or 0.
+    """Return (n,) times in microseconds (NEVER for an empty cell) and (n,) fault codes (a key of ``WRONG``,
+    or 0).
 
     An empty cell is a fault unless ``optional``.
     """
@@ -559,7 +573,7 @@ def _read_times(column: Any, time: Time, optional: bool, empty: Sequence[str]) -
         if not len(own):
             continue
         if zoned and time.zone is None:
-            wrong[own] = UNREADABLE  # an instant, but the clock has no declared zone
+            wrong[own] = UNREADABLE  # the text is an instant, but the declaration has no time zone
             continue
         pandas: Any = of_extra("pandas", "pandas", "a time in text")
         read = pandas.to_datetime(
@@ -578,7 +592,10 @@ def _read_times(column: Any, time: Time, optional: bool, empty: Sequence[str]) -
 
 
 def _placed(instants: Any, gone: Flags, zoned: bool, time: Time, optional: bool) -> tuple[Ints, Ints]:
-    """Return clock times of the declared zone as instants; skipped and ambiguous times are faults."""
+    """Convert clock times in the declared zone to instants.
+
+    Times that do not exist or are ambiguous are faults.
+    """
     wrong = np.where(gone & (not optional), UNREADABLE, 0)
     if time.zone is not None and not zoned:
         early, late = (

@@ -1,9 +1,10 @@
-"""Matching of cell texts to declared texts, and words that mean an empty cell.
+"""Functions that match cell texts to declared texts, and words that mean an empty cell.
 
-A text matches the declared text that is written the same. Otherwise it matches the only declared text with
-the same meaning: ``True``, ``TRUE`` and ``true``; ``1``, ``1.`` and ``1.0``, as programs write whole numbers
-of a column that had gaps. Parquet holds such cells with a type, CSV without one; both are read in the same
-way. Case, inner spaces and leading zeros are never repaired: ``01`` and ``1`` may be two codes.
+A text matches the declared text that is identical. Otherwise, it matches a declared text with the same
+meaning if there is exactly one. Examples of texts with the same meaning are ``True``, ``TRUE`` and ``true``,
+or ``1``, ``1.`` and ``1.0``; programs write whole numbers like this if a column has gaps. Parquet holds such
+cells with a type, CSV without one; both are read in the same way. Case, inner spaces and leading zeros are
+never repaired: ``01`` and ``1`` can be different codes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Conditions on values, in text form: ``pressure < 65 and (lactate >= 2 or missing(lactate))``.
+"""Conditions on values, written as text: ``pressure < 65 and (lactate >= 2 or missing(lactate))``.
 
 Numbers, texts in quotes, brackets and the names of values are allowed. The operators are ``< <= > >= == !=``,
-``and``, ``or``, ``not`` and ``missing(name)``. A comparison with a missing value is false. Nothing is
-executed: the text is parsed, and anything outside this list is rejected.
+``and``, ``or``, ``not`` and ``missing(name)``. A comparison with a missing value is false. The text is parsed
+and never executed. All other syntax is rejected.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 class Condition:
     """Parsed condition.
 
-    text : as it was written. names : names of the values that it reads, except those only inside ``missing``.
+    text : the text of the condition. names : names of the values that the condition reads, except names that
+    occur only inside ``missing``.
     """
 
     text: str
@@ -44,13 +45,17 @@ class Condition:
     tree: ast.expr
 
     def of(self, values: Mapping[str, Floats]) -> Flags:
-        """Return where the condition holds. values (n,), NaN if missing, categories by their index."""
+        """Return an (n,) mask that is True where the condition holds. values : (n,) arrays by name, with NaN
+        for missing values and indices for categories.
+        """
         found: Flags = _holds(self.tree, values)
         return found
 
 
 def condition(name: str, text: Any, values: Mapping[str, Sequence[str] | None]) -> Condition:
-    """Parse a condition on ``values``: name to the labels of its categories, None for numbers.
+    """Parse the text of a condition.
+
+    ``values`` maps the name of each value to its category labels, or to None for numbers.
 
     Raises ``ValueError`` if the text is not a condition, or reads a value or a label that is not declared.
     """
@@ -74,7 +79,10 @@ def condition(name: str, text: Any, values: Mapping[str, Sequence[str] | None]) 
 def _checked(
     where: str, node: ast.expr, values: Mapping[str, Sequence[str] | None], read: set[str], asked: set[str]
 ) -> ast.expr:
-    """Return the tree with labels replaced by indices. Raises ``ValueError`` for anything not allowed."""
+    """Return the syntax tree with labels replaced by indices.
+
+    Raises ``ValueError`` for syntax that is not allowed.
+    """
 
     def known(name: str) -> str:
         if name not in values:
@@ -109,7 +117,7 @@ def _checked(
 
 
 def _side(where: str, node: ast.expr, labels: tuple[str, ...]) -> ast.expr:
-    """Return a value's name or a number; for a label, its index."""
+    """Return one side of a comparison: the name of a value, a number, or the index of a label."""
     if isinstance(node, ast.Name):
         return node
     sign = 1.0

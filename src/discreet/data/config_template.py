@@ -1,8 +1,9 @@
-"""Template of a declaration, from the names and types of columns alone.
+"""Template of a declaration, made from the names and types of columns only.
 
-This module reads no cell. It reads the names and types in the footer of Parquet, the first line of text, and
-the columns of frames and data bases. So the template can be shown to anyone who may know the layout of a
-table. A first line that looks like data is rejected, because it would be copied.
+This module reads no cells. It reads the names and types in the footer of Parquet files, the first line of
+text files, and the columns of frames and databases. Therefore the template can be shown to anyone who is
+allowed to know the layout of the table. A first line that looks like data is rejected, because the template
+would contain it.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ _ID = _set(
     "id ids no nr num nbr number nummer key code identifier uuid guid hash pseudonym pseudo anon anonymized "
     "anonymised deidentified unique study"
 )
-_BESIDE = _set("icu unit hospital record health system chart occurrence nhs")  # words beside a noun
-_NOUNS = {  # nouns for a user or an episode: alone, or with words for a number
+# words that can occur together with a noun
+_BESIDE = _set("icu unit hospital record health system chart occurrence nhs")
+_NOUNS = {  # nouns for a user or an episode, used without other words or with words for a number
     "user": _set(
         "patient patients patienten subject subjects person persons participant member user customer client "
         "insured proband respondent individual pat subj pid mrn usubjid subjid ptid patid uid uniquepid seqn "
@@ -45,7 +47,7 @@ _NOUNS = {  # nouns for a user or an episode: alone, or with words for a number
         "hospitalisation trajectory clm claim fallnummer"
     ),
 }
-_HINTS = {  # words of which a name must have one, and words of which it must have none
+_HINTS = {  # a name must contain one of the first words and none of the second words
     "time": (
         _set(
             "time times date dates datetime dttm dtm dt timestamp stamp charted day days hour hours minute "
@@ -79,7 +81,8 @@ _HINTS = {  # words of which a name must have one, and words of which it must ha
         _set("visit"),
     ),
 }
-_LATER = _set("admit in out end stop start begin discharge disch order reg store")  # rarely the time of a row
+# such a column is rarely the time of a row
+_LATER = _set("admit in out end stop start begin discharge disch order reg store")
 _NUMBERS_ROWS = re.compile(
     r"unnamed: ?\d+(\.\d+)?|__index_level_\d+__|row_?names|row_?id|\.\.\.1", re.IGNORECASE
 )
@@ -96,7 +99,7 @@ def schema_template(
     delimiter: str | None = None,
     encoding: str = "utf-8",
 ) -> str:
-    """Return a declaration template (or a schema template if the rows are trajectories already).
+    """Return a template of a declaration, or of a schema if the columns are those of trajectories.
 
     Parameters
     ----------
@@ -105,7 +108,7 @@ def schema_template(
     Raises
     ------
     ValueError
-        If nothing can be read, or a text file has no line of names.
+        If the source cannot be read, or a text file has no line with column names.
     """
     columns: dict[str, str] = {}
     left: list[str] = []
@@ -122,7 +125,10 @@ def schema_template(
 
 
 def _columns(place: TableSource) -> dict[str, str]:
-    """Return names and known types of columns. A column at an end of a line of text may have no name."""
+    """Return the names of columns and their types, if known.
+
+    In text files, the first or last column can be without a name.
+    """
     names = place.names()
     if isinstance(place, TextFile):
         wrong = _wrong(place, names)
@@ -136,7 +142,10 @@ def _columns(place: TableSource) -> dict[str, str]:
 
 
 def _wrong(place: TextFile, names: Sequence[str]) -> str:
-    """Return why a first line cannot name columns. It quotes no text and gives only field counts."""
+    """Return the reason why a first line cannot be the column names.
+
+    The reason quotes no text and gives only numbers of fields.
+    """
     if any(_DATA.match(name) for name in names):
         return "it looks like a row of data, of which nothing is shown"
     named = [name for name in names if name.strip()]
@@ -155,7 +164,10 @@ def _wrong(place: TextFile, names: Sequence[str]) -> str:
 
 
 def _said(kind: Any) -> str:
-    """Return the family of a type in a word; the full type could hold values (an enumeration's does)."""
+    """Return the family of a type as one word.
+
+    The full type could contain values, as the type of an enumeration does.
+    """
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     for test, word in (
@@ -175,13 +187,15 @@ def _said(kind: Any) -> str:
 
 @lru_cache(4096)
 def _words(name: str) -> frozenset[str]:
-    """Return the words of a column's name in lower case: PatientID, patient_id and patientid have two."""
+    """Return the words of a column's name in lower case; PatientID, patient_id and patientid have
+    two words.
+    """
     apart = _CAPITAL.sub(" ", unicodedata.normalize("NFKC", name))
     return frozenset(part for word in _WORD.findall(apart.replace("_", " ")) for part in _parts(word.lower()))
 
 
 def _parts(word: str) -> tuple[str, ...]:
-    """Return the fewest known words that make up the whole word; else the word itself."""
+    """Split a word into the smallest number of known words; return the word itself if that is impossible."""
     ways: list[tuple[str, ...] | None] = [()]
     for end in range(1, len(word) + 1):
         begins = [
@@ -195,13 +209,13 @@ def _parts(word: str) -> tuple[str, ...]:
 
 @cache
 def _known() -> frozenset[str]:
-    """Return all words of the lists above."""
+    """Return all known words: the words of the lists above."""
     lists = [*_NOUNS.values(), *(part for pair in _HINTS.values() for part in pair)]
     return frozenset().union(_ID, _BESIDE, _LATER, *lists)
 
 
 def _like(role: str, columns: Mapping[str, str], taken: Sequence[str] = ()) -> list[str]:
-    """Return columns that may have this role by a word of their names, the most likely first."""
+    """Return the columns whose names contain a word for this role, the most likely column first."""
     free = [name for name in columns if name not in taken]
     if role in _HINTS:
         own, barred = _HINTS[role]
@@ -210,7 +224,8 @@ def _like(role: str, columns: Mapping[str, str], taken: Sequence[str] = ()) -> l
     own, other = _NOUNS[role], _NOUNS["episode" if role == "user" else "user"]
     whole = own | other | _ID | _BESIDE  # a patient's weight does not identify a patient
     found = [name for name in free if _words(name) & own and _words(name) <= whole]
-    if role == "user":  # a patient's stay is a stay; a bare number may identify a user if nothing else does
+    # "patient stay" is a stay; a column named only "number" can identify a user if no other column does
+    if role == "user":
         found = [name for name in found if not _words(name) & other]
         found += [name for name in free if "id" in _words(name) <= _ID | {"record"}]
     return found
@@ -249,7 +264,7 @@ features = "protocol"        # one-hot, nothing to say
 
 
 def _schema(names: Mapping[str, str]) -> str:
-    """Return a schema template: the columns are those of trajectories."""
+    """Return a schema template for columns of trajectories."""
     own = [f"{part}_column = {quoted(name)}" for part, name in names.items() if part != name]
     sizes = 'states = 0                   # FILL IN: how many, or ["healthy", "ill"]\n'
     sizes += "actions = 0                  # FILL IN\n"
@@ -260,7 +275,10 @@ def _schema(names: Mapping[str, str]) -> str:
 
 
 def _declaration(columns: Mapping[str, str], left: Sequence[str]) -> str:
-    """Return a declaration template for raw records. ``left`` : columns that number rows."""
+    """Return a declaration template for raw records.
+
+    ``left`` : columns to leave out, because they only number the rows.
+    """
     users = _like("user", columns)
     episodes = _like("episode", columns, users)
     named = _like("time", columns, (*users, *episodes))

@@ -1,24 +1,25 @@
-"""Detection of user names that may denote one user: certain and possible duplicates.
+"""Detection of user names that can denote the same user: certain and possible duplicates.
 
-A user is protected as one name. A user who is in a file as ``17`` and as ``17.0`` is two users to every
-mechanism: two times the stated epsilon holds for that user. There are two remedies:
+Every mechanism treats each name as one user. A user who is in a file as ``17`` and as ``17.0`` counts as two
+users, so the loss of that user is bounded by two times the stated epsilon. There are two remedies:
 
 :func:`folded`
-    One text for names that differ only in how a program, a keyboard or a spreadsheet writes them. Examples
-    are spaces at the ends and doubled spaces, case, and leading zeros of numbers. Invisible characters are
-    ignored (zero-width, soft hyphen, marks of direction, byte order mark, NUL). Forms of one character are
-    equal: full-width, combined or not, digits of other scripts, kinds of dashes and quotation marks. So are
-    whole numbers that passed through floating point (``17.0``, ``17.``, ``+17``, ``1.7e1``, ``1e+05``).
-    ``discreet prepare`` merges these only if ``names = "folded"`` is declared.
+    Gives the same text for names that differ only in how a program, a keyboard or a spreadsheet writes them.
+    Examples are spaces at the ends and doubled spaces, case, and leading zeros of numbers. Invisible
+    characters are ignored (zero-width, soft hyphen, marks of direction, byte order mark, NUL). Different
+    forms of the same character are equal: full-width, combined or not, digits of other scripts, kinds of
+    dashes and quotation marks. Whole numbers are equal to their floating-point notations (``17.0``, ``17.``,
+    ``+17``, ``1.7e1``, ``1e+05``). ``discreet prepare`` merges such names only if ``names = "folded"`` is
+    declared.
 :func:`alike`
-    One text for further variants. These are separators between letters and digits (``A-17``, ``A17``,
-    ``A 17``), the kind of a separator (``1-17``, ``1/17``), and punctuation at the ends (``'17``). Others are
-    ``1e5`` for ``100000``, ``17,0`` or ``17.000``, and Greek or Cyrillic letters that look like Latin ones.
-    Only the data's owner knows whether two such names are one user. So these are never merged. They are
-    counted, and a warning gives the count, never a name.
+    Gives the same text for further variants. These are separators between letters and digits (``A-17``,
+    ``A17``, ``A 17``), the kind of a separator (``1-17``, ``1/17``), and punctuation at the ends (``'17``).
+    Others are ``1e5`` for ``100000``, ``17,0`` or ``17.000``, and Greek or Cyrillic letters that look like
+    Latin ones. Only the data's owner knows whether two such names are the same user, so they are never
+    merged. They are counted, and a warning states the count but no names.
 
-Neither function gives one text for ``1-17`` and ``117``, for ``-17`` and ``17``, or for ``1.1`` and ``1.10``:
-many data sets number the users of their sites like this.
+Neither function gives the same text for ``1-17`` and ``117``, for ``-17`` and ``17``, or for ``1.1`` and
+``1.10``: many data sets number the users of their sites like this.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ JOINT = "\x1f"
 _PLAIN = r"^[ -~]*$"  # ASCII without invisible characters
 _NOT_PLAIN = r"  |^[0-9.+-]+[eE][0-9+-]+$"
 _ZEROS = r"(^|[^0-9])0+([0-9])"
-_WHOLE = r"^(?:\+|(-?))(\d+)(?:\.(?:0|00|0000+)?)?$"  # 17.000 may be seventeen thousand
+_WHOLE = r"^(?:\+|(-?))(\d+)(?:\.(?:0|00|0000+)?)?$"  # 17.000 can be seventeen thousand
 _POWER = re.compile(r"\+?(?:\d+\.\d*|\.\d+|\d+(?=e[+-]))e[+-]?\d{1,3}")
 _BARE_POWER = re.compile(r"\d+e\d{1,3}")
 _LARGEST_POWER = 40
@@ -60,7 +61,9 @@ _LATIN = str.maketrans("авекмнорстухіјѕαβεηικμνορτυχ
 
 
 def folded(names: Any) -> Any:
-    """Return large text from an Arrow array of names; names that certainly denote one user become equal."""
+    """Return an Arrow array of names as large text, in which names that certainly denote the same user are
+    equal.
+    """
     coded = names.cast(pa.large_string()).dictionary_encode()
     low = pc.utf8_lower(pc.utf8_trim_whitespace(coded.dictionary))
     plain = pc.and_(
@@ -116,7 +119,7 @@ def _written_out(power: str) -> str:
 
 
 def alike(name: str) -> str:
-    """Return one text for all names that look like this one."""
+    """Return a text that is the same for all names that look like this name."""
     return JOINT.join(_likeness(_fold(part)) for part in name.split(JOINT))
 
 
@@ -182,7 +185,7 @@ class Folded:
 
 
 class Alike:
-    """Counter of names that look like another one. Holds 8 bytes a user, none of them a name."""
+    """Counter of names that look like another name. It stores a hash of 8 bytes per user, and no names."""
 
     def __init__(self) -> None:
         self._hashes: list[NDArray[np.uint64]] = []
@@ -190,7 +193,7 @@ class Alike:
 
     @staticmethod
     def looked_at(names: Any) -> Folded:
-        """Return the hashes of an Arrow array of names; safe in any thread."""
+        """Return the hashes of an Arrow array of names. Can be called from any thread."""
         if pa.types.is_integer(names.type) or not len(names):  # numbers have no variants
             return Folded(np.empty(0, np.uint64), False)
         texts = names.cast(pa.large_string())
@@ -210,7 +213,7 @@ class Alike:
         return Folded(out, differ)
 
     def add(self, names: Any) -> None:
-        """Add an Arrow array of names; each user once over all calls."""
+        """Add an Arrow array of names. Over all calls, each user must be added only once."""
         self.take(self.looked_at(names))
 
     def take(self, names: Folded) -> None:
@@ -227,7 +230,7 @@ class Alike:
         return every.size - distinct(every)
 
     def warn(self, unit: str, column: str, remedy: str = "write names in one way") -> None:
-        """Warn if there are any."""
+        """Issue a warning if there are such users."""
         count = self.count
         if count:
             warnings.warn(

@@ -6,8 +6,8 @@ next state and outcome (:mod:`.prepare_config` specifies how). Every step is a f
 and of the declaration. Every user who has a row with a time is in the result. Therefore protecting the users
 of the result protects the users of the records.
 
-Nothing appears under the new folder's name unless every row obeys the declaration and :mod:`.validate` has
-read the result back. All rows that break it are written to a private file beside the folder.
+The new folder is created only if every row obeys the declaration and :mod:`.validate` has read the result
+back. Rows that violate the declaration are written to a private file next to the folder.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ Ints = NDArray[np.int64]
 
 ROWS, SCHEMA, DECLARATION, COUNTS = "rows.parquet", "schema.toml", "prepare.toml", "private-counts.json"
 MEMORY = 2**31
-LATE = 0.01  # share of steps with an action; above it, later readings cause a warning
+LATE = 0.01  # if the share of steps with readings after the action exceeds this, a warning is issued
 _PARTITIONS = 256
-_NONE = np.iinfo(np.int64).max  # time of an absent action
+_NONE = np.iinfo(np.int64).max  # stands for the time of a missing action
 
 
 class Refused(ValueError):
-    """Records that break the declaration; nothing was made.
+    """Error: records violate the declaration. No result was made.
 
-    The message states what helps. It quotes no user data (except well-known words for an empty cell). But the
-    counts describe users and have no noise: they are for the data's owner.
+    The message gives advice. It quotes no user data (except well-known words for an empty cell). The counts
+    in it describe users and have no noise, so they are only for the data's owner.
 
     Parameters
     ----------
     counts : number of offences by reason
-    path : the private file that holds them all
-    seen : by reason, well-known words for an empty cell among them
+    path : the private file that holds all offending rows
+    seen : mapping of a reason to the well-known words for an empty cell that occur in offending cells
     """
 
     def __init__(
@@ -89,15 +89,16 @@ class Refused(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class PreparedFolder:
-    """Folder that was made: ``rows.parquet``, ``schema.toml``, the declaration and its files.
+    """Result of :func:`prepare`: a folder with ``rows.parquet``, ``schema.toml``, the declaration and its
+    files.
 
     Counts and notes are PRIVATE, like the rows.
 
     Parameters
     ----------
-    people, episodes, steps : numbers in the result.
-    counts : number of cases per change that was made.
-    notes : other facts for the owner, a sentence each.
+    people, episodes, steps : numbers of users, episodes and steps in the result.
+    counts : number of cases for each kind of change that was made.
+    notes : other facts for the owner, each as a sentence.
     """
 
     __repr__ = brief
@@ -132,7 +133,8 @@ def prepare(
     Parameters
     ----------
     where, sql, reads, delimiter, decimal, encoding : as for :func:`discreet.data.row_batches.open_source`
-        Files may have different columns; one without the time column holds facts about users or episodes.
+        If there are several files, their columns can differ. A file without the time column holds facts about
+        users or episodes.
     declaration : Declaration, or the file that holds it
     out : folder that does not exist or is empty
     offending : file for offending rows (mode 0600); default ``OUT.offending.csv``
@@ -142,9 +144,10 @@ def prepare(
 
     Raises
     ------
-    Refused, ValueError
-        If records break the declaration (all of them are in the private file); if a file cannot be read, or
-        lacks a column, or an argument is not allowed.
+    Refused
+        If records violate the declaration; the private file holds all these records.
+    ValueError
+        If a file cannot be read, or lacks a column, or an argument is not allowed.
     """
     out = Path(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -326,9 +329,9 @@ def parts(
 class Maker:
     """Maker of trajectory rows of whole users, one partition after the other.
 
-    Within a partition, *rows* are those of the table; *order* lists rows by episode and time; *cells* are an
-    episode's steps, and one more for the state after the last: those of episode i are start[i], ..,
-    start[i + 1] - 1.
+    Within a partition, *rows* are the rows of the table, and *order* lists the rows by episode and time.
+    *Cells* are the steps of an episode and one additional cell for the state after the last step. The cells
+    of episode i are start[i], .., start[i + 1] - 1.
     """
 
     def __init__(self, declared: Declaration, reader: Reader) -> None:
@@ -346,7 +349,7 @@ class Maker:
         self.state_words, self.action_words = (pa.array(one, pa.string()) for one in words)
 
     def __call__(self, table: pa.Table) -> pa.Table | None:
-        """Return the finished rows, or None without users."""
+        """Return the finished rows, or None if the partition has no users."""
         if not table.num_rows:
             return None
         self.table = table
@@ -379,7 +382,9 @@ class Maker:
         return self._rows(cells, facts.get("end"))
 
     def _said_of_late(self) -> str:
-        """Return the warning on readings later than actions; "" if they are few."""
+        """Return the warning about readings that are later than actions; "" if there are only few such
+        readings.
+        """
         acted = self.acted_steps
         shares = {name: self.late_steps[name] / acted for name in self.late_steps if acted}
         many = [f"{name} in {share:.1%}" for name, share in shares.items() if share > LATE]
@@ -415,7 +420,9 @@ class Maker:
 
     # ------------------------------------------------------------------------ people and episodes
     def _number_episodes(self, user: Ints, dated: Flags) -> None:
-        """Set ``episode`` (rows,): its number, -1 for facts of a user; ``owner``, ``names`` (episodes,)."""
+        """Set ``episode`` (rows,), the episode number of each row (-1 for facts of a user), and ``owner`` and
+        ``names`` (episodes,).
+        """
         names = _array(self.table, "episode").dictionary_encode()
         code = names.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
         width = len(names.dictionary) + 1
@@ -424,7 +431,7 @@ class Maker:
         self.user, self.episode = user, np.full(len(user), -1)
         self.episode[named] = index
         self.owner, self.names = known // width, names.dictionary.take(pa.array(known % width))
-        self.dated = np.zeros(len(known), bool)  # the others have facts only
+        self.dated = np.zeros(len(known), bool)  # users without such rows have facts only
         self.dated[self.episode[dated]] = True
         self.counts["episodes with facts only, left out"] += int((~self.dated).sum())
         self.bad = np.zeros(len(known), bool)
@@ -439,7 +446,10 @@ class Maker:
         self.offences.add(reason, (("", None, user, name, None, column, None) for user, name in rows))
 
     def _note_rows(self, reason: str, rows: Ints, column: str, cells: Floats | None = None) -> None:
-        """Note offending rows, with the same exception. ``cells`` : the offending cell of each."""
+        """Note offending rows, except those with another offending cell.
+
+        ``cells`` : the offending cell of each row.
+        """
         good = ~self.bad[self.episode[rows]]
         held = [None] * int(good.sum()) if cells is None else cells[good].tolist()
         rows = rows[good]
@@ -457,7 +467,7 @@ class Maker:
 
     # ------------------------------------------------------------------------------- rows in time
     def _distinct(self, order: Ints) -> Ints:
-        """Return the rows in order without those that equal another one in all columns that are read."""
+        """Return the rows in order, without rows that equal another row in all columns that are read."""
         episode, time = self.episode[order], self.moment[order]
         again = np.zeros(len(order), bool)
         again[1:] = (episode[1:] == episode[:-1]) & (time[1:] == time[:-1])
@@ -482,7 +492,9 @@ class Maker:
         return np.delete(order, copies)
 
     def _grid(self, order: Ints) -> tuple[Ints, Ints]:
-        """Return the rows in order that are in a cell, and their cells; sets ``start``, ``of``, ``last``."""
+        """Return the ordered rows that belong to a cell, and their cells; set ``start``, ``of`` and
+        ``last``.
+        """
         declared, most = self.declared, self.declared.schema.horizon
         episode, time = self.episode[order], self.time[order]
         first = np.ones(len(order), bool)
@@ -522,7 +534,9 @@ class Maker:
         return order[inside], (self.start[episode] + number)[inside]
 
     def _begins(self, first: Ints) -> Ints:
-        """Return the start times of episodes, by the declared column; their first row if it is an offence."""
+        """Return the start times of episodes from the declared column, or from their first row if that column
+        has an offence.
+        """
         column = _plain(self.table, "begin")
         value = ColumnValue("begin", str(self.declared.begin), of="episode", within="same")
         found = self._fact(value, np.where(column == NEVER, np.nan, column.astype(np.float64)))
@@ -531,7 +545,9 @@ class Maker:
         return np.where(gone, first, np.where(gone, 0, found).astype(np.int64))
 
     def _rows_of_cells(self, order: Ints, cell: Ints) -> Ints:
-        """Return (cells,) the last row in a cell or before it, for messages; else the episode's first row."""
+        """Return, for messages, the (cells,) last row in or before each cell, or the first row of the episode
+        if there is none.
+        """
         place = np.full(len(self.of), -1)
         place[cell] = np.arange(len(order))
         place = np.maximum.accumulate(place) if len(place) else place
@@ -544,7 +560,7 @@ class Maker:
     def _first_actions(self, order: Ints, cell: Ints) -> None:
         """Set ``first`` (cells,): time of the first action since the step began; ``_NONE`` without an action.
 
-        It is a function of one user's rows and the declaration, as is every limit that follows from it.
+        These times, and all limits computed from them, are functions of one user's rows and the declaration.
         """
         self.late: dict[str, Flags] = {}
         self.first = np.full(int(self.start[-1]), _NONE)
@@ -583,31 +599,36 @@ class Maker:
         gone = np.isnan(found)
         if not value.carry or not gone.any():
             return found, found
-        # A reading after the action of an earlier step is before that of this one.
+        # A reading after the action of an earlier step can be before the action of this step.
         held = np.zeros(size, bool)
         held[cell[~np.isnan(column)]] = True
         near, source = self._carriers(gone, held, value.carry)
         more = np.zeros(size, bool)
         more[source[near]] = True
-        more[np.setdiff1d(np.arange(size), cell[~early])] = False  # all of their rows are early
+        # all rows of these values are before the action
+        more[np.setdiff1d(np.arange(size), cell[~early])] = False
         return found, np.where(more, gathered(more[cell]), found)
 
     def _watch_late(self, value: ColumnValue, column: Floats, found: Floats, cell: Ints) -> None:
-        """Mark the cells of a state's value with a reading later than the step's first action."""
+        """Mark the cells in which a value of the state has a reading later than the first action of
+        the step.
+        """
         if self.declared.step is None or value.lag or value not in self.declared.states.reads:
             return
         used = ~np.isnan(column)
         if value.within in ("min", "max"):
             used &= column == found[cell]
         when = np.full(len(found), -1)
-        if value.within in ("first", "min", "max"):  # the earliest row that determines it
+        if value.within in ("first", "min", "max"):  # the earliest row that determines the value
             when[cell[used][::-1]] = self.since[used][::-1]
         else:
             when[cell[used]] = self.since[used]  # rows are in order of time: the last one
         self.late[value.name] = when > self.first
 
     def _carriers(self, gone: Flags, held: Flags, carry: int) -> tuple[Flags, Ints]:
-        """Return cells that an earlier one fills, and that cell: the last that ``held`` a value."""
+        """Return the cells that are filled from an earlier cell, and for each of them the last cell that
+        ``held`` a value.
+        """
         here, begin = np.arange(len(gone)), self.start[self.of]
         source = np.maximum.accumulate(np.where(held, here, -1))
         source = np.concatenate([[-1], source[:-1]])
@@ -615,7 +636,9 @@ class Maker:
 
     # ------------------------------------------------------------------------------------- values
     def _fact(self, value: ColumnValue, column: Floats) -> Floats:
-        """Return (episodes,) one value each, from rows with a time and facts of the episode or its user."""
+        """Return (episodes,) values, one per episode, from rows with a time and from facts about the episode
+        or its user.
+        """
         which = self.order[~np.isnan(column[self.order])]
         group = self.episode[which]
         facts = self.undated[~np.isnan(column[self.undated])]
@@ -633,7 +656,7 @@ class Maker:
     def _gathered(
         self, value: ColumnValue, column: Floats, group: Ints, time: Ints, rows: Ints, size: int
     ) -> Floats:
-        """Return (size,) one value per group; ``column``, ``rows`` are in the order of group and time."""
+        """Return (size,) values, one per group; ``column`` and ``rows`` are sorted by group and time."""
         good = ~np.isnan(column)
         x, group, time, rows = column[good], group[good], time[good], rows[good]
         out = np.zeros(size) if value.within == "count" else np.full(size, np.nan)
@@ -660,7 +683,7 @@ class Maker:
         return out
 
     def _note_facts(self, reason: str, rows: Ints, group: Ints, value: ColumnValue) -> None:
-        """Note rows that may include facts of a user who has several episodes."""
+        """Note rows that can be facts about a user who has several episodes."""
         column = _plain(self.table, f"v.{value.name}") if value.name in self.reader.values else None
         own = self.episode[rows] >= 0
         held = None
@@ -672,7 +695,10 @@ class Maker:
     def _at_one_time(
         self, value: ColumnValue, x: Floats, group: Ints, time: Ints, rows: Ints, at: Ints, out: Floats
     ) -> None:
-        """Set the first or last value of each group; the tie rule combines several at that one time."""
+        """Set the first or last value of each group.
+
+        The tie rule combines several values at the same time.
+        """
         change = np.concatenate([[True], (group[1:] != group[:-1]) | (time[1:] != time[:-1])])
         runs = np.flatnonzero(change)
         ends = np.append(runs[1:], len(x))
@@ -700,7 +726,9 @@ class Maker:
                 self._note_episodes(f"{value.name}: two values at one time", at[clash][~good], value.column)
 
     def _filled(self, value: ColumnValue, found: Floats, whole: Floats) -> Floats:
-        """Return (cells,) values: lagged, carried on from ``whole``, then the constant if missing."""
+        """Return (cells,) values: lagged, then carried forward from ``whole``, then replaced by the constant
+        if missing.
+        """
         if value.lag:
             source = np.arange(len(found)) - value.lag
             found = np.where(source >= self.start[self.of], found[np.maximum(source, 0)], np.nan)
@@ -720,7 +748,7 @@ class Maker:
 
     # --------------------------------------------------------------------------------- trajectories
     def _rows(self, cells: Mapping[str, Floats], outcome: Floats | None) -> pa.Table | None:
-        """Return the steps, with the state after the last one."""
+        """Return the rows of all steps, including the state after the last step."""
         declared, schema = self.declared, self.declared.schema
         most = schema.horizon
         state = declared.states.codes(cells)
@@ -746,7 +774,8 @@ class Maker:
             reward += np.where(np.isnan(paid), 0.0, paid)
         for label, amount in declared.on.items():
             reward[after == label] += amount
-        if declared.reward is None and not declared.on:  # by a rule of the schema; not read
+        # rewards follow from a rule in the schema and are not read
+        if declared.reward is None and not declared.on:
             reward[:] = min(max(0.0, schema.low), schema.high)
         wrong = ~((reward >= schema.low) & (reward <= schema.high))
         self._note_rows("reward outside of its range", self.row_of_cell[at[wrong]], "reward", reward[wrong])
@@ -761,14 +790,18 @@ class Maker:
         return self.finished(at, s, a, reward, after)
 
     def _first_terminal(self, state: Ints) -> Ints:
-        """Return (episodes,) number of the first cell in a terminal state; above any number if none."""
+        """Return the (episodes,) numbers of the first cell in a terminal state; larger than any cell number
+        if there is none.
+        """
         first = np.full(len(self.owner), np.iinfo(np.int64).max)
         ended = self.absorbing[state]
         np.minimum.at(first, self.of[ended], self.number[ended])
         return first
 
     def _ends(self, state: Ints, outcome: Floats | None, first: Ints) -> tuple[Ints, Ints]:
-        """Return (episodes,) number of steps, and the state after the last; -1: that of the next cell."""
+        """Return the (episodes,) numbers of steps, and the states after the last step; -1 means the state of
+        the next cell.
+        """
         declared, most = self.declared, self.declared.schema.horizon
         held = self.last + 1
         final = np.full(len(held), -1)
@@ -814,7 +847,7 @@ class Maker:
     def _check_known(
         self, partition: Partition, cells: Mapping[str, Floats], codes: Ints, used: Flags, what: str
     ) -> None:
-        """Check that every used index is valid; report what is missing."""
+        """Check that every index that is used is valid, and note missing values."""
         unknown = used & (codes < 0)
         told = np.zeros(len(codes), bool)
         for value in partition.needs:

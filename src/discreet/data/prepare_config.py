@@ -1,7 +1,7 @@
-"""Declaration of the steps of ``discreet prepare``: a TOML file written before records are seen.
+"""Declaration for ``discreet prepare``: a TOML file that is written before records are seen.
 
 The file is a SCHEMA.toml (:mod:`.schema`) without ``states``, ``actions`` and the column names. Its section
-``[prepare]`` declares how these are made from raw records. ::
+``[prepare]`` declares how states, actions and columns are made from raw records. ::
 
     dataset = "ward-2024"
     unit = "patient"
@@ -42,11 +42,11 @@ The file is a SCHEMA.toml (:mod:`.schema`) without ``states``, ``actions`` and t
     on = { discharged = 1.0 }
 
 Nothing here is learned from records, so nothing here costs privacy. The declarer chooses cut points,
-codebooks and scalings, and declares their origin under ``[provenance]``. No user is left out because of their
+codebooks and scalings, and declares their origin under ``[provenance]``. No user is removed because of their
 values, because the number of users is published.
 
-Several values may have one label; all labels, cuts and files named here are public. Files are in the
-declaration's folder. Every key is described in ``docs/prepare.md``.
+Several values can have the same label. All labels, cuts and files that the declaration names are public.
+Files are in the declaration's folder. Every key is described in ``docs/prepare.md``.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ UNITS = {
     "day": 86400 * SECOND,
 }
 MOST_LABELS = 100_000
-CENSORED = "censored"  # terminal state of episodes with unknown outcome
+CENSORED = "censored"  # terminal state of episodes whose outcome is unknown
 
 _LENGTH = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day)s?\s*$")
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
@@ -104,9 +104,9 @@ class Time:
     Parameters
     ----------
     format : format of text, as in ``strftime``; None: ISO 8601
-    zone : zone of stamps without one
-    numbers : unit of plain numbers
-    ambiguous : meaning of a stamp in the doubled hour in autumn
+    zone : time zone of stamps without a zone
+    numbers : unit of times that are numbers
+    ambiguous : meaning of a stamp in the hour that occurs twice in autumn
     then : column of numbers that orders rows with equal times
     """
 
@@ -121,21 +121,23 @@ class Time:
 
 @dataclass(frozen=True)
 class ColumnValue:
-    """One number or category for every step, made of the cells of one column.
+    """Declared value: one number or category for every step, computed from the cells of one column.
 
     Parameters
     ----------
     name, column : str
-    where : column to texts: only rows that hold one of them there (item codes of long tables)
-    within : one of ``WITHIN``; of: "step" or "episode"; ties : one of ``TIES``
+    where : mapping of a column to texts; only rows with one of these texts in this column are used (item
+        codes of long tables)
+    within : rule for several cells, one of ``WITHIN``; of : "step" or "episode"; ties : one of ``TIES``
     low, high : float; outside : "refuse" or "missing"
     unreadable : "refuse" or "missing", for a cell that is not a number or not one of the categories
-    lag : steps by which a value is late
+    lag : number of steps by which a value is delayed
     before : "action": only rows before the step's first action count; None: all rows of the step
-    carry : steps for which a value replaces missing ones after it
+    carry : number of steps for which a value replaces missing values after it
     missing : "refuse", "category", or the number that replaces it (for a category: its index)
-    categories : texts of the file to indices; None for numbers
-    labels : names of the bins or categories; cuts : between bins; closed : the end that belongs to a bin
+    categories : mapping of texts in the file to indices; None for numbers
+    labels : names of the bins or categories; cuts : cut points between bins; closed : the end of a bin that
+        belongs to this bin
     empty : texts that mean an empty cell, in addition to the standard ones
     """
 
@@ -163,12 +165,16 @@ class ColumnValue:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the parts into which the value divides: labels, and a last one for missing values."""
+        """Names of the parts into which a value is divided: its labels, and a last part for missing
+        values.
+        """
         own = self.labels or ()
         return (*own, "missing") if self.missing == "category" else own
 
     def codes(self, values: Floats) -> Ints:
-        """Return (n,) the part of each value; missing values are the last part, or -1."""
+        """Return the (n,) parts of the values; a missing value is in the last part, or -1 if the value has
+        only parts for labels.
+        """
         gone = np.isnan(values)
         if self.categories is not None:
             found = np.where(gone, 0, values).astype(np.int64)
@@ -181,13 +187,14 @@ class ColumnValue:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Map from values to one index, of a state or an action, in one of three ways.
+    """Map from values to the index of a state or an action: by a product of parts, by rules, or by nearest
+    centre.
 
     Parameters
     ----------
     labels : labels of the indices
-    product : values whose parts are combined; the last one varies fastest
-    rules : conditions; the first that holds counts; None holds always
+    product : values whose parts are combined; the part of the last value varies fastest
+    rules : conditions; the first condition that holds gives the index; None always holds
     centres : (k, d) in scaled units of the values ``reads``, with shift and scale (d,)
     """
 
@@ -203,7 +210,7 @@ class Partition:
 
     @property
     def needs(self) -> tuple[ColumnValue, ...]:
-        """Values that must not be missing if an index is needed."""
+        """Names of the values that must not be missing if an index is needed."""
         if self.rules is None:
             return self.reads
         compared = frozenset[str]().union(*(rule.names for rule in self.rules if rule is not None))
@@ -235,8 +242,10 @@ class Partition:
 
 
 def nearest(points: Floats, centres: Floats, rows: int = 2**14) -> Ints:
-    """Return (n,) the nearest centre (k, d) of each point (n, d), the first of equals; -1 for NaN."""
-    middle = centres.mean(axis=0)  # reduces cancellation
+    """Return the (n,) indices of the centres (k, d) nearest to the points (n, d); the first of several
+    nearest, and -1 for NaN.
+    """
+    middle = centres.mean(axis=0)  # reduces cancellation errors
     own = centres - middle
     squares = (own**2).sum(axis=1)
     out = np.empty(len(points), np.int64)
@@ -254,21 +263,24 @@ class Declaration:
     Parameters
     ----------
     schema : Schema
-        Finished: what ``discreet learn`` reads.
-    user, episode : columns
-    folded : whether names are compared as :func:`.near_duplicate_ids.folded` writes them
+        The complete schema, which ``discreet learn`` reads.
+    user, episode : names of columns
+    folded : True if names are compared after :func:`.near_duplicate_ids.folded`
     empty : texts that mean an empty cell in every column, in addition to the standard ones
     time : Time or None (then rows keep their order)
-    step : microseconds, None: every row is a step; begin : column of an episode's time 0, None: its first row
-    before, duplicates, long : treatment of rows before it, of equal rows, of steps after the last
+    step : length of a step in microseconds; None: every row is a step
+    begin : column with the start time of an episode; None: an episode starts at its first row
+    before, duplicates, long : treatment of rows before the start of the episode, of equal rows, and of steps
+        after the last step
     values : by name; states, actions : Partition
-    end : ColumnValue of an episode's outcome, with terminal labels; end_missing : the label of no outcome,
-        None refuses
-    reward : name of a value, or None; on : reward on arrival at a label
-    ruled : whether the schema's ``outcomes`` were made of ``on``, which pays at ends only
+    end : Value of an episode's outcome, with terminal labels; end_missing : the label for a missing outcome;
+        None rejects it
+    reward : name of the value that is the reward, or None; on : mapping of labels to the reward on arrival
+    ruled : True if the schema's ``outcomes`` were made from ``on``, because ``on`` has rewards for terminal
+        states only
     decision : microseconds after the start of a step at which a step without an action counts as decided,
         None if no value has ``before``
-    strict : whether readings after the action are rejected instead of only warned of
+    strict : True if readings after the action are rejected; False if they only cause a warning
     files : public files that the declaration reads; text : text of the declaration
     """
 
@@ -306,7 +318,7 @@ class Declaration:
 
     @property
     def columns(self) -> dict[str, str]:
-        """Return the columns that values are made of, each with its kind: "number" or "text"."""
+        """Return the columns from which values are computed, each with its kind: "number" or "text"."""
         found: dict[str, str] = {}
         for value in (*self.values.values(), *(() if self.end is None else (self.end,))):
             kind = "number" if value.categories is None and value.within != "count" else "text"
@@ -322,7 +334,7 @@ class Declaration:
 def read_prepare_config(path: str | Path, *, fitting: bool = False) -> Declaration:
     """Read and check the declaration in ``path`` and the files that it names.
 
-    ``fitting`` : its codebook of states does not exist yet; one centre replaces it.
+    ``fitting`` : True if the codebook of states does not exist yet; a single centre is then used instead.
 
     Raises
     ------
@@ -474,7 +486,7 @@ def _listed(terminal: Any) -> Any:
 
 
 def _terminal(given: Any, end_labels: Sequence[str]) -> Any:
-    """Return the schema's ``terminal`` with the labels of outcomes in front."""
+    """Return the schema's ``terminal``, preceded by the labels of outcomes."""
     own = _listed(given)
     own = own if isinstance(own, list) else [own]
     every = [*end_labels, *(one for one in own if one not in end_labels)]
@@ -513,7 +525,9 @@ def _time(value: Any) -> Time:
 def _decision(
     asked: Mapping[str, Any], values: Mapping[str, ColumnValue], actions: Partition, step: int | None
 ) -> int | None:
-    """Check what values with ``before = "action"`` need, and return the declared time of a decision."""
+    """Check the settings that values with ``before = "action"`` need; return the declared time of a
+    decision.
+    """
     early = [value for value in values.values() if value.before is not None]
     if not early:
         if "decision" in asked:
@@ -654,7 +668,7 @@ def _range(name: str, value: Any) -> tuple[float, float]:
 
 
 def _categories(name: str, value: Any) -> tuple[Mapping[str, int] | None, tuple[str, ...] | None]:
-    """Return texts to indices, and labels."""
+    """Return the mapping of texts to indices, and the labels."""
     if value is None:
         return None, None
     if isinstance(value, Mapping):
@@ -750,7 +764,9 @@ def _product(where: str, asked: Any, values: Mapping[str, ColumnValue]) -> Parti
 
 
 def _tells(value: ColumnValue, label: str) -> bool:
-    """Return True if a label contains its value's name already, as bins named after their cuts do."""
+    """Return True if a label already contains the name of its value, as for bins that are named after their
+    cuts.
+    """
     return value.cuts is not None and value.name in label and label != "missing"
 
 
@@ -821,7 +837,7 @@ def _codebook(
 
 
 def _end(asked: Any, empty: tuple[str, ...] = ()) -> tuple[ColumnValue | None, tuple[str, ...], int | None]:
-    """Return the outcome's value, the labels of terminal states, and the label of no outcome."""
+    """Return the value of the outcome, the labels of terminal states, and the label for a missing outcome."""
     if asked is None:
         return None, (), None
     given = table_of("prepare.end", asked)
@@ -857,7 +873,7 @@ def _end(asked: Any, empty: tuple[str, ...] = ()) -> tuple[ColumnValue | None, t
 
 
 def _censored(asked: Any, states: Mapping[str, str]) -> list[str]:
-    """Return the texts of censored ends; "" is the empty cell."""
+    """Return the texts that mark censored ends; "" stands for an empty cell."""
     name = "prepare.end.censored"
     if not isinstance(asked, list) or not asked:
         raise ValueError(f"{name} = {checks.said(asked)}: must be a list of texts of the column, not empty")
@@ -874,9 +890,11 @@ def _censored(asked: Any, states: Mapping[str, str]) -> list[str]:
 
 
 def _rule_of_ends(asked: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema's keys for the rewards of ends, if ``on`` pays at ends only; else {}.
+    """Return the schema's keys for rewards at the end, if ``on`` has rewards for terminal states only; else
+    {}.
 
-    A learner that knows the rule knows the bounds of a return, not only each step's reward.
+    A learner that knows this rule has bounds on the return of an episode, and not only bounds on the reward
+    of a step.
     """
     on, ends = _named_table(asked, "on"), _listed(plain.get("terminal", []))
     reward, censored = _named_table(plain, "reward"), plain.get("censored")
@@ -904,7 +922,10 @@ def _rule_of_ends(asked: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named_table(asked: Any, key: str) -> Mapping[str, Any]:
-    """Return a table within a table; {} if either is not a table: other checks report the error."""
+    """Return a table that is nested in a table.
+
+    Returns {} if either is not a table, because other checks report this error.
+    """
     found = asked.get(key) if isinstance(asked, Mapping) else None
     return found if isinstance(found, Mapping) else {}
 

@@ -1,4 +1,4 @@
-"""Remedies for records that break a declaration: what to declare or correct."""
+"""Remedies for records that violate a declaration: advice on what to declare or correct."""
 
 from __future__ import annotations
 
@@ -51,5 +51,5 @@ _REMEDIES = {
 
 
 def remedy(reason: str) -> str:
-    """Return the remedy for a reason of rejection; "" if only the rows themselves can tell."""
+    """Return the advice for a reason of rejection; "" if it depends on the rows themselves."""
     return next((text for pattern, text in _REMEDIES.items() if re.search(pattern, reason)), "")

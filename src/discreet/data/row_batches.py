@@ -1,4 +1,4 @@
-"""Rows of trajectories in column batches of one form, from any supported source.
+"""Rows of trajectories from any supported source, as column batches with the same columns.
 
 For every source, a batch is an Arrow table with these columns:
 
@@ -8,13 +8,14 @@ For every source, a batch is an Arrow table with these columns:
 * ``number`` (int64: the row's position in the whole source).
 
 If the schema has groups of users, it also has ``group`` (int64). A cell that is not a number or not a label
-of the schema is kept as a code that no check passes. It is never repaired: :mod:`.validate` counts it. Only
-one batch is in memory at a time. :mod:`.sources` lists the supported sources; Minari is another.
+of the schema is replaced by a code that every check rejects. Such cells are never repaired; :mod:`.validate`
+counts them. Only one batch is in memory at a time. The supported sources are Minari and those that
+:mod:`.sources` lists.
 
-A user's or episode's name is an integer if every source says so, else a text. ``7`` in a CSV file and
-7 in a Parquet file are the same user, ``07`` and `` 7`` are others. A data set must write a name in
-one way, or one user counts as two (:mod:`.near_duplicate_ids` counts such names). CSV values that are empty,
-``NA``, ``NaN`` or ``null`` are empty.
+A user's or episode's name is an integer if every source says so, else a text. ``7`` in a CSV file and 7 in a
+Parquet file are the same user; ``07`` and `` 7`` are other users. If a data set writes the name of a user in
+two ways, that user counts as two users (:mod:`.near_duplicate_ids` counts such names). CSV values that are
+empty, ``NA``, ``NaN`` or ``null`` are empty.
 """
 
 from __future__ import annotations
@@ -59,15 +60,16 @@ Progress = Callable[[str, int, int | None], None]
 """Called as ``progress(what, rows done, rows in all or None)`` after every batch."""
 
 BATCH_ROWS = 2**17
-UNREADABLE = -1  # code of a value that is neither an index nor a label
+UNREADABLE = -1  # code for a value that is neither an index nor a label
 _EXACT = 2.0**53
 _PARTS = ("user", "episode", "step", "state", "action", "reward", "next_state")
 
 
 @dataclass
 class Source:
-    """Source of rows: files and tables in a fixed order, or one Minari dataset. Holds no rows of files
-    itself.
+    """Source of rows: files and tables in a fixed order, or one Minari dataset.
+
+    It does not keep rows of files in memory.
     """
 
     __repr__ = brief
@@ -78,15 +80,16 @@ class Source:
 
     @property
     def malformed(self) -> list[tuple[str, int]]:
-        """Lines (place, line from 1; 0: not known) skipped in the last pass for a wrong number of fields.
+        """Lines that the last pass skipped because of a wrong number of fields, as (place, line from 1; 0:
+        not known).
 
-        They have no row number.
+        Such lines have no row number.
         """
         return [(place.name, line) for place in self.places for line in place.malformed]
 
     @property
     def files(self) -> list[Path]:
-        """Files on this machine that are read."""
+        """Files on this machine that this source reads."""
         if self.minari is not None:
             folder = Path(_minari(self.minari).storage.data_path)
             return [folder / "metadata.json", *folder.rglob("*")]
@@ -94,7 +97,7 @@ class Source:
 
     @cached_property
     def rows(self) -> int | None:
-        """Number of rows, if the source states it without being read."""
+        """Number of rows, if it is known without reading the source."""
         counts = [place.rows for place in self.places]
         if self.minari is not None or None in counts:
             return None
@@ -102,14 +105,14 @@ class Source:
 
     @cached_property
     def size(self) -> int:
-        """Number of rows, or a generous estimate from the size of the files."""
+        """Number of rows, or a high estimate from the size of the files."""
         if self.minari is not None:
             return int(_minari(self.minari).total_steps)
         return sum(place.size for place in self.places)
 
     @cached_property
     def _text(self) -> tuple[bool, bool]:
-        """Return whether users, and episodes, are read as text."""
+        """Return two flags: whether users, and whether episodes, are read as text."""
         if self.minari is not None:
             return False, False
         names = self.schema.columns
@@ -128,10 +131,10 @@ class Source:
         users_only: bool = False,
         pool: Pool | None = None,
     ) -> Iterator[pa.Table]:
-        """Yield all rows in order. ``users_only``: only the column ``user``, which is cheap.
+        """Yield all rows in order. ``users_only`` : yield only the column ``user``, which is cheap.
 
-        ``pool`` : threads that convert batches while others are read and processed.
-        Raises as :meth:`worked` does.
+        ``pool`` : threads that convert batches while other batches are read and processed. Raises the same
+        errors as :meth:`worked`.
         """
         for table, _ in self.worked(lambda _: None, batch_rows, progress, what, users_only, pool):
             yield table
@@ -150,7 +153,7 @@ class Source:
         Raises
         ------
         ValueError
-            If a file is not a table of its kind, or lacks a column, or a column has a wrong type.
+            If a file does not have its stated format, or lacks a column, or a column has a wrong type.
         """
         done = 0
         try:
@@ -212,7 +215,7 @@ class Source:
         return pa.table({**{name: parts[name] for name in named}, "number": numbers})
 
     def _part(self, name: str, column: Any) -> Any:
-        """Convert one column, of any type in the file."""
+        """Convert one column of the file, whatever its type."""
         self._check_type(name, column.type)
         if name in ("user", "episode"):
             return _key(column, self._text[name == "episode"])
@@ -221,7 +224,7 @@ class Source:
         return _reals(column) if name == "reward" else _codes(column, self._labels(name))
 
     def _labels(self, name: str) -> tuple[str, ...] | None:
-        """Return the labels of one of the canonical columns."""
+        """Return the labels of a canonical column."""
         if name == "action":
             return self.schema.action_labels
         if name == "group" and self.schema.groups is not None:
@@ -229,7 +232,7 @@ class Source:
         return self.schema.state_labels if name in ("state", "next_state") else None
 
     def _check_type(self, name: str, kind: Any) -> None:
-        """Raise :class:`Broken` unless cells of this type can be checked."""
+        """Raise :class:`Broken` if cells of this type cannot be checked."""
         if _textual(kind) or pa.types.is_null(kind) or pa.types.is_integer(kind):
             return
         if name in ("user", "episode"):
@@ -241,7 +244,7 @@ class Source:
             raise Broken(f"the column of {name} must hold {held}, not {kind}")
 
     def check_types(self) -> None:
-        """Raise :class:`Broken` if a source states a column type from which no row could be read."""
+        """Raise :class:`Broken` if a source states a column type that this module cannot read."""
         wanted = _wanted(self.schema, users_only=False)
         for place in self.places:
             stated = place.types() or {}
@@ -255,7 +258,10 @@ class Source:
                     raise Broken(f"{place.name}: {error}") from None
 
     def place(self, number: int) -> str:
-        """Return the location and content of row ``number``: private, for the owner's terminal only."""
+        """Return the location and content of row ``number``.
+
+        The result is private: show it only on the owner's terminal.
+        """
         before = 0
         for raw in self._raw(BATCH_ROWS, users_only=False):
             if number < before + raw.num_rows:
@@ -296,28 +302,28 @@ def open_source(
     Parameters
     ----------
     where : path, URI, frame, or a list of them
-        ``.parquet``, ``.csv``, ``.tsv`` (also ``.csv.gz``, ``.bz2``, ``.zst``), a folder with all those
-        below it, ``s3://bucket/folder`` and every other store that :mod:`pyarrow.fs` reads, an Arrow, pandas
-        or Polars table, ``duckdb://file.db?table=visits``, or ``minari:NAME`` of a local dataset, in which
-        every episode is one user and both observations and actions are integers. Files are read in the order
-        given, a folder's in the order of their paths.
+        ``.parquet``, ``.csv``, ``.tsv`` (also ``.csv.gz``, ``.bz2``, ``.zst``), a folder (including its
+        subfolders), ``s3://bucket/folder`` and every other store that :mod:`pyarrow.fs` reads, an Arrow,
+        pandas or Polars table, ``duckdb://file.db?table=visits``, or ``minari:NAME`` of a local dataset, in
+        which every episode is one user and both observations and actions are integers. Files are read in the
+        given order; the files of a folder are read in the order of their paths.
     schema : Schema
     sql : str, optional
-        A query instead of ``?table=``.
+        A query that replaces ``?table=``.
     reads : list of files, optional
-        With ``duckdb://`` alone: all files that the query reads. It can read nothing else. A query of a data
-        base can read only that data base.
+        For ``duckdb://`` without a path: all files that the query reads. The query cannot read other files. A
+        query of a database can read only that database.
     delimiter, decimal, encoding : str
-        Format of CSV files. Without a delimiter: the one of comma, semicolon, tab and bar under which the
-        first line has the schema's columns.
+        Format of CSV files. If no delimiter is given, it is the character among comma, semicolon, tab and bar
+        with which the first line has the schema's columns.
 
     Raises
     ------
     ValueError
-        If there is no such file, or it is of another kind, or a column of the schema is missing, or a label
-        of the schema cannot be distinguished from an empty cell.
+        If a file does not exist or has an unsupported format, or a column of the schema is missing, or a
+        label of the schema cannot be distinguished from an empty cell.
     ImportError
-        If Minari or DuckDB is requested and not installed.
+        If Minari or DuckDB is needed but not installed.
     """
     if isinstance(where, str) and where.startswith("minari:"):
         name = where.removeprefix("minari:")
@@ -331,7 +337,7 @@ def open_source(
         if isinstance(place, TextFile):
             groups = () if schema.groups is None else schema.groups.labels
             for label in (*(schema.state_labels or ()), *(schema.action_labels or ()), *groups):
-                if label in EMPTY:  # a last next state of this name would become the terminal state
+                if label in EMPTY:  # a last next state with this name would become the terminal state
                     raise Broken(
                         f"{place.name}: the label {label!r} is an empty cell in CSV: give it in Parquet"
                     )
@@ -341,7 +347,7 @@ def open_source(
 
 
 def _wanted(schema: Schema, users_only: bool) -> dict[str, str]:
-    """Return the file's names of the columns to read, and the canonical names."""
+    """Return the names in the file of the columns to read, and their canonical names."""
     wanted = {getattr(schema.columns, part.name): part.name for part in fields(schema.columns)}
     if not schema.reads_rewards:
         del wanted[schema.columns.reward]
@@ -362,7 +368,7 @@ def _require(place: TableSource, wanted: dict[str, str]) -> None:
 
 
 def _gathered(tables: Iterable[pa.Table], batch_rows: int) -> Iterator[pa.Table]:
-    """Yield the same rows in batches of at most about ``batch_rows``; joins small files."""
+    """Yield the same rows in batches of about ``batch_rows`` rows or fewer; small files are joined."""
     held: list[pa.Table] = []
     rows = 0
     for table in tables:
@@ -384,7 +390,9 @@ def _numbered(tables: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, int]]:
 
 
 class Pool:
-    """Threads for work that mostly releases Python's lock; none if ``workers`` is 1."""
+    """Pool of threads for work that mostly releases Python's interpreter lock; without threads if ``workers``
+    is 1.
+    """
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -398,16 +406,18 @@ class Pool:
             self._threads.shutdown(cancel_futures=True)
 
     def submit(self, work: Callable[[T], R], item: T) -> Future[R]:
-        """Start work. Not allowed without threads."""
+        """Start work in a thread. Must not be called if the pool has no threads."""
         assert self._threads is not None
         return self._threads.submit(work, item)
 
 
 def in_order(pool: Pool | None, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """Yield ``work`` of every item, in order; as many at once as the pool has threads, and one ahead.
+    """Yield the result of ``work`` for every item, in order.
 
-    A finished result is yielded at once: successive steps all begin with the first item. An error
-    of an item or of work comes after all earlier results, as it would from one thread.
+    The pool works on one item per thread, and starts one more item ahead.
+
+    A result is yielded as soon as it and all earlier results are finished. An error of an item or of ``work``
+    is raised after all earlier results, as it would be with one thread.
     """
     if pool is None or pool.workers == 1:
         yield from map(work, items)
@@ -432,7 +442,9 @@ def in_order(pool: Pool | None, work: Callable[[T], R], items: Iterable[T]) -> I
 
 
 def ahead(items: Iterator[T], most: int = 1) -> Generator[T, None, None]:
-    """Yield the same items; a separate thread fetches up to ``most`` next ones while one is processed."""
+    """Yield the same items; a separate thread fetches up to ``most`` further items while the caller processes
+    one.
+    """
     reader = ThreadPoolExecutor(1, "ahead")
     try:
         coming = deque(reader.submit(next, items, None) for _ in range(most))
@@ -444,10 +456,11 @@ def ahead(items: Iterator[T], most: int = 1) -> Generator[T, None, None]:
 
 
 def _one(table: pa.Table, name: str) -> Any:
-    """Return a column as one Arrow array, plain instead of dictionary-encoded."""
+    """Return a column as one Arrow array without dictionary encoding."""
     column = table[name]
     if pa.types.is_dictionary(column.type) and column.num_chunks > 1:
-        # Each chunk has its own dictionary; together they may have too many words for the index type.
+        # Each chunk has its own dictionary. All dictionaries together can have too many words for
+        # the index type.
         return pa.concat_arrays([_plain(chunk) for chunk in column.chunks])
     column = column.combine_chunks()
     if isinstance(column, pa.ChunkedArray):
@@ -465,11 +478,11 @@ def _plain(column: Any) -> Any:
 
 
 def _key(column: Any, as_text: bool) -> Any:
-    """Return users or episodes without nulls: ``MISSING`` or an empty text replace them."""
+    """Return users or episodes without nulls; nulls are replaced by ``MISSING`` or an empty text."""
     if not as_text:
         try:
             return _filled(column.cast(pa.int64()), MISSING)
-        except pa.ArrowInvalid:  # its words hold the number
+        except pa.ArrowInvalid:  # the words of the dictionary contain the number
             raise Broken("users and episodes must be integers below 2^63, or text") from None
     return _filled(column.cast(pa.large_string()), "")
 
@@ -483,7 +496,9 @@ def _textual(kind: Any) -> bool:
 
 
 def _whole(column: Any) -> Ints:
-    """Return integers; ``MISSING`` if empty, ``UNREADABLE`` if not a whole number."""
+    """Return integers: ``MISSING`` for an empty cell, ``UNREADABLE`` for a cell that is not a whole
+    number.
+    """
     kind = column.type
     if pa.types.is_null(kind):
         return np.full(len(column), MISSING)
@@ -492,7 +507,7 @@ def _whole(column: Any) -> Ints:
         whole = np.asarray(filled.to_numpy(zero_copy_only=False))
         if (
             np.count_nonzero(whole == MISSING) > column.null_count
-        ):  # a cell that holds the code of an empty one
+        ):  # a cell whose number equals the code for an empty cell
             whole = np.where((whole == MISSING) & column.is_valid().to_numpy(False), UNREADABLE, whole)
         return whole
     empty = np.asarray(column.is_null().to_numpy(zero_copy_only=False))
@@ -509,7 +524,7 @@ def _whole(column: Any) -> Ints:
 
 
 def _codes(column: Any, labels: tuple[str, ...] | None) -> Ints:
-    """Return indices; through the labels if the schema has them."""
+    """Return indices; labels are mapped to indices if the schema has labels."""
     if labels is None or pa.types.is_null(column.type):
         return _whole(column)
     text = column.cast(pa.large_string())
@@ -520,7 +535,7 @@ def _codes(column: Any, labels: tuple[str, ...] | None) -> Ints:
 
 
 def _reals(column: Any) -> NDArray[np.float64]:
-    """Return rewards; NaN if empty or not a number."""
+    """Return rewards; NaN for a cell that is empty or not a number."""
     if _textual(column.type):
         return parsed(column)
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
@@ -538,7 +553,7 @@ def _minari(name: str) -> Any:
 
 
 def _minari_batches(name: str, batch_rows: int) -> Iterator[pa.Table]:
-    """Yield every episode as the only episode of one user, in the order of their numbers."""
+    """Yield every episode as the only episode of a user, in the order of the episode numbers."""
     held: list[pa.Table] = []
     rows = 0
     for episode in _minari(name).iterate_episodes():

@@ -1,10 +1,11 @@
-"""SCHEMA.toml: all public facts about a file of trajectories, written by hand before the data are seen.
+"""SCHEMA.toml: all public facts about trajectory files, written by hand before the data are seen.
 
-All facts here are declarations, and the noise depends on them: sizes fix the cells that get noise, the
-horizon and the episodes per user fix the sensitivity, the reward's range fixes the scale. The origin of a
-declaration is declared too (``[provenance]``). ``"this data"`` is a leak that no noise covers, and the
-statement has to print it. ``"private release"`` is this data too, through a release that the
-ledger holds (:mod:`discreet.pipeline.state_codebook`). Nothing in this module reads a user's row. ::
+All facts in this file are declarations, and the noise depends on them. Sizes determine the cells that get
+noise, the horizon and the episodes per user determine the sensitivity, and the range of rewards determines
+the scale. The origin of each declaration is declared too (``[provenance]``). The origin ``"this data"`` is a
+leak that noise does not protect, and the statement must print it. ``"private release"`` means that the fact
+comes from this data through a release that is in the ledger (:mod:`discreet.pipeline.state_codebook`). This
+module does not read any rows of users. ::
 
     dataset = "icu-2024"            # the population; a ledger is keyed by it
     horizon = 20
@@ -47,9 +48,9 @@ Files named in a schema are in its folder and are public. A mask is ``.npy`` (S,
 (``.parquet``, ``.csv``) with columns ``state`` and ``action`` of the admissible pairs. Known rewards are
 ``.npy`` of shape ``(S, A)`` or ``(H, S, A)``, in the file's units. They may also be a table with ``state``,
 ``action``, ``reward`` and optionally ``step``. Features are ``.npy`` (S, A, d). ``reward.scaled = true`` says
-that the known rewards' file holds them in [0, 1] already, as :func:`write_schema` does, so that they are read
-back to the last bit. With ``reward.outcomes`` the file needs no column of rewards, and ``low`` and ``high``
-follow if they are not given.
+that the file of known rewards already holds rewards in [0, 1]. :func:`write_schema` writes such files, so
+that rewards are read back to the last bit. With ``reward.outcomes`` the data file needs no column of rewards,
+and ``low`` and ``high`` are derived from the outcomes if they are not given.
 """
 
 from __future__ import annotations
@@ -79,17 +80,17 @@ FACTS = (
     "states", "actions", "mask", "horizon", "episodes_per_user", "stationary", "terminal", "reward",
     "features",
 )  # fmt: skip
-ALL_FACTS = (*FACTS, "groups")  # with an optional one
+ALL_FACTS = (*FACTS, "groups")  # including the optional column
 DECLARED = ("controller", "contact", "purpose", "legal_basis", "recipients", "retention", "columns")
 """Keys that may be declared for the page of a data protection officer: one line each."""
 _LARGEST = 2**31 - 1
-_LONGEST = 500  # characters of a declared line
+_LONGEST = 500  # largest number of characters in a declared line
 MOST_GROUPS = 12
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the seven columns in the file."""
+    """Names of the seven columns in the data file."""
 
     user: str = "user"
     episode: str = "episode"
@@ -115,7 +116,8 @@ class Groups:
     column : name of the column in the file. labels : labels of the groups, at most 12. All labels are public.
     The group of a user is private.
 
-    Raises ``ValueError`` if a label is given twice, is not a text of one line, or if there are more than 12.
+    Raises ``ValueError`` if a label is given twice or is not a text of one line, or if there are more than 12
+    labels.
     """
 
     column: str
@@ -139,50 +141,54 @@ class Schema:
     Parameters
     ----------
     dataset, unit : str
-        The population (a ledger's key), and the unit of one neighbour.
+        The population (the key of its entries in a ledger), and the unit of privacy, such as "patient".
     layout : Layout
         S, A, H and the mask of admissible actions.
     columns : Columns
     first_step : 0 or 1
         The number of an episode's first step in the file.
     episodes_per_user, contribute : int >= 1, "error" or "random"
-        A user counts for at most m episodes; with more the file is rejected, or m are chosen at random.
+        At most m episodes of each user count. If a user has more episodes, the file is rejected ("error"), or
+        m of the episodes are chosen at random ("random").
     state_labels, action_labels : tuple of str, optional
-        The file's names of the indices 0, 1, ..; None: the file holds indices.
+        The names of the indices 0, 1, .. in the file; None: the file holds indices.
     stationary : bool
-        The MDP's transitions and rewards are the same at every step: learners may pool the steps.
+        True if the MDP's transitions and rewards are the same at every step, so that learners are allowed to
+        pool the steps.
     terminal : tuple of int
-        Absorbing states. An episode that ends in one before step H stays there, with the first
-        admissible action and reward 0; one without a last next state ends in the first of them.
+        Absorbing states. An episode that ends in a terminal state before step H is continued there, with the
+        first admissible action and reward 0. An episode without a last next state ends in the first terminal
+        state.
     unfinished : "error" or "terminal"
-        An episode that is cut in another state is an error, or its last next state is replaced by
-        the first terminal state.
+        Treatment of an episode that ends early in a non-terminal state: it is an error, or its last next
+        state is replaced by the first terminal state.
     low, high : float
-        The range of rewards in the file; learned from as (r - low) / (high - low).
+        The range of rewards in the file. Learners use (r - low) / (high - low).
     outcomes : mapping of terminal states to float, optional
-        Reward on arrival there, by rule, in the file's units. There are no other rewards, and the file's
-        rewards are not read.
+        Reward on arrival in each of these states, by rule, in the file's units. There are no other rewards,
+        and the rewards in the file are not read.
     return_bound : (float, float), optional
-        The least and the largest return of an episode, in the file's units; returns outside are clipped.
-        None: the range that all steps, or one outcome, allow.
+        The smallest and the largest return of an episode, in the file's units; returns outside this range are
+        clipped. None: the range that the rewards of all steps, or the outcomes, allow.
     censored : int, optional
-        A terminal state of episodes with unknown outcome. In a release they count as the middle between
-        the least and the largest return; a gain is evaluated at the worst and at the best value. Needs
-        ``outcomes``, which must not name it. Only decision points support it.
+        The terminal state of episodes whose outcome is unknown. In a release, these episodes count with the
+        middle between the smallest and the largest return; a gain is evaluated at the worst and at the best
+        value. ``outcomes`` is required and must not name this state. Only decision points support censored
+        ends.
     known : (1 or H, S, A) float64, optional
-        Known mean rewards, already scaled to [0, 1]; then the file's rewards are not read.
+        Known mean rewards, scaled to [0, 1]. If they are given, the rewards in the file are not read.
     features, feature_bound : (S, A, d) float64, optional; float
         None: one-hot. The l2 norm of each feature vector is at most the bound.
-    provenance : mapping of facts to their origin
+    provenance : mapping of each fact to its origin
     declared : mapping of :data:`DECLARED` to one line of text each
         Facts, other than the numbers, for a data protection officer; printed unchanged.
     groups : Groups, optional
-        Public groups of users, for decision points: outcome and gain are reported for each.
+        Public groups of users, for decision points. The outcome and the gain are reported for each group.
 
     Raises
     ------
     ValueError
-        With the key, its value, and the accepted values.
+        If a value is not allowed. The message states the key, its value, and the accepted values.
     """
 
     __repr__ = brief
@@ -273,7 +279,9 @@ class Schema:
             raise ValueError("reward.outcomes: must not name the censored state, whose outcome is unknown")
 
     def _check_arrays(self) -> None:
-        """Check shapes and ranges of known rewards and features; make read-only copies, 0 if inadmissible."""
+        """Check shapes and ranges of known rewards and features; store read-only copies that are 0 at
+        inadmissible pairs.
+        """
         shape = (self.layout.states, self.layout.actions)
         if self.known is not None:
             slots = len(self.known) if np.ndim(self.known) == 3 and len(self.known) == self.horizon else 1
@@ -298,25 +306,25 @@ class Schema:
 
     @property
     def horizon(self) -> int:
-        """H."""
+        """H, the number of steps of an episode."""
         return self.layout.horizon
 
     @cached_property
     def returns(self) -> ReturnBounds:
-        """Rule that adds up an episode's return, in the file's units."""
+        """Rule that defines the return of an episode, in the file's units."""
         least, most = self.return_bound or (None, None)
         return ReturnBounds(self.low, self.high, self.terminal, self.outcomes, least, most, self.censored)
 
     @property
     def named(self) -> PublicTableReader:
-        """Reader of public tables that use its labels."""
+        """Reader of public tables that use the labels of this schema."""
         layout = self.layout
         return PublicTableReader(
             layout.horizon, layout.states, layout.actions, self.state_labels, self.action_labels
         )
 
     def spec(self, users: int | None = None) -> ProblemSpec:
-        """Return the facts for a learner: layout, ``users``, known rewards, and how returns are added up."""
+        """Return the facts for a learner: layout, ``users``, known rewards, and the rule for returns."""
         known = self.known
         if known is not None:
             known = np.broadcast_to(known, (self.horizon, *known.shape[1:]))
@@ -325,17 +333,23 @@ class Schema:
 
     @property
     def reads_rewards(self) -> bool:
-        """True if rewards are read from the file; otherwise they are known, or follow from the end."""
+        """True if rewards are read from the file.
+
+        Otherwise they are known, or determined by the terminal state.
+        """
         return self.known is None and self.outcomes is None
 
     @property
     def from_this_data(self) -> tuple[str, ...]:
-        """Facts that were read off the private data itself: each is a leak that must be printed."""
+        """Facts that were taken from the private data themselves.
+
+        Each is a leak that the statement must print.
+        """
         return tuple(fact for fact in ALL_FACTS if self.provenance.get(fact) == "this data")
 
     @property
     def unstated(self) -> tuple[str, ...]:
-        """Facts in use without a stated provenance."""
+        """Facts that are used but have no stated provenance."""
         used = {
             "mask": self.layout.mask is not None,
             "stationary": self.stationary,
@@ -347,7 +361,10 @@ class Schema:
 
     @cached_property
     def hash(self) -> str:
-        """``sha256:`` and 64 digits over all facts, files by content; layout and comments do not matter."""
+        """Hash of all facts: ``sha256:`` and 64 digits.
+
+        It covers the content of files, but not the layout and comments of the TOML file.
+        """
         plain: dict[str, Any] = {
             part.name: getattr(self, part.name)
             for part in fields(self)
@@ -367,7 +384,8 @@ class Schema:
             "known": _digest(self.known),
             "features": _digest(self.features),
         }
-        for name in ("outcomes", "return_bound", "censored"):  # schemas without them keep their hashes
+        # left out if absent, so that schemas without these keys keep their hashes
+        for name in ("outcomes", "return_bound", "censored"):
             if plain[name] is None:
                 del plain[name]
         if self.declared:
@@ -392,7 +410,7 @@ def read_schema(path: str | Path) -> Schema:
     Raises
     ------
     ValueError
-        If it is not TOML, or a key is unknown, missing, or has a value that is not allowed.
+        If the file is not TOML, or a key is unknown, missing, or has a value that is not allowed.
     """
     return read_toml(path, lambda content, folder, _: parse_schema(content, folder))
 
@@ -414,7 +432,8 @@ def read_toml(path: str | Path, parse: Callable[[dict[str, Any], Path, str], Mad
 
 
 def read_rewards(path: str | Path, schema: Schema) -> Floats:
-    """Read known mean rewards (1 or H, S, A), scaled to [0, 1], from a file like ``reward.known``'s.
+    """Read known mean rewards (1 or H, S, A), scaled to [0, 1], from a file in the format of
+    ``reward.known``.
 
     Raises ``ValueError`` if it cannot be read, or a reward is missing or outside the schema's range.
     """
@@ -426,10 +445,11 @@ def read_rewards(path: str | Path, schema: Schema) -> Floats:
 
 
 def write_schema(schema: Schema, path: str | Path) -> None:
-    """Write a schema to ``path`` (SCHEMA.toml), and ``.npy`` files for mask, rewards and features beside it.
+    """Write a schema to ``path`` (SCHEMA.toml), and ``.npy`` files for mask, rewards and features to the same
+    folder.
 
-    The ``.npy`` files are named after it. :func:`read_schema` gives the same facts back, with the same hash.
-    Raises ``OSError`` if the folder cannot be written.
+    The names of the ``.npy`` files begin with the name of the schema file. :func:`read_schema` returns the
+    same facts, with the same hash. Raises ``OSError`` if the folder cannot be written.
     """
     path = Path(path)
 
@@ -496,7 +516,7 @@ def _sizes(count: int, labels: tuple[str, ...] | None) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a TOML string; JSON's escapes of quotes and backslashes are TOML's."""
+    """Return a text as a TOML string. JSON and TOML escape quotes and backslashes in the same way."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -617,7 +637,7 @@ def _censored(value: Any, states: int, labels: tuple[str, ...] | None) -> int | 
 
 
 def check_keys(where: str, given: Mapping[str, Any], allowed: Sequence[str], required: Sequence[str]) -> None:
-    """Raise ``ValueError`` on a key that is not allowed, or required and missing."""
+    """Raise ``ValueError`` if a key is not allowed, or if a required key is missing."""
     for key in given:
         if key not in allowed:
             raise ValueError(f"unknown key {where}{key}: must be one of {', '.join(allowed)}")
@@ -708,7 +728,8 @@ def _file(name: str, value: Any, folder: Path) -> Path:
 def _array(name: str, path: Path) -> NDArray[Any]:
     try:
         return np.asarray(np.load(path, allow_pickle=False))
-    except (ValueError, OSError, EOFError, MemoryError) as error:  # memory: a header can state any size
+    # limits memory, because a header can state any size
+    except (ValueError, OSError, EOFError, MemoryError) as error:
         raise ValueError(f"{name}: {path.name} is not a .npy file of numbers ({error})") from None
 
 
@@ -815,9 +836,9 @@ class PublicTableReader:
 def read_public_table(
     name: str, path: Path, allowed: Sequence[str], required: Sequence[str]
 ) -> dict[str, NDArray[Any]]:
-    """Read the columns of a small public table; ``name`` is its name in messages.
+    """Read the columns of a small public table; ``name`` is the name of the table in messages.
 
-    Raises ``ValueError`` if it cannot be read, or a column is unknown, missing or duplicated.
+    Raises ``ValueError`` if the table cannot be read, or a column is unknown, missing or duplicated.
     """
     import pyarrow as pa
     from pyarrow import csv, parquet

@@ -1,4 +1,4 @@
-"""Sources of tables of rows: files, folders, object stores, frames in memory, SQL.
+"""Sources of tables: files, folders, object stores, frames in memory, SQL queries.
 
 A *place* is one table with named columns. :func:`places_of` makes places from the user's argument:
 
@@ -16,15 +16,16 @@ a frame                     an Arrow table, a pandas or Polars frame, or another
 ==========================  ==============================================================================
 
 Extensions may be in capitals. In a folder, names that begin with a dot or an underscore are left out, because
-tools put their own notes there. A place can be read any number of times, always in the same order.
+tools use such names for their own metadata. A place can be read any number of times, and always gives its
+rows in the same order.
 
-A query reads only the named files: a data base its own file, ``duckdb://`` the files in
-``reads``. So an owner's rule over those files (:mod:`discreet.ledger.owner_rules`) holds for the results of
+A query can read only the named files: the database file, or for ``duckdb://`` the files in ``reads``.
+Therefore an owner's rule for these files (:mod:`discreet.ledger.owner_rules`) also applies to the results of
 a query. DuckDB itself enforces this (``enable_external_access``, ``lock_configuration``): views over other
 files, ``ATTACH``, network addresses and ``SET`` are rejected.
 
-The delimiter of a text file is declared, or is the only one of comma, semicolon, tab and bar under which its
-first line holds the requested columns. That line alone decides, never a row.
+The delimiter of a text file is declared, or is the only character among comma, semicolon, tab and bar with
+which its first line holds the requested columns. Only the first line decides, never a row.
 """
 
 from __future__ import annotations
@@ -62,15 +63,16 @@ EMPTY = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
 MISSING = -(2**63)
 """Value of an empty cell in integer columns. Compiled code holds it: it never changes."""
 
-COUNTED = ".tally"  # extension of partial aggregates (discreet.pipeline.partial_aggregates)
+COUNTED = ".tally"  # file extension of partial aggregates (discreet.pipeline.partial_aggregates)
 DELIMITERS = (",", ";", "\t", "|")
-_SMALL = 2**16  # rows of a file whose columns one thread reads faster than several
-_LONGEST_LINE = 2**20  # least bytes of a block of text
+_SMALL = 2**16  # up to this many rows, one thread reads the columns of a file faster than several threads
+_LONGEST_LINE = 2**20  # smallest size of a block of text, in bytes
 _TEXT = re.compile(r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$", re.IGNORECASE)
-_NOTES = re.compile(r"\.txt(\.\w+)?$", re.IGNORECASE)  # in a folder, these may be a licence or notes
-_DELIMITER_LINE = re.compile(r"^\"?sep=(.)\"?$", re.IGNORECASE)  # written by spreadsheets above the names
+_NOTES = re.compile(r"\.txt(\.\w+)?$", re.IGNORECASE)  # in a folder, such files can be a licence or notes
+# spreadsheets write this line above the names
+_DELIMITER_LINE = re.compile(r"^\"?sep=(.)\"?$", re.IGNORECASE)
 _LINE_END = re.compile(r"\r\n|\r|\n")
-_LOOKED_THROUGH = 30  # lines that are searched for the names of columns
+_LOOKED_THROUGH = 30  # number of lines that are searched for the names of columns
 _PARQUET = re.compile(r"\.parquet$", re.IGNORECASE)
 _URI = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _DUCKDB = "duckdb://"
@@ -79,7 +81,9 @@ _BYTE_ORDER = b"\xef\xbb\xbf"
 
 
 class Broken(ValueError):
-    """Source that cannot be read at all: not a table, or a column is missing or of the wrong type."""
+    """Error: the source cannot be read, because it is not a table, or a column is missing or has a wrong
+    type.
+    """
 
 
 class Spread(Protocol):
@@ -93,30 +97,32 @@ class TableSource(Protocol):
 
     @property
     def name(self) -> str:
-        """Name for messages; never holds a key to a store."""
+        """Name for messages; it never contains an access key of a store."""
         ...
 
     @property
     def rows(self) -> int | None:
-        """Number of rows, if known without reading."""
+        """Number of rows, if it is known without reading the table."""
         ...
 
     @property
     def size(self) -> int:
-        """Number of rows, or a generous estimate."""
+        """Number of rows, or a high estimate of it."""
         ...
 
     @property
     def malformed(self) -> list[int]:
-        """Lines of text (from 1; 0: not known) skipped in the last pass for a wrong number of fields."""
+        """Numbers (from 1; 0: not known) of the lines that the last pass skipped because of a wrong number of
+        fields.
+        """
         ...
 
     def types(self) -> Mapping[str, Any] | None:
-        """Arrow types by column, if the place states them; text does not."""
+        """Arrow types by column, if the place states them; text files do not."""
         ...
 
     def names(self, wanted: Sequence[str] = ()) -> list[str]:
-        """Return all columns, in their order; ``wanted`` helps to find a delimiter."""
+        """Return the names of all columns, in order; ``wanted`` : columns that help to find the delimiter."""
         ...
 
     def batches(
@@ -126,9 +132,10 @@ class TableSource(Protocol):
         types: Mapping[str, Any] | None = None,
         spread: Spread | None = None,
     ) -> Iterator[pa.Table]:
-        """Yield the wanted columns, in pieces.
+        """Yield batches with the wanted columns.
 
-        Text is read as ``types``, and as text from the first cell on that does not have its type.
+        Cells of text files are converted to ``types``. From the first cell that cannot be converted, they are
+        read as text.
         ``spread`` : reads parts of a file in threads, in order.
         """
         ...
@@ -142,7 +149,7 @@ class Text:
     ----------
     delimiter : one character; None: found from the first line
     decimal : "." or ","
-    encoding : Python's name of it
+    encoding : name of the encoding in Python
     """
 
     delimiter: str | None = None
@@ -164,7 +171,7 @@ class Text:
 
     @property
     def plain(self) -> bool:
-        """True if the encoding is UTF-8, which is read directly."""
+        """True if the encoding is UTF-8, which can be read without recoding."""
         return codecs.lookup(self.encoding).name == "utf-8"
 
 
@@ -174,7 +181,7 @@ def _file_size(fs: Any, path: str) -> int:
 
 @dataclass
 class ParquetFile:
-    """File of columns."""
+    """Parquet file."""
 
     name: str
     fs: Any
@@ -182,11 +189,11 @@ class ParquetFile:
     malformed: list[int] = field(default_factory=list)
 
     def _open(self) -> tuple[Any, Any, Any]:
-        """Return bytes, the file, columns and types."""
+        """Open the file; return the open stream, the Parquet reader, and the types by column."""
         try:
             content = self.fs.open_input_file(self.path)
             file = parquet.ParquetFile(content, page_checksum_verification=True)
-            return content, file, file.schema_arrow  # names are decoded here, and may be invalid text
+            return content, file, file.schema_arrow  # names are decoded here, and can be invalid text
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise Broken(f"{self.name}: not a Parquet file ({error})") from None
 
@@ -228,9 +235,9 @@ class ParquetFile:
     ) -> Iterator[pa.Table]:
         """Yield row group by row group.
 
-        With threads and a single column, several row groups are read at once, if they are at most as large as
-        a batch of all columns. With many columns, reading row groups in sequence, one thread per column, is
-        faster.
+        With threads and a single column, several row groups are read in parallel, if they are at most as
+        large as a batch of all columns. With many columns it is faster to read row groups in sequence, with
+        one thread per column.
         """
         content, file, columns = self._open()
         with file:
@@ -239,7 +246,7 @@ class ParquetFile:
             facts = file.metadata
 
             def read(groups: list[int]) -> pa.Table:
-                one = parquet.ParquetFile(  # a reader belongs to one thread
+                one = parquet.ParquetFile(  # a reader can be used by one thread only
                     content, metadata=facts, page_checksum_verification=True
                 )
                 return _sound(self.name, one.read_row_groups(groups, list(wanted), use_threads=False))
@@ -254,14 +261,14 @@ class ParquetFile:
                 threads = self.rows > _SMALL
                 for batch in file.iter_batches(batch_rows, columns=list(wanted), use_threads=threads):
                     yield _sound(self.name, pa.Table.from_batches([batch]).select(list(wanted)))
-            except OSError as error:  # pyarrow's exception for a damaged page
+            except OSError as error:  # pyarrow raises this exception for a damaged page
                 raise Broken(f"{self.name}: cannot be read ({error})") from None
 
 
 def _sound(name: str, table: pa.Table) -> pa.Table:
     """Return the table; raise :class:`Broken` if a column does not have its stated type.
 
-    The program that wrote or made a text does not guarantee that it is UTF-8.
+    The program that wrote a text column does not guarantee that the text is valid UTF-8.
     """
     for column, cells in zip(table.column_names, table.columns, strict=True):
         try:
@@ -273,7 +280,9 @@ def _sound(name: str, table: pa.Table) -> pa.Table:
 
 
 def _groups(facts: Any, most: int) -> list[list[int]]:
-    """Return row groups in order, joined up to ``most`` rows; none if one has more."""
+    """Return groups of consecutive row groups with at most ``most`` rows each; empty if a single row group
+    has more.
+    """
     parts: list[list[int]] = []
     held = 0
     for number in range(facts.num_row_groups):
@@ -290,7 +299,7 @@ def _groups(facts: Any, most: int) -> list[list[int]]:
 
 @dataclass
 class TextFile:
-    """File of lines; the first names the columns."""
+    """Text file of rows, whose first line has the names of the columns."""
 
     name: str
     fs: Any
@@ -301,7 +310,9 @@ class TextFile:
 
     @cached_property
     def size(self) -> int:
-        """Estimate of rows: a row takes at least ten bytes, or two if compressed."""
+        """Estimated number of rows: each row takes at least ten bytes, or two bytes if the file is
+        compressed.
+        """
         found = _TEXT.search(self.path)
         return _file_size(self.fs, self.path) // (2 if found is not None and found.group(2) else 10)
 
@@ -312,7 +323,7 @@ class TextFile:
 
     @cached_property
     def _first_lines(self) -> list[str]:
-        """Return the first lines, as many as are available when the first one is."""
+        """Return the first line and the lines that were read together with it."""
         held = b""
         try:
             with self._stream() as stream:
@@ -322,17 +333,20 @@ class TextFile:
                         break
                     held += more
             if self.text.plain:
-                whole = held[: held.rfind(b"\n") + 1] or held  # its end may lie within a character
+                # the end of the block can be within a character
+                whole = held[: held.rfind(b"\n") + 1] or held
                 text = whole.decode("utf-8-sig")
             else:
-                text = held.decode(self.text.encoding, errors="ignore")  # may end within a character
+                text = held.decode(self.text.encoding, errors="ignore")  # the data can end within a character
         except (UnicodeDecodeError, pa.ArrowException, OSError, EOFError) as error:
             raise Broken(f"{self.name}: not a CSV file ({error})") from None
         return _LINE_END.split(text, _LOOKED_THROUGH)[:_LOOKED_THROUGH]
 
     @property
     def _said_delimiter(self) -> str | None:
-        """Return the delimiter in a first line ``sep=;`` of a spreadsheet, which is not a line of names."""
+        """Return the delimiter in a line ``sep=;``, which spreadsheets write before the line of names; None
+        without such a line.
+        """
         found = _DELIMITER_LINE.match(self._first_lines[0])
         return None if found is None else found.group(1)
 
@@ -348,7 +362,9 @@ class TextFile:
         return lines[self._above] if len(lines) > self._above else ""
 
     def line_of(self, wanted: Sequence[str]) -> int | None:
-        """Return the number (from 1) of a line below the first that names these columns, or None."""
+        """Find a line, below the first line, with the names of these columns; return its number (from 1), or
+        None.
+        """
         for number, line in enumerate(self._first_lines[1:], 2):
             for delimiter in DELIMITERS if self.text.delimiter is None else (self.text.delimiter,):
                 try:
@@ -360,7 +376,9 @@ class TextFile:
         return None
 
     def wider_line(self) -> int | None:
-        """Return the number (from 1) of a line with more than one field, if the line of names has one."""
+        """Return the number (from 1) of a line with more than one field, if the line of names has only one
+        field.
+        """
         for number, line in enumerate(self._first_lines[self._above + 1 :], self._above + 2):
             if any(one in line for one in DELIMITERS if self.text.delimiter in (None, one)):
                 return number
@@ -373,7 +391,9 @@ class TextFile:
             raise Broken(f"{self.name}: not a CSV file ({error})") from None
 
     def delimiter(self, wanted: Sequence[str]) -> str:
-        """Return the declared one, or the only one that fits the first line; a comma if none does."""
+        """Return the declared delimiter, or the only delimiter that fits the first line; a comma if no
+        delimiter fits.
+        """
         known = self.text.delimiter or self._said_delimiter
         if known is not None:
             return known
@@ -403,10 +423,13 @@ class TextFile:
         types: Mapping[str, Any] | None = None,
         spread: Spread | None = None,
     ) -> Iterator[pa.Table]:
-        """Yield numbers at full speed; after the first invalid cell, text that identifies it.
+        """Yield batches of numbers.
 
-        With threads, blocks of lines are read independently while they are valid. If a block is invalid, one
-        thread reads again from the first line, because only it can number the lines.
+        From the first invalid cell on, yield text instead, so that the invalid cell can be found.
+
+        With threads, blocks of lines are read independently as long as they are valid. If a block is invalid,
+        a single thread reads the file again from the first line, because only then the line numbers are
+        known.
         """
         done = 0
         ways: list[Callable[[], Iterator[pa.Table]]] = [lambda: self._pass(wanted, batch_rows, {})]
@@ -436,13 +459,16 @@ class TextFile:
     def _in_blocks(
         self, wanted: Sequence[str], batch_rows: int, types: Mapping[str, Any], spread: Spread
     ) -> Iterator[pa.Table]:
-        """Yield rows of plain blocks of lines, parsed in threads; ``ArrowInvalid`` at the first other one."""
+        """Yield rows of blocks of lines, parsed in threads.
+
+        Raises ``ArrowInvalid`` at the first block that cannot be parsed alone.
+        """
         delimiter = self.delimiter(wanted)
         parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=False)
         convert = self._convert_options(wanted, types)
 
         def parsed(block: bytes) -> pa.Table:
-            if b'"' in block or block.startswith(_BYTE_ORDER):  # a line may end within quotes
+            if b'"' in block or block.startswith(_BYTE_ORDER):  # a line can end within quotes
                 raise pa.ArrowInvalid("not plain")
             read = arrow_csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names)
             return arrow_csv.read_csv(pa.BufferReader(block), read, parse, convert)
@@ -452,7 +478,7 @@ class TextFile:
             head = next(blocks, b"")
             line = head[: head.find(b"\n") + 1]
             first = arrow_csv.read_csv(pa.BufferReader(line), parse_options=parse)
-            if first.num_rows:  # two kinds of line ends
+            if first.num_rows:  # the file has two kinds of line ends
                 raise pa.ArrowInvalid("not plain")
             names = first.column_names
             rest = itertools.chain([head[len(line) :]], blocks)
@@ -462,7 +488,7 @@ class TextFile:
 
     @staticmethod
     def _block_size(batch_rows: int) -> int:
-        """Return the number of bytes parsed at once."""
+        """Return the number of bytes in a block that is parsed by one thread."""
         return max(_LONGEST_LINE, 40 * batch_rows)
 
     def _convert_options(self, wanted: Sequence[str], types: Mapping[str, Any]) -> Any:
@@ -507,7 +533,7 @@ class TextFile:
 def _blocks_of_lines(stream: Any, size: int) -> Iterator[bytes]:
     """Yield all bytes, in blocks of about ``size`` that end at a line end.
 
-    Raises ``ArrowInvalid`` without a line end, or if the bytes cannot be read.
+    Raises ``ArrowInvalid`` if a block has no line end, or if the bytes cannot be read.
     """
     held = b""
     try:
@@ -519,7 +545,7 @@ def _blocks_of_lines(stream: Any, size: int) -> Iterator[bytes]:
                 yield held + more[:end]
                 held = b""
             held += more[end:]
-    except OSError as error:  # pyarrow's exception for a failed decompression
+    except OSError as error:  # pyarrow raises this exception if decompression fails
         raise pa.ArrowInvalid(str(error)) from None
     if held:
         yield held
@@ -558,7 +584,7 @@ class Frame:
         types: Mapping[str, Any] | None = None,
         spread: Spread | None = None,
     ) -> Iterator[pa.Table]:
-        """Yield slices, without a copy."""
+        """Yield slices of the table without copying."""
         chosen = _sound(self.name, self.table.select(list(wanted)))
         for start in range(0, chosen.num_rows, batch_rows):
             yield chosen.slice(start, batch_rows)
@@ -566,9 +592,9 @@ class Frame:
 
 @dataclass
 class QuerySource:
-    """Table or query of a DuckDB data base; rows come in the order of the wanted columns.
+    """Table or query of a DuckDB database. Rows are sorted by the wanted columns.
 
-    path : path of the data base. Empty: none, and ``reads`` are the files that the query may read.
+    path : path of the database. If it is empty, the query uses only the files in ``reads``.
     """
 
     name: str
@@ -599,8 +625,9 @@ class QuerySource:
             raise Broken(f"{self.name}: {' '.join(str(error).split())}") from None
 
     def _connected(self, duckdb: Any) -> Any:
-        """Return a connection that reaches only the named files; no query can widen its access."""
-        # Names are tables, never variables of Python; spilled rows go to a folder of this process alone.
+        """Return a connection that can access only the named files; no query can extend this access."""
+        # Names in a query are tables, never Python variables. Spilled rows are written to a folder
+        # that only this process uses.
         shut = {"python_enable_replacements": False, "temp_directory": _scratch()}
         if self.path:  # given to connect: other readers of the same file in this process share it
             shut |= {"enable_external_access": False, "lock_configuration": True}
@@ -609,7 +636,7 @@ class QuerySource:
         # DuckDB before 1.4 compares paths as they are written.
         forms = {form for file in self.reads for form in (file, os.path.abspath(file), os.path.relpath(file))}
         listed = ", ".join("'" + form.replace("'", "''") + "'" for form in sorted(forms))
-        base.execute(f"SET allowed_paths = [{listed}]")  # while access is on
+        base.execute(f"SET allowed_paths = [{listed}]")  # before external access is switched off
         base.execute("SET enable_external_access = false")
         base.execute("SET lock_configuration = true")
         return base
@@ -633,7 +660,7 @@ class QuerySource:
         return {one.name: one.type for one in next(self._read(f"SELECT * FROM ({self.sql}) LIMIT 0")).schema}
 
     def types(self) -> Mapping[str, Any]:
-        """Types that DuckDB gives to Arrow."""
+        """Arrow types that DuckDB returns."""
         return self._types
 
     def names(self, wanted: Sequence[str] = ()) -> list[str]:
@@ -647,7 +674,9 @@ class QuerySource:
         types: Mapping[str, Any] | None = None,
         spread: Spread | None = None,
     ) -> Iterator[pa.Table]:
-        """Yield rows in a fixed order: a query alone has none, and two passes have to agree."""
+        """Yield rows in a sorted order, because the order of a query is not fixed and two passes
+        must agree.
+        """
         listed = ", ".join('"' + name.replace('"', '""') + '"' for name in wanted)
         for batch in self._read(f"SELECT {listed} FROM ({self.sql}) ORDER BY {listed}", batch_rows):
             yield pa.table(batch)
@@ -655,7 +684,10 @@ class QuerySource:
 
 @cache
 def _scratch() -> str:
-    """Return a folder of this process (mode 0700) for DuckDB's spill; queries could read DuckDB's own."""
+    """Return a folder (mode 0700) for DuckDB's temporary files, which only this process uses.
+
+    Queries could read files in DuckDB's default folder.
+    """
     folder = tempfile.mkdtemp(prefix="discreet-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -670,7 +702,7 @@ def _duckdb() -> Any:
 
 
 def instead(place: TableSource, name: str, wanted: Sequence[str]) -> str:
-    """Return the end of a message: which similar column a place has; "" if there is none."""
+    """Return the end of an error message that names a similar column of the place; "" if none is similar."""
     names = place.names(wanted)
     plain = [one for one in names if _likeness(one) == _likeness(name)]
     near = plain or difflib.get_close_matches(name, names, 1, 0.8)
@@ -682,14 +714,14 @@ def instead(place: TableSource, name: str, wanted: Sequence[str]) -> str:
 
 
 def whole_names(kind: Any) -> str:
-    """Return the end of a message: what to do if users are numbered by floating point."""
+    """Return the end of an error message that says what to do if user numbers are floating-point numbers."""
     if not pa.types.is_floating(kind):
         return ""
     return "; give whole numbers or text (in pandas dtype 'Int64' or str): a gap turned 17 into 17.0"
 
 
 def _likeness(name: str) -> str:
-    """Return a column's name without case, spaces and signs."""
+    """Return the name of a column in lower case, without spaces and punctuation."""
     return re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", name).casefold())
 
 
@@ -700,23 +732,24 @@ def places_of(
     sql: str | None = None,
     reads: Sequence[str | Path] | None = None,
 ) -> tuple[TableSource, ...]:
-    """Return the places in an argument: one of the kinds above, or a list of them.
+    """Return the places that an argument describes: one of the kinds above, or a list of them.
 
     Parameters
     ----------
     where : path, URI, frame, or a list of them
     text : Text, optional
     sql : str, optional
-        A query, for ``duckdb://file.db``, or for ``duckdb://`` alone, which reads files.
+        A query for ``duckdb://file.db``, or for ``duckdb://`` without a path, which reads files.
     reads : list of files, optional
-        All files that a query of ``duckdb://`` alone may read, each by its name: no folder, no pattern.
+        All files that a query of ``duckdb://`` without a path is allowed to read. Name each file; folders and
+        patterns are not allowed.
 
     Raises
     ------
     Broken
-        If there is no such file, or it is of another kind, or one is given twice.
+        If a file does not exist, has an unsupported format, or is given twice.
     ImportError
-        If DuckDB is requested and not installed.
+        If DuckDB is needed but not installed.
     """
     text = text or Text()
     given = list(where) if isinstance(where, list | tuple) else [where]
@@ -744,7 +777,9 @@ def places_of(
 
 
 def local_files(places: Iterable[TableSource]) -> list[Path]:
-    """Return the files on this machine that places read; an object store or a table in memory has none."""
+    """Return the files on this machine that the places read; object stores and tables in memory have no such
+    files.
+    """
     found: list[Path] = []
     for place in places:
         if isinstance(place, QuerySource):
@@ -755,12 +790,12 @@ def local_files(places: Iterable[TableSource]) -> list[Path]:
 
 
 def _plain(item: Any) -> str:
-    """Return the named source without a store key that a URI may hold."""
+    """Return the name of a source without the access key that a URI can contain."""
     return re.sub(r"://[^/@]*@", "://", str(item)) if isinstance(item, str | Path) else type(item).__name__
 
 
 def _real(path: str, folders: dict[str, str]) -> str:
-    """Return a file's real path, whatever its name; ``folders`` holds those that were looked up."""
+    """Return the real path of a file; ``folders`` caches the folders that were looked up before."""
     if os.path.islink(path):
         return os.path.realpath(path)
     folder, name = os.path.split(path)
@@ -806,7 +841,9 @@ def _local(path: Path, text: Text) -> list[TableSource]:
 
 
 def _below(folder: str) -> list[str]:
-    """Return files in a folder and below it, in the order of their paths, part by part."""
+    """Return the files in a folder and its subfolders, sorted by their paths, compared component by
+    component.
+    """
     found: list[str] = []
     for within, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if _shown([name])]
@@ -815,7 +852,7 @@ def _below(folder: str) -> list[str]:
 
 
 def _stored(uri: str, text: Text) -> list[TableSource]:
-    """Return the files that a URI names; a name in a message holds only the path, never a key."""
+    """Return the files that a URI names. Names for messages contain only the path, never an access key."""
     scheme = uri.split("://", 1)[0]
     try:
         fs, path = arrow_fs.FileSystem.from_uri(uri)

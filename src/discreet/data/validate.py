@@ -1,22 +1,24 @@
-"""Check of every row against the schema, and assembly of users' rows as episodes, in bounded memory.
+"""Check of every row against the schema, and assembly of rows into episodes, in bounded memory.
 
-Budget must not be spent on data that break a declaration: an undetected 21st step, a second episode or a
-reward of 1.2 exceeds what the noise was calibrated for. So :func:`episodes` checks every row while it
-reads. If there was an offence, it ends with a :class:`DataError` that counts all offences. The episodes that
-it has yielded before are provisional until it ends.
+Budget must not be spent on data that violate a declaration. For example, an undetected 21st step, second
+episode or reward of 1.2 exceeds the sensitivity for which the noise is calibrated. So :func:`episodes` checks
+every row while it reads. If a row violates the schema, it raises a :class:`DataError` at the end, which
+counts all offending rows. Therefore the episodes that it yields are provisional until it ends without an
+error.
 
-One user's rows may be anywhere. A first pass over the users' column tells whether every user's rows are
-together (the users in any order). If so, the rows are streamed; steps and episodes of one user may be in any
-order. Many small files are read once, and held, if that takes at most ``memory`` bytes, because a file costs
-more to open than to read. Otherwise rows are spread by a hash of their user over partitions that are small
-enough to be sorted in memory. Partitions are temporary files without a name (mode 0600, unlinked as soon as
-they are opened if the system allows it), so that nothing remains, even after kill -9. Each thread needs
-memory for a few batches. In addition it holds the rows of one user and 8 bytes a user, or partitions, or
-small files, of about ``memory`` bytes together.
+The rows of a user can be at any position in the source. A first pass over the user column finds out whether
+the rows of every user are contiguous (users can be in any order). If they are, the rows are streamed; the
+steps and episodes of a user can be in any order. Many small files are read only once and kept in memory if
+that takes at most ``memory`` bytes, because opening a small file costs more than reading it. If rows are not
+contiguous, they are divided by a hash of their user into partitions that are small enough to be sorted in
+memory. Partitions are temporary files without a name (mode 0600, unlinked as soon as they are opened if the
+system allows it), so that nothing remains, even after kill -9. Each thread needs memory for a few batches. In
+addition, memory holds a single user's rows and 8 bytes per user, or it holds partitions or small files of
+about ``memory`` bytes in total.
 
-Units of whole users are sorted, checked and assembled in threads
-(:class:`~discreet.data.row_batches.Pool`), and taken in order. The offences found and the episodes that count
-do not depend on the number of threads.
+Units that contain whole users are sorted, checked and assembled in threads
+(:class:`~discreet.data.row_batches.Pool`). Their results are combined in order. The offending rows and the
+episodes that count do not depend on the number of threads.
 
 Which m episodes of a user count under ``contribute = "random"`` depends only on a secret key and on the names
 of the user's episodes, not on the order of rows, their contents, or other users.
@@ -53,11 +55,12 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.uint8]
 
 MEMORY = 2**28
-_SMALL = 2**15  # rows of a file that is faster to hold than to open again.
+_SMALL = 2**15  # Rows of a file that is cheaper to keep in memory than to open again.
 _HELD = 64  # Approximate bytes for a row of a batch.
 _ROW = 160  # Approximate bytes for a row while a partition is sorted and checked.
-_PARTITIONS = 256  # Files open at once.
-_MOST_HASHES = 2**25  # Users whose rows are together but unsorted: 256 MB.
+_PARTITIONS = 256  # Largest number of files that are open at the same time.
+# Largest number of users whose rows are contiguous but whose order is not sorted: 256 MB.
+_MOST_HASHES = 2**25
 
 KINDS = (
     "empty cell", "state", "action", "reward", "inadmissible action", "step", "repeated step", "missing step",
@@ -72,16 +75,16 @@ _CODES = kernels.KINDS + 2
 
 
 class DataError(ValueError):
-    """Rows that break the schema: the first of them, and the number of each kind.
+    """Error: some rows violate the schema. It states the first such row and the number of rows by kind.
 
-    The text and the attributes are PRIVATE. They quote a user's row and count users' errors, which
-    no noise covers: show them to the data's owner, on their terminal, and store them nowhere.
+    The text and the attributes are PRIVATE. They quote a user's row and contain counts without noise. Show
+    them only to the data's owner, on the owner's terminal, and do not store them.
 
     Attributes
     ----------
     counts : mapping of a kind (one of ``KINDS``) to the number of offending rows
     first : (kind, row number in the whole source, from 0)
-        The least row number of all; for a malformed line, the number of the line.
+        The offending row with the smallest number; for a malformed line, the number of the line.
     """
 
     def __init__(self, text: str, counts: Mapping[str, int], first: tuple[str, int]) -> None:
@@ -92,17 +95,19 @@ class DataError(ValueError):
 
 @dataclass(frozen=True)
 class Checked:
-    """Whole episodes of whole users, rewards in [0, 1].
+    """Checked batch: complete episodes of complete users, with rewards in [0, 1].
 
     Attributes
     ----------
     trajectories : n episodes
     user : (n,) int64
-        The user of each episode: 0, 1, .. over all batches, never decreasing.
+        The user of each episode. Users are numbered 0, 1, .. over all batches, and the numbers never
+        decrease.
     rows : int
         Rows read so far.
     names : Arrow array
-        Names of these users in the file, in their order; users without a counted episode are included.
+        Names of these users in the file, in the order of their numbers. Users without a counted episode are
+        included.
     group : (n,) int64, optional
         The group of an episode's user, if the schema has groups.
     """
@@ -124,27 +129,35 @@ def episodes(
     progress: Progress | None = None,
     workers: int | None = None,
 ) -> Iterator[Checked]:
-    """Check all rows and yield the episodes; provisional until the iterator has ended without an error.
+    """Check all rows and yield the episodes.
+
+    The episodes are provisional until the iterator has ended without an error.
 
     Parameters
     ----------
-    batch_rows : rows read at once
-    memory : approximate bytes for the rows of many small files, which then are read once, or for partitions
-        while they are sorted
-    scratch : folder for the partitions (as large as the data); default: the system's temporary folder
+    batch_rows : int
+        Number of rows per batch.
+    memory : int
+        Approximate bytes for partitions while they are sorted. Small files are read only once if all their
+        rows fit into ``memory``.
+    scratch : folder, optional
+        Folder for the partitions (as large as the data); default: the system's temporary folder.
     key : bytes, optional
-        Chooses the episodes under ``contribute = "random"``; default: fresh from the system. Anyone who
-        knows the key can tell who was left out.
+        Secret that determines the chosen episodes under ``contribute = "random"``; default: a new random key.
+        Anyone who knows the key can find out which episodes were left out.
     progress : callable, optional
     workers : int, optional
-        Threads; default: one for each processor. The order in which users are numbered may depend on it, if
-        their rows are not together.
+        Number of threads; default: one for each processor. The offending rows and the episodes that count do
+        not depend on it. The order in which users are numbered can depend on it if the rows of users are not
+        contiguous.
 
     Raises
     ------
-    DataError, ValueError
-        After the last row, if any broke the schema (nothing more is yielded after the first offence); if the
-        source cannot be read.
+    DataError
+        After the last row, if any row violates the schema. No episodes are yielded after the first offending
+        row.
+    ValueError
+        If the source cannot be read.
     """
     checks.integer("batch_rows", batch_rows, 1)
     checks.integer("memory", memory, 1)
@@ -193,7 +206,7 @@ class _Messages:
 
 
 def _keep_freed_memory() -> None:
-    """Let the allocator keep up to 64 MB of freed memory, which is then available without a page fault.
+    """Make the allocator keep up to 64 MB of freed memory, so that it can be reused without page faults.
 
     glibc returns the end of a heap to the system as soon as twice the largest block that was ever freed
     is idle there. Arrays of some MB that are made and dropped in turn would cause page faults again each
@@ -205,7 +218,10 @@ def _keep_freed_memory() -> None:
 
 @dataclass(frozen=True)
 class DatasetSize:
-    """Results of a check: all private until declared (the number of users is public by assumption)."""
+    """Results of a check.
+
+    All are private until they are declared (the number of users is assumed to be public).
+    """
 
     users: int
     episodes: int
@@ -213,7 +229,7 @@ class DatasetSize:
 
 
 def check(source: Source, **how: Any) -> DatasetSize:
-    """Check every row, keep nothing; parameters and errors of :func:`episodes`."""
+    """Check every row without keeping the episodes. Parameters and errors are those of :func:`episodes`."""
     users = kept = rows = 0
     for part in episodes(source, **how):
         users, kept, rows = int(part.user[-1]) + 1, kept + len(part.user), part.rows
@@ -222,9 +238,11 @@ def check(source: Source, **how: Any) -> DatasetSize:
 
 # ------------------------------------------------------------------------------------- the order of users
 def _rising(keys: Any, free: Flags | None = None) -> tuple[bool, bool]:
-    """Return whether keys never decrease: by value, and (texts only) by length then value.
+    """Return True if keys never decrease in the order by value, and (for texts) True if so in the order by
+    length, then value.
 
-    ``free`` : positions where keys may decrease. For many equal consecutive keys the first is enough.
+    ``free`` : positions where keys are allowed to decrease. It is enough to pass the first of several equal
+    consecutive keys.
     """
     if len(keys) < 2:
         return True, True
@@ -242,18 +260,18 @@ def _rising(keys: Any, free: Flags | None = None) -> tuple[bool, bool]:
 
 
 class _Look(NamedTuple):
-    """Facts in one batch about the order of users."""
+    """Facts about the order of users in a batch."""
 
     rising: tuple[bool, bool]
     first: Any
     last: Any  # (1,) the first and the last key
-    begins: Ints  # rows where another user begins
-    hashes: NDArray[np.uint64]  # hashes of the users that begin
-    back: bool  # unsorted, and two of them have one hash
+    begins: Ints  # rows at which another user begins
+    hashes: NDArray[np.uint64]  # hashes of the users that begin at these rows
+    back: bool  # True if users are unsorted and two have the same hash
 
 
 def _look(keys: Any) -> _Look:
-    """Return the facts of a batch; safe in any thread."""
+    """Return the facts about a batch. Can be called from any thread."""
     begins = _where(_changes(keys))
     firsts = keys.take(pa.array(begins))
     rising, own = _rising(firsts), hashed(firsts)
@@ -265,10 +283,11 @@ _Batch = tuple[pa.Table, _Look]
 
 
 class _Together:
-    """Test whether the rows of every user are together: users are sorted, or none returns after another one.
+    """Test whether the rows of every user are contiguous: users are sorted, or no user occurs again after
+    another user.
 
-    The second test takes 8 bytes a user (numbers themselves, or hashes of names: two users with one hash are
-    taken for one who returned), up to :data:`_MOST_HASHES` users.
+    The second test needs 8 bytes per user and is limited to :data:`_MOST_HASHES` users. It compares numbers,
+    or hashes of names. If two users have the same hash, the rows count as not contiguous.
     """
 
     def __init__(self) -> None:
@@ -278,7 +297,7 @@ class _Together:
         self._users = 0
 
     def add(self, found: _Look) -> bool:
-        """Add the next rows; False if the rows of some user are certainly not together."""
+        """Add the next rows. Returns False if the rows of some user are certainly not contiguous."""
         ends = found.first if self._last is None else pa.concat_arrays([self._last, found.first])
         self._rising = tuple(  # type: ignore[assignment]
             all(both) for both in zip(self._rising, _rising(ends), found.rising, strict=True)
@@ -301,7 +320,7 @@ class _Together:
 def _looked(
     source: Source, batch_rows: int, progress: Progress | None, what: str, users_only: bool, pool: Pool
 ) -> Iterator[tuple[pa.Table, _Look]]:
-    """Yield batches, each with its facts on the order."""
+    """Yield batches, each with the facts about its order."""
     return source.worked(
         lambda table: _look(_array(table, "user")), batch_rows, progress, what, users_only, pool
     )
@@ -310,7 +329,10 @@ def _looked(
 def _together(
     source: Source, batch_rows: int, progress: Progress | None, pool: Pool, held: deque[_Batch] | None
 ) -> bool:
-    """Return True if the rows of every user are together. ``held``: keeps all batches, read only once."""
+    """Return True if the rows of every user are contiguous.
+
+    ``held`` : list that keeps all batches, so that they are read only once.
+    """
     users = _Together()
     for table, found in _looked(source, batch_rows, progress, "look at the order", held is None, pool):
         if not users.add(found):
@@ -321,7 +343,7 @@ def _together(
 
 
 def _kept(held: deque[_Batch], progress: Progress, rows: int | None) -> Iterator[_Batch]:
-    """Yield batches that were read before, each for the last time."""
+    """Yield batches that were read before, and release each batch."""
     done = 0
     while held:
         table, found = held.popleft()
@@ -331,7 +353,7 @@ def _kept(held: deque[_Batch], progress: Progress, rows: int | None) -> Iterator
 
 
 def _streamed(batches: Iterator[_Batch]) -> Iterator[Callable[[], pa.Table]]:
-    """Yield makers of tables of whole users, from rows in which every user's are together."""
+    """Yield functions that make tables of complete users, if the rows of every user are contiguous."""
     users, held = _Together(), list[pa.Table]()
 
     def check() -> None:
@@ -361,7 +383,7 @@ def _partitioned(
     source: Source, batch_rows: int, memory: int, scratch: str | Path | None, stack: ExitStack,
     progress: Progress | None, pool: Pool,
 ) -> Iterator[Callable[[], pa.Table]]:  # fmt: skip
-    """Yield makers of tables of whole users, from rows in any order."""
+    """Yield functions that make tables of complete users, for rows in any order."""
     at_once = pool.workers + 1 if pool.workers > 1 else 1
     parts = min(_PARTITIONS, max(1, -(-source.size * _ROW * at_once // memory)))
     if source.size * _ROW <= memory:  # all rows fit into memory
@@ -400,7 +422,9 @@ def _partitioned(
 def _spread(
     source: Source, batch_rows: int, parts: int, progress: Progress | None, pool: Pool
 ) -> Iterator[tuple[pa.Table, list[tuple[int, int]]]]:
-    """Yield batches with rows sorted by their user's partition, with (begin, end) of each partition."""
+    """Yield batches whose rows are sorted by the partition of their user, with (begin, end) of each
+    partition.
+    """
 
     def work(table: pa.Table) -> tuple[pa.Table, list[tuple[int, int]]]:
         if parts == 1:
@@ -416,7 +440,7 @@ def _spread(
 
 def partition_of(users: Any, parts: int) -> NDArray[np.uint8]:
     """Return the partition of each user, by a hash of its name."""
-    mixed = hashed(users) * np.uint64(0x9E3779B97F4A7C15)  # spreads consecutive numbers too
+    mixed = hashed(users) * np.uint64(0x9E3779B97F4A7C15)  # consecutive numbers get different partitions
     return ((mixed >> np.uint64(33)) % np.uint64(parts)).astype(np.uint8)
 
 
@@ -429,7 +453,7 @@ def _array(table: pa.Table, name: str) -> Any:
 
 
 def _changes(keys: Any) -> Flags:
-    """Return (n,) 1 if a key differs from the one before; 1 at the first."""
+    """Return an (n,) array: 1 where a key differs from the previous key and at the first key, else 0."""
     out = np.ones(len(keys), np.uint8)
     if len(keys) > 1:
         if pa.types.is_integer(keys.type):
@@ -444,7 +468,7 @@ def _changes(keys: Any) -> Flags:
 # ------------------------------------------------------------------------------------------ whole users
 @dataclass(frozen=True)
 class _Unit:
-    """Results for some rows of whole users: offences as in ``check_rows``, else their episodes."""
+    """Result for some complete users: the offending rows as in ``check_rows``, or the episodes."""
 
     rows: int
     users: int
@@ -458,7 +482,7 @@ class _Unit:
 
 
 class _Check:
-    """Check that sorts, checks and assembles one table of whole users after the other."""
+    """Object that sorts, checks and assembles tables of complete users, one after the other."""
 
     def __init__(self, schema: Schema, key: bytes) -> None:
         self.schema, self.key = schema, key
@@ -479,7 +503,7 @@ class _Check:
         self.alike = Alike()
 
     def looked_at(self, unit: Callable[[], pa.Table]) -> _Unit:
-        """Check and assemble whole users, independently of other users; safe in any thread."""
+        """Check and assemble complete users, independently of other users. Can be called from any thread."""
         table, new_user, new_episode = _sorted(unit(), self.schema.horizon)
         schema, layout = self.schema, self.schema.layout
         found, first = np.zeros(_CODES, np.int64), np.full(_CODES, -1, np.int64)
@@ -522,7 +546,9 @@ class _Check:
         return unit_of(Trajectories(states, actions, rewards), user[keep != 0], own)
 
     def taken(self, unit: _Unit) -> Checked | None:
-        """Take one unit after the other; returns the episodes, with users numbered consecutively."""
+        """Add the result of the next unit; return its episodes, with users numbered consecutively over all
+        units.
+        """
         self.rows += unit.rows
         self.found += unit.found
         for kind in np.flatnonzero(unit.first >= 0):
@@ -573,7 +599,7 @@ class _Check:
         raise DataError(f"{text}. Offending rows in total: {listed}", counts, (kind, number))
 
     def _reason(self, code: int) -> str:
-        """Return the fault, and the accepted values."""
+        """Return the description of a fault, and the accepted values."""
         schema, layout = self.schema, self.schema.layout
 
         def index(labels: tuple[str, ...] | None, size: int) -> str:
@@ -608,7 +634,7 @@ def _check_groups(group: Ints, number: Ints, new_user: Flags, found: Ints, first
     user = np.cumsum(new_user) - 1
     begins = np.flatnonzero(good)
     own = np.full(len(new_user), -1)
-    own[user[begins][::-1]] = group[begins][::-1]  # the first one is written last
+    own[user[begins][::-1]] = group[begins][::-1]  # written in reverse order, so that the first label is kept
     for code, wrong in ((GROUP, ~good & (group != MISSING)), (TWO_GROUPS, good & (group != own[user]))):
         if wrong.any():
             found[code] += int(wrong.sum())
@@ -616,14 +642,17 @@ def _check_groups(group: Ints, number: Ints, new_user: Flags, found: Ints, first
 
 
 def _read_only(table: pa.Table, name: str) -> NDArray[Any]:
-    """Return a read-only column for a kernel, which is compiled for such arrays: Arrow's need no copy."""
+    """Return a column as a read-only array.
+
+    Kernels are compiled for read-only arrays, because Arrow's arrays are read-only and then need no copy.
+    """
     values: NDArray[Any] = _array(table, name).to_numpy(zero_copy_only=False)
     values.flags.writeable = False
     return values
 
 
 def _where(flags: Flags) -> Ints:
-    """Return the indices of ones; many times faster than on bytes."""
+    """Return the indices of the ones in an array of bytes; much faster than a search byte by byte."""
     return np.flatnonzero(flags.view(np.bool_))
 
 
@@ -634,7 +663,9 @@ def _nameless(keys: Any) -> Flags:
 
 
 def _sorted(table: pa.Table, horizon: int) -> tuple[pa.Table, Flags, Flags]:
-    """Return the table by user, episode, step, row number, and where users and where episodes begin."""
+    """Return the table sorted by user, episode, step and row number, and the rows at which users and episodes
+    begin.
+    """
     users, names = _array(table, "user"), _array(table, "episode")
     new_user = _changes(users)
     new_episode = new_user | _changes(names)
@@ -648,11 +679,12 @@ def _sorted(table: pa.Table, horizon: int) -> tuple[pa.Table, Flags, Flags]:
     ):
         return table, new_user, new_episode
     user, name = _code(users), _code(names)
-    # By the episode's first row: by its name's first row, the order would depend on neighbouring users.
+    # Episodes are sorted by their first row. Sorted by the first row of their name, the order would
+    # depend on other users.
     one = _code(pa.array(user * (int(name.max(initial=0)) + 1) + name))
     pair = user * (int(one.max(initial=0)) + 1) + one
-    clipped = np.clip(step, -1, horizon)  # the order outside this range does not matter
-    order = np.lexsort((clipped, pair))  # stable: rows keep rising numbers
+    clipped = np.clip(step, -1, horizon)  # the order of values outside this range has no effect
+    order = np.lexsort((clipped, pair))  # stable, so that row numbers stay ascending
     table = table.take(pa.array(order))
     user, pair = user[order], pair[order]
     new_user, new_episode = np.ones(len(user), np.uint8), np.ones(len(user), np.uint8)
@@ -661,8 +693,11 @@ def _sorted(table: pa.Table, horizon: int) -> tuple[pa.Table, Flags, Flags]:
 
 
 def _apart(firsts: Any) -> bool:
-    """Return True if no user returns after another one. ``firsts``: one key for each run of a user's rows."""
-    # Different hashes are of different users; equal hashes are compared.
+    """Return True if no user occurs again after another user.
+
+    ``firsts`` : one key for each block of consecutive rows of a user.
+    """
+    # Users with different hashes are different; users with equal hashes are compared.
     return (
         any(_rising(firsts))
         or distinct(hashed(firsts)) == len(firsts)
@@ -671,5 +706,5 @@ def _apart(firsts: Any) -> bool:
 
 
 def _code(keys: Any) -> Ints:
-    """Return numbers 0, 1, .. of keys in the order of their first appearance."""
+    """Number the keys 0, 1, .. in the order in which they first occur; return the number of each key."""
     return np.asarray(keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)).astype(np.int64)

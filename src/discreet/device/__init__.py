@@ -1,4 +1,4 @@
-"""Code that runs on a user's device: it sees raw data, and imports NumPy and the standard library only.
+"""Code that runs on a user's device. It sees raw data, and imports only NumPy and the standard library.
 
 Every message is a :mod:`~discreet.device.message_envelope` around a payload, made for a public form
 (:mod:`~discreet.device.session_config`). Every device states the privacy loss of its message

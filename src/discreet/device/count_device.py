@@ -7,7 +7,7 @@ message therefore depends on the form's scales only, whatever the user did.
 A step ``(s, a, r, s')`` is counted as a visit of ``(s, a)``, a transition to s', and the reward r (less 1/2
 if rewards are centred). The cells are those of that step, or of all steps together (``stationary``). In
 addition transitions and rewards may be pooled over steps: over all steps, or over the first visits to each
-state. ``step`` : that step alone, as a problem of one step.
+state. If ``step`` is given, only this step is counted, as in a problem with one step.
 
 Exact noise. With a ``grid`` rewards are rounded at random to multiples of 1 / grid, counts are integers, and
 noise is discrete on the same grid. The payload holds the noisy cells in units of the grid, one block per
@@ -22,12 +22,12 @@ scale of a family, or its square for Gaussian noise. At a step the weighted chan
 
     same pair and s':          w_r
 
-Let W and W' be the larger of the first two, for the families per step and for the pooled ones. Then epsilon =
-H W + M W' under Laplace noise, and mu^2 = H W + M W' under Gaussian noise. H^2 replaces H if the records of
-all steps may meet in one cell (stationary; pooled over all steps). M is H, or min(S, H) for first visits. If
-the second is the larger (centred rewards, squares), the part of H steps is less than H W: another pair
-follows after such a step, and their sum is found step by step (:func:`_in_a_row`). The proofs are in
-:mod:`discreet.core.count_query`. Discrete Gaussian noise has rho = mu^2 / 2.
+Let W and W' be the larger of the first two, for the families per step and for the pooled families. Then
+epsilon = H W + M W' under Laplace noise, and mu^2 = H W + M W' under Gaussian noise. H^2 replaces H if the
+records of all steps can be in the same cell (stationary; pooled over all steps). M is H, or min(S, H) for
+first visits. If the second is the larger (centred rewards, squares), the part of H steps is less than H W:
+another pair follows after such a step, and their sum is found step by step (:func:`_in_a_row`). The proofs
+are in :mod:`discreet.core.count_query`. Discrete Gaussian noise has rho = mu^2 / 2.
 
 Source: Chowdhury and Zhou 2021, local privacy.
 """
@@ -65,11 +65,12 @@ __all__ = ["FAMILIES", "CountDevice"]
 
 
 def _in_a_row(pair: float, successor: float, same: float, steps: int) -> float:
-    """Return the largest difference of two users' records of ``steps`` steps.
+    """Return the largest weighted difference between the records of two users over ``steps`` steps.
 
     Users in different states share no pair.
     """
-    together, parted = 0.0, 0.0  # of the remaining steps, from one state and from two
+    # largest difference over the remaining steps, if the users are in one state or in two
+    together, parted = 0.0, 0.0
     for _ in range(steps):
         apart = pair + max(together, parted)
         together, parted = max(apart, successor + parted, same + together), apart
@@ -86,16 +87,16 @@ class CountDevice(forms.OfPairs):
     families : (name, scale) of each, in the order of the cells; names of :data:`FAMILIES`. A scale is that of
         one draw of Laplace noise, or the standard deviation of a normal one.
     noise : "laplace" or "gaussian"
-    grid : a power of two: rewards and their noise are multiples of 1 / grid, counts and their noise are
-        integers; None: noise in floating point, for simulation.
+    grid : a power of two. Rewards and their noise are multiples of 1 / grid; counts and their noise are
+        integers. None: noise in floating point, for simulation.
     rows : (S, A) row numbers, -1 where the action is not admissible, as tuples; None: every action is.
-    step : h in [0, H): only that step is counted; None: all.
-    stationary : counts of all steps in the same cells.
-    centered : rewards less 1/2.
-    pooled : "none", "all" or "first", of the pooled families.
+    step : h in [0, H): only this step is counted; None: all steps.
+    stationary : True if the counts of all steps are in the same cells.
+    centered : True if 1/2 is subtracted from rewards.
+    pooled : "none", "all" or "first": pooling of the pooled families over steps.
     session : a number in [0, 2^64) that differs from that of any other session.
 
-    Raises ``ValueError`` for values out of range, or that do not fit together.
+    Raises ``ValueError`` for values that are out of range or do not fit together.
     """
 
     KIND: ClassVar[Literal["counts"]] = "counts"
@@ -157,7 +158,7 @@ class CountDevice(forms.OfPairs):
         return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
     def family_grid(self, name: str) -> int | None:
-        """Return g such that values of the family are multiples of 1 / g; None: continuous."""
+        """Return g such that values of the family are multiples of 1 / g, or None for continuous values."""
         return self.grid if self.grid is None or name in _OF_REWARDS else 1
 
     # ------------------------------------------------------------------------ what it gives away
@@ -202,7 +203,7 @@ class CountDevice(forms.OfPairs):
             if pooled and self.pooled == "first":
                 fresh = np.sort(np.unique(states[:-1], return_index=True)[1])
                 found, values = found[fresh], values[fresh]
-            np.add.at(cells, begin + found, values)  # in sequence, in the order of time
+            np.add.at(cells, begin + found, values)  # one after the other, in the order of time
 
     def cells(self, states: Ints, rows: Ints, rewards: Floats, coins: NoiseCoins) -> Floats:
         """Return one user's noisy cells; rewards are rounded if there is a grid.
@@ -232,7 +233,7 @@ class CountDevice(forms.OfPairs):
 
     @cached_property
     def units(self) -> Floats:
-        """(cells,) integer that represents the value 1 of each cell in a message."""
+        """(cells,) integers that represent the value 1 of each cell in a message."""
         return np.repeat(
             [float(self.family_grid(name) or 1) for name, _ in self.families], np.diff(self.offsets)
         )
@@ -244,7 +245,7 @@ class CountDevice(forms.OfPairs):
     def read(self, plan: int, message: Any) -> tuple[bytes, Floats]:
         """Return the nonce and the (cells,) noisy counters of a message to plan ``plan``.
 
-        Raises :class:`Refused` if it is not such a message.
+        Raises :class:`~discreet.device.message_envelope.MessageRejected` if the bytes are not such a message.
         """
         found = opened(message, self.KIND, self.digest, plan)
         return found.nonce, blocks.unpacked(found.payload, self.offsets) / self.units

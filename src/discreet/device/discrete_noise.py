@@ -1,14 +1,15 @@
-r"""Exact discrete noise on a device, from integers and the operating system's random bytes only.
+r"""Exact discrete noise on a device, computed only from integers and random bytes of the operating system.
 
-Source: Canonne, Kamath and Steinke 2020, algorithms 1 to 3. A float is a rational number, so scales are
-exact. Distributions are neither truncated nor rounded, and no intermediate result is a floating-point number.
-With uniform random integers each draw is independent with exactly
+Source: Canonne, Kamath and Steinke 2020, algorithms 1 to 3. A floating-point number is a rational number, so
+scales are represented exactly. Distributions are neither truncated nor rounded, and no intermediate result is
+a floating-point number. With uniform random integers each draw is independent with exactly
 
     discrete Laplace  P(x) ~ e^{-|x| / b},      discrete Gaussian  P(x) ~ e^{-x^2 / (2 sigma^2)}.
 
 The compiled samplers of the server (:mod:`discreet.core.noise.discrete_samplers`) draw from the same
-distributions by another algorithm and are faster. A device that has NumPy alone makes some 25 000 draws a
-second with these, and a message needs a few hundred to ten thousand. Time depends on the values drawn.
+distributions by another algorithm and are faster. A device that has only NumPy makes about 25 000 draws per
+second with the samplers in this module, and a message needs a few hundred to ten thousand draws. The time
+depends on the values that are drawn.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ __all__ = [
 
 
 def _minus_exp(numerator: int, denominator: int, below: Below) -> bool:
-    """Return True with probability e^{-numerator / denominator}: algorithm 1, also above 1."""
-    while numerator > denominator:  # e^{-1} for each whole part
+    """Return True with probability e^{-numerator / denominator}, by algorithm 1. The ratio may exceed 1."""
+    while numerator > denominator:  # a factor e^{-1} for each unit of the integer part of the ratio
         if not _minus_exp(1, 1, below):
             return False
         numerator -= denominator
@@ -46,7 +47,7 @@ def _minus_exp(numerator: int, denominator: int, below: Below) -> bool:
 
 
 def _laplace(scale: Fraction, below: Below) -> int:
-    """Draw by algorithm 2 with t / s the scale."""
+    """Draw a discrete Laplace variable with scale t / s by algorithm 2."""
     t, s = scale.numerator, scale.denominator
     while True:
         low = below(t)
@@ -61,7 +62,9 @@ def _laplace(scale: Fraction, below: Below) -> int:
 
 
 def _gaussian(sigma: Fraction, below: Below) -> int:
-    """Draw by algorithm 3: a discrete Laplace variable of scale floor(sigma) + 1, accepted or rejected."""
+    """Draw a discrete Gaussian variable by algorithm 3: rejection sampling from discrete Laplace with scale
+    floor(sigma) + 1.
+    """
     t = sigma.numerator // sigma.denominator + 1
     n, d = sigma.numerator**2, sigma.denominator**2  # sigma^2
     while True:
@@ -148,10 +151,14 @@ def _grid(grid: int | None) -> int:
 
 
 def checked_on_grid(values: NDArray[np.float64], grid: ArrayLike) -> NDArray[np.float64]:
-    """Return ``values``; raise ``RuntimeError`` unless all are multiples of 1 / ``grid``, 2^52 at most.
+    """Return ``values``.
 
-    Exact noise protects integers only, so a device checks a message before it is sent.
-    grid : a power of two, or one for each value. The server's version is in :mod:`discreet.core.rng`.
+    Raise ``RuntimeError`` unless all are multiples of 1 / ``grid`` and at most 2^52 / ``grid`` in size.
+
+    Exact noise protects only integers, so a device checks a message before it is sent.
+
+    grid : a power of two, or an array with one power of two per value. The server's version is in
+    :mod:`discreet.core.rng`.
     """
     units = values * np.asarray(grid)
     if not ((np.rint(units) == units) & (np.abs(units) <= 2.0**52)).all():
@@ -182,7 +189,9 @@ def drawn(
     grids: Sequence[int | None],
     factor: float = 1.0,
 ) -> NDArray[np.float64]:
-    """Draw noise for every cell, block by block; block i has the scale factor * scales[i] and its own grid.
+    """Draw noise for every cell, block by block.
+
+    Block i has the scale factor * scales[i] and a separate grid.
 
     family : "laplace" or "gaussian". offsets : (blocks + 1,) start of each block.
     """

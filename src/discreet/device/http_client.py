@@ -1,4 +1,6 @@
-"""Client of the policy service: fetch the plan, act, encode on the user's device, send, retry.
+"""Client of the policy service.
+
+It fetches the plan, acts, encodes the message on the user's device, and sends it with retries.
 
 It needs NumPy, httpx and cryptography (``pip install 'discreet[client]'``), and the device code
 (:mod:`discreet.device`), but no server code. ::
@@ -17,28 +19,28 @@ It needs NumPy, httpx and cryptography (``pip install 'discreet[client]'``), and
         message = place.message(states, actions, rewards)  # encoded once
         client.send(message)  # as often as it takes: the same bytes
 
-**Encoded once.** :meth:`PlanReservation.message` encodes one trajectory one time, with the device's own
-randomness. The message is stored and sent again until there is an answer. Two messages about one trajectory
+**Encoded once.** :meth:`PlanReservation.message` encodes a trajectory only once, with random numbers drawn on the
+device. The message is stored, and is sent again until the service answers. Two messages about one trajectory
 would cost as much privacy as the messages of two users. Under local trust ``place.guarantee`` states the
-privacy loss of the message, computed here from the server's publication; a plan that asks for more than
-``promised`` is refused.
+privacy loss of the message, which the device computes from the server's publication. The client rejects a
+plan whose privacy loss is above ``promised``.
 
 **Receiver.** Under shuffle trust messages go to the shuffler that the plan names, and ``url`` is the
-shuffler's address: it passes the service's plans on, so that the service sees no user's connection. A user
-who was promised a shuffler sets ``promised="shuffle"`` and ``shuffler="https://..."``: plans that name
-another one, or no shuffler, are refused. The guarantee of the sums depends on the random bits of all devices
-of a batch. The shuffler compares their number with the study.
+shuffler's address. The shuffler relays the service's plans, so that users never connect to the service. A
+user who was promised a shuffler sets ``promised="shuffle"`` and ``shuffler="https://..."``. The client then
+rejects plans that name another shuffler, or none. The guarantee of the sums depends on the random bits of all
+devices of a batch. The shuffler compares their number with the study.
 
-**Origin of a plan.** With ``key``, the service's public key, a plan that is not signed with it is refused.
-Without a key, anyone who can answer at the address can supply any plan. A plan is fetched and checked before
-a ticket is sent.
+**Origin of a plan.** If ``key``, the service's public key, is given, the client rejects plans that are not
+signed with this key. Without a key, anyone who can answer at the address can supply any plan. A plan is
+fetched and checked before a ticket is sent.
 
 **Origin of an answer.** An answer is the service's only if it is JSON that names the service (``"service":
 "discreet/1"``). Everything else comes from an intermediary: an error page of a proxy, the login page of a
-network, a broken connection. It is neither a refusal nor a receipt. The same bytes are sent again after a
-random wait whose bound doubles each time (at most a minute, in addition to ``Retry-After``). A message is
-sent until its place ends; then :class:`NoAnswer` carries it, to be stored (:meth:`PendingMessage.to_bytes`)
-and sent later.
+network, a broken connection. Such an answer is neither a refusal nor a receipt. The client sends the same
+bytes again after a random wait whose bound doubles each time (at most a minute, in addition to
+``Retry-After``). A message is sent until its place ends; after that, the exception :class:`NoAnswer` contains
+the message, which can be stored (:meth:`PendingMessage.to_bytes`) and sent later.
 """
 
 from __future__ import annotations
@@ -70,10 +72,10 @@ from discreet.device.shuffle_payload import SessionConfig
 
 __all__ = ["SERVICE", "Client", "PendingMessage", "NoAnswer", "Pace", "PlanReservation", "Turned"]
 
-SERVICE = "discreet/1"  # in every answer of the service, under "service"
+SERVICE = "discreet/1"  # value of "service" in every answer of the service
 
 _FIRST, _LONGEST = 0.1, 60.0  # seconds: upper bounds of the first wait and of every wait
-_MOST_AFTER = 300.0  # seconds: a longer Retry-After counts as this
+_MOST_AFTER = 300.0  # seconds: upper limit for Retry-After
 _STALE = (
     0.0,
     0.05,
@@ -90,7 +92,7 @@ _PEM = re.compile(r"\s*-----BEGIN PUBLIC KEY-----([A-Za-z0-9+/=\s]+)-----END PUB
 
 
 class Turned(RuntimeError):
-    """Refusal by the service.
+    """Error: the service refused the request.
 
     * reason : full, late, spent, foreign, malformed and others.
     * status : that of HTTP.
@@ -111,7 +113,9 @@ class Turned(RuntimeError):
 
 @dataclass(frozen=True)
 class PendingMessage:
-    """Message to send: ``table`` as JSON. It must be stored until it is answered, and sent unchanged.
+    """Message to send, with the JSON content ``table``.
+
+    It must be stored until it is answered, and sent unchanged.
 
     plan : the plan's number, which the answer must name. until : end of its place, in seconds since 1970 by
     the device's clock; 0 if that is not known.
@@ -145,10 +149,10 @@ class PendingMessage:
 
 
 class NoAnswer(ConnectionError):
-    """The service did not answer, so it may or may not have the request.
+    """Error: the service did not answer. It is not known whether the service received the request.
 
-    messages : those that were sent and not answered. Store them, and send the same ones again: a message that
-    was already counted gets the same answer.
+    messages : messages that were sent and not answered. Store them, and send the same messages again: a
+    message that was already counted gets the same answer.
     """
 
     def __init__(self, words: str, messages: Sequence[PendingMessage] = ()) -> None:
@@ -157,7 +161,7 @@ class NoAnswer(ConnectionError):
 
     @property
     def message(self) -> PendingMessage | None:
-        """The message, if one was sent."""
+        """The unanswered message; None if the request had no message."""
         return self.messages[0] if self.messages else None
 
 
@@ -177,7 +181,7 @@ class PlanReservation:
     ----------
     number : number of the plan.
     policy : (H, S) actions, or (H, S, A) probabilities.
-    seconds : until the user counts as absent.
+    seconds : time until the user counts as absent.
     """
 
     def __init__(
@@ -197,7 +201,7 @@ class PlanReservation:
     def action(self, h: int, state: int) -> int:
         """Return the policy's action at step h in a state.
 
-        From probabilities it is drawn by the system's generator.
+        If the policy has probabilities, the action is drawn with the system's random generator.
         """
         if self.policy.ndim == 2:
             return int(self.policy[h, state])
@@ -209,7 +213,7 @@ class PlanReservation:
 
     @property
     def device(self) -> CountDevice | ReportDevice | SessionConfig | None:
-        """Device that randomizes here, under local and shuffle trust.
+        """Object that randomizes on this machine, under local and shuffle trust.
 
         None if the server is trusted with the record.
         """
@@ -217,7 +221,7 @@ class PlanReservation:
 
     @property
     def guarantee(self) -> MessageGuarantee | None:
-        """Privacy loss of the user's message alone.
+        """Privacy loss of the user's message without a shuffler.
 
         None under central trust, where the server sees the record.
         """
@@ -268,7 +272,7 @@ class PlanReservation:
 def _promise(promised: Any) -> tuple[float, float] | None:
     """Return (epsilon, delta) of a message.
 
-    None if the record itself may be sent, or if a shuffler protects it.
+    None if the record itself can be sent, or if a shuffler protects it.
     """
     if isinstance(promised, str) and promised in ("central", "shuffle"):
         return None
@@ -303,7 +307,7 @@ def _public_key(key: Any) -> bytes:
             text = Path(key).read_text(encoding="ascii")
         except (OSError, ValueError):
             raise ValueError(f"key = {shown}: {wrong}; no such file can be read") from None
-    if "PRIVATE KEY" in text:  # not printed: it is a secret
+    if "PRIVATE KEY" in text:  # the key is not printed, because it is a secret
         raise ValueError(f"key: is a private key; {wrong}")
     if re.fullmatch(r"\s*[0-9a-fA-F]{64}\s*", text):
         return bytes.fromhex(text)
@@ -332,7 +336,7 @@ def _retry_after(answer: httpx.Response, now: float) -> float | None:
 
 
 def _table(answer: httpx.Response) -> dict[str, Any]:
-    """Return the JSON object of an answer; empty if it is not one."""
+    """Return the JSON object in an answer; empty if the answer is not a JSON object."""
     try:
         found = answer.json()
     except (ValueError, RecursionError):
@@ -363,7 +367,7 @@ def _is_of(found: Mapping[str, Any], message: PendingMessage) -> bool:
 
 
 class Client:
-    """Client of a policy service at an address.
+    """Client of the policy service at a given address.
 
     Parameters
     ----------
@@ -377,15 +381,15 @@ class Client:
         what is sent: one that asks for more than this is refused.
     shuffler : its address, without / at the end, as promised to the user; plans that name another are
     refused.
-    identity : of the study, from its statement; plans of another one are refused.
+    identity : identity of the study, from its statement; plans of other studies are rejected.
     tries : least number of tries of a request before :class:`NoAnswer`; a message is sent until its place
     ends,
         however often that is.
     timeout : seconds until one try is abandoned.
-    http : an ``httpx.Client`` to use instead of a new one.
+    http : an ``httpx.Client`` that is used instead of a new client.
     pace : clock, sleep and random numbers.
 
-    Raises ``ValueError`` for an argument of another kind, and ``ImportError`` if ``key`` is given and
+    Raises ``ValueError`` for an invalid argument, and ``ImportError`` if ``key`` is given and
     ``cryptography`` is not installed.
     """
 
@@ -431,10 +435,10 @@ class Client:
 
     # --------------------------------------------------------------------------- what is public
     def plan(self) -> Mapping[str, Any]:
-        """Return the current publication; it is fetched by its ETag.
+        """Return the current publication. It is downloaded only if its ETag has changed.
 
-        It has ``turn``, ``plans``, ``world``, ``form`` and ``over``. Raises ``ValueError`` if it is not what
-        was promised, or not signed with the key, and :class:`NoAnswer`.
+        It has ``turn``, ``plans``, ``world``, ``form`` and ``over``. Raises ``ValueError`` if it differs from
+        what was promised or is not signed with the key, and :class:`NoAnswer` without an answer.
         """
         headers = {"If-None-Match": self._tag} if self._tag else {}
         answer, signed = self._asked("GET", "/plan", 200, _is_plan, cached=bool(self._tag), headers=headers)
@@ -469,7 +473,7 @@ class Client:
         (most, delta), epsilon = self._promised, math.inf
         if guarantee is not None:
             pure = math.inf if guarantee.epsilon is None else guarantee.epsilon
-            # at a given delta two computations may differ in the last digits
+            # at a given delta, two computations can differ in the last digits
             epsilon = guarantee.epsilon_at(delta) * (1.0 - 1e-9) if delta > 0.0 else pure
         if not epsilon <= most:
             given = "the record as it is" if guarantee is None else f"epsilon = {epsilon:g}"
@@ -500,7 +504,7 @@ class Client:
         return self._placed(ticket, given, asked)
 
     def places(self, tickets: Sequence[str]) -> list[PlanReservation | Turned]:
-        """Reserve places for many users, in their order, by one request.
+        """Reserve places for many users, in the order of their tickets, by one request.
 
         The plan is checked first, as in :meth:`place`. tickets : one per user.
         """
@@ -525,7 +529,7 @@ class Client:
         """Return the address for tickets and messages: the shuffler's, if there is one."""
         at = self._shuffler
         if at is None and self._promised is not None:
-            try:  # a message may come from an earlier process, which had the plan
+            try:  # the message can come from an earlier process, which had the plan
                 named = (self._book or self.plan()).get("shuffler")
             except NoAnswer as error:
                 raise NoAnswer(str(error), messages) from None
@@ -533,7 +537,7 @@ class Client:
         return path if at is None else f"{at}{path}"
 
     def _placed(self, ticket: str, given: Mapping[str, Any], asked: float) -> PlanReservation:
-        for wait in _STALE:  # the stored plan, or one from a cache, may be an older one
+        for wait in _STALE:  # the stored plan, or a plan from a cache, can be out of date
             for plan in self._book.get("plans", ()):
                 if plan["number"] == given["plan"]:
                     place = PlanReservation(
@@ -547,8 +551,8 @@ class Client:
     def send(self, message: PendingMessage) -> Mapping[str, Any]:
         """Send a message until the service answers; return its receipt, ``status`` and ``plan``.
 
-        Raises :class:`Turned` if the service refuses it, and :class:`NoAnswer`, which carries the message, if
-        the time of its place ended without an answer.
+        Raises :class:`Turned` if the service refuses the message, and :class:`NoAnswer`, which contains the
+        message, if the time of its place ended without an answer.
         """
 
         def counted(found: Mapping[str, Any]) -> bool:
@@ -587,7 +591,7 @@ class Client:
 
         Parameters
         ----------
-        good : the status of success; 200 is also one.
+        good : HTTP status of success, in addition to 200.
         complete : returns True if the JSON has the requested content.
         named : True if the JSON must name the service.
         cached : True if the answer may be 304.
@@ -619,11 +623,12 @@ class Client:
                     f"{method} {path}: no answer after {count} tries (the last: {last}){kept}", messages
                 )
             wait = after + pace.random() * min(_LONGEST, _FIRST * 2.0 ** min(count - 1, 30))
-            pace.sleep(wait if left <= 0.0 else min(wait, left))  # the last try is at the end of the place
+            # the last try is when the time of the place ends
+            pace.sleep(wait if left <= 0.0 else min(wait, left))
 
 
 def _verifier(key: bytes) -> Callable[[bytes, bytes], bool]:
-    """Check (signature, content) by an Ed25519 public key."""
+    """Return a function that checks (signature, content) with an Ed25519 public key."""
     try:
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

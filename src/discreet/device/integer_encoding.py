@@ -1,8 +1,9 @@
 """Encoding of vectors of noisy integers as bytes: the payload of counts and of linear sums.
 
-A block is a run of cells that have one scale. It is written as one byte w in 1 .. 8, then its integers, w
-bytes each, signed (two's complement), little-endian. w is the least width in which all of them fit. The
-length depends on the noisy integers only, so that it reveals no more than the message does.
+A block is a run of cells with the same scale. It is written as one byte w in 1 .. 8, followed by the integers
+of the block with w bytes each. Integers are signed (two's complement) and little-endian. The number w is the
+smallest width in which all integers of the block fit. The length of the payload depends only on the noisy
+integers, so that it reveals no more than the message does.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ __all__ = ["packed", "unpacked"]
 
 
 def packed(cells: Ints, offsets: Ints) -> bytes:
-    """Return the bytes of (cells,) integers, block by block; ``offsets`` (blocks + 1,) has each start."""
+    """Return the bytes of (cells,) integers, block by block; ``offsets`` (blocks + 1,) contains the start of
+    each block.
+    """
     parts = []
     for begin, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
         block = cells[begin:end]
@@ -31,8 +34,8 @@ def packed(cells: Ints, offsets: Ints) -> bytes:
 def unpacked(payload: bytes, offsets: Ints) -> Ints:
     """Return (cells,) integers.
 
-    Raises :class:`~discreet.device.message_envelope.MessageRejected` on bytes that :func:`packed` does not
-    make.
+    Raises :class:`~discreet.device.message_envelope.MessageRejected` for bytes that :func:`packed` could not
+    have made.
     """
     found, at = np.empty(int(offsets[-1]), np.int64), 0
     for begin, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
@@ -54,6 +57,6 @@ def unpacked(payload: bytes, offsets: Ints) -> Ints:
 
 
 def _fits(block: Ints, width: int) -> bool:
-    """Return True if all of them are in the range of signed integers of ``width`` bytes."""
+    """Return True if all values are in the range of signed integers of ``width`` bytes."""
     half = 1 << (8 * width - 1)
     return bool(block.size == 0 or (block.min() >= -half and block.max() <= half - 1))

@@ -2,8 +2,8 @@ r"""Device of a local user of linear sums: the contribution, independent noise o
 
 Source: Luyo et al. 2021 (local algorithms). A participant gets three public objects: the form of the session
 (:class:`LinearDevice`: features, contracts, noise), the number of each plan, and the plan itself. The plan is
-a policy with its context. Instead of the plan it may get the data to compute it
-(:mod:`discreet.device.linear_planning`). Only the noisy message leaves the device.
+a policy with its context. Instead of the plan, the participant can get the data to compute the plan
+(:mod:`discreet.device.linear_planning`). The device sends only the noisy message.
 
     device = LinearDevice.from_bytes(published)         # session.device.to_bytes()
 
@@ -21,8 +21,8 @@ is discrete. A message in bytes needs that. The payload of its envelope
 (:mod:`discreet.device.message_envelope`) are the integers, block by block
 (:mod:`discreet.device.integer_encoding`).
 
-Privacy loss of one message (:attr:`LinearDevice.guarantee`): it follows from the lemmas of
-:mod:`discreet.mechanisms.linear.sensitivities`, with the bounds of the projection and the scales of the noise
+Privacy loss of one message (:attr:`LinearDevice.guarantee`): it is computed by the lemmas of
+:mod:`discreet.mechanisms.linear.sensitivities`, from the bounds of the projection and the scales of the noise
 in this code. The guarantee raises if the form's units or blocks are not those of its contributions, or if the
 form claims properties that its features lack (nonnegative coordinates, a norm bound).
 """
@@ -58,8 +58,8 @@ SUCCESSORS, MODEL_REWARDS = "successors", "rewards"
 VISITS, CENTERED_REWARDS = "visits", "centered_reward_sums"
 
 GRAMS = frozenset({GRAM, SECOND_GRAM, REWARD_GRAM})  # symmetric matrices
-FLAT_SPAN = 1e-9  # share of b: a smaller range of values contributes nothing
-_SLACK = 1e-12  # relative: rounding of a norm
+FLAT_SPAN = 1e-9  # share of b: smaller ranges contribute nothing
+_SLACK = 1e-12  # relative tolerance for rounding of a norm
 GRID = 2.0**-12  # grid of contributions under exact noise, in units of a power of two above their bound
 
 __all__ = [
@@ -82,9 +82,9 @@ def projected(
     x = np.array(x, np.float64)
     x[~np.isfinite(x).all(axis=-1)] = 0.0
     top = np.maximum(np.abs(x).max(axis=-1, initial=0.0, keepdims=True), np.finfo(np.float64).tiny)
-    unit = x / top  # its norms neither overflow nor vanish
+    unit = x / top  # scaled so that norms neither overflow nor become 0
     length = np.linalg.norm(unit, axis=-1, keepdims=True)
-    far = length > np.asarray(bound) / np.maximum(top, 1e-200)  # values this small are inside any bound
+    far = length > np.asarray(bound) / np.maximum(top, 1e-200)  # values this small are within any bound
     shrunk = unit * (np.asarray(bound) * (1 - 1e-15) / np.where(far, length, 1.0))
     x = np.where(far, shrunk, x)
     y = np.array(y, np.float64)
@@ -94,7 +94,8 @@ def projected(
 def within_l1(x: Floats, most: Floats) -> Floats:
     """Scale x (..., d) back to ||x||_1 <= most if it exceeds that by more than rounding.
 
-    Features that keep their contract are never changed; noise on l1 sensitivities holds for others too.
+    Features that satisfy their contract are never changed. Because of this projection, noise for l1
+    sensitivities also protects other features.
     """
     size = np.abs(x).sum(axis=-1, keepdims=True)
     far = size > most * (1 + _SLACK)
@@ -120,12 +121,12 @@ def _above(d: int) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Public arrays of a plan in the form for contributions: read once from its context, as private copies.
+    """Public arrays of a plan in the form that contributions need, copied once from the context of the plan.
 
     Parameters
     ----------
     values : by family of the response, (n, S) y at each next state.
-    roots : (n, S, A) square roots of weights, of the first pair; None: 1.
+    roots : (n, S, A) square roots of the weights of the first pair; None: all weights are 1.
     """
 
     values: Mapping[str, Floats]
@@ -239,7 +240,7 @@ class MixtureForm(_Form):
 
     Parameters
     ----------
-    columns : (S, A, d, S) of the features.
+    columns : (S, A, d, S) table of the features.
     targets : "raw", "centred" or "span".
     bounds : (H - 1) b_{h+1}.
     largest_weight : W.
@@ -398,9 +399,9 @@ class GramForm(_Form):
     Parameters
     ----------
     rows : (S A, d) features.
-    bound, l1 : of their norms.
-    nonneg : True if none of their coordinates is below 0.
-    steps : that have a Gram matrix.
+    bound, l1 : upper bounds of the l2 and l1 norms of the features.
+    nonneg : True if no coordinate of the features is below 0.
+    steps : number of steps that have a Gram matrix.
     """
 
     KIND: ClassVar[str] = "gram"
@@ -496,9 +497,9 @@ class LinearDevice:
     form : MixtureForm or GramForm
     family : "gaussian" or "laplace"
     offsets : (blocks + 1,) start of each block of cells with one scale.
-    scales : (blocks,) of one device's noise, in ``units``.
-    units : (blocks,) of the cells: 1 without a grid.
-    grid : of rewards, with exact noise; None: noise in floating point, for simulation.
+    scales : (blocks,) scales of one device's noise, in ``units``.
+    units : (blocks,) units of the cells; 1 without a grid.
+    grid : rewards are multiples of 1 / grid, with exact noise; None: noise in floating point, for simulation.
     session : a number in [0, 2^64) that differs from that of any other session.
     """
 
@@ -518,7 +519,7 @@ class LinearDevice:
     def cells(
         self, prepared: Prepared, states: Ints, actions: Ints, rewards: Floats, coins: NoiseCoins
     ) -> Floats:
-        """Return one user's noisy cells, in units; rewards are rounded first if there is a grid.
+        """Return the noisy cells of one user, in ``units``; rewards are rounded first if there is a grid.
 
         Parameters
         ----------
@@ -588,7 +589,7 @@ class LinearDevice:
     def read(self, plan: int, message: Any) -> tuple[bytes, Ints]:
         """Return the nonce and the (cells,) integers of a message to plan ``plan``.
 
-        Raises :class:`Refused` if it is not such a message.
+        Raises :class:`~discreet.device.message_envelope.MessageRejected` if the bytes are not such a message.
         """
         found = opened(message, "sums", self.digest, plan)
         return found.nonce, blocks.unpacked(found.payload, self.offsets)

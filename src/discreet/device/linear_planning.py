@@ -1,13 +1,14 @@
 r"""Plan of UCRL-VTR and UCRL-VTR+ from a public solution, on the server or on a user's device.
 
-A release is solved on the server (w-hat, a factor of Lambda^-1 and the width of each step: H d^2 numbers).
-The remaining step, optimistic values backward from V_H = 0, needs the public features alone. A device can
-therefore do it by itself (Luyo et al. 2021, local algorithms), without instructions from the server. The
-learner (:mod:`discreet.learners.online.ucrl_vtr`, with the formulas) uses this code too.
+The server solves the regression of a release (w-hat, a factor of Lambda^-1 and the width of each step: H d^2
+numbers). The remaining computation, optimistic values backward from V_H = 0, needs only this solution and the
+public features. Therefore a device can do this computation without further instructions from the server (Luyo
+et al. 2021, local algorithms). The learner (:mod:`discreet.learners.online.ucrl_vtr`, which has the formulas)
+uses the same code.
 
-Ties. The server breaks them by random draws that it publishes with the policy; a device takes the first
-maximiser, or a random one (:func:`greedy_action`). Regret bounds hold for each, and privacy does not depend
-on the policy.
+Ties. The server breaks ties by random draws that it publishes with the policy. A device takes the first
+maximising action, or a random one (:func:`greedy_action`). Regret bounds hold for each of these rules, and
+privacy does not depend on the policy.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ __all__ = ["Optimistic", "Solution", "Solved", "Target", "greedy_action", "optim
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """One pair, solved at every step.
+    """Solution of the regression of one pair of statistics, at every step.
 
     Parameters
     ----------
     weights : (n, d) w-hat.
     factor : (n, d, d) F with F F^T = Lambda^-1.
     width : (n,) beta at scale 1.
-    plain : (n,) a width that does not need the weights to bound variances (UCRL-VTR+), else the same.
+    plain : (n,) width that holds even if the weights do not bound variances (UCRL-VTR+); otherwise equal to
+        ``width``.
     """
 
     weights: Floats
@@ -46,13 +48,13 @@ class Solved:
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """All inputs of a plan: public, a function of one release.
+    """All inputs of a plan. They are public, and a function of one release.
 
     Parameters
     ----------
     rewards : (H, S, A) known, or optimistic estimates.
-    scale : of bonuses.
-    tops : (H,) bounds of Q.
+    scale : factor of the bonuses.
+    tops : (H,) upper bounds of Q.
     second, variances : of UCRL-VTR+, the second moments and the least and largest sigma^2.
     """
 
@@ -70,7 +72,7 @@ class Optimistic(NamedTuple):
     Parameters
     ----------
     values : (H + 1, S).
-    q : (H, S, A), of inadmissible actions too.
+    q : (H, S, A), including inadmissible actions.
     weights : (H - 1, S, A) or None.
     """
 
@@ -80,12 +82,14 @@ class Optimistic(NamedTuple):
 
     @property
     def context(self) -> dict[str, Floats]:
-        """Return the plan's data that contributions need."""
+        """Return the data of the plan that users' contributions need."""
         return {"values": self.values} | ({} if self.weights is None else {"weights": self.weights})
 
 
 class Target(NamedTuple):
-    """Regressed form of V_{h+1}: (S,) V - c; c; m; the least and the largest possible (V - c) / m."""
+    """Regression target made from V_{h+1}: (S,) V - c, the numbers c and m, and the smallest and largest
+    possible (V - c) / m.
+    """
 
     centred: Floats
     centre: float
@@ -95,7 +99,7 @@ class Target(NamedTuple):
 
 
 def target_of(form: MixtureForm, values: Floats, h: int) -> Target:
-    """Return V_{h+1} (S,) centred and scaled as in :meth:`MixtureForm.prepared`."""
+    """Return V_{h+1} (S,) after centring and scaling as in :meth:`MixtureForm.prepared`."""
     b = form.bounds[h]
     if form.targets == "raw":
         return Target(values, 0.0, 1.0, 0.0, b)
@@ -110,7 +114,7 @@ def target_of(form: MixtureForm, values: Floats, h: int) -> Target:
 def optimistic_action(form: MixtureForm, solution: Solution) -> Optimistic:
     """Compute optimistic values backward, by the formulas of :mod:`discreet.learners.online.ucrl_vtr`.
 
-    ``form`` is that of the device's session (``device.form``). ``solution`` is published by the server
+    ``form`` is the form of the device's session (``device.form``). ``solution`` is what the server publishes
     (``learner.solution(state)``). Returns Q (H, S, A) and the context that contributions need.
     """
     horizon, states, actions = form.horizon, form.states, form.actions
@@ -134,9 +138,12 @@ def optimistic_action(form: MixtureForm, solution: Solution) -> Optimistic:
 def greedy_action(
     q: Floats, mask: NDArray[np.bool_] | None = None, below: Callable[[int], int] | None = None
 ) -> NDArray[np.int64]:
-    """Return (H, S) the first of the best admissible actions; with ``below``, a random one of them.
+    """Return (H, S) best admissible actions.
 
-    Nothing is checked: a device plans with the data of its session's form and of the server's publication.
+    If several actions are best, take the first, or with ``below`` a random one.
+
+    Arguments are not checked, because a device plans with the data in its session's form and in the server's
+    publication.
 
     Parameters
     ----------

@@ -55,9 +55,11 @@ def successor_l1(l1: float, states: int) -> float:
 
 
 def tabular_loss(visits: float, rewards: float, laplace: bool) -> float:
-    """Return the loss of one pair's count and of its r - 1/2, at these scales, if a pair is replaced.
+    """Return the privacy loss of counts and sums of r - 1/2 per pair, with noise of these scales, if one
+    record is replaced.
 
-    Different pairs: two counts move by 1, two sums by at most 1/2; one pair: a sum moves by at most 1.
+    If the new record has another pair, two counts change by 1 and two sums change by at most 1/2. If it has
+    the same pair, one sum changes by at most 1.
     """
     if laplace:
         return 2.0 / visits + 1.0 / rewards

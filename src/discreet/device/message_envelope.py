@@ -1,4 +1,4 @@
-r"""Envelope of everything that a device sends: local, shuffled and linear messages, in bytes.
+r"""Envelope of all messages that a device sends (local, shuffled and linear messages), as bytes.
 
 Layout, integers little-endian and unsigned::
 
@@ -17,23 +17,24 @@ Layout, integers little-endian and unsigned::
 
 The payloads are defined by their modules: counts in :mod:`discreet.device.count_device`, reports in
 :mod:`discreet.device.randomized_response_device`, bits in :mod:`discreet.device.shuffle_payload`, sums in
-:mod:`discreet.device.linear_device`. A reader refuses all bytes that are not exactly of this layout. The last
-four bytes detect a bit flipped in transmission, wherever it was. They protect against accidents, not against
-forgery: anyone can compute them.
+:mod:`discreet.device.linear_device`. A reader rejects all bytes that do not have exactly this layout. The
+last four bytes detect any single bit that was flipped in transmission. They protect against accidents and not
+against forgery, because anyone can compute them.
 
-**Sent twice, counted once.** A user who loses the connection sends the same bytes again. A session accepts
-each (number of the plan, nonce) once, also after it was saved and restored. The copy is
-:class:`MessageRejected` with the reason ``replayed``; a service answers "already counted". A device keeps its
-bytes until it has an answer, and never encodes one trajectory twice, whatever the answer is: two messages
-about one trajectory cost as much privacy as the messages of two users. (A nonce distinguishes a copy from a
-second message. It does not identify the sender: the service must ensure that every user sends one message.)
-Two honest nonces of n messages are equal with probability below n^2 / 2^129.
+**Sent twice, counted once.** A device that loses the connection sends the same bytes again. A session accepts
+each (number of the plan, nonce) only once, even after it was saved and restored. For a copy it raises
+:class:`MessageRejected` with the reason ``replayed``; a service answers "already counted". A device keeps the
+bytes until it has an answer, and never encodes the same trajectory twice, whatever the answer is. The reason
+is that two messages about one trajectory cost as much privacy as the messages of two users. (A nonce
+distinguishes a copy from a second message. It does not identify the sender: the service must ensure that
+every user sends one message.) Two honest nonces of n messages are equal with probability below n^2 / 2^129.
 
 **The envelope adds nothing to the privacy loss.** Write m for the payload, x for the trajectory, and v for
-the nonce. The nonce is drawn from randomness that nothing else uses and that does not see the data. Therefore
-P(m, v | x) = P(m | x) P(v): every ratio P(m, v | x) / P(m, v | x') and every divergence of the two
-distributions is that of the payload alone. The rest of the header is a function of public values (kind, plan,
-form) and of the payload (its length, the check). Sender and time are not in it; the transport knows them.
+the nonce. The nonce is drawn from randomness that is independent of the data and of all other random draws.
+Therefore P(m, v | x) = P(m | x) P(v): every ratio P(m, v | x) / P(m, v | x') and every divergence of the two
+distributions is equal to that of the payload. The rest of the header is a function of public values (kind,
+plan, form) and of the payload (its length, the check). The header does not contain the sender and the time;
+the transport knows them.
 
 Under the shuffle model the nonce would link a message to the connection that delivered it. The shuffler
 removes the whole envelope, nonce included, before it releases sums over a batch; it releases nothing else.
@@ -51,10 +52,10 @@ from numpy.typing import NDArray
 MAGIC, VERSION = b"dscr", 1
 HEADER, TAIL = 52, 4
 NONCE = DIGEST = 16
-MOST_BYTES = 2**32 - 1  # largest payload
+MOST_BYTES = 2**32 - 1  # largest payload, in bytes
 
 Kind = Literal["counts", "reports", "bits", "sums"]
-KINDS: tuple[Kind, ...] = ("counts", "reports", "bits", "sums")  # their codes start at 1
+KINDS: tuple[Kind, ...] = ("counts", "reports", "bits", "sums")  # the codes of the kinds start at 1
 Reason = Literal["malformed", "foreign", "late", "replayed", "full"]
 
 __all__ = [
@@ -64,9 +65,9 @@ __all__ = [
 
 
 class MessageRejected(ValueError):
-    """Message that was not added.
+    """Error: the message was not added.
 
-    ``reason`` : malformed, foreign, late, replayed, or full. ``words`` : the same in a sentence.
+    ``reason`` : malformed, foreign, late, replayed, or full. ``words`` : the reason as a sentence.
     """
 
     def __init__(self, reason: Reason, words: str) -> None:
@@ -93,7 +94,7 @@ def integer(name: str, value: Any, low: int, high: int) -> int:
 
 
 def drawn_nonce(coins: WordCoins) -> bytes:
-    """Draw 16 fresh bytes, after everything that depends on data."""
+    """Draw 16 fresh random bytes, after all draws that depend on data."""
     return np.asarray(coins.words(NONCE // 8)).astype("<u8").tobytes()
 
 
@@ -110,7 +111,7 @@ class Envelope:
     Raises
     ------
     ValueError
-        For other values.
+        If a value is outside these ranges.
     """
 
     kind: Kind
@@ -151,7 +152,7 @@ class Envelope:
     def from_bytes(cls, message: Any) -> Envelope:
         """Parse a message.
 
-        Raises :class:`MessageRejected` (malformed) for all bytes that :meth:`to_bytes` does not write.
+        Raises :class:`MessageRejected` (malformed) for bytes that :meth:`to_bytes` could not have written.
         """
         if type(message) is not bytes or len(message) < HEADER + TAIL or message[:4] != MAGIC:
             raise MessageRejected(
@@ -180,8 +181,8 @@ class Envelope:
 def opened(message: Any, kind: Kind, form: bytes, plan: int) -> Envelope:
     """Return the envelope of a message to plan ``plan`` that was made for this form.
 
-    Raises :class:`MessageRejected`, with the first reason that applies: malformed, foreign (another session,
-    other parameters), late (another plan).
+    Raises :class:`MessageRejected` with the first reason that applies: malformed, foreign (from another
+    session, or with other parameters), or late (for another plan).
     """
     found = Envelope.from_bytes(message)
     if found.kind != kind or found.form != form:

@@ -1,17 +1,18 @@
-r"""Privacy loss of one message, stated by the device that sends it, from its parameters.
+r"""Privacy loss of one message, computed by the device that sends it from the parameters of the message.
 
-Neighbours: the user's whole trajectory of one episode is replaced by any other one. The observer sees the
-whole message, and knows the plan, the form, and everything that other users send. No party is trusted:
+Neighbours: the user's whole trajectory of one episode is replaced by any other trajectory. The observer sees
+the whole message, and knows the plan, the form, and everything that other users send. No party is trusted:
 neither a server nor, under the shuffle model, a shuffler.
 
-The numbers follow from the form's scales and probabilities. A device does not repeat a statement of the
-server; it computes the privacy loss for the noise that it draws. The formulas are in the modules of the
-messages: :mod:`discreet.device.count_device`, :mod:`discreet.device.randomized_response_device`,
-:mod:`discreet.device.shuffle_payload`, :mod:`discreet.device.linear_device`.
+The numbers are computed from the scales and probabilities in the form. A device does not repeat a statement
+of the server; it computes the privacy loss for the noise that it draws itself. The formulas are in the
+modules of the messages: :mod:`discreet.device.count_device`,
+:mod:`discreet.device.randomized_response_device`, :mod:`discreet.device.shuffle_payload`,
+:mod:`discreet.device.linear_device`.
 
-Epsilon at a delta follows from mu by the exact curve of Gaussian noise (Balle and Wang 2018, theorem 8). It
-follows from rho by the best Renyi order of zCDP (Canonne, Kamath and Steinke 2020, proposition 12). Both are
-computed by bisection from above::
+Epsilon at a delta is computed from mu by the exact curve of Gaussian noise (Balle and Wang 2018, theorem 8).
+It is computed from rho by the best Renyi order of zCDP (Canonne, Kamath and Steinke 2020, proposition 12).
+Both are computed by bisection from above::
 
     delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)
     ln(1/delta) = rho t^2 + ln(1 + t),      epsilon = (2 t + 1) rho - ln(1 + 1/t)
@@ -29,26 +30,26 @@ __all__ = ["MessageGuarantee"]
 
 @dataclass(frozen=True)
 class MessageGuarantee:
-    """Privacy loss of one message against every reader.
+    """Privacy loss of one message against any reader of the message.
 
     Exactly one of ``epsilon``, ``mu`` and ``rho`` is given.
 
     Parameters
     ----------
-    epsilon : pure: at most e^epsilon between the probabilities of any message under any two trajectories;
-        infinite if there is no bound.
-    mu : Gaussian-DP.
-    rho : zCDP.
-    shows : with an infinite epsilon, the largest probability, over pairs of trajectories, of a message under
-        the first that the second can never send; else 0.
-    exact : True if noise is discrete and exactly of its distribution; False if it is drawn in floating point,
-        for simulation.
+    epsilon : pure epsilon: the probabilities of any message under any two trajectories differ by a factor of
+        at most e^epsilon; infinite if there is no such bound.
+    mu : parameter of Gaussian DP.
+    rho : parameter of zCDP.
+    shows : if epsilon is infinite: the largest probability, over pairs of trajectories, that the first
+        trajectory gives a message that is impossible under the second; else 0.
+    exact : True if the noise is discrete and has exactly its stated distribution; False if it is drawn in
+        floating point, for simulation.
     shuffled : True if the message is meant for a shuffler. The stated loss holds without one.
 
     Raises
     ------
     ValueError
-        If not exactly one of the three is given, or one is below 0.
+        If not exactly one of epsilon, mu and rho is given, or a value is below 0.
     """
 
     epsilon: float | None = None
@@ -81,7 +82,7 @@ class MessageGuarantee:
 
     @property
     def statement(self) -> str:
-        """The whole guarantee in words."""
+        """The complete guarantee as text."""
         return " ".join([*self._parts(), _UNIT])
 
     def __str__(self) -> str:
@@ -112,7 +113,9 @@ _UNIT = (
 
 
 def _up(x: float) -> str:
-    """Format ``x`` with six digits, rounded up (except for 1e-9 of it): no promise is below the truth."""
+    """Format ``x`` with six digits, rounded up (up to a relative 1e-9), so that no stated number is below the
+    actual value.
+    """
     if x == 0.0:
         return "0"
     exact = Decimal(x) * (1 - Decimal(10) ** -9)
@@ -121,12 +124,12 @@ def _up(x: float) -> str:
 
 
 def _tail(x: float) -> float:
-    """Return P(a standard normal is above x)."""
+    """Return the probability that a standard normal variable is above x."""
     return 0.5 * math.erfc(x / math.sqrt(2.0))
 
 
 def _least(holds: Callable[[float], bool], high: float) -> float:
-    """Return the least value at which a monotone condition holds, from above."""
+    """Return the smallest value at which a monotone condition holds, approximated from above."""
     low = 0.0
     if holds(low):
         return low

@@ -5,14 +5,14 @@ reward or the move. Then it randomizes one element of a finite alphabet. The alp
 the proofs are in :mod:`discreet.mechanisms.local.randomized_response`; this module has the code.
 
 The payload of a message is 32-bit integers, signed, little-endian. Each reported step, ascending, is written
-as (step, 0 for a move or 1 for a reward, number of elements, the elements ascending). Its length is a
-function of the report, and as private as that.
+as (step, 0 for a move or 1 for a reward, number of elements, the elements ascending). The length of the
+payload is a function of the reports, so it reveals no more than they do.
 
-Privacy loss of one message (:attr:`ReportDevice.guarantee`): m reports with independent randomness, each with
-a largest likelihood ratio e^(epsilon / m) between any two elements of its alphabet. Steps and alphabets are
-drawn independently of the data. Therefore epsilon = m times the largest logarithm of a ratio, computed from
-the probabilities in use (integers over 2^53). A form for a shuffler is marked as such; the numbers are those
-of the message alone.
+Privacy loss of one message (:attr:`ReportDevice.guarantee`): there are m reports with independent randomness,
+and the likelihood ratio of each between any two elements of its alphabet is at most e^(epsilon / m). Steps
+and alphabets are drawn independently of the data. Therefore epsilon = m times the largest logarithm of a
+ratio, computed from the probabilities in use (integers over 2^53). A form for a shuffler is marked as such;
+its numbers are for the message without the shuffler.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class Randomizer:
     elements : d.
     size : w, of a subset.
     own : numerator over 2^53 of the probability that the own element is reported.
-    other : the same of another element's bit (unary only, else 0).
+    other : numerator over 2^53 of the probability that a given other element is reported (only for unary
+        encoding, else 0).
     """
 
     unary: bool
@@ -89,12 +90,12 @@ class Randomizer:
 
     @property
     def p(self) -> Fraction:
-        """P(own element is reported)."""
+        """Probability p that the own element is reported."""
         return Fraction(self.own, GRID)
 
     @property
     def q(self) -> Fraction:
-        """P(a given other element is reported)."""
+        """Probability q that a given other element is reported."""
         if self.unary:
             return Fraction(self.other, GRID)
         if self.elements == 1:
@@ -138,7 +139,8 @@ class Randomizer:
         kept = coins.flip(self.own)
         others = self.elements - 1
         taken: set[int] = set()
-        for j in range(others - self.size + kept, others):  # Floyd: a uniform subset of the others
+        # Floyd's algorithm: a uniform subset of the other elements
+        for j in range(others - self.size + kept, others):
             t = coins.below(j + 1)
             t = t + 1 if t >= element else t
             if t in taken:
@@ -148,9 +150,9 @@ class Randomizer:
 
 
 def log_ratio(one: Randomizer) -> float:
-    """Return ln of :attr:`Randomizer.ratio`, accurate also near 1.
+    """Return the logarithm of :attr:`Randomizer.ratio`, which is also accurate if the ratio is near 1.
 
-    The result is infinite if an output rules an element out.
+    The result is infinite if an output is impossible for an element.
     """
     if one.elements == 1:
         return 0.0
@@ -166,7 +168,7 @@ def log_ratio(one: Randomizer) -> float:
 
 
 class Reports(Protocol):
-    """Public parameters of reports: :class:`ReportDevice`, or the server's version of one."""
+    """Interface of the public parameters of reports: :class:`ReportDevice`, or the server's version of it."""
 
     @property
     def steps(self) -> int: ...
@@ -183,8 +185,8 @@ def drawn(
 ) -> list[int]:  # fmt: skip
     """Draw the integers of one message from states (T + 1,), rows and rewards (T,) of T reportable steps.
 
-    policy_rows : (T, S) rows that a deterministic policy plays; None: the alphabet of all pairs. A user who
-    did not follow the policy has a record outside the alphabet, and reports a uniform element.
+    policy_rows : (T, S) rows that a deterministic policy selects; None: the alphabet has all pairs. A user
+    who did not follow the policy has a record outside the alphabet, and reports a uniformly drawn element.
     """
     message: list[int] = []
     for h in _steps(reports, coins):
@@ -209,7 +211,7 @@ def _element(
     size: int, policy_rows: Ints | None, states: Ints, rows: Ints, rewards: Floats, h: int, about: int,
     coins: ReportCoins,
 ) -> int | None:  # fmt: skip
-    """Return the record's index in the alphabet; None if the user did not follow the policy."""
+    """Return the index of the record in the alphabet; None if the user did not follow the policy."""
     s, row = int(states[h]), int(rows[h])
     if policy_rows is not None and row != policy_rows[h, s]:
         return None
@@ -222,7 +224,7 @@ def _element(
 def decoded(reports: Reports, stochastic: bool, words: Ints) -> Found:
     """Return the reports in the integers of one message.
 
-    Raises ``ValueError`` for integers that no device makes: other steps, types, sizes or order.
+    Raises ``ValueError`` for integers that no device sends, because of wrong steps, types, sizes or order.
     """
     found: Found = []
     at, last = 0, -1
@@ -259,15 +261,15 @@ class ReportDevice(forms.OfPairs):
     states, actions, horizon : S, A, H of the trajectory.
     steps : m, number of reported steps.
     share : numerator over 2^53 of the probability that a report is about the reward; 0: never.
-    moves, rewards : randomizers of a deterministic and of a stochastic policy.
-    plans : "deterministic", "stochastic" or "any": the policies that users may be given. With "stochastic"
-        every alphabet is that of all pairs, whatever the policy.
+    moves, rewards : for each, two randomizers: for deterministic and for stochastic policies.
+    plans : "deterministic", "stochastic" or "any": the kind of policies that users can be given. With
+        "stochastic" every alphabet is that of all pairs, whatever the policy.
     rows : (S, A) row numbers, -1 where the action is not admissible, as tuples; None: every action is.
     step : h: the only step that is reported; None: any of the H.
     shuffled : True if the message goes to a shuffler.
     session : a number in [0, 2^64) that differs from that of any other session.
 
-    Raises ``ValueError`` for values out of range, or that do not fit together.
+    Raises ``ValueError`` for values that are out of range or do not fit together.
     """
 
     KIND: ClassVar[Literal["reports"]] = "reports"
@@ -322,8 +324,8 @@ class ReportDevice(forms.OfPairs):
     ) -> bytes:
         """Encode the message to plan ``plan``: states (H + 1,), actions (H,), rewards (H,) in [0, 1].
 
-        Probabilities of a policy are not used; the device only needs to know that actions are drawn. Raises
-        ``ValueError``, on the device, for a record or policy out of range.
+        The device does not use the probabilities of a stochastic policy; it only needs to know that the
+        policy is stochastic. Raises ``ValueError``, on the device, for a record or policy out of range.
 
         Parameters
         ----------
@@ -333,7 +335,7 @@ class ReportDevice(forms.OfPairs):
         own = ExactCoins() if coins is None else coins
         at, rows, earned = checked_life(self, states, actions, rewards)
         played = self.policy_rows(policy)
-        if self.step is not None:  # as a problem of that step alone
+        if self.step is not None:  # treated as a problem with only this step
             h = self.step
             at, rows, earned = at[h : h + 2], rows[h : h + 1], earned[h : h + 1]
             played = None if played is None else played[h : h + 1]
@@ -341,9 +343,9 @@ class ReportDevice(forms.OfPairs):
         return self.write(plan, np.array(words, np.int64), drawn_nonce(own))
 
     def policy_rows(self, policy: Any) -> Ints | None:
-        """Return (H, S) rows that a deterministic policy plays; None if all pairs are in the alphabet.
+        """Return the (H, S) rows that a deterministic policy selects; None if all pairs are in the alphabet.
 
-        Raises ``ValueError`` for a policy of another shape, or one that the form does not allow.
+        Raises ``ValueError`` for a policy with another shape, or of a kind that the form does not allow.
         """
         table = np.asarray(policy)
         shape = (self.horizon, self.states)
@@ -367,7 +369,7 @@ class ReportDevice(forms.OfPairs):
     def words(self, plan: int, message: Any) -> tuple[bytes, Ints]:
         """Return the nonce and the integers of a message to plan ``plan``, not yet decoded.
 
-        Raises :class:`MessageRejected` if it is not such a message.
+        Raises :class:`MessageRejected` if the bytes are not such a message.
         """
         found = opened(message, "reports", self.digest, plan)
         if len(found.payload) % 4:

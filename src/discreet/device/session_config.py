@@ -1,4 +1,4 @@
-"""Published bytes of a form: all that a device must know, readable without code of this package.
+"""Published bytes of a form: all information that a device needs, readable without the code of this package.
 
 A form is public and fixed before data. Its bytes, integers little-endian and unsigned::
 
@@ -37,7 +37,9 @@ __all__ = ["MAGIC", "OfPairs", "built", "digest_of", "published", "taken_apart",
 
 
 def published(kind: str, fields: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a form: plain values (numbers, texts, flags, None, tuples) and named arrays."""
+    """Return the bytes of a form that consists of simple values (numbers, texts, flags, None, tuples) and
+    named arrays.
+    """
     arrays: list[list[Any]] = []
     plain, parts = {}, []
     for name, value in fields.items():
@@ -54,7 +56,9 @@ def published(kind: str, fields: Mapping[str, Any]) -> bytes:
 
 
 def taken_apart(data: bytes, kinds: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
-    """Return (kind, fields) of the bytes of a form of one of these kinds; lists as tuples, arrays read-only.
+    """Return (kind, fields) from the bytes of a form of one of these kinds.
+
+    Lists become tuples, and arrays are read-only.
 
     Raises ``ValueError`` for other bytes.
     """
@@ -99,7 +103,7 @@ class OfPairs:
     def check_sizes(self) -> None:
         """Convert sizes to plain integers and check them.
 
-        Raises ``ValueError`` if one is out of range, or if rows do not number the admissible pairs.
+        Raises ``ValueError`` if a size is out of range, or if the rows do not number the admissible pairs.
         """
         put = object.__setattr__
         for name in ("states", "actions", "horizon"):
@@ -127,12 +131,12 @@ class OfPairs:
 
     @property
     def counted(self) -> int:
-        """Number of steps that may be counted or reported: H, or 1."""
+        """Number of steps that can be counted or reported: H, or 1."""
         return self.horizon if self.step is None else 1
 
 
 class Published(Protocol):
-    """Form that can be published."""
+    """Base class of forms that can be published as bytes."""
 
     def to_bytes(self) -> bytes: ...
 
@@ -141,9 +145,12 @@ Built = TypeVar("Built", bound=Published)
 
 
 def built(kind: Callable[..., Built], fields: Mapping[str, Any], data: bytes) -> Built:
-    """Return the form of these fields, which must publish the very same bytes: a form has one digest.
+    """Return the form with these fields.
 
-    Its session's number is given by hexadecimal digits. Raises ``ValueError``.
+    It must publish exactly the same bytes, so that a form has only one digest.
+
+    The number of its session is given as hexadecimal digits. Raises ``ValueError`` if the fields are not such
+    a form.
     """
     try:
         found = kind(**{**fields, "session": int(fields["session"], 16)})

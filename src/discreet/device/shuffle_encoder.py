@@ -1,4 +1,4 @@
-r"""Encoder of the shuffle protocol: it turns a trajectory into one message of fixed size.
+r"""Encoder of the shuffle protocol, which converts a trajectory to one message of fixed size.
 
 For each counter of each family, visited or not, the device sends the user's own bits and ``flips`` noise
 bits. The own bits are:
@@ -8,20 +8,21 @@ bits. The own bits are:
 - centred rewards: two bits, (y, y) at the visited counter and (0, 1) elsewhere. Over n users (ones - n -
   noise) / 2 is then the sum of y - 1/2 over those who visited.
 
-A rounded reward has the mean r, and privacy needs no further property: the message of a trajectory is
-distributed as a mixture over bits. The divergence of mixtures is at most that of the worst pair of bits.
+A rounded reward has the mean r. Privacy needs no further property of the rounding. The distribution of the
+message of a trajectory is a mixture over bits, and the divergence of mixtures is at most the divergence for
+the worst pair of bits.
 
-Fair bits are not drawn one by one if a counter has more than a thousand (batches of a few users). Their
-number of ones is drawn by its distribution function F, from a uniform U in [0, 1) of which only the necessary
-bits are read. With ``u = floor(2^64 U)``, ``X = #{k : F(k) <= U}`` is distributed as binomial(m, 1/2). It
-follows from u alone unless ``u = floor(2^64 F(k))`` for some k. In that case (probability 10^-16) all m bits
-of U are drawn, and compared with ``F(k) = (C(m, 0) + ... + C(m, k)) / 2^m`` in integers. F is tabulated in
-integers of 192 bits: rounding errors, m^2 2^-192 at most, are below 2^-160. The table is used only if they
-leave every floor(2^64 F(k)) certain.
+Fair bits are not drawn one by one if a counter has more than a thousand bits (in batches of a few users).
+Their number of ones is drawn by its distribution function F, from a uniform U in [0, 1) of which only the
+necessary bits are read. With ``u = floor(2^64 U)``, ``X = #{k : F(k) <= U}`` is distributed as binomial(m,
+1/2). It follows from u alone unless ``u = floor(2^64 F(k))`` for some k. In that case (probability 10^-16)
+all m bits of U are drawn, and compared with ``F(k) = (C(m, 0) + ... + C(m, k)) / 2^m`` in integers. F is
+tabulated in integers of 192 bits: rounding errors, m^2 2^-192 at most, are below 2^-160. The table is used
+only if they leave every floor(2^64 F(k)) certain.
 
 The noise bits do not depend on the trajectory. Messages that gave the reader the integer y + noise of each
 single user would not be private, whatever the noise (tests/mechanisms/shuffle/test_shuffle_session.py).
-Therefore only the sum over users of a counter may leave the shuffler.
+Therefore the shuffler must output only the sum over users for each counter.
 
 Source: Tenenbaum, Kaplan, Mansour and Stemmer 2021; Bai, Talebi, Zhao and Cheng 2024, Algorithm 4, repaired
 (it sends integers).
@@ -45,9 +46,9 @@ _TABULATED = (
     1024,
     2**16,
 )  # fair bits of a counter between which their number of ones is drawn by its distribution
-_FIXED = 192  # bits after the point, of a tabulated probability
+_FIXED = 192  # number of bits after the binary point of a tabulated probability
 _DOUBT = 1 << (_FIXED - 160)
-MOST_FLIPS = 2**28  # in one user's message: 32 MB of fair bits, 1 GB of others
+MOST_FLIPS = 2**28  # largest numbers of bits in one user's message: 32 MB of fair bits, 1 GB of other bits
 
 __all__ = ["BitCoins", "ShuffleEncoder", "SimulatedCoins", "Sizes", "SystemCoins", "checked_life"]
 
@@ -71,7 +72,7 @@ class Sizes(Protocol):
 
 
 class SystemCoins:
-    """The operating system's cryptographic source, which a device uses."""
+    """Cryptographic random source of the operating system, which a device uses."""
 
     def words(self, size: int) -> NDArray[np.uint64]:
         """Return ``size`` independent uniform words of 64 bits."""
@@ -246,7 +247,7 @@ class ShuffleEncoder:
         """
         form, coins = self.form, SystemCoins() if coins is None else coins
         at, rows, earned = checked_life(form, states, actions, rewards)
-        if form.step is not None:  # the other steps leave no trace in the message
+        if form.step is not None:  # the message does not depend on the other steps
             at, rows = at[form.step : form.step + 2], rows[form.step : form.step + 1]
             earned = earned[form.step : form.step + 1]
         cells = np.arange(rows.size) * form.pairs + rows

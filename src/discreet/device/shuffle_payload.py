@@ -1,8 +1,8 @@
 r"""Payload of the messages of the shuffle protocol: packing of one user's bits, and a strict reader.
 
-Content of a message. For every counter of a batch the user has ``own`` bits (one; two for a centred reward)
-and ``flips`` bits of noise. Only the number of ones among these bits leaves the device. The bits of a counter
-are interchangeable, so that shuffling would reveal the same number.
+Content of a message. For every counter of a batch, a message has ``own`` bits of the user (one; two for a
+centred reward) and ``flips`` bits of noise. Only the number of ones among these bits leaves the device. The
+bits of a counter are interchangeable, so that shuffling would reveal the same number.
 
 Layout of the payload, little-endian. Its size is public and the same for every user of a batch. For each
 family in order, the number of ones of each counter is a digit in [0, own + flips]. Digits are packed in base
@@ -10,21 +10,21 @@ own + flips + 1 into words of 64 bits, the first digit the lowest, as many digit
 word of a family is filled up with digits 0. The payload is in the common envelope of all messages
 (:mod:`discreet.device.message_envelope`).
 
-A packing that wrote only the ones would be shorter for few ones, and its length would reveal their number.
-The reader refuses all bytes that are not exactly of this form, digits beyond the base included. No user can
-therefore shift a counter by more than the bits of one user.
+An encoding that lists only the ones would be shorter if there are few ones, and its length would reveal their
+number. The reader rejects all bytes that do not have exactly this form, including digits that are not below
+the base. No user can therefore shift a counter by more than the bits of one user.
 
-Privacy loss of one message without the shuffler (:attr:`SessionConfig.guarantee`). No finite epsilon holds.
-All m noise bits are 1 with probability top, and all are 0 with probability bottom (p^m and (1 - p)^m; paired:
-both (p (1 - p))^(m/2)). Then the counter is larger, or smaller, than it can be for a user who is elsewhere.
-At a step two trajectories differ in one of these ways, in counters whose noise is independent:
+Privacy loss of one message without the shuffler (:attr:`SessionConfig.guarantee`). No finite epsilon holds. All m
+noise bits are 1 with probability top, and all are 0 with probability bottom (p^m and (1 - p)^m; paired: both
+(p (1 - p))^(m/2)). Then the counter is larger, or smaller, than it can be for a user who is elsewhere. At a
+step two trajectories differ in one of these ways, in counters whose noise is independent:
 
 - another pair: in each family the bit of one counter goes from 1 to 0 and that of another from 0 to 1. For
-  centred rewards the own sum goes from 2 y to 1 in one counter and from 1 to 2 y' in another. The worst pair
-  may choose y and y'. The change is visible with probability max(top, bottom) in each;
+  centred rewards the own sum goes from 2 y to 1 in one counter and from 1 to 2 y' in another. In the worst
+  pair, y and y' are arbitrary. The change is visible with probability max(top, bottom) in each;
 - the same pair and another successor: the two counters of the transitions and the reward's counter differ.
-  All own bits of the latter may change. The change is visible with probability max(top, bottom), or for both
-  bits of a centred reward with the probability of at least m - 1 ones (of at most 1).
+  All own bits of the reward's counter can change. The change is visible with probability max(top, bottom), or
+  for both bits of a centred reward with the probability of at least m - 1 ones (of at most 1).
 
 ``shows`` is 1 minus the product over the steps of the smallest probability that no change is visible: no pair
 of trajectories has more. It is attained if the first way is the worst at a step.
@@ -61,9 +61,9 @@ class Family:
     kind : counted quantity: "visits" (h, s, a), "transitions" (h, s, a, s'), "rewards" or "centered_rewards"
         (h, s, a), rounded at random to bits.
     flips : m >= 1, noise bits of one user in one counter.
-    coin : in [1, 2^31]; a noise bit is 1 with probability coin / 2^32.
-    paired : the second half of an even number of flips is 1 with probability 1 - coin / 2^32 instead: then
-        the noise is symmetric. Always so for centred rewards.
+    coin : integer in [1, 2^31]; a noise bit is 1 with probability coin / 2^32.
+    paired : if True, the bits in the second half of an even number of flips are 1 with probability 1 - coin /
+        2^32, so that the noise is symmetric. Always True for centred rewards.
     """
 
     kind: Kind
@@ -133,7 +133,7 @@ class SessionConfig(forms.OfPairs):
     rows : (S, A) row numbers, -1 where the action is not admissible, as tuples; None: every action is, and
         row = s A + a.
     session : a number in [0, 2^64) that differs from that of any other session.
-    step : h in [0, H): only the counters of that step are sent; None: those of every step.
+    step : h in [0, H): only the counters of this step are sent; None: the counters of all steps.
     """
 
     KIND: ClassVar[str] = "bits"
@@ -203,12 +203,12 @@ class SessionConfig(forms.OfPairs):
 
     @cached_property
     def words(self) -> tuple[int, ...]:
-        """Words of 64 bits that each family takes."""
+        """Number of 64-bit words of each family."""
         return tuple(-(-n // f.digits) for n, f in zip(self.counters, self.families, strict=True))
 
     @cached_property
     def size(self) -> int:
-        """Bytes of every message."""
+        """Size of every message in bytes."""
         return HEADER + 8 * sum(self.words) + TAIL
 
 
@@ -242,7 +242,7 @@ def unpack(form: SessionConfig, words: NDArray[np.uint64]) -> tuple[NDArray[np.i
             quotient = rest // base
             digits[:, :, j] = rest - quotient * base
             rest = quotient
-        flat = digits.reshape(n, form.words[i] * k)  # also without messages
+        flat = digits.reshape(n, form.words[i] * k)  # the result has this shape also without messages
         good &= ~rest.any(axis=1) & ~flat[:, form.counters[i] :].any(axis=1)
         ones[:, form.begins[i] : form.begins[i + 1]] = flat[:, : form.counters[i]]
     return ones, good

@@ -28,10 +28,11 @@ __all__ = ["objects", "prepare", "resolved", "route", "sweep"]
 
 
 def route(learner: str, privatizer: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Assign each option to the class that takes it: typed, under ``learner.X`` or ``privatizer.X``.
+    """Return the options as typed values under ``learner.X`` or ``privatizer.X``, by the class that takes
+    them.
 
-    Raises ``ValueError`` for an unknown option (the message ends with the known ones), for an option that
-    both classes take, and for a value of the wrong type.
+    Raises ``ValueError`` for an unknown option (the message ends with the known options), for an option
+    without prefix that both classes take, and for a value of the wrong type.
     """
     found = {"learner": entry("learner", learner), "privatizer": entry("privatizer", privatizer)}
     takes = {kind: options_of(e.factory()) for kind, e in found.items()}
@@ -57,10 +58,10 @@ def route(learner: str, privatizer: str, options: Mapping[str, Any]) -> dict[str
 
 
 def resolved(config: RunConfig) -> RunConfig:
-    """Return the configuration with checked names and typed options, each assigned to its class.
+    """Return the configuration with checked names and with typed options, each assigned to its class.
 
-    A budget given to a privatizer that takes none is dropped, so that it is not part of the run's
-    description. Raises ``ValueError`` as :func:`discreet.registry.build` and :func:`route` do.
+    If the privatizer takes no budget, the budget is removed, so that it is not part of the description of the
+    run. Raises ``ValueError`` under the conditions of :func:`discreet.registry.build` and :func:`route`.
     """
     for module in config.plugins:
         registry.load_plugin(module)
@@ -92,7 +93,10 @@ def objects(config: RunConfig) -> tuple[TabularMDP, Any, Any]:
 
 
 def _presets(config: RunConfig) -> dict[str, str | None]:
-    """Give the preset to the learner and the privatizer if they offer it; at least one of them must."""
+    """Return the preset for the learner and for the privatizer, or None for a part that does not offer it.
+
+    At least one of the two must offer the preset.
+    """
     names = {"learner": config.learner, "privatizer": config.privatizer}
     if config.preset is None:
         return dict.fromkeys(names)
@@ -122,26 +126,28 @@ def sweep(
     executor: Executor | Engine | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Result]:
-    """Run every configuration of a sweep, as ``discreet sweep`` does; return one result each, in its order.
+    """Run every configuration of a sweep, as ``discreet sweep`` does; return one result per configuration, in
+    order.
 
     Parameters
     ----------
-    runs : a TOML file, or its content as a mapping (:mod:`discreet.experiments.sweep` has the form)
+    runs : a TOML file, or its content as a mapping, in the format of :mod:`discreet.experiments.sweep`
     out : folder
-        It gets a folder for each configuration. Seeds that are stored there are not run again, and several
-        processes with one folder share the work. None keeps everything in memory.
+        Each configuration is stored in its own folder inside ``out``. Seeds that are stored there are not run
+        again. Several processes that are given the same ``out`` share the work. None keeps everything in
+        memory.
     workers : int, optional
         Parallel runs (default: all processors).
     executor : concurrent.futures.Executor or Engine, optional
-        Executes all runs together; its workers build the configurations themselves. Results have the same
-        bits as without it.
+        Executes all runs. The workers build the set-ups from the configurations. The results are the same,
+        bit for bit, as without an executor.
     progress : callable, optional
-        Called with (number of a run, its users) as runs are done.
+        Called with (number of the run, users done) during the runs.
 
     Raises
     ------
     ValueError
-        If one of the configurations is not allowed: then nothing is run.
+        If any configuration is invalid. Nothing is run in this case.
     """
     from discreet.experiments import sweep as sweeps
     from discreet.experiments.engine import Engine as Seam

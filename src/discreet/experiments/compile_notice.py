@@ -1,4 +1,4 @@
-"""Notice that kernels are being compiled, printed once over all processes of a run."""
+"""Print a notice when kernels are being compiled, only once for all processes of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["announce", "in_workers"]
 
 
 class _Announcer(Listener):
-    """Listener that announces the first compilation, once over all processes of a run.
+    """Listener that announces the first compilation, only once for all processes of a run.
 
     A kernel that is loaded from the cache raises no event.
     """
@@ -39,9 +39,10 @@ _announcer: _Announcer | None = None
 
 
 def announce(say: Callable[[], None], said: Any = None) -> None:
-    """Call ``say`` (a function of a module) when the first kernel is compiled, here or in a worker.
+    """Call ``say`` (a function of a module) when the first kernel is compiled, in this process or in a
+    worker.
 
-    said : flag that the processes share; the process that starts them creates it.
+    said : flag that all processes share; the process that starts the workers creates it.
     """
     global _announcer
     if _announcer is not None:
@@ -51,7 +52,9 @@ def announce(say: Callable[[], None], said: Any = None) -> None:
 
 
 def in_workers() -> dict[str, Any]:
-    """Return the arguments of a process pool whose workers announce as this process does."""
+    """Return the arguments of a process pool whose workers announce compilations in the same way as this
+    process.
+    """
     if _announcer is None:
         return {}
     if _announcer.said is None:

@@ -1,16 +1,17 @@
 """Execution of runs: in this process, in local worker processes, or on a cluster engine.
 
-There is one interface: :func:`results` maps calls over items on an :class:`Engine`, which is a standard
-executor (:mod:`concurrent.futures`) with a width. It yields results as they are done. A call is a pure
-function of settings and seed. Therefore no bit of a result depends on the engine, the number of workers, the
-order of tasks or the death of a worker.
+There is one interface: :func:`results` applies calls to items on an :class:`Engine`, and yields each result
+when it is done. An :class:`Engine` is a standard executor (:mod:`concurrent.futures`) together with its
+number of parallel tasks (``width``). A call is a pure function of settings and seed. Therefore no bit of a
+result depends on the engine, the number of workers, the order of tasks or the death of a worker.
 
-* Cheap items share a task, even if they belong to several jobs: a task holds as many items as take
-  :attr:`Engine.together` seconds.
+* Cheap items share a task, even if they belong to different jobs. A task holds as many items as are expected
+  to take :attr:`Engine.together` seconds.
 * If a worker dies, only the items of its task are tried again, at most :data:`RETRIES` times.
-* Workers must have the same code: every call carries the versions of the sender's code, and a worker with
-  other versions raises before anything runs.
-* A caller that stops reading (or presses Ctrl-C) cancels the tasks that have not begun.
+* Workers must have the same code as the sender. Every call carries the versions of the sender's code, and a
+  worker with other versions raises an error before it runs anything.
+* If the caller stops reading results (or the user presses Ctrl-C), the tasks that have not begun are
+  cancelled.
 
 Engines beyond the standard library need extra packages. Their modules are imported by name only
 (:func:`open_engine`): ``dask://HOST:PORT``, ``ray`` and ``ray://HOST:PORT``, ``slurm`` (submitit).
@@ -46,7 +47,7 @@ ENGINES: Mapping[str, tuple[str, str]] = {  # scheme: module, extra
 
 
 class EngineError(RuntimeError):
-    """Engine that is unavailable, has other code, or lost the same task repeatedly."""
+    """Error: the engine is unavailable, its workers have other code, or it lost the same task repeatedly."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +63,18 @@ class Job(Generic[R]):
 
 
 class Engine(AbstractContextManager["Engine"]):
-    """Executor with a width and the rules for grouping items into tasks.
+    """Executor with a number of parallel tasks and with rules for grouping items into tasks.
 
     Parameters
     ----------
-    name : for messages
-    executor : an open executor, which its owner closes; or a function that opens one, again after a death
-    width : number of tasks that run at once, at least 1 (``ValueError`` otherwise)
-    ahead : tasks in flight per unit of width (2), so that no worker waits for this process
-    together : seconds of work in one task; 0: one item in each task
-    even : divide all items at once into as many tasks as workers (for queues where a task waits long)
+    name : name of the engine in messages
+    executor : an open executor, which its owner closes; or a function that opens an executor, and is called
+        again after a worker has died
+    width : number of tasks that run in parallel, at least 1 (``ValueError`` otherwise)
+    ahead : number of submitted tasks per parallel task (2), so that no worker waits for this process
+    together : seconds of work that are grouped into one task; 0: one item in each task
+    even : if True, divide all items at the beginning into as many tasks as workers (for queues in which a
+        task waits long)
     """
 
     deaths: tuple[type[BaseException], ...] = (BrokenExecutor,)
@@ -94,11 +97,13 @@ class Engine(AbstractContextManager["Engine"]):
 
     @classmethod
     def of(cls, executor: Executor | Engine, workers: int | None = None) -> Engine:
-        """Wrap the caller's executor, which the caller closes; an engine is returned unchanged.
+        """Return an engine that wraps the caller's executor; an engine is returned unchanged.
 
-        workers : number of jobs that it runs at once, at least 1; None: the executor's own number of workers
-        if it has one, else the number of processors. Raises ``ValueError`` if ``executor`` is not a
-        ``concurrent.futures.Executor``.
+        The caller must close the executor.
+
+        workers : number of tasks that it runs in parallel, at least 1; None: the executor's own number of
+        workers if it states one, else the number of processors. Raises ``ValueError`` if ``executor`` is not
+        a ``concurrent.futures.Executor``.
         """
         if isinstance(executor, Engine):
             return executor
@@ -114,9 +119,9 @@ class Engine(AbstractContextManager["Engine"]):
         return self._executor.submit(function, *args)
 
     def reopen(self, error: BaseException) -> None:
-        """Open a new executor to replace the one that ``error`` broke.
+        """Open a new executor after ``error`` broke the previous executor.
 
-        Raises :class:`EngineError` from ``error`` if the executor was the caller's.
+        Raises :class:`EngineError` from ``error`` if the caller opened the executor.
         """
         if self._make is None:
             raise EngineError(
@@ -126,15 +131,17 @@ class Engine(AbstractContextManager["Engine"]):
         self._executor = self._make()
 
     def close(self) -> None:
-        """Close the executor if it was opened here."""
+        """Close the executor if this engine opened it."""
         if self._make is not None:
             self._executor.shutdown(wait=True, cancel_futures=True)
 
     def check(self, versions: Mapping[str, str]) -> None:
-        """Reject workers with other code before any task is sent, if the engine can ask all of them.
+        """Raise an error if a worker has other code, before any task is sent.
 
-        versions : of this code and of the packages that it computes with, by name; :class:`EngineError` names
-        those that differ.
+        Engines that cannot query all workers skip this check.
+
+        versions : versions of this code and of the packages that it uses, by name; :class:`EngineError` names
+        the versions that differ.
         """
 
     def __enter__(self) -> Engine:
@@ -150,12 +157,12 @@ def open_engine(text: str, workers: int | None = None) -> Engine:
     """Open the engine of an address: ``dask://HOST:PORT``, ``ray``, ``ray://HOST:PORT``, ``slurm``,
     ``slurm://partition=short,timeout_min=60``.
 
-    text : the address. workers : number of tasks at once; default: the engine's capacity.
+    text : the address. workers : number of parallel tasks; default: the engine's capacity.
 
     Raises
     ------
     EngineError
-        If its package is not installed, or the address does not answer.
+        If the engine's package is not installed, or the address does not answer.
     ValueError
         If the address names no known engine, or an option is unknown.
     """
@@ -177,7 +184,7 @@ def open_engine(text: str, workers: int | None = None) -> Engine:
 
 
 def timed(calls: Calls) -> list[tuple[Sequence[Any], float]]:
-    """Run calls on a worker; return the results and the seconds of each call."""
+    """Run calls on a worker; return the results and the duration of each call in seconds."""
     found = []
     for call, items in calls:
         begin = time.perf_counter()
@@ -186,7 +193,7 @@ def timed(calls: Calls) -> list[tuple[Sequence[Any], float]]:
 
 
 class _Queue(Generic[R]):
-    """Waiting items by job, with the seconds per item and the number of tries."""
+    """Queue of waiting items by job, with the mean seconds per item and the number of tries of each item."""
 
     def __init__(self, engine: Engine, jobs: Sequence[Job[R]], take: Callable[[int, int], bool]) -> None:
         self._engine, self._jobs, self._take = engine, jobs, take
@@ -200,7 +207,7 @@ class _Queue(Generic[R]):
         return bool(self._waiting)
 
     def next(self) -> Parts:
-        """Return the items of one task, by job; empty if ``take`` accepts none of the waiting items."""
+        """Return the items of the next task, by job; empty if ``take`` accepts none of the waiting items."""
         task, count, new, seconds = dict[int, list[int]](), 0, 0, 0.0
         most = self._most()
         while self._waiting and count < most:
@@ -208,7 +215,8 @@ class _Queue(Generic[R]):
             j, item = own
             known = self._seconds.get(j)
             cost = max(self._seconds.values(), default=0.0) if known is None else known
-            alone = self._tries[own] >= (RETRIES if self._engine.even else 1)  # to find the cause of a death
+            # an item that was tried before is sent alone, to find out which item kills workers
+            alone = self._tries[own] >= (RETRIES if self._engine.even else 1)
             if count and alone:
                 break
             if count and not self._engine.even:
@@ -235,7 +243,7 @@ class _Queue(Generic[R]):
         return max(1, len(self._waiting) // (2 * self._engine.width))
 
     def took(self, j: int, items: Sequence[int], seconds: float) -> None:
-        """Record the seconds per item of job ``j``."""
+        """Record how many seconds an item of job ``j`` took."""
         self._seconds[j] = seconds / len(items)
 
     def again(self, j: int, items: Sequence[int], error: BaseException) -> None:
@@ -253,7 +261,7 @@ class _Queue(Generic[R]):
         self.back(j, items)
 
     def back(self, j: int, items: Sequence[int]) -> None:
-        """Put items that never began back into the queue."""
+        """Put items back at the front of the queue; this does not count as a try."""
         self._waiting.extendleft((j, item) for item in reversed(items))
 
 
@@ -262,17 +270,19 @@ def results(
 ) -> Generator[tuple[int, R], None, None]:
     """Yield (index of the job, result) for every item of every job, in the order of completion.
 
-    take : called with (job, item) just before an item is sent for the first time; False leaves it out.
+    take : called with (job, item) just before an item is sent for the first time; if it returns False, the
+    item is left out.
 
     Raises
     ------
     EngineError
-        If workers died repeatedly of the same item, if they have other code, or if the engine dropped a task.
+        If workers died repeatedly on the same item, if workers have other code, or if the engine dropped a
+        task.
     """
     queue = _Queue(engine, jobs, take or (lambda *_: True))
     running: dict[Future[Any], Parts] = {}
     broken: BaseException | None = None
-    idle = 0  # executors that broke in a row without a result
+    idle = 0  # number of consecutive executors that broke without returning a result
     try:
         while queue or running:
             while queue and broken is None and len(running) < engine.ahead * engine.width:

@@ -1,4 +1,4 @@
-"""Forecast of a run before budget is spent: its guarantee and the size of its noise."""
+"""Forecast of the guarantee and the noise of a run, before any budget is spent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from discreet.mechanisms.privatizers.local import Local
 class MechanismChoice:
     """One mechanism that meets the budget.
 
-    error : its value of the criterion; ratio : ``error`` divided by that of the best mechanism.
+    error : value of the criterion for this mechanism; ratio : ``error`` divided by the error of the best
+    mechanism.
     """
 
     release: str
@@ -36,15 +37,16 @@ class Forecast:
 
     Parameters
     ----------
-    statement : the guarantee in words.
+    statement : the guarantee, as a sentence.
     users : K.
     releases : number of noisy releases.
     cells : number of counters that get noise.
-    at : users at the first release at or after half of them, and at the last release.
-    std : standard deviation of one cell's noise in the released sums at these two times, by family.
+    at : number of users at two releases: the first release at or after half of the users, and the last
+        release.
+    std : standard deviation of the noise of one cell of the released sums at these two releases, by family.
     choices : mechanisms that meet the budget, best first.
-    criterion : the quantity that orders them.
-    per : unit of their errors. It is a transition count or, for sums of features, the noise of one sum.
+    criterion : name of the quantity by which ``choices`` are ordered.
+    per : what the errors in ``choices`` refer to: a transition count or, for sums of features, one sum.
     """
 
     __repr__ = brief
@@ -60,21 +62,21 @@ class Forecast:
     per: str = "transition count"
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the fields as values that JSON can represent."""
         return {**asdict(self), "choices": [asdict(choice) for choice in self.choices]}
 
 
 def estimate_run(setup: Setup) -> Forecast:
-    """Forecast a prepared run (``setup``, a :class:`Setup`). Reads no data.
+    """Return the forecast of a prepared run, without reading data. ``setup`` is a :class:`Setup`.
 
-    Raises ``ValueError`` if learner and privatizer do not fit together.
+    Raises ``ValueError`` if the privatizer does not support the learner.
     """
     mechanism = setup.mechanism
     times = setup.times[:-1]
     half = min(int(np.searchsorted(times, setup.episodes / 2)), times.size - 1)
     at = (int(times[half]), int(times[-1]))
     laws: list[Mapping[str, NoiseDistribution]] = [mechanism.laws_at(users) for users in at]
-    # batches with separate queries may release other families at the two times
+    # if each batch has its own query, the two releases can have different families
     std = {name: (laws[0][name].std(), laws[1][name].std()) for name in laws[0] if name in laws[1]}
     choices: tuple[MechanismChoice, ...] = ()
     if isinstance(setup.privatizer, Central | Local) and setup.privatizer.calibration == "exact":

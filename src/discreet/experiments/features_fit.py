@@ -1,27 +1,29 @@
 r"""Test whether a declared feature map fits: exactly on a known MDP, by a hypothesis test on a release.
 
-The test on a release is post-processing only. Linear learners assume
+The test on a release is post-processing and costs no privacy. Linear learners assume
 
     P_h(s' | s, a) = phi(s, a)^T mu_h(s')   and   r_h(s, a) = phi(s, a)^T theta_h
 
-(linear mixtures: P_h(s' | s, a) = phi(s' | s, a)^T w_h). If this is false, they learn the wrong model,
-whatever the noise and the number of users. Their statistics do not show it.
+(linear mixtures: P_h(s' | s, a) = phi(s' | s, a)^T w_h). If these equations do not hold, linear learners
+learn a wrong model, whatever the noise and the number of users. The statistics that these learners use do not
+show the error.
 
-**A known MDP** (simulated) is projected: the largest residual of a least squares fit is 0 if and only if the
-map fits. False alarms are impossible beyond rounding.
+**A known MDP** (simulated): its probabilities and rewards are projected onto the features. The largest
+residual of the least squares fit is 0 if and only if the map fits. Only rounding errors can cause false
+alarms.
 
 **A release of counts**, under any privatizer, gives an interval for every P_h(s' | s, a) and r_h(s, a).
-Notation: T are the released transitions and N is their sum over s'. E and E_N bound the noise in any cell and
-in any row (:mod:`~discreet.accounting.noise_distributions.distributions`), each exceeded with
-probability p / 4. The number n of users who visited (h, s, a) is in [N - E_N, N + E_N]. Then
+Notation: T(s') are the released transition counts of (h, s, a), and N is their sum over s'. E and E_N bound
+the noise in any cell and in any row (:mod:`~discreet.accounting.noise_distributions.distributions`), each
+exceeded with probability p / 4. The number n of users who visited (h, s, a) is in [N - E_N, N + E_N]. Then
 
     |T(s') - n P(s')| <= E + sqrt(n ln(2 c n (n + 1) / (p / 2)) / 2)     for all c cells and all n at once,
 
-by Hoeffding's inequality and a union bound over cells and over n. The union over n makes it hold also if
-policies depend on earlier users. The map is refuted if no mu passes through all intervals of a step: a linear
-program for each (h, s') finds by how much they would have to be widened. A map that fits is refuted with
-probability at most p (with rewards, p is split between transitions and rewards). A pass does not prove that
-the map fits: pairs that few users visited refute nothing.
+by Hoeffding's inequality and a union bound over cells and over n. Because of the union bound over n, the
+inequality also holds if policies depend on earlier users. The map is refuted if no mu passes through all
+intervals of a step: a linear program for each (h, s') finds by how much they would have to be widened. A map
+that fits is refuted with probability at most p (with rewards, p is split between transitions and rewards). A
+map that is not refuted is not proved to fit: pairs that few users visited cannot refute it.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ Floats = NDArray[np.float64]
 __all__ = ["FeaturesFit", "check_features", "world_misfit"]
 
 _ROUNDING = 1e-7
-_MOST_PROGRAMS = 5000  # linear programs of one test; if there are more, an even selection
+# largest number of linear programs in one test; if there are more, an evenly spaced selection is solved
+_MOST_PROGRAMS = 5000
 
 
 @dataclass(frozen=True)
@@ -54,11 +57,12 @@ class FeaturesFit:
     Parameters
     ----------
     fits : False if the map is refuted.
-    transitions, rewards : misfit of probabilities and of mean rewards. For an MDP it is the largest residual;
-        for a release it is a lower bound, 0 if nothing is refuted.
+    transitions, rewards : misfit of the transition probabilities and of the mean rewards. For an MDP, the
+        misfit is the largest residual. For a release, it is a lower bound of the misfit, which is 0 if
+        nothing is refuted.
     where : (h, s') of the largest misfit of transitions, None if there is none.
-    failure : probability with which a map that fits is refuted; 0 for an MDP.
-    seen : share of admissible (h, s, a) about which the release says anything; 1 for an MDP.
+    failure : upper bound on the probability that a map that fits is refuted; 0 for an MDP.
+    seen : share of admissible (h, s, a) for which the release gives a nontrivial interval; 1 for an MDP.
     """
 
     fits: bool
@@ -91,7 +95,7 @@ def check_features(
     source : TabularMDP, or Release of transition counts (``dr.mechanisms.CountQuery``), of every step or
     pooled
     features : the map; None: the MDP's own. For a release: ``Features``.
-    failure : in (0, 1), for a release: probability with which a map that fits is refuted.
+    failure : for a release: allowed probability, in (0, 1), that a map that fits is refuted.
 
     Raises
     ------
@@ -169,9 +173,9 @@ def _tested(release: Release, features: Features, failure: float) -> FeaturesFit
 def _intervals(
     sums: Floats, noise: float, least: Floats, most: Floats, failure: float, shift: float = 0.0
 ) -> tuple[Floats, Floats]:
-    """Return the ends, in [0, 1], of intervals for means of noisy sums.
+    """Return the lower and upper ends, in [0, 1], of intervals for means that are estimated from noisy sums.
 
-    least, most : bounds of the number of users in each sum.
+    least, most : lower and upper bounds of the number of users in each sum.
     """
     few, many = np.maximum(least, 1.0), np.maximum(most, 1.0)
 
@@ -185,7 +189,8 @@ def _intervals(
 
 
 def _refuted(features: Features, low: Floats, high: Floats) -> tuple[float, tuple[int, int] | None]:
-    """Return by how much intervals must be widened until phi^T mu passes through all of them, and where.
+    """Return the amount by which intervals must be widened so that some phi^T mu is in all of them, and its
+    location.
 
     low, high : (T, S, A, n) ends of the intervals.
     """

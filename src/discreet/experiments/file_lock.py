@@ -1,11 +1,13 @@
 """Lock files that let several processes share the work of one folder.
 
-A claim is a file beside the file to be computed. The first process creates it (``O_EXCL``), touches it every
-few seconds, and removes it when the result is stored. A claim is taken over if its process is gone or if it
-was not touched for long. In the worst race two processes compute the same file: the same bits, each stored by
-a rename.
+A claim is a lock file in the same folder as the file to be computed. The first process creates the claim
+(``O_EXCL``), touches it every few seconds, and removes it when the result is stored. Another process takes
+over a claim if the claiming process has ended, or if the claim was not touched for ``STALE`` seconds. In the
+worst race, two processes compute the same file. Both results have the same bits, and each process stores its
+result by a rename.
 
-:func:`shared` is the loop around it: compute what is missing and not claimed, then wait for the others.
+:func:`shared` is the loop that uses claims. It computes the missing files that no other process has claimed,
+then waits for the files that other processes compute.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class Claims(AbstractContextManager["Claims"]):
         return False
 
     def drop(self, wanted: Path) -> None:
-        """Remove the claim: the file is stored, or its computation is abandoned."""
+        """Remove the claim, after the file was stored or its computation was abandoned."""
         path = self._path(wanted)
         with self._lock:
             self._held.discard(path)
@@ -75,12 +77,14 @@ class Claims(AbstractContextManager["Claims"]):
 
     @property
     def held(self) -> tuple[Path, ...]:
-        """The claims that are not dropped yet."""
+        """The claims that this process still holds."""
         with self._lock:
             return tuple(self._held)
 
     def _gone(self, path: Path) -> bool:
-        """Return True if the process that made this claim is gone."""
+        """Return True if the process that made this claim has ended, or has not touched the claim
+        for long.
+        """
         try:
             touched = path.stat().st_mtime
             holder = json.loads(path.read_text("utf-8"))
@@ -88,7 +92,8 @@ class Claims(AbstractContextManager["Claims"]):
         except FileNotFoundError:
             return True
         except (OSError, ValueError, KeyError, TypeError):
-            return self._now(path.parent) - touched > STALE  # the claim is half written
+            # the content of the claim is not written completely
+            return self._now(path.parent) - touched > STALE
         if host == socket.gethostname() and process != os.getpid():
             try:
                 os.kill(process, 0)
@@ -128,21 +133,21 @@ class Claims(AbstractContextManager["Claims"]):
 
 
 class Shared(Protocol):
-    """Work on the files of one folder, parts of which other processes may do."""
+    """Interface of work on the files of one folder that several processes share."""
 
     @property
     def claims(self) -> Claims | None:
-        """The claims on its files; None if nothing is stored."""
+        """The claims of this process on the files; None if results are kept in memory only."""
 
     @property
     def missing(self) -> Sequence[int]:
-        """The parts that are still to be done, here or elsewhere."""
+        """The parts that are not stored yet, in this process's share or in that of other processes."""
 
     def read(self) -> Sequence[int]:
-        """Load the parts that are stored by now; return those that are new."""
+        """Load all parts that are stored so far. Returns the parts that were not loaded before."""
 
     def keep(self, found: Any) -> None:
-        """Store a part that was done here."""
+        """Store a part that this process computed."""
 
 
 def shared(
@@ -151,20 +156,24 @@ def shared(
     told: Callable[[int, int], None] = lambda i, one: None,
     wait: bool = True,
 ) -> None:
-    """Repeat passes over the missing parts until all are done; between passes, wait for other processes.
+    """Repeat passes over the missing parts until all parts are done.
+
+    Between passes, wait for other processes.
 
     Parameters
     ----------
     pending : work on files.
-    once : does the missing parts that it can claim; yields (index in ``pending``, result).
-    told : called with (index in ``pending``, part) for each part stored by others, or before.
+    once : makes one pass. It does the missing parts that it can claim, and yields (index in ``pending``,
+        result).
+    told : called with (index in ``pending``, part) for each part that another process stored, or that was
+        already stored at the beginning.
     wait : if False, return without waiting for parts that other processes have claimed.
 
     Raises
     ------
     RuntimeError
-        If ``once`` claimed a part and did not do it. No other process could do it, so the wait would never
-        end.
+        If ``once`` claimed a part but did not do it. No other process could do this part, so the wait would
+        never end.
     """
     with ExitStack() as stack:
         for one in pending:

@@ -16,19 +16,22 @@ if TYPE_CHECKING:
 __all__ = ["privacy_words", "said_options", "short_labels"]
 
 _TRUST = {"joint": "joint DP", "local": "local DP", "shuffle": "shuffle DP"}
-_LONGEST = 40  # characters of a value in a label
-_FIRST = ("learner", "privatizer", "preset", "options", "epsilon", "delta")  # settings that readers look for
+_LONGEST = 40  # largest number of characters of a value in a label
+# settings that are named first, because readers look for them
+_FIRST = ("learner", "privatizer", "preset", "options", "epsilon", "delta")
 _OF_CODE = {f"{MADE_BY}.kernels": "kernels"}
 
 
 def privacy_words(guarantee: Any) -> str:
-    """Return trust model and true budget in words: ``joint DP, ε = 2.1 (stated 1)`` or ``not private``."""
+    """Return the trust model and the true budget as text: ``joint DP, ε = 2.1 (stated 1)`` or ``not
+    private``.
+    """
     if guarantee.trust == "none" or guarantee.epsilon is None:
         return "not private"
     nominal, digits = guarantee.epsilon_nominal, 3
     differs = nominal is not None and not np.isclose(nominal, guarantee.epsilon, rtol=1e-6, atol=0.0)
     while differs and digits < 7 and up(guarantee.epsilon, digits) == f"{nominal:.{digits}g}":
-        digits += 1  # 1.003 (stated 1), not 1 (stated 1)
+        digits += 1  # more digits, so that the text is "1.003 (stated 1)" and not "1 (stated 1)"
     words = f"{_TRUST.get(guarantee.trust, guarantee.trust)}, ε = {up(guarantee.epsilon, digits)}"
     if guarantee.delta:
         words += f", δ = {up(guarantee.delta, 2)}"
@@ -36,9 +39,9 @@ def privacy_words(guarantee: Any) -> str:
 
 
 def said_options(options: Mapping[str, Any], *first: str | None) -> str:
-    """Return preset and options as they were given, for a label: `` (paper, bonus_scale=0.1)``.
+    """Return the preset and the given options as text for a label: `` (paper, bonus_scale=0.1)``.
 
-    An option is named in full (``learner.preset``) if its last part alone could be misread.
+    An option is named in full (``learner.preset``) if its name without the prefix could be misread.
     """
     bare = [name.rpartition(".")[2] for name in options]
     given = [
@@ -50,10 +53,11 @@ def said_options(options: Mapping[str, Any], *first: str | None) -> str:
 
 
 def short_labels(results: Sequence[FinishedRun]) -> tuple[list[str], str]:
-    """Return labels without the options that all results share, and those options as text (maybe empty).
+    """Return labels without the options that all results share, and these shared options as text (can be
+    empty).
 
-    If results of different runs would get the same label and the same privacy, the settings in which they
-    differ are added.
+    If results of different runs would get the same label and the same privacy text, their labels also state
+    the settings in which these runs differ.
     """
     given = [_in_label(result) for result in results]
     shared = {k: v for k, v in given[0].items() if v is not None and all(g.get(k) == v for g in given)}
@@ -67,7 +71,7 @@ def short_labels(results: Sequence[FinishedRun]) -> tuple[list[str], str]:
 
 
 def _in_label(result: FinishedRun) -> dict[str, Any]:
-    """Return preset and options that the label names: empty if the label was chosen by the user."""
+    """Return the preset and options that the label names; empty if the user chose the label."""
     given = {"preset": result.config.get("preset"), **result.about.options}
     return given if _said(given) in result.label else {}
 
@@ -77,7 +81,7 @@ def _said(given: Mapping[str, Any]) -> str:
 
 
 def _told_apart(results: Sequence[FinishedRun], labels: Sequence[str]) -> list[str]:
-    """Return labels with additions where two different runs have the same name."""
+    """Return the labels. If different runs have the same label, text that distinguishes the runs is added."""
     groups: dict[tuple[str, str, str], list[int]] = {}
     for i, (result, label) in enumerate(zip(results, labels, strict=True)):
         groups.setdefault((label, privacy_words(result.guarantee), result.environment), []).append(i)
@@ -89,7 +93,9 @@ def _told_apart(results: Sequence[FinishedRun], labels: Sequence[str]) -> list[s
 
 
 def _differences(results: Sequence[FinishedRun]) -> list[str]:
-    """Return a text for each result: the settings in which they differ, empty if they do not."""
+    """Return one text per result with the settings in which the results differ; empty if they do
+    not differ.
+    """
     tables = [identity({**result.config, "seed": result.seed}) for result in results]
     keys = {key for table in tables for key in table}
     differing = [key for key in keys if any(table.get(key) != tables[0].get(key) for table in tables)]
@@ -103,7 +109,7 @@ def _differences(results: Sequence[FinishedRun]) -> list[str]:
         for table in tables
     ]  # fmt: skip
     distinct: list[str] = list(dict.fromkeys(str(sorted(table.items())) for table in tables))
-    if len(set(texts)) < len(distinct):  # settings too long for a label: number the runs
+    if len(set(texts)) < len(distinct):  # some settings are too long for a label, so the runs are numbered
         numbers = [distinct.index(str(sorted(table.items()))) + 1 for table in tables]
         texts = [", ".join(filter(None, (text, f"run {n}"))) for text, n in zip(texts, numbers, strict=True)]
     return [f" [{text}]" if text else "" for text in texts]

@@ -3,9 +3,10 @@
 A data set is :class:`~discreet.core.trajectories.Trajectories` (records of users) or
 :class:`SimulatedDataset`: n users of a known MDP who follow a behaviour policy. Simulated counts come from
 their exact joint distribution (:func:`discreet.envs.rollouts.rollout.batch_counts`) at a cost that does not
-grow with n. Secure noise is meant for records of real users; with it simulated users are played one by one.
+grow with n. Secure noise is meant for records of real users. With secure noise, simulated users are simulated
+one by one.
 
-A learner sees the release alone; this module holds the data and passes them to the session.
+A learner sees only the release. This module holds the data and passes them to the session.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 
 __all__ = ["SimulatedDataset", "first_visits_of", "learn_offline", "make_release"]
 
-_CHUNK = 2**16  # users simulated at once
+_CHUNK = 2**16  # number of users per chunk
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +60,7 @@ class SimulatedDataset:
     mdp : TabularMDP
     behaviour : deterministic (H, S) or stochastic (H, S, A) policy
     users : 1 to 1e10
-    seed, run : of the users' randomness; the noise has separate randomness
+    seed, run : seed and repetition that determine the users' randomness; the noise has separate randomness
 
     Raises
     ------
@@ -104,7 +105,7 @@ def make_release(
     privatizer: Privatizer,
     randomness: Randomness,
 ) -> Release:
-    """Submit all users of a data set to one session; return the release after the last of them.
+    """Submit all users of a data set to one session; return the release after the last user.
 
     Parameters
     ----------
@@ -156,12 +157,13 @@ def first_visits_of(
     privatizer: Privatizer,
     randomness: Randomness,
 ) -> KeptRelease:
-    """Release the first visits to each state and the records after them, from an offline data set.
+    """Return one release of first-visit sums from an offline data set: first visits to each state, and what
+    follows them.
 
     data : trajectories, or simulated users who are played one by one. question : the query of first visits.
     privatizer : Central or NoPrivacy. randomness : Seeded (simulation) or Secure.
 
-    Raises ``ValueError`` if a record is broken, or the privatizer is for arriving users.
+    Raises ``ValueError`` if a record is invalid, or the privatizer is for users who arrive over time.
     """
     if not isinstance(privatizer, Central | NoPrivacy):
         raise ValueError(
@@ -208,7 +210,8 @@ def learn_offline(
         DecisionPoints: Central or NoPrivacy.
     randomness : Seeded (simulation) or Secure
     spec : Spec, optional
-        Public facts: the layout, known rewards, returns. None: those of a simulated MDP, rewards unknown.
+        Public facts: the layout, known rewards, returns. None: the layout of the simulated MDP, with unknown
+        rewards.
 
     Raises
     ------

@@ -1,8 +1,10 @@
-"""Figures of cumulative regret against users, with its spread and a reference that needs no data.
+"""Figures of cumulative regret against users, with intervals and the regret of the uniform policy as a
+reference.
 
 Every curve is a mean over seeds with a pointwise 95 % band from Student's t. On logarithmic axes the band is
-that of the logarithm. The name at the end of the curve, or in the legend, states the learner and the trust
-model with the true epsilon. The dashed line is the uniform policy, which never learns.
+computed for the logarithm of the regret. The name at the end of the curve, or in the legend, states the
+learner and the trust model with the true epsilon. The dashed line is the regret of the uniform policy, which
+never learns.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ UNITS = "in the environment's units of reward"
 
 
 def legend_label(result: FinishedRun, label: str | None = None) -> str:
-    """Return learner, privacy and number of seeds as text."""
+    """Return a text that states the learner, the guarantee and the number of seeds."""
     seeds = len(result.runs)
     return (
         f"{label or result.label}: {privacy_words(result.guarantee)}; {seeds} seed{'s' if seeds > 1 else ''}"
@@ -47,11 +49,11 @@ def legend_label(result: FinishedRun, label: str | None = None) -> str:
 def draw_regret(
     axes: Axes, results: Sequence[FinishedRun], scale: str = "log", reference: bool = True
 ) -> list[tuple[float, str, str]]:
-    """Draw curves, bands and the reference of the uniform policy into axes.
+    """Draw the curves, their bands and the reference line of the uniform policy into ``axes``.
 
-    scale : "log" (both axes) or "linear". Results must share environment and number of users. Returns the
-    argument of :func:`~discreet.utils.plot_style.label_ends`: (height of a curve's end, its name, its
-    colour).
+    scale : "log" (both axes) or "linear". All results must have the same environment and number of users.
+    Returns a list for :func:`~discreet.utils.plot_style.label_ends` with one tuple per curve: (height of its
+    last point, name, colour).
     """
     checks.choice("scale", scale, ("log", "linear"))
     _comparable(results)
@@ -100,12 +102,15 @@ def draw_regret(
 
 
 def _width(i: int, curves: int) -> float:
-    """Return a line width; curves drawn later are thinner, so that overlapping curves are all visible."""
+    """Return the line width of a curve.
+
+    Curves drawn later are thinner, so that all overlapping curves are visible.
+    """
     return 1.4 if curves < 2 else 2.4 - 1.2 * i / (curves - 1)
 
 
 def _folded(said: str, width: float) -> str:
-    """Break text into lines of at most this width."""
+    """Return the text with line breaks, in lines of at most the given width."""
     return "\n".join(textwrap.fill(line, int(width)) for line in said.split("\n"))
 
 
@@ -133,18 +138,21 @@ def regret_figure(
 
     Parameters
     ----------
-    results : of one environment.
-    path : where to save it (.png, .pdf or .svg), or None.
+    results : results of runs on the same environment, with the same number of users.
+    path : file to which the figure is saved (.png, .pdf or .svg), or None.
     scale : "log" or "linear".
-    title : first line of the title, the environment by default; the second line describes the band.
+    title : first line of the title; default: the environment. The second line of the title describes the
+        band.
     style : a matplotlib style file, which takes precedence over the library's style.
-    columns : 1 or 2 journal columns of width, with small letters; None: 7 inches, for screens.
-    journal : whose columns (:data:`~discreet.utils.plot_style.JOURNALS`).
+    columns : width of the figure in journal columns, 1 or 2, with a small font; None: 7 inches, for screens.
+    journal : journal that defines the width of a column (a key of
+        :data:`~discreet.utils.plot_style.JOURNALS`).
 
     Raises
     ------
     ValueError
-        No results, different environments, an unknown scale, journal or file format, no style file.
+        If there are no results, if their environments differ, if the scale, journal or file format is
+        unknown, or if the style file does not exist.
     """
     _comparable(results)
     width = 7.0 if columns is None else width_of(columns, journal)

@@ -1,4 +1,4 @@
-"""Progress of runs on standard error: a bar in terminals and notebooks."""
+"""Progress bar for runs, on standard error in terminals and notebooks."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from importlib.util import find_spec
 __all__ = ["Progress", "shown"]
 
 Progress = Callable[[int, int], None]
-_CELLS = 40  # width of a plain bar
+_CELLS = 40  # width of the text bar, in characters
 
 
 @contextmanager
 def shown(progress: bool | Progress, title: str, total: int) -> Iterator[Progress | None]:
-    """Open the callback that runs report to: the caller's, or that of a bar if ``progress`` is True.
+    """Within this context, return the progress callback: the caller's, or that of a bar if ``progress`` is
+    True.
 
-    title : text beside the bar. total : users of all runs together. A notebook without ipywidgets gets one
-    plain line, rewritten in place.
+    title : text beside the bar. total : number of users of all runs together. In a notebook without
+    ipywidgets the progress is one line of text that is rewritten in place.
     """
     if progress is False:
         yield None
@@ -53,7 +54,7 @@ def shown(progress: bool | Progress, title: str, total: int) -> Iterator[Progres
 
 
 class _Plain:
-    """Line of standard error that a carriage return rewrites, once for each percent."""
+    """Text line on standard error that is rewritten, after a carriage return, once for each percent."""
 
     def __init__(self, title: str, total: int) -> None:
         self.title, self.total, self.percent = title, total, -1
@@ -70,6 +71,6 @@ class _Plain:
                 sys.stderr.flush()
 
     def end(self) -> None:
-        """Keep the last state and end its line."""
+        """Write a newline, so that the last state of the bar stays visible."""
         sys.stderr.write("\n")
         sys.stderr.flush()

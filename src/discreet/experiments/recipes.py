@@ -1,4 +1,4 @@
-"""Configuration that repeats a run made from Python objects, if one exists.
+"""Configuration that repeats a run made from Python objects, if such a configuration exists.
 
 The registry remembers the name and options of environments made by name (``discreet.make``), and finds the
 names of learners and privatizers.
@@ -28,8 +28,8 @@ OBJECTS = "python objects"
 class Recipe:
     """Description of a run made from Python objects.
 
-    table : the TOML table; options : options of learner and privatizer for a label; environment : its name
-    with options.
+    table : the TOML table; options : options of learner and privatizer for a label; environment : name of the
+    environment with its options.
     """
 
     table: dict[str, Any]
@@ -38,7 +38,9 @@ class Recipe:
 
 
 def recipe(setup: PreparedRun, seed: int, seeds: int) -> Recipe:
-    """Describe a set-up by names if all parts have one, else by the objects' texts."""
+    """Describe a set-up by registered names if all its parts have one, else by the ``repr`` of the
+    objects.
+    """
     environment = remembered(setup.mdp)
     learner, privatizer = named("learner", setup.learner), named("privatizer", setup.privatizer)
     said = {
@@ -73,9 +75,10 @@ def recipe(setup: PreparedRun, seed: int, seeds: int) -> Recipe:
 def _preset(
     learner: RegisteredPart | None, privatizer: RegisteredPart | None
 ) -> tuple[str | None, dict[str, Any]]:
-    """Return the one preset of a configuration, or a preset for each part if one word cannot express both.
+    """Return a single preset for the configuration, or one preset per part if no single preset fits both
+    parts.
 
-    A configuration's preset goes to each part that offers it.
+    The preset of a configuration applies to each part (learner, privatizer) that offers it.
     """
     parts = {"learner": learner or RegisteredPart(""), "privatizer": privatizer or RegisteredPart("")}
     asked = {kind: part.preset for kind, part in parts.items()}
@@ -92,12 +95,13 @@ def _is_fixed(name: str, learner: RegisteredPart, privatizer: RegisteredPart) ->
 
 
 def _own_options(part: Any) -> dict[str, Any]:
-    """Return fields of a dataclass that differ from those of a default object and fit in a label."""
+    """Return the fields of a dataclass that differ from the defaults and are short enough for a label."""
     if not dataclasses.is_dataclass(part) or isinstance(part, type):
         return {}
     now = {one.name: getattr(part, one.name, None) for one in dataclasses.fields(part) if one.init}
     plain = {one.name: one.default for one in dataclasses.fields(part)}
-    with suppress(TypeError, ValueError):  # options that are required, or that a preset forbids
+    # options without a default value, or options that a preset does not allow
+    with suppress(TypeError, ValueError):
         make: Any = type(part)
         same = make(preset=now["preset"]) if "preset" in now else make()
         plain = {**{name: getattr(same, name) for name in now}, "preset": "default"}
@@ -111,7 +115,7 @@ def _own_options(part: Any) -> dict[str, Any]:
 def _objects_table(
     setup: PreparedRun, seed: int, preset: str | None, said: Mapping[str, Any], world: str, own: list[str]
 ) -> dict[str, Any]:
-    """Identify a run that no file can repeat, and state why."""
+    """Return a table that identifies a run that no file can repeat, and states the reason."""
     table = {
         "form": OBJECTS,
         "note": f"This file does not repeat the run: {cannot_repeat(own)}",

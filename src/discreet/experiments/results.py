@@ -1,16 +1,17 @@
 """Results of a run over several seeds, in memory and on disk.
 
-A folder holds one run: ``config.toml`` (repeats it), ``guarantee.json`` (the privacy statement),
-``about.json`` (labels and reference values) and ``seeds/run-00007.parquet``. There is one file per seed, with
-columns ``run, episode, regret, gap_regret`` at the recorded episodes. Every file is written under another
-name and then renamed, so no file is ever incomplete, and a seed that has a file is done. A folder of another
-configuration or of other code is refused, and nothing in it is changed.
+A folder holds one run: ``config.toml`` (the configuration that repeats the run), ``guarantee.json`` (the
+privacy statement), ``about.json`` (labels and reference values) and ``seeds/run-00007.parquet``. There is one
+file per seed, with columns ``run, episode, regret, gap_regret`` at the recorded episodes. Every file is
+written under a temporary name and then renamed. Therefore no file is ever incomplete, and a seed is done if
+its file exists. If a folder belongs to another configuration or to other code, ``ValueError`` is raised and
+nothing in the folder is changed.
 
 In memory, regrets and values are in the reward units of the environment. The Parquet files hold regrets of
-rewards mapped to [0, 1]; divided by ``reward_scale`` of ``about.json`` they are in those units. The scale is
-1 except for environments (Gymnasium's) whose rewards leave [0, 1].
+rewards mapped to [0, 1]. Divide them by ``reward_scale`` of ``about.json`` to obtain the environment's units.
+The scale is 1 except for environments (from Gymnasium) whose rewards are not all in [0, 1].
 
-Regret is computed with the true model, on simulated users: it is not a private output.
+Regret is computed with the true model, on simulated users. It is not a private output.
 """
 
 from __future__ import annotations
@@ -61,13 +62,13 @@ class About:
     Parameters
     ----------
     learner, privatizer, environment : names for readers.
-    label : the run in a few words.
+    label : short description of the run.
     optimal_value, uniform_value : exact values of the best and of the uniform policy from the initial
         distribution, in the environment's units of reward per episode.
     guarantee : guarantee of the session that ran.
-    reward_scale : units of the rewards mapped to [0, 1] per unit of the environment's rewards.
-    options : of learner and privatizer (``learner.X``), those that differ from their preset's or that the
-        user gave.
+    reward_scale : factor from the environment's units of reward to rewards in [0, 1].
+    options : options of learner and privatizer (``learner.X``) that differ from the preset or that the user
+        gave.
     """
 
     __repr__ = brief
@@ -86,7 +87,8 @@ class About:
     def of(
         cls, setup: PreparedRun, config: Mapping[str, Any] | None = None, label: str | None = None
     ) -> About:
-        """Collect names from the configuration if there is one, else from the objects.
+        """Collect the facts of a set-up; names come from the configuration if there is one, else from the
+        objects.
 
         label : the user's label; by default the learner with its preset and options.
         """
@@ -120,7 +122,7 @@ class About:
 
 @dataclass(frozen=True)
 class Summary:
-    """One line of the printed table.
+    """Summary of one result: one line of the printed table.
 
     Regret is cumulative, in the environment's units of reward; rates are per user.
     """
@@ -139,7 +141,7 @@ class Summary:
 
     @property
     def verdict(self) -> str:
-        """Describe in words the last quarter of the curve."""
+        """Return a text that describes the last quarter of the regret curve."""
         share = f"{100 * self.late_share:.0f} % of the uniform policy's regret per user in the last quarter"
         if self.late_share > 0.9:
             return f"nothing learned: {share}"
@@ -163,13 +165,13 @@ class Result:
     Parameters
     ----------
     episodes : (M,) recorded numbers of users, log-spaced, the last is K.
-    regret, gap_regret : (seeds, M) cumulative, in the environment's units of reward.
+    regret, gap_regret : (seeds, M) cumulative regret, in the environment's units of reward.
     runs : (seeds,) indices of the repetitions, ascending.
-    seconds_per_seed : (seeds,) time of each repetition.
+    seconds_per_seed : (seeds,) duration of each repetition, in seconds.
     seed : the seed under which the repetitions ran.
     about : names, reference values, guarantee.
     config : the TOML table that repeats the run (or describes the Python objects that it was built from).
-    played : the repetitions as they ran, in rewards mapped to [0, 1].
+    played : records of the repetitions; their regrets are for rewards mapped to [0, 1].
     """
 
     episodes: Ints
@@ -189,8 +191,8 @@ class Result:
     ) -> Result:  # fmt: skip
         """Make the result of repetitions ``runs`` of ``setup`` under ``seed``.
 
-        config : the TOML table that repeats them; by default it is derived from the objects. label : the name
-        in figures and tables.
+        config : the TOML table that repeats these repetitions; by default it is derived from the objects.
+        label : the name of the run in figures and tables.
         """
         about, found = About.of(setup, config, label), list(runs)
         table = config or recipe(setup, seed, max(1, len(found))).table
@@ -198,7 +200,10 @@ class Result:
 
     @classmethod
     def collect(cls, about: About, seed: int, runs: Iterable[SeedRun], config: Mapping[str, Any]) -> Result:
-        """Put repetitions together in the order of their index; ``ValueError`` if they do not match."""
+        """Combine repetitions, sorted by index, into one result.
+
+        Raises ``ValueError`` if they do not match.
+        """
         ordered = sorted(runs, key=lambda run: run.run)
         if not ordered:
             raise ValueError("runs = []: must hold at least one repetition")
@@ -225,7 +230,7 @@ class Result:
     # ------------------------------------------------------------------ what it says
     @property
     def guarantee(self) -> Guarantee:
-        """Guarantee of the session that ran: trust model, true epsilon, sentence."""
+        """Guarantee of the session that ran: trust model, true epsilon, and a sentence."""
         return self.about.guarantee
 
     @property
@@ -265,7 +270,7 @@ class Result:
 
     @property
     def seconds(self) -> float:
-        """Total time of all repetitions, as if run in sequence."""
+        """Sum of the durations of all repetitions, in seconds."""
         return float(self.seconds_per_seed.sum())
 
     @cached_property
@@ -275,12 +280,14 @@ class Result:
 
     @property
     def uniform_regret(self) -> float:
-        """Regret of the uniform policy after K users: the reference that needs no data."""
+        """Regret of the uniform policy after K users; the reference of figures and tables."""
         return self.users * (self.optimal_value - self.uniform_value)
 
     @property
     def late_share(self) -> float:
-        """Mean regret per user in the last quarter of users, as a share of the uniform policy's."""
+        """Mean regret per user in the last quarter of users, divided by the uniform policy's regret
+        per user.
+        """
         start = int(np.searchsorted(self.episodes, 0.75 * self.users, side="right")) - 1
         before = (0, np.zeros(len(self.runs))) if start < 0 else (self.episodes[start], self.regret[:, start])
         users = self.users - int(before[0])
@@ -291,7 +298,9 @@ class Result:
         return lost / users / gap
 
     def summary(self) -> Summary:
-        """Return mean and median of the final regret with their intervals, references and time."""
+        """Return the mean and median of the final regret with intervals, the reference values and the
+        duration.
+        """
         return Summary(
             self.learner,
             self.privatizer,
@@ -314,7 +323,7 @@ class Result:
         return f"<Result {self.label}: {seeds} of {self.users} users on {self.environment}>"
 
     def _repr_html_(self) -> str:
-        """Return the summary as a table for notebooks, and the guarantee below it."""
+        """Return HTML for notebooks: the summary as a table, followed by the guarantee."""
         s = self.summary()
         rows = [
             ("", self.label),
@@ -352,7 +361,8 @@ class Result:
         }
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the curves in long form: a row for each repetition and recorded episode.
+        """Return the curves as a data frame in long form, with one row for each repetition and recorded
+        episode.
 
         * Columns of the curve: run, episode, regret, gap_regret (in the environment's units of reward).
         * Columns of the run: label, learner, preset, options, privatizer and environment.
@@ -392,7 +402,7 @@ class Result:
     ) -> Figure:
         """Plot cumulative regret against users, together with ``others``; save it if ``path`` is given.
 
-        scale, style, columns, journal : as for :func:`discreet.experiments.regret_figure`, also for print.
+        scale, style, columns, journal : as for :func:`discreet.experiments.regret_figure`.
         """
         from discreet.experiments.plots import regret_figure
 
@@ -401,10 +411,11 @@ class Result:
         )
 
     def paired(self, other: Result) -> statistics.Paired:
-        """Return differences of the final regret, this minus other, over the seeds that both have.
+        """Return the differences of the final regret, this result minus the other, over the seeds that both
+        have.
 
-        Raises ``ValueError`` unless both had the same users: same environment (by name and by the value of
-        its best policy), K and seed.
+        Raises ``ValueError`` unless both results have the same environment (name and value of the best
+        policy), K and seed, because only then are their users the same.
         """
         if not isinstance(other, Result):
             raise ValueError(f"other = {checks.said(other)}: must be a Result")
@@ -419,7 +430,7 @@ class Result:
 
     # ------------------------------------------------------------------ on disk
     def save(self, path: Path | str) -> Path:
-        """Write the folder at ``path`` and return its path.
+        """Write the result to the folder ``path`` and return the path.
 
         Raises ``ValueError`` if the folder holds another run.
         """
@@ -430,9 +441,9 @@ class Result:
 
     @classmethod
     def load(cls, path: Path | str, seeds: int | None = None) -> Result:
-        """Read the folder at ``path``: all its repetitions, or the first ``seeds``.
+        """Read the result in the folder ``path``, with all its repetitions or only the first ``seeds``.
 
-        Raises ``ValueError`` if it is not a result folder, or if no seed of it is finished yet.
+        Raises ``ValueError`` if ``path`` is not a result folder, or if none of its seeds is finished.
         """
         folder = RunFolder(Path(path))
         table, about = folder.table(), folder.about()
@@ -445,23 +456,23 @@ class Result:
 # -------------------------------------------------------------------------------------- folders
 @dataclass(frozen=True)
 class RunFolder:
-    """Files of one run."""
+    """Folder that holds the files of one run."""
 
     path: Path
 
     @classmethod
     def create(cls, path: Path, table: Mapping[str, Any], about: About) -> RunFolder:
-        """Create the folder, or open one of the same configuration, code and guarantee.
+        """Create the folder, or open an existing folder with the same configuration, code and guarantee.
 
         Raises ``ValueError`` before anything is written if the folder belongs to another run.
         """
         folder = cls(path)
         if path.exists() and not path.is_dir():
             raise ValueError(f"out = {str(path)!r}: is a file, must be a folder")
-        stored = folder.runs()  # read first: another process writes repetitions last
+        stored = folder.runs()  # read this file first, because another process writes the repetitions last
         if (path / _CONFIG).exists():
             there = folder.table()
-            if "label" in there and "label" not in table:  # keep a name that was given
+            if "label" in there and "label" not in table:  # keep a name that the user gave
                 table, about = {**table, "label": there["label"]}, replace(about, label=there["label"])
             _same_run(path, there, table)
             kept = folder.guarantee_table()
@@ -486,35 +497,36 @@ class RunFolder:
         return folder
 
     def table(self) -> dict[str, Any]:
-        """Return the configuration; ``ValueError`` if this is not a result folder."""
+        """Return the stored configuration. Raises ``ValueError`` if this is not a result folder."""
         if not (self.path / _CONFIG).is_file():
             raise ValueError(f"{self.path}: is no result folder (it has no {_CONFIG})")
         return flattened(read_toml(self.path / _CONFIG))
 
     def guarantee_table(self) -> dict[str, Any] | None:
-        """Return the stored guarantee, None if there is none."""
+        """Return the stored guarantee; None if the folder has none."""
         return _read_json(self.path / _GUARANTEE)
 
     def about(self) -> About:
-        """Return names, reference values and the guarantee."""
+        """Return the stored names and reference values together with the guarantee."""
         from discreet.core.guarantee import Guarantee
 
         stored, guarantee = _read_json(self.path / _ABOUT), self.guarantee_table()
         if stored is None or guarantee is None:
             raise ValueError(f"{self.path}: is incomplete, it lacks {_ABOUT} or {_GUARANTEE}")
-        table = flattened({"options": stored.pop("options", {})})  # lists become tuples again
+        table = flattened({"options": stored.pop("options", {})})  # convert lists back to tuples
         return About(**stored, **table, guarantee=Guarantee.from_dict(guarantee))
 
     @property
     def seeds(self) -> Path:
-        """Folder of the repetitions' files."""
+        """Subfolder that holds the files of the repetitions."""
         return self.path / _SEEDS
 
     def new_of(self, others: Sequence[RunFolder]) -> dict[int, RunFolder]:
-        """Find repetitions in other folders of the same run that are not here; writes nothing.
+        """Find repetitions that other folders of the same run have and this folder lacks. Writes nothing.
 
-        Returns the folder of each. Raises ``ValueError`` if a folder is of another run or cannot be read, or
-        if two of them, or one of them and this one, have different numbers for the same repetition.
+        Returns the folder of each such repetition. Raises ``ValueError`` if a folder belongs to another run
+        or cannot be read, or if two folders (this folder included) have different numbers for the same
+        repetition.
         """
         have: dict[int, RunFolder] = dict.fromkeys(self.runs(), self)
         for other in others:
@@ -530,7 +542,7 @@ class RunFolder:
         return {run: folder for run, folder in have.items() if folder is not self}
 
     def take_over(self, others: Sequence[RunFolder], new: Mapping[int, RunFolder]) -> None:
-        """Copy the repetitions that :meth:`new_of` found."""
+        """Copy the repetitions that :meth:`new_of` found into this folder."""
         tables = [one.table() for one in (self, *others) if (one.path / _CONFIG).exists()]
         most = max(int(table.get("seeds", 1)) for table in tables)
         mine = RunFolder.create(self.path, {**tables[-1], "seeds": most}, others[-1].about())
@@ -538,7 +550,9 @@ class RunFolder:
             mine.write(folder.read(run))
 
     def runs(self) -> tuple[int, ...]:
-        """Return indices of the finished repetitions; files that were being written are not among them."""
+        """Return the indices of the finished repetitions; files that are still being written are
+        not counted.
+        """
         folder = self.path / _SEEDS
         names = (_SEED_FILE.fullmatch(entry.name) for entry in folder.iterdir()) if folder.is_dir() else ()
         return tuple(sorted(int(name.group(1)) for name in names if name))
@@ -553,7 +567,7 @@ class RunFolder:
         import pyarrow.parquet as pq
 
         def column(values: Any, kind: Any, dtype: Any) -> Any:
-            # from bytes, since pa.array imports pandas if installed, which takes 0.3 s
+            # made from bytes, because pa.array imports pandas if it is installed, which takes 0.3 s
             made = np.ascontiguousarray(values, dtype)
             return pa.Array.from_buffers(kind, made.size, [None, pa.py_buffer(made)])
 
@@ -571,7 +585,10 @@ class RunFolder:
         write_aside(self.seed_path(seed_run.run), sink.getvalue().to_pybytes())
 
     def read(self, run: int) -> SeedRun:
-        """Read one finished repetition; ``ValueError`` names a file that cannot be read."""
+        """Read one finished repetition.
+
+        Raises ``ValueError``, which names the file, if the file cannot be read.
+        """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -608,7 +625,9 @@ def _same_run(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> 
 
 
 def _same_guarantee(path: Path, there: Mapping[str, Any] | None, here: Guarantee) -> None:
-    """Raise ``ValueError`` unless a folder's guarantee is this one, in the sentences of any version."""
+    """Raise ``ValueError`` unless a folder's guarantee equals this guarantee, in the wording of any
+    version.
+    """
     earlier = of_guarantee(here, OLDEST)
     older = {name: value for name, value in earlier.items() if name != "holds_if_seed_is_guessed"}
     known = (here.to_dict(), earlier, older)

@@ -1,8 +1,10 @@
-"""Configuration of a run as TOML: everything needed to repeat it, and no other settings.
+"""Configuration of a run as TOML. It contains everything that is needed to repeat the run, and no other
+settings.
 
-The configuration is data; :mod:`discreet.experiments.build_run` turns names and options into objects. Its
-*identity* leaves out the number of seeds, which may grow later in the same folder. It includes the hash of
-the compiled code: seeds computed by different kernels are never mixed.
+The configuration is data; :mod:`discreet.experiments.build_run` turns names and options into objects. The
+*identity* of a configuration excludes the number of seeds, because seeds can be added later to the same
+folder. The identity includes the hash of the compiled code, so that seeds computed by different kernels are
+never mixed.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _BUDGET: Mapping[str, Callable[[str, Any], float]] = {
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One learner with one privatizer on one environment, over several seeds.
+    """Configuration of one learner with one privatizer on one environment, over several seeds.
 
     Parameters
     ----------
@@ -43,21 +45,22 @@ class RunConfig:
     episodes : int
         K, the number of users, at least 1.
     seeds, seed : int
-        Number of repetitions, and the seed under which they run (repetition i uses (seed, i)).
+        Number of repetitions, and the seed of the run; repetition i draws its randomness from (seed, i).
     epsilon, delta : float or None
         The privacy budget, for privatizers that take one.
     preset : str or None
-        Named settings of learner and privatizer ("paper", "code:cz22").
+        Name of a set of options of the learner and the privatizer ("paper", "code:cz22").
     options, env_options : mapping of str to bool, int, float, str, tuple
-        Options of learner and privatizer (``learner.X`` or ``privatizer.X`` where X is not unique), and
-        of the environment.
+        Options of the learner and the privatizer, and options of the environment. Write ``learner.X`` or
+        ``privatizer.X`` if both have an option X.
     by : "auto", "episode" or "batch"
-        Mode of simulation; batches have the same distribution and are much faster.
+        Mode of simulation. Simulation by batches has the same distribution as simulation by users, and is
+        much faster.
     plugins : tuple of str
-        Modules to import first: they register additional names.
+        Modules that are imported first because they register additional names.
     label : str or None
-        The name of the run in figures and tables; by default made of learner, preset and options. It is not
-        part of the run's identity.
+        The name of the run in figures and tables; the default consists of learner, preset and options. The
+        label is not part of the identity of the run.
     """
 
     env: str = "riverswim"
@@ -105,7 +108,7 @@ class RunConfig:
     def from_table(cls, table: Mapping[str, Any]) -> RunConfig:
         """Build a configuration from a TOML table.
 
-        Unknown keys are refused, and so are lists where one value belongs.
+        Raises ``ValueError`` for unknown keys, and for a list where a single value is expected.
         """
         known = {f.name for f in fields(cls)}
         if "form" in table:
@@ -127,7 +130,9 @@ class RunConfig:
         return cls.from_table(read_toml(path))
 
     def to_table(self) -> dict[str, Any]:
-        """Return settings as TOML values, options sorted, without those that are None or empty."""
+        """Return the settings as TOML values, with sorted options; settings that are None or empty are left
+        out.
+        """
         table: dict[str, Any] = {}
         for f in fields(self):
             value = getattr(self, f.name)
@@ -139,20 +144,20 @@ class RunConfig:
         return table
 
     def with_seeds(self, seeds: int) -> RunConfig:
-        """Return the same run with another number of repetitions."""
+        """Return a copy of this configuration with another number of repetitions."""
         return replace(self, seeds=seeds)
 
     @property
     def key(self) -> str:
-        """Eight hexadecimal digits of all settings except the number of seeds.
+        """Hash of all settings except the number of seeds, as eight hexadecimal digits.
 
-        Two configurations with the same key are one run.
+        Two configurations with the same key describe the same run.
         """
         return table_key(self.to_table())
 
     @property
     def name(self) -> str:
-        """Readable folder name, made unique by :attr:`key`."""
+        """Readable name of the run's folder; it ends with :attr:`key`, which makes it unique."""
         parts = [self.env, self.learner, self.privatizer]
         if self.epsilon is not None:
             parts.append(f"eps{self.epsilon:g}")
@@ -162,7 +167,7 @@ class RunConfig:
 
 
 def cannot_repeat(own: list[str]) -> str:
-    """State which parts of a run have no name in the registry, and what to do about it."""
+    """Return a sentence that names the parts of a run that are not in the registry, and says what to do."""
     whose = " and ".join(own) or "a part"
     has = "has" if len(own) < 2 else "have"
     return (
@@ -173,7 +178,7 @@ def cannot_repeat(own: list[str]) -> str:
 
 
 def check_label(label: Any) -> str:
-    """Return the label; ``ValueError`` unless it is one line of text."""
+    """Return the label unchanged. Raises ``ValueError`` unless the label is one line of text."""
     if not isinstance(label, str) or not label.strip() or "\n" in label:
         raise ValueError(f"label = {label!r}: must be a text of one line, the name in figures and tables")
     return label
@@ -186,7 +191,7 @@ def _names(name: str, value: Any) -> tuple[str, ...]:
 
 
 def table_key(table: Mapping[str, Any]) -> str:
-    """Return eight hexadecimal digits of the identity of a configuration table."""
+    """Return a hash of the identity of a configuration table, as eight hexadecimal digits."""
     text = json.dumps(identity(table), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -194,7 +199,7 @@ def table_key(table: Mapping[str, Any]) -> str:
 def identity(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a table that decides what each seed computes.
 
-    The result is flat, and includes the hash of kernels if recorded.
+    The result is not nested. It includes the hash of the kernels if the table records that hash.
     """
     flat = {
         key: list(value) if isinstance(value, tuple) else value
@@ -216,7 +221,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def flattened(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored table with its options under dotted names, as a configuration holds them."""
+    """Return a stored table whose options have dotted names (``options.X``) instead of nested tables."""
     return {
         key: flat_options(key, value) if key in ("options", "env_options") else value
         for key, value in table.items()
@@ -224,7 +229,9 @@ def flattened(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def made_by() -> dict[str, str]:
-    """Return versions that computed a result; ``kernels`` is a hash of all compiled sources."""
+    """Return the versions of the code that computes results; ``kernels`` is a hash of all compiled
+    sources.
+    """
     from discreet import __version__
     from discreet.core.compile import kernel_hash
 

@@ -1,7 +1,7 @@
-"""Record of one seed, and the parts of a run that its neighbours read.
+"""Record of one seed, and interfaces of prepared and finished runs.
 
-:class:`PreparedRun` and :class:`FinishedRun` are interfaces. With them labels, figures, results and
-workers import none of the modules that simulate.
+:class:`PreparedRun` and :class:`FinishedRun` are interfaces. Because of these interfaces, the modules for
+labels, figures, results and workers do not import the modules that simulate.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ class SeedRun:
     run : index of the repetition.
     episodes : (M,) int64, log-spaced; the last is K.
     regret : (M,) float64, cumulative pseudo-regret.
-    gap_regret : (M,) float64, cumulative advantage gaps along the realised trajectories.
-    seconds : time of this run.
+    gap_regret : (M,) float64, cumulative sum of the gaps V*_h(s) - Q*_h(s, a) along the simulated
+        trajectories.
+    seconds : duration of this repetition.
     """
 
     __repr__ = brief
@@ -49,7 +50,7 @@ class SeedRun:
     seconds: float
 
     def agrees(self, other: SeedRun) -> bool:
-        """Return True if the other run has the same numbers, bit for bit."""
+        """Return True if the numbers of the other run are equal to these, bit for bit."""
         mine, theirs = ((one.episodes, one.regret, one.gap_regret) for one in (self, other))
         return all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
@@ -89,12 +90,12 @@ class PreparedRun(Protocol):
 
     @property
     def label(self) -> str:
-        """Name of the learner, with a remark if it ignores the noise."""
+        """Name of the learner, with a remark if the learner ignores the noise."""
         ...
 
     @property
     def guarantee(self) -> Guarantee:
-        """Guarantee of the privatizer for the users of this learner."""
+        """Guarantee that the privatizer gives to the users of this learner."""
         ...
 
     @property
@@ -113,7 +114,9 @@ class PreparedRun(Protocol):
 
 
 class SharedFacts(Protocol):
-    """Facts about a result that labels and figures read; see :class:`~discreet.experiments.results.About`."""
+    """Interface of the facts about a result that labels and figures read; see
+    :class:`~discreet.experiments.results.About`.
+    """
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -122,12 +125,12 @@ class SharedFacts(Protocol):
 
     @property
     def reward_scale(self) -> float:
-        """Scale of rewards mapped to [0, 1], per unit of the rewards of the environment."""
+        """Factor from the environment's units of reward to rewards in [0, 1]."""
         ...
 
 
 class FinishedRun(Protocol):
-    """Result as labels and figures read it; see :class:`~discreet.experiments.results.Result`."""
+    """Interface of a result for labels and figures; see :class:`~discreet.experiments.results.Result`."""
 
     @property
     def episodes(self) -> Ints:

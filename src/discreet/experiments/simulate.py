@@ -1,13 +1,15 @@
-"""Simulation: one interaction loop in three implementations of different speed.
+"""Simulation of one interaction loop, in three implementations of different speed.
 
 * ``episode``, stepwise: the loop of :mod:`discreet.mechanisms.interfaces`, one user at a time in Python, for
   any learner and any privatizer.
-* ``episode``, fused: the same kernels in one compiled loop, equal bit for bit.
-* ``batch``: between two policy updates the users' counts follow their exact multinomial flow, so that a run
-  costs per batch and not per user; equal to the other two in distribution.
+* ``episode``, fused: the same kernels in one compiled loop. The results equal those of the stepwise loop, bit
+  for bit.
+* ``batch``: the counts of all users between two policy updates are drawn from their exact joint distribution,
+  step by step, by multinomial draws. The cost of a run then depends on the number of batches and not on the
+  number of users. The results have the same distribution as those of the other two.
 
-Regret is exact: the sum over users of V*_0(s_0) - V^pi_0(s_0), with the values of the deployed
-policies computed on the true MDP. It is a quantity of the experiment, not a private output.
+Regret is exact: the sum over users of V*_0(s_0) - V^pi_0(s_0), where the values of the deployed policies are
+computed on the true MDP. Regret describes the experiment; it is not a private output.
 """
 
 from __future__ import annotations
@@ -57,12 +59,16 @@ if TYPE_CHECKING:
     from discreet.experiments.results import Result
 
 MAX_RECORDED = 1000
-_MOST_FLOW = 2**26  # Transition counts of a flow, half a GB, if the query itself keeps none.
-_MANY_RELEASES, _MANY_CELLS = 1000, 1e10  # A run that reaches either is timed first.
-_LONG = 20.0  # Expected seconds that cause a warning.
-_PATIENCE = 2.0  # Seconds of runs in this process before others start: about their start-up time.
-_MOST_PROJECTED = 10**6  # Transition probabilities of an MDP that is compared with its features in one step.
-_BATCH_PAYS = 50  # Mean users per batch at which the flow is as fast as episodes (spec: 20 to 350).
+# Largest number of transition counts in a batch (half a GB) if the query itself has no transition counts.
+_MOST_FLOW = 2**26
+_MANY_RELEASES, _MANY_CELLS = 1000, 1e10  # A run that reaches either number is timed first.
+_LONG = 20.0  # A warning is issued above this expected duration, in seconds.
+# Runs take this many seconds in this process before worker processes start: about their start-up time.
+_PATIENCE = 2.0
+# Largest number of transition probabilities of an MDP that is compared with its features.
+_MOST_PROJECTED = 10**6
+# Mean number of users per batch at which simulation by batches is as fast as by users (spec: 20 to 350).
+_BATCH_PAYS = 50
 _CHUNK_SECONDS = 0.2
 _clock = time.perf_counter
 
@@ -78,7 +84,8 @@ def recorded(candidates: Ints, most: int = MAX_RECORDED) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """One prepared experiment: everything public, checked, and the truth that regret needs.
+    """Prepared experiment: the checked public facts, and the true values that the computation of regret
+    needs.
 
     Parameters
     ----------
@@ -87,10 +94,11 @@ class Setup:
     episodes : int
         K, the number of users.
     by : "auto", "episode" or "batch"
-        ``auto`` simulates by batches when the learner's schedule has at least 50 users a batch. Sums of
-        features are made from H R S transition counts: for these ``auto`` also needs at most 2^26 counts, and
-        ``batch`` is refused above that. First visits, group returns and clipped rewards are not functions of
-        a batch's flow: if the query asks for them, every user is played whatever ``by``.
+        ``auto`` simulates by batches if the learner's schedule has at least 50 users per batch on average.
+        Sums of features are computed from H R S transition counts. For such sums, ``auto`` simulates by
+        batches only up to 2^26 counts, and ``batch`` raises ``ValueError`` above this number. First visits,
+        group returns and clipped rewards are not functions of a batch's transition counts. If the query has
+        any of these, every user is simulated, whatever ``by`` says.
     stepwise : bool
         Run the Python loop even if the compiled driver could.
     """
@@ -133,7 +141,7 @@ class Setup:
 
     @cached_property
     def spec(self) -> ProblemSpec:
-        """The publicly declared facts."""
+        """Public facts that the learner is given."""
         known = self.mdp.rewards if getattr(self.learner, "known_rewards", False) else None
         budget = getattr(self.privatizer, "budget", None)
         initial = self.mdp.initial if getattr(self.learner, "known_initial", False) else None
@@ -160,12 +168,16 @@ class Setup:
 
     @property
     def compiled(self) -> Any:
-        """The learner, untyped, because compiled loops use more than its protocol declares."""
+        """The learner without a static type, because compiled loops use attributes that its protocol does not
+        declare.
+        """
         return self.learner
 
     @cached_property
     def exploring(self) -> Ints:
-        """(releases, E) users of each batch who follow each of the learner's explorers: public."""
+        """(releases, E) number of users in each batch who follow each of the learner's E explorers
+        (public).
+        """
         count = self.compiled._exploring
         batches = itertools.pairwise(self.times.tolist())
         sizes = [count(first, end - first, self.spec) for first, end in batches]
@@ -184,25 +196,25 @@ class Setup:
 
     @property
     def _flow(self) -> int:
-        """Number of transition counts in a batch's flow if the query itself keeps none, else 0."""
+        """Number of transition counts of a batch; 0 if the query itself consists of counts."""
         if not hasattr(self.query, "simulated"):
             return 0
         return self.mdp.horizon * self.mdp.layout.rows * self.mdp.states
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """Mechanism of the privatizer for this learner's users: one for all seeds."""
+        """Mechanism of the privatizer for this learner's users; all seeds use the same mechanism."""
         mechanism: Mechanism = self.privatizer.mechanism(self.query, self.schedule, Seeded(0, 0))
         return mechanism
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """Guarantee of the privatizer for this learner, before any data."""
+        """Guarantee that the privatizer gives for this learner; it does not depend on data."""
         return self.mechanism.guarantee
 
     @cached_property
     def fused(self) -> bool:
-        """True if the compiled driver runs it."""
+        """True if the compiled driver runs this experiment."""
         if self.stepwise or not hasattr(self.learner, "kernel") or self.query.steered:
             return False
         if not isinstance(self.mechanism, CountMechanism):
@@ -211,7 +223,9 @@ class Setup:
 
     @cached_property
     def error_steps(self) -> tuple[Ints, Floats]:
-        """(last users, the learner's error bounds until then): public, one table for all seeds."""
+        """(n,) last users of the intervals of the schedule, and the learner's error bounds in each
+        interval.
+        """
         assert isinstance(self.mechanism, CountMechanism)
         laws = self.mechanism.laws
         steps = laws.measurements() if self.schedule.reads == "measurements" else laws.steps()
@@ -230,7 +244,7 @@ class Setup:
 
     @property
     def gaps(self) -> Floats:
-        """(H, R) V*_h(s) - Q*_h(s, a)."""
+        """(H, R) gaps V*_h(s) - Q*_h(s, a) of all admissible pairs."""
         return self._optimal[1]
 
     @cached_property
@@ -245,14 +259,17 @@ class Setup:
 
     @cached_property
     def recorded(self) -> Ints:
-        """(M,) numbers of users at which regret is recorded, M <= 1000, the last is K."""
+        """(M,) numbers of users at which regret is recorded; M <= 1000, and the last number is K."""
         if self.batched:
             return recorded(self.times[1:])
         wanted = np.geomspace(1.0, float(self.episodes), min(MAX_RECORDED, self.episodes))
         return np.unique(np.round(wanted).astype(np.int64))
 
     def start(self, randomness: Seeded) -> Session:
-        """Start a new session, of the mechanism or of the privatizer itself."""
+        """Start a new session.
+
+        The mechanism creates it if the privatizer has one, else the privatizer does.
+        """
         if isinstance(self.privatizer, Proposes):
             return session_of(self.mechanism, randomness)
         session: Session = self.privatizer.start(self.query, self.schedule, randomness)
@@ -268,7 +285,8 @@ class Setup:
     def run(self, seed: int, run: int, progress: Progress | None = None, stop: Any = None) -> SeedRun:
         """Simulate repetition ``run`` of ``seed``.
 
-        progress : called with (run, users done). stop : an event that ends it with ``InterruptedError``.
+        progress : called with (run, users done). stop : an event; when it is set, the run ends with
+        ``InterruptedError``.
         """
         randomness = Seeded(seed, run)
         begin = time.perf_counter()
@@ -292,7 +310,7 @@ def _run_stepwise(setup: Setup, randomness: Seeded, report: Callable[[int], None
     regret, gap_regret = np.zeros(setup.recorded.size), np.zeros(setup.recorded.size)
     running, running_gap, at, users = 0.0, 0.0, 0, 0
     waiting: dict[str, Floats] = {}  # sums of plans that are submitted together
-    several = 0  # their users
+    several = 0  # number of users who follow these plans
     state = setup.learner.begin(setup.spec, keys.ties)
     with closing(setup.start(randomness)) as session:
         while users < setup.episodes:
@@ -345,7 +363,7 @@ def _run_stepwise(setup: Setup, randomness: Seeded, report: Callable[[int], None
 
 
 def _in_order(terms: Floats) -> float:
-    """Return the sum of the terms, added in order as compiled code adds them.
+    """Return the sum of the terms, added in the same order as in compiled code.
 
     A learner may play thousands of plans.
     """
@@ -362,12 +380,12 @@ def _record(
 
 
 def _added_at_once(setup: Setup, session: Session) -> bool:
-    """Return True if the further plans of a batch may be submitted as one: only actions depend on them.
+    """Return True if the sums of all further plans of a batch can be submitted together.
 
-    Sums of several plans are then those of one mixed batch. The distribution of the devices' noise depends on
-    the number of users, so for a learner that plays thousands of policies it is drawn once for all of them.
-    This is not possible if each plan advances the schedules of the pairs that it may play, or if plans choose
-    what is released.
+    This is possible if only the users' actions depend on the plan. The sums of several plans are then the
+    sums of one mixed batch, so that a learner that plays thousands of policies needs one call for all of
+    them. It is not possible if each plan advances the release schedules of the pairs that it selects, or if
+    the plan decides which sums are released.
     """
     counted = isinstance(setup.query, CountQuery) and not setup.query.steered
     ticks = getattr(setup.privatizer, "clocks", None) == "rows"
@@ -482,7 +500,9 @@ def _fused_scratch(setup: Setup, stream: int) -> Any:
 
 @dataclass(frozen=True)
 class _Here:
-    """Repetitions in a thread of this process; compiled loops hold no lock."""
+    """Task that plays repetitions in a thread of this process; compiled loops release the
+    interpreter lock.
+    """
 
     setup: Setup
     seed: int
@@ -504,11 +524,12 @@ def iterate_runs(
 ) -> Iterator[SeedRun]:
     """Run the listed repetitions and yield each when it is done.
 
-    The results depend neither on the place nor on the number of workers. Fused runs share the process (the
-    kernels hold no lock). Stepwise runs get a process each; if ``workers`` is not given, only after they have
-    taken as long here as processes take to start. An ``executor`` executes all of them. ``progress(run,
-    users)`` may be called from other threads. ``take`` is called once, just before a run begins; if it
-    returns False the run is left out.
+    The results depend neither on where runs are executed nor on the number of workers. Fused runs are
+    executed in threads of this process, because the kernels release the interpreter lock. Stepwise runs are
+    executed in worker processes. If ``workers`` is not given, these processes are started only after runs in
+    this process have taken as long as processes take to start. If ``executor`` is given, it executes all
+    runs. ``progress(run, users)`` may be called from other threads. ``take`` is called once for each run,
+    just before the run begins; if it returns False, the run is left out.
     """
     checks.integer("seed", seed, 0)
     wanted = processors() if workers is None else checks.integer("workers", workers, 1)
@@ -553,7 +574,7 @@ def iterate_runs(
 
 
 def _warn_of_time(setup: Setup, seed: int, turns: int) -> None:
-    """Warn before a run that plans often and takes long, and name faster settings."""
+    """Issue a warning before a run that plans often and will take long; the warning names faster settings."""
     releases = setup.times.size - 1
     cells = float(getattr(setup.query, "cells", 0)) * releases
     if releases < _MANY_RELEASES and cells < _MANY_CELLS:
@@ -581,7 +602,7 @@ def _warn_of_time(setup: Setup, seed: int, turns: int) -> None:
 
 
 class _Outgrown(Exception):
-    """Runs take longer in this process than other processes take to start."""
+    """Exception: runs in this process have taken longer than worker processes take to start."""
 
 
 def _here_while_quick(
@@ -589,7 +610,7 @@ def _here_while_quick(
 ) -> Iterator[SeedRun]:
     """Play runs in this process until they have taken as long as starting other processes would.
 
-    The current run is then stopped: the caller plays it again, and the remaining ones.
+    The run in progress is then stopped. The caller plays this run again, and then the remaining runs.
     """
     spent = 0.0
     for i, run in enumerate(runs):
@@ -610,9 +631,10 @@ def _here_while_quick(
 def _impatient(
     progress: Progress | None, episodes: int, left: float, first: list[float], run: int, users: int
 ) -> None:
-    """Report progress, and end a run that has taken more than ``left`` seconds since its first report.
+    """Report progress; raise an exception once a run has taken ``left`` seconds since its first report.
 
-    The time before the first report is mostly loading, which other processes need too.
+    The time before the first report is not counted: it is mostly spent on loading, which worker processes
+    need too.
     """
     if not first:
         first.append(_clock())
@@ -630,7 +652,10 @@ def _in_processes(
     progress: Progress | None,
     mine: Callable[[int], bool],
 ) -> Iterator[SeedRun]:
-    """Play runs in worker processes; without them, play here in sequence, with a warning."""
+    """Play runs in worker processes.
+
+    If processes cannot be started, warn and play the runs here, one after another.
+    """
     sent = packed(setup, f"workers = {workers}")
     done: set[int] = set()
     try:
@@ -654,7 +679,7 @@ def _in_processes(
 
 
 def _caller() -> int:
-    """Return the ``stacklevel`` of a warning that points out of this package."""
+    """Return the ``stacklevel`` at which a warning points to the caller of this package."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("discreet."):
         frame, level = frame.f_back, level + 1
@@ -686,21 +711,23 @@ def simulate(
     episodes : int
         K, users in one run, one episode each; at most 1e10.
     seeds, seed : int
-        Number of repetitions, and the seed that keys all of them.
+        Number of repetitions, and the seed from which the random keys of all repetitions are derived.
     by : "auto", "episode" or "batch"
-        Simulate each user, or each batch between policy updates by its exact distribution.
+        Simulate each user, or draw the counts of each batch between policy updates from their exact
+        distribution.
     workers : int, optional
-        Parallel runs (default: all processors). Runs in the Python loop start in this process and get other
-        processes once they have taken two seconds. The results do not depend on it.
+        Number of parallel runs (default: all processors). Runs in the Python loop start in this process, and
+        move to worker processes after two seconds. The results do not depend on ``workers``.
     stepwise : bool
-        Use the Python loop: the same bits, slower.
+        Use the Python loop. It is slower, and its results are the same, bit for bit.
     progress : bool or callable
         True shows a bar on standard error, in notebooks too; a function is called with (run, users done),
         perhaps from other threads.
     executor : concurrent.futures.Executor or Engine, optional
         Executes the runs instead of this machine's threads and processes: loky's, mpi4py's, Dask's
         ``client.get_executor()``, or ``dr.experiments.open_engine("ray")``; then ``workers`` is the number of
-        tasks that it takes at once. The results are the same bits. The caller that opened it closes it.
+        tasks that it runs in parallel. The results are the same, bit for bit. The caller must close the
+        executor.
     label : str, optional
         Name of the run in figures and tables (default: the learner, its preset and its options).
 

@@ -1,9 +1,11 @@
-"""Intervals over seeds: mean, median and paired differences, each with a 95 % interval and its method.
+"""Statistics over seeds: means, medians and paired differences, each with a 95 % interval and the method
+used.
 
-The interval of a mean is Student's t (exact for normal values, conservative enough in practice from about
-eight seeds). The interval of a median is made of two order statistics: it holds for every distribution, with
-at least the stated coverage, and needs six seeds at 95 %. With too few seeds the interval is omitted, because
-it would be wrong; a dash is printed. Nothing is random.
+The interval of a mean is a Student's t interval. It is exact for normal values, and accurate enough in
+practice from about eight seeds. The ends of the interval of a median are two order statistics. This interval
+has at least the stated coverage for every distribution, and needs six seeds at 95 %. With fewer seeds the
+interval is omitted, because its coverage would be too low; a dash is printed instead. These methods use no
+random numbers.
 
 Sources: Conover, Practical Nonparametric Statistics, section 3.2 (order statistics); Fisher 1935 (sign
 flips).
@@ -23,7 +25,8 @@ from numpy.typing import NDArray
 from discreet.core import checks
 
 LEVEL = 0.95
-_EXACT_FLIPS = 16  # 2^15 sign patterns at most; the t test for more values
+# largest n for which all sign patterns are enumerated (2^15 by symmetry); the t test is used above it
+_EXACT_FLIPS = 16
 _T = "Student's t"
 _ORDER = "order statistics"
 
@@ -34,10 +37,10 @@ class Interval:
 
     Parameters
     ----------
-    estimate : in the units of the values.
-    low, high : None if there are too few values.
+    estimate : point estimate, in the units of the values.
+    low, high : ends of the interval; None if there are too few values.
     level : coverage, 0.95 by default.
-    method : how the interval was made.
+    method : name of the method that computed the interval.
     count : number of values.
     """
 
@@ -52,7 +55,7 @@ class Interval:
         return f"{number(self.estimate)} {self.brackets()}"
 
     def brackets(self) -> str:
-        """Return ``[low, high]``, or a dash without an interval."""
+        """Return ``[low, high]`` as text, or a dash if the interval is omitted."""
         if self.low is None or self.high is None:
             return "—"
         return f"[{number(self.low)}, {number(self.high)}]"
@@ -64,14 +67,14 @@ class Interval:
 
 @dataclass(frozen=True)
 class Paired:
-    """Differences between two results, seed by seed (both had the same users under a seed).
+    """Differences between two results, seed by seed. Both results have the same users under the same seed.
 
     Parameters
     ----------
-    mean, median : of the differences, this minus other.
-    below, above : seeds in which this one was lower or higher.
-    p_value : two-sided test that the differences are symmetric about 0 (all sign flips up to 16 seeds, else
-        Student's t), None with one seed.
+    mean, median : mean and median of the differences, this result minus the other.
+    below, above : number of seeds for which this result was lower, or higher, than the other.
+    p_value : p-value of the two-sided test that the differences are symmetric about 0; None with one seed.
+        The test enumerates all sign flips up to 16 seeds, and is Student's t test above.
     """
 
     mean: Interval
@@ -108,7 +111,7 @@ def _values(values: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64
 
 
 def mean_interval(values: Sequence[float] | NDArray[np.float64], level: float = LEVEL) -> Interval:
-    """Return the mean of (n,) values with Student's t interval; without an interval for n = 1."""
+    """Return the mean of (n,) values with its Student's t interval, or without an interval if n = 1."""
     array = _values(values)
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
     centre, n = float(array.mean()), array.size
@@ -123,11 +126,11 @@ def ratio_interval(
     other: Sequence[float] | NDArray[np.float64],
     level: float = LEVEL,
 ) -> Interval:
-    """Return the ratio of the means of two (n,) vectors whose entries belong together, with its interval.
+    """Return the ratio of the means of two (n,) vectors of paired values, with its interval.
 
-    To first order, the error of the logarithm of the ratio is that of the mean of this / mean(this) - other /
-    mean(other), entry by entry. The interval is Student's t on that scale, none for n = 1. Raises
-    ``ValueError`` if lengths differ or a mean is not above 0.
+    To first order, the error of the logarithm of the ratio equals the error of the mean over i of this_i /
+    mean(this) - other_i / mean(other). The interval is a Student's t interval on the logarithmic scale, and
+    is omitted if n = 1. Raises ``ValueError`` if the lengths differ or a mean is not above 0.
     """
     mine, theirs = _values(this), _values(other)
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
@@ -152,7 +155,7 @@ def _t_quantile(freedom: int, level: float) -> float:
 
 
 def median_interval(values: Sequence[float] | NDArray[np.float64], level: float = LEVEL) -> Interval:
-    """Return the median of (n,) values between the order statistics r and n + 1 - r.
+    """Return the median of (n,) values; the ends of its interval are the order statistics r and n + 1 - r.
 
     r is the largest with P(Binomial(n, 1/2) < r) <= (1 - level) / 2, so coverage is at least ``level`` for
     every distribution. No such r exists below n = 6 at 95 %.
@@ -172,7 +175,8 @@ def median_interval(values: Sequence[float] | NDArray[np.float64], level: float 
 def bands(
     curves: NDArray[np.float64], level: float = LEVEL
 ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """Return the mean curve (M,) of (seeds, M) and the half-width (M,) of its pointwise t interval.
+    """Return the mean (M,) over seeds of (seeds, M) values, and the half-width (M,) of its pointwise t
+    interval.
 
     The half-width is None with one seed.
     """
@@ -184,15 +188,16 @@ def bands(
 
 
 def name_of_test(count: int) -> str:
-    """Return the name of the test that gives the p-value of ``count`` pairs."""
+    """Return the name of the test that :func:`paired` uses for ``count`` pairs."""
     return "sign flips" if count <= _EXACT_FLIPS else _T
 
 
 def sign_flip_test(differences: Sequence[float] | NDArray[np.float64]) -> float | None:
-    """Return the two-sided p-value that (n,) differences are symmetric about 0, or None if n = 1.
+    """Return the two-sided p-value of the hypothesis that (n,) differences are symmetric about 0; None if n =
+    1.
 
-    All 2^n sign patterns of the mean up to n = 16 (exact, smallest possible value 2^(1 - n)), Student's t for
-    larger n.
+    Up to n = 16, the test is exact: it enumerates the mean under all 2^n sign patterns, and its smallest
+    possible p-value is 2^(1 - n). For larger n it is Student's t test.
     """
     array = _values(differences)
     n = array.size
@@ -212,7 +217,9 @@ def sign_flip_test(differences: Sequence[float] | NDArray[np.float64]) -> float 
 
 
 def paired(this: NDArray[np.float64], other: NDArray[np.float64], level: float = LEVEL) -> Paired:
-    """Compare two (n,) vectors whose entries belong together (same seed, same users)."""
+    """Return the statistics of the differences of two (n,) vectors of paired values (same seed,
+    same users).
+    """
     mine, theirs = _values(this), _values(other)
     if mine.size != theirs.size:
         raise ValueError(f"other has {theirs.size} values: must have {mine.size}, one for each of ours")

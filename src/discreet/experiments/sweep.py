@@ -1,7 +1,8 @@
 """Many runs: grids of configurations, one folder per run, and tables that compare them.
 
-A sweep is a TOML file like that of a run in which lists are grids (their product is taken); each ``[[runs]]``
-table overrides the settings above it and may contain more grids::
+A sweep is a TOML file with the keys of a run configuration. A list of values is a grid, and the sweep runs
+the product of all grids. Each ``[[runs]]`` table overrides the settings above it, and can contain further
+grids::
 
     title = "private and non-private exploration"
     env = "riverswim"
@@ -16,8 +17,8 @@ table overrides the settings above it and may contain more grids::
     privatizer = ["central", "local"]
     epsilon = [1.0, 10.0]
 
-An option that takes a list is written as a list of lists. A ``label`` names the runs of its part in figures
-and tables. Seeds that are done are not run again.
+Write the value of an option that takes a list as a list of lists. A ``label`` names the runs of its
+``[[runs]]`` table in figures and tables. Seeds that are done are not run again.
 """
 
 from __future__ import annotations
@@ -55,9 +56,10 @@ _ORDER = "sweep.json"
 
 # -------------------------------------------------------------------------------------- one run
 class _Pending:
-    """Repetitions of one configuration: those stored in its folder and those still to be done.
+    """Repetitions of one configuration: those stored in its folder, and those that are still to be done.
 
-    chosen : tells which repetitions are this process's part; others are neither run nor waited for.
+    chosen : function that is True for the repetitions of this process's part; other repetitions are neither
+    run nor waited for.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class _Pending:
         return new
 
     def take(self, run: int) -> bool:
-        """Return True if this process shall do the repetition now."""
+        """Claim the repetition; return True if this process must run it now."""
         if self.folder is None or self.claims is None:
             return True
         wanted = self.folder.seed_path(run)
@@ -114,18 +116,19 @@ def run(
     progress: Progress | None = None,
     chosen: Callable[[int], bool] | None = None,
 ) -> Result:
-    """Run the missing seeds of ``out``; store each seed as it finishes.
+    """Run the seeds that are missing in the folder ``out``, and store each seed when it finishes.
 
-    Several processes with one ``out`` share the work: a seed that another process has claimed is waited for,
-    not done twice.
+    Several processes with the same ``out`` share the work. If another process has claimed a seed, this
+    process waits for its result instead of computing the seed again.
 
     Parameters
     ----------
     setup : made from ``config`` by :func:`discreet.experiments.build_run.prepare`.
     out : result folder, or None to keep everything in memory.
-    workers : parallel runs; the results do not depend on it.
+    workers : number of parallel runs; the results do not depend on it.
     progress : called with (run, users done), also for stored seeds.
-    chosen : only repetitions for which it is True; the result has these and those in the folder.
+    chosen : function of a repetition; only repetitions for which it is True are run. The result has these and
+        all repetitions that are already in the folder.
 
     Raises
     ------
@@ -145,8 +148,9 @@ def run_each(
 ) -> list[Result]:
     """Call :func:`run` for each configuration in turn, in this process and its workers.
 
-    Configurations locked by other processes are tried last, so that no worker idles. ``shown(i)`` is the
-    progress of the i-th, opened while it is run; chosen : as for :func:`run_all`.
+    Configurations locked by other processes are tried last, so that no worker idles. ``shown(i)`` returns a
+    context manager that gives the progress callback of the i-th configuration; chosen : as for
+    :func:`run_all`.
     """
     found: dict[int, Result] = {}
     for wait in (False, True):
@@ -165,7 +169,9 @@ def _run(
     setup: Setup, config: RunConfig, out: Path | None, workers: int | None, progress: Progress | None,
     chosen: Callable[[int], bool] | None, wait: bool,
 ) -> Result | None:  # fmt: skip
-    """Call :func:`run`; return None if ``wait`` is False and other processes have all missing seeds."""
+    """Call :func:`run`; return None if ``wait`` is False and other processes have claimed all
+    missing seeds.
+    """
     from discreet.experiments.simulate import iterate_runs
 
     if workers is not None:
@@ -192,18 +198,18 @@ def run_all(
     progress: Progress | None = None,
     chosen: Callable[[int, int], bool] | None = None,
 ) -> list[Result]:
-    """Run many configurations at once on an engine; its workers ``build`` the set-ups themselves.
+    """Run many configurations on one engine; its workers make the set-ups with ``build``.
 
-    Everything else is as for :func:`run`.
+    In all other respects this function works like :func:`run`.
 
     Parameters
     ----------
-    runs : (set-up, configuration, folder) of each.
-    build : makes the set-up of a configuration.
+    runs : (set-up, configuration, folder) of each run.
+    build : function that makes the set-up of a configuration.
     engine : executes the runs.
     progress : called with (number of the run, users done).
-    chosen : only pairs (index of the configuration, repetition) for which it is True. A configuration without
-        any repetition has no result, and is left out.
+    chosen : function of (index of the configuration, repetition); only pairs for which it is True are run. A
+        configuration without any repetition has no result, and is left out.
     """
     pending = [
         _Pending(setup, config, out, None if chosen is None else partial(chosen, i))
@@ -233,7 +239,7 @@ def run_all(
 def shard(text: str) -> Callable[[int, int], bool]:
     """Return a function that is True for the (configuration, repetition) pairs of the ``i``-th of n parts.
 
-    text : "i/n"; the parts are equal. Raises ``ValueError`` unless 1 <= i <= n.
+    text : "i/n"; the parts have equal size. Raises ``ValueError`` unless 1 <= i <= n.
     """
     found = re.fullmatch(r"(\d+)/(\d+)", text.strip())
     own, parts = (int(found[1]), int(found[2])) if found else (0, 0)
@@ -243,17 +249,18 @@ def shard(text: str) -> Callable[[int, int], bool]:
 
 
 def merge(folders: Sequence[Path], out: Path) -> int:
-    """Copy the seeds of result folders (and of sweeps) into one; return the number of new ones.
+    """Copy the seeds of result folders (and of sweeps) into the folder ``out``; return the number of new
+    seeds.
 
-    Folders of one configuration are merged into one folder. A run that is directly in a folder goes to
-    ``out`` itself, those of sweeps to folders of the same names below it. Nothing is removed, and nothing is
-    written before all folders were found to agree.
+    Folders of the same configuration are merged into one folder. The files of a single run are copied to
+    ``out`` itself; the runs of sweeps are copied to subfolders of ``out`` with the same names as in the
+    sweep. Nothing is removed. Nothing is written until all folders have been checked for agreement.
 
     Raises
     ------
     ValueError
-        If a folder holds no results, or two of them hold different runs under one name, or different
-        numbers for one seed.
+        If a folder holds no results, or two folders hold different runs under the same name, or different
+        numbers for the same seed.
     """
     plan: dict[Path, list[RunFolder]] = {}
     orders: list[Path] = []
@@ -289,19 +296,19 @@ def _merge_order(source: Path, to: Path) -> None:
 # -------------------------------------------------------------------------------------- sweeps
 @dataclass(frozen=True)
 class Sweep:
-    """Runs that belong together, in the order in which tables and figures show them."""
+    """Sequence of runs, in the order in which tables and figures show them."""
 
     title: str
     runs: tuple[RunConfig, ...]
 
     @classmethod
     def from_toml(cls, path: Path) -> Sweep:
-        """Read a sweep file; ``ValueError`` names an invalid setting."""
+        """Read a sweep file. Raises ``ValueError``, which names the setting, if a setting is invalid."""
         return cls.from_table(read_toml(path), path.stem)
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any], title: str = "sweep") -> Sweep:
-        """Expand a table: the product of its lists, for each of its ``runs``."""
+        """Return the sweep of a table: for each of its ``runs``, the product of its lists."""
         base = {key: value for key, value in table.items() if key not in ("title", "runs")}
         parts = table.get("runs", [{}])
         if not isinstance(parts, list) or not parts or not all(isinstance(part, Mapping) for part in parts):
@@ -310,9 +317,9 @@ class Sweep:
         return cls(str(table.get("title", title)), tuple(configs))
 
     def resolved(self, resolve: Callable[[RunConfig], RunConfig]) -> Sweep:
-        """Return the sweep with every run resolved, each distinct run once.
+        """Return the sweep with every run resolved and without duplicates.
 
-        Runs become equal if they differ only by a budget that their privatizer does not take.
+        Two runs become equal if they differ only in a budget that their privatizer does not use.
         """
         return Sweep(self.title, tuple(dict.fromkeys(resolve(config) for config in self.runs)))
 
@@ -329,7 +336,7 @@ def grid(table: Mapping[str, Any]) -> list[RunConfig]:
     """Return the product of a table's lists; the last list varies fastest."""
     axes: list[tuple[tuple[str, ...], list[Any]]] = []
     if "label" in table:
-        check_label(table["label"])  # one name for a part of a sweep, never a grid
+        check_label(table["label"])  # a label is one name for a part of the sweep, never a grid
     _axes(table, (), axes)
     for path, values in axes:
         if not values:
@@ -361,19 +368,22 @@ def _copy(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def folder_name(config: RunConfig) -> str:
-    """Return a readable folder name, unique for configuration and code: results of older code are kept."""
+    """Return a readable folder name that is unique for configuration and code, so that results of older code
+    are kept.
+    """
     return config.name.removesuffix(config.key) + table_key({**config.to_table(), MADE_BY: made_by()})
 
 
 def note_order(out: Path, sweep: Sweep) -> None:
-    """Store title and order of a sweep's folders, for tables and figures made later."""
+    """Store the title and the order of the folders of a sweep, for tables and figures that are made later."""
     content = {"title": sweep.title, "runs": [folder_name(config) for config in sweep.runs]}
     out.mkdir(parents=True, exist_ok=True)
     write_aside(out / _ORDER, (json.dumps(content, indent=2) + "\n").encode())
 
 
 def load_results(paths: Sequence[Path]) -> list[Result]:
-    """Load results of run folders, and of the runs in sweep folders (in the sweep's order), each once.
+    """Load the results of run folders and of the runs in sweep folders (in the sweep's order), without
+    duplicates.
 
     Raises ``ValueError`` if one of ``paths`` holds no result.
     """
@@ -397,13 +407,13 @@ def load_results(paths: Sequence[Path]) -> list[Result]:
 # ----------------------------------------------------------------------------------- comparing
 @dataclass(frozen=True)
 class BaselineComparison:
-    """One result against the baseline, seed by seed."""
+    """Comparison of one result with the baseline, seed by seed."""
 
     label: str
     privacy: str
     mean: statistics.Interval
-    paired: statistics.Paired | None  # the baseline has None
-    guarantee: str = ""  # its first sentence
+    paired: statistics.Paired | None  # the baseline itself has None
+    guarantee: str = ""  # first sentence of the guarantee
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -416,7 +426,10 @@ class BaselineComparison:
 
 
 class Comparisons(list[BaselineComparison]):
-    """Comparisons with one baseline, in the order of the results; notebooks show them as a table."""
+    """Comparisons of several results with one baseline, in the order of the results.
+
+    Notebooks show a table.
+    """
 
     def _repr_html_(self) -> str:
         """Return the table for notebooks, with a caption that explains its brackets."""
@@ -424,9 +437,10 @@ class Comparisons(list[BaselineComparison]):
 
 
 def compare(results: Sequence[Result], baseline: int = 0) -> Comparisons:
-    """Return final regrets minus that of ``results[baseline]``, paired by seed.
+    """Compare the final regret of each result with that of ``results[baseline]``; differences are paired by
+    seed.
 
-    Raises ``ValueError`` if there are fewer than two results, or if they did not have the same users.
+    Raises ``ValueError`` if there are fewer than two results, or if the results are not for the same users.
     """
     if len(results) < 2:
         raise ValueError(f"results: {len(results)} given, must be at least two to compare")
@@ -448,7 +462,9 @@ HEAD = ("learner", "privacy", "final regret, mean", "difference, mean", "differe
 
 
 def comparison_rows(comparisons: Sequence[BaselineComparison]) -> list[tuple[str, ...]]:
-    """Return cells as text, one tuple of seven per result, under :data:`HEAD`."""
+    """Return the rows of the table as text: per result, a tuple of seven cells with the columns of
+    :data:`HEAD`.
+    """
     rows = []
     for c in comparisons:
         if c.paired is None:
@@ -461,7 +477,7 @@ def comparison_rows(comparisons: Sequence[BaselineComparison]) -> list[tuple[str
 
 
 def caption(comparisons: Sequence[BaselineComparison]) -> str:
-    """Return a sentence that explains the brackets."""
+    """Return a sentence that explains the numbers in brackets."""
     paired = next((c.paired for c in comparisons if c.paired is not None), None)
     median = "order statistics" if paired is None else paired.median.method
     tests = dict.fromkeys(
@@ -502,7 +518,9 @@ _NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?(?![\w
 
 
 def _latex(text: str, numbers: bool = True) -> str:
-    """Return text in LaTeX; numbers by siunitx, which prints real minus signs and powers of ten."""
+    """Return the text as LaTeX. Numbers are set by siunitx, which prints correct minus signs and powers of
+    ten.
+    """
     found, at = [], 0
     for number in _NUMBER.finditer(text) if numbers else ():
         found.append("".join(_LATEX.get(ch, ch) for ch in text[at : number.start()]))
@@ -512,7 +530,7 @@ def _latex(text: str, numbers: bool = True) -> str:
 
 
 def to_latex(comparisons: Sequence[BaselineComparison], world: str = "") -> str:
-    """Return a table in LaTeX, with its caption: needs booktabs and siunitx.
+    """Return a table in LaTeX with its caption. The LaTeX document must load booktabs and siunitx.
 
     Parameters
     ----------

@@ -1,8 +1,9 @@
 """Estimate the duration of a run from its first moments.
 
-The first moments of a process load compiled code, so they tell nothing about the rest of a run. Therefore a
-run is begun twice: once to load what it needs, and once to be timed. Costs per release and costs per user are
-estimated separately. No estimate is given if the two halves of the timed moments disagree.
+A process loads compiled code when it first runs, so the first seconds do not predict the rest of a run.
+Therefore a run is started twice: first to load the code that it needs, then to be timed. Costs per release
+and costs per user are estimated separately. No estimate is given if the estimates from the two halves of the
+timed period disagree.
 """
 
 from __future__ import annotations
@@ -16,29 +17,29 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["Moments", "in_words", "moments"]
 
-PROBED = 0.5  # seconds that are timed
-_AGREE = 2.0  # largest ratio of the two halves' estimates
+PROBED = 0.5  # length of the timed period, in seconds
+_AGREE = 2.0  # largest allowed ratio of the estimates from the two halves
 
 
 class _Enough(Exception):
-    """Raised when the run has been timed for long enough."""
+    """Exception that ends a run when it has been timed for long enough."""
 
 
 @dataclass(frozen=True)
 class Moments:
-    """First moments of a run: after ``seconds[i]`` the first ``users[i]`` users were done.
+    """Timed beginning of a run: after ``seconds[i]`` seconds, the first ``users[i]`` users were done.
 
-    seconds, users : ascending, one for each report of the run, counted from its beginning.
+    seconds, users : ascending values, counted from the start of the run, one pair for each progress report.
     """
 
     seconds: tuple[float, ...]
     users: tuple[int, ...]
 
     def estimate(self, times: ArrayLike, batched: bool) -> float | None:
-        """Estimate the seconds of a whole run; None if the moments do not allow it.
+        """Estimate the duration of a whole run in seconds; None if no estimate is possible.
 
-        times : (releases + 1,) users at each release, then K. batched : the cost of a user is only that of
-        the release before them.
+        times : (releases + 1,) users at each release, then K. batched : if True, users themselves have no
+        cost; only releases have.
         """
         at = np.asarray(times, np.int64)
         releases = np.searchsorted(at[:-1], np.array(self.users), side="left").astype(float)
@@ -61,10 +62,10 @@ class Moments:
 
 
 def _rates(steps: NDArray[np.float64], took: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return (2,) seconds per release and per user, both at least 0, by least squares."""
+    """Return (2,) seconds per release and per user, both at least 0, from a least squares fit."""
     from scipy.optimize import nnls
 
-    if np.allclose(steps[:, 0], steps[:, 1]):  # a release for each user: one rate
+    if np.allclose(steps[:, 0], steps[:, 1]):  # each user has a release, so only one rate can be estimated
         return np.array([took.sum() / max(steps[:, 0].sum(), 1.0), 0.0])
     found: NDArray[np.float64] = nnls(steps, took)[0]
     return found
@@ -74,7 +75,7 @@ def moments(
     run: Callable[[Callable[[int, int], None]], object],
     clock: Callable[[], float] = time.perf_counter,
 ) -> Moments | None:
-    """Begin a run twice and time the second beginning; return None if the run ended before.
+    """Start a run twice and time the beginning of the second start; return None if the run ended earlier.
 
     run : plays a repetition and calls its argument with (repetition, users done).
     """
@@ -102,7 +103,7 @@ def _columns(seen: Sequence[tuple[float, int]]) -> tuple[tuple[float, ...], tupl
 
 
 def in_words(seconds: float) -> str:
-    """Format a duration for readers; the caller adds ``about``."""
+    """Format a duration in seconds as text; the caller adds the word ``about``."""
     for size, name in ((3600.0, "hours"), (60.0, "minutes")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {name}"

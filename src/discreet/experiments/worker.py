@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Made", "NoWorkers", "Play", "differing", "packed", "processes", "versions"]
 
-_FEW = 4  # set-ups that a worker keeps: a sweep's runs come in order
-_SECONDS = 0.2  # of cheap runs in one task of a local process
+_FEW = 4  # number of set-ups that a worker keeps; few suffice, because runs of one set-up are sent in order
+_SECONDS = 0.2  # seconds of cheap runs that share one task of a local process
 
 _stop: Any = None
 
 
 def versions() -> dict[str, str]:
-    """Return versions of this process's code; ``kernels`` is a hash of all compiled sources."""
+    """Return the versions of the code in this process; ``kernels`` is a hash of all compiled sources."""
     return made_by()
 
 
 def differing(here: Mapping[str, str], there: Mapping[str, str]) -> str:
-    """Describe the versions in which two processes differ; empty if in none."""
+    """Describe the versions in which two processes differ; the text is empty if they do not differ."""
     names = [name for name in here if here[name] != there.get(name)]
     return "; ".join(f"{name} {there.get(name, 'none')} there, {here[name]} here" for name in names)
 
@@ -49,22 +49,26 @@ def _check_code(made_by: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True)
 class Made:
-    """Call that is not a run: ``make()``, a function of a module with its arguments."""
+    """Task that calls ``make()``, a function of a module with its arguments bound, instead of a run."""
 
     make: Callable[[], Any]
     made_by: Mapping[str, str] = field(default_factory=versions)
 
     def __call__(self, items: Sequence[int]) -> list[tuple[int, Any]]:
-        """Return the result under each item. Raises :class:`EngineError` as :class:`Play` does."""
+        """Return (item, result) for each item.
+
+        Raises :class:`EngineError` under the same condition as :class:`Play`.
+        """
         _check_code(self.made_by)
         return [(item, self.make()) for item in items]
 
 
 @dataclass(frozen=True)
 class Play:
-    """Repetitions of one set-up: ``build(what)`` makes it, once per worker.
+    """Task that plays repetitions of one set-up, which ``build(what)`` makes once per worker.
 
-    build : a function of a module; what : its argument, which can be hashed (a configuration, or bytes).
+    build : a function of a module; what : the argument of ``build``, a hashable value (a configuration, or
+    bytes).
     """
 
     build: Callable[[Any], PreparedRun]
@@ -73,7 +77,10 @@ class Play:
     made_by: Mapping[str, str] = field(default_factory=versions)
 
     def __call__(self, runs: Sequence[int]) -> list[SeedRun]:
-        """Play these runs. Raises :class:`EngineError` if this process has other code than the sender."""
+        """Play these runs.
+
+        Raises :class:`EngineError` if the code of this process differs from the sender's.
+        """
         _check_code(self.made_by)
         setup = _built(self.build, self.what)
         return [setup.run(self.seed, run, None, _stop) for run in runs]
@@ -85,9 +92,9 @@ def _built(build: Callable[[Any], PreparedRun], what: Any) -> PreparedRun:
 
 
 def packed(setup: object, where: str) -> bytes:
-    """Pickle a set-up for processes of ``where``.
+    """Pickle a set-up for the processes of the engine ``where``.
 
-    Errors are raised here, since a pool that cannot send its tasks may never end.
+    Pickling errors are raised here, because a pool that cannot send its tasks can wait forever.
     """
     try:
         return pickle.dumps(setup)
@@ -110,7 +117,7 @@ def _begin(stop: Any, initializer: Callable[..., None] | None = None, initargs: 
 def _end_with_the_sender() -> None:
     """End this worker when its sender is killed.
 
-    Otherwise it would never end, because it holds both ends of the queue of its tasks.
+    Without this thread the worker would never end, because it holds both ends of its task queue.
     """
     if (sender := parent_process()) is not None:
         sender.join()
@@ -118,7 +125,7 @@ def _end_with_the_sender() -> None:
 
 
 class NoWorkers(EngineError):
-    """Processes cannot be started here; their tasks can be done in this process."""
+    """Error: worker processes cannot be started here. The caller can do the tasks in its own process."""
 
 
 _hiding = threading.Lock()
@@ -126,7 +133,7 @@ _hiding = threading.Lock()
 
 @contextmanager
 def _no_script() -> Iterator[None]:
-    """Start processes without the instruction to import the running script."""
+    """Within this context, start processes that do not import the running script."""
     with _hiding:
         script = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
@@ -137,9 +144,9 @@ def _no_script() -> Iterator[None]:
 
 
 class _Process(SpawnProcess):
-    """Process whose worker imports our modules and not the script.
+    """Process whose worker imports the library's modules but not the running script.
 
-    A plain script therefore needs no ``if __name__ == ...``.
+    A script therefore needs no ``if __name__ == "__main__":`` guard.
     """
 
     @staticmethod
@@ -153,14 +160,14 @@ class _Context(SpawnContext):
 
 
 def _script() -> Path | None:
-    """Return the file of the running script, None in a notebook or a terminal."""
+    """Return the file of the running script; None in a notebook or an interactive session."""
     name = getattr(sys.modules["__main__"], "__file__", None)
     found = None if name is None else Path(name)
     return found if found is not None and found.is_file() else None
 
 
 class _Processes(Engine):
-    """Pool that is replaced when a worker dies, unless it never returned a result.
+    """Process pool that is replaced when a worker dies, if the pool has returned at least one result.
 
     script : if True, workers import the running script, because the objects sent to them are defined there.
     """
@@ -169,7 +176,8 @@ class _Processes(Engine):
         from concurrent.futures import ProcessPoolExecutor
 
         if script and getattr(current_process(), "_inheriting", False):
-            raise SystemExit(1)  # in a worker that imports a script which starts workers; the sender goes on
+            # a worker imported a script that starts workers; the sender continues without it
+            raise SystemExit(1)
         if script and _script() is None:
             raise NoWorkers("what is sent to them is defined in no file that they could import")
         self._script = script
@@ -205,7 +213,7 @@ class _Processes(Engine):
 def processes(workers: int, sent: bytes = b"") -> Engine:
     """Return an engine of ``workers`` local processes, for the objects pickled in ``sent``.
 
-    The processes import the running script only if an object in ``sent`` is defined there. Raises
-    :class:`NoWorkers` (or its engine does, before a first result) if they would have to but cannot.
+    The processes import the running script only if an object in ``sent`` is defined there. If the import is
+    needed but impossible, this function or the engine raises :class:`NoWorkers` before the first result.
     """
     return _Processes(workers, script=b"__main__" in sent or b"__mp_main__" in sent)

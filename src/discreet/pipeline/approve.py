@@ -31,7 +31,7 @@ def _hashes(folder: Path, names: Sequence[str]) -> dict[str, str] | None:
     try:
         return signed_hashes(folder, names)
     except OSError:
-        return None  # `verify` reports it
+        return None  # `verify` reports this
 
 
 def _wrong_of_run(folder: Path, ledger: LedgerLike | None, learner: Any) -> str:
@@ -55,16 +55,18 @@ def sign(
     Parameters
     ----------
     folder : folder made by :func:`discreet.pipeline.learn.learn` or
-        :func:`discreet.pipeline.state_codebook.fit_codebook`. Fill in its free lines before: every later
-        change breaks the signature.
-    key : :func:`discreet.ledger.signatures.read_private_key`
-    name : holder of the key, one line; as declared, because a key does not identify its holder
+        :func:`discreet.pipeline.state_codebook.fit_codebook`. Fill in the free lines before signing, because
+        every later change invalidates the signature.
+    key : private key, as returned by :func:`discreet.ledger.signatures.read_private_key`
+    name : name of the key's holder, one line. The name is only a declaration, because a key does not identify
+        its holder
     ledger, learner : as for :func:`discreet.pipeline.verify.verify`
 
     Raises
     ------
     ValueError
-        If the folder does not verify, or was signed with this key already. Nothing was written.
+        If verification fails, or the folder was already signed with this key. Nothing is written in this
+        case.
     """
     folder = Path(folder)
     if not isinstance(key, PrivateKey):

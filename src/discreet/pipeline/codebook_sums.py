@@ -1,11 +1,11 @@
-r"""Release of a fit of centres or cut points: noisy integers, and all numbers that follow from them.
+r"""Noisy sums of a fit of centres or cut points, and all numbers that are computed from these sums.
 
 The only function of users' records that a fit releases is noisy sums
-(:mod:`discreet.mechanisms.linear.per_user_means`), in whole units of 2^-20. They stay in the fit's folder,
-``sums.csv``, beside the public start of k-means, ``start.csv``. Centres, cut points and shares are functions
-of these two and of public sizes (:class:`CodebookQuery`). So anyone who has the folder can compute them again
-(:func:`discreet.pipeline.state_codebook.verify_codebook`). This finds numbers that do not follow from the
-noisy sums, for example exact counts.
+(:mod:`discreet.mechanisms.linear.per_user_means`), in whole units of 2^-20. The sums are stored in the fit's
+folder as ``sums.csv``, next to the public start of k-means, ``start.csv``. Centres, cut points and shares are
+functions of these two files and of public sizes (:class:`CodebookQuery`). So anyone who has the folder can compute
+them again (:func:`discreet.pipeline.state_codebook.verify_codebook`). The verification detects numbers that
+do not follow from the noisy sums, for example exact counts.
 
 For k-means with released sums (z-part S_j, weight W_j) of cell j, R the radius and sigma the noise:
 
@@ -38,13 +38,13 @@ Ints = NDArray[np.int64]
 __all__ = ["CENTRES", "CUTS", "START", "STANDS_OUT", "SUMS", "CodebookQuery"]
 
 CENTRES, CUTS, SUMS, START = "codebook.csv", "cuts.toml", "sums.csv", "start.csv"
-STANDS_OUT = 3.0  # standard deviations of noise
+STANDS_OUT = 3.0  # in standard deviations of the noise
 _EXACT = 2**53
 
 
 @dataclass(frozen=True, eq=False)
 class CodebookQuery:
-    """Public sizes of a fit. They determine what one user changes and how released sums are read.
+    """Public sizes of a fit. They determine the sensitivity and how released sums are interpreted.
 
     Parameters
     ----------
@@ -53,8 +53,9 @@ class CodebookQuery:
     scale : (d,) units of distance; ones for quantiles.
     number : k, number of centres or of bins with equal shares.
     bins : cells of the histogram; 0 for centres.
-    rounds : number of sums that are queried.
-    horizon, episodes, contribute : values of the schema; they bound the number of cells that hold one user.
+    rounds : number of noisy sums that are released.
+    horizon, episodes, contribute : values in the schema, which bound the number of cells to which one user
+        contributes.
     """
 
     what: Literal["centres", "quantiles"]
@@ -80,7 +81,9 @@ class CodebookQuery:
         bins: int = 0,
         rounds: int = 1,
     ) -> CodebookQuery:
-        """Build it from a schema and the ranges of its values. scale None: quantiles of the only value."""
+        """Return the sizes for a schema and the ranges of its values. scale : None for quantiles, which need
+        exactly one value.
+        """
         low, high = (np.array([pair[end] for pair in ranges.values()], np.float64) for end in (0, 1))
         return cls(
             "quantiles" if scale is None else "centres", tuple(ranges), low, high,
@@ -90,8 +93,9 @@ class CodebookQuery:
 
     @classmethod
     def read(cls, query: Mapping[str, Any], forecast: Mapping[str, Any], episodes: int) -> CodebookQuery:
-        """Read the values that :meth:`to_dict` wrote. Raises ``ValueError`` unless they describe one whole
-        fit.
+        """Return the sizes that :meth:`to_dict` wrote.
+
+        Raises ``ValueError`` unless the values describe one complete fit.
         """
         if set(query) != set(_KEYS):
             raise ValueError(f"query: must have the keys {', '.join(_KEYS)}")
@@ -117,14 +121,16 @@ class CodebookQuery:
         own = found.to_dict(query["sigma"], query["start"])
         for name in _KEYS:
             same = own[name] == query[name]
-            if name == "radius":  # sums may differ in the last bits on another machine
+            if name == "radius":  # the last bits of sums can differ on another machine
                 same = math.isclose(own[name], float(query[name]), rel_tol=1e-12)
             if not same:
                 raise ValueError(f"query.{name} = {checks.said(query[name])}: must be {own[name]!r}")
         return found
 
     def to_dict(self, sigma: int, start: str | None) -> dict[str, Any]:
-        """Return plain values. sigma : noise in grid units. start : "halton", "file", or None."""
+        """Return plain values. sigma : standard deviation of the noise, in grid units. start : "halton",
+        "file", or None.
+        """
         centres = self.what == "centres"
         ends = zip(self.low.tolist(), self.high.tolist(), strict=True)
         return {
@@ -149,17 +155,19 @@ class CodebookQuery:
 
     @cached_property
     def radius(self) -> float:
-        """R: radius of a ball that holds every z, and also the weight of one user; 1 for quantiles."""
+        """R, the radius of a ball that contains every z, which is also the weight of one user; 1 for
+        quantiles.
+        """
         return float(np.linalg.norm(self.half)) if self.what == "centres" else 1.0
 
     @property
     def cells(self) -> int:
-        """Number of rows of a sum."""
+        """Number of rows (cells) in a sum."""
         return self.number if self.what == "centres" else self.bins
 
     @cached_property
     def sums(self) -> PersonSums:
-        """Return the query and the change that one user causes."""
+        """Return the query with its sensitivity to one user."""
         cells, radius = self.cells, self.radius
         touched = cells if self.contribute == "random" else min(cells, self.horizon * self.episodes)
         if self.what == "quantiles":
@@ -173,7 +181,7 @@ class CodebookQuery:
 
     # -------------------------------------------------------------------------- what follows
     def scaled(self, values: Floats) -> Floats:
-        """Return z for values in their own units, clipped to the ranges."""
+        """Return z for values in their original units, after clipping to the ranges."""
         return np.clip((values - self.middle) / self.scale, -self.half, self.half)
 
     def people(self, released: Ints) -> Floats:
@@ -208,8 +216,8 @@ class CodebookQuery:
         return [round(one, 6) for one in (people / max(people.sum(), 1e-300)).tolist()]
 
     def found(self, start: str, released: Ints, sigma: int) -> Floats:
-        """Return centres or cut points in the values' own units, from the text of the start and all released
-        sums.
+        """Return centres or cut points in the original units of the values, from the text of ``start.csv``
+        and all released sums.
         """
         if self.bins:
             return self.cuts(released[0])
@@ -223,11 +231,14 @@ class CodebookQuery:
         """Return the default start: points of a Halton sequence in the ranges."""
         from scipy.stats import qmc
 
-        points = qmc.Halton(len(self.names), scramble=False).random(self.number + 1)[1:]  # omits the corner
+        # leaves out the first point, which is a corner of the ranges
+        points = qmc.Halton(len(self.names), scramble=False).random(self.number + 1)[1:]
         return self.start_text((2 * points - 1) * self.half * self.scale + self.middle)
 
     def start_text(self, start: Floats) -> str:
-        """Return ``start.csv`` for centres in the values' own units, exact to the last bit."""
+        """Return the text of ``start.csv`` for centres in the values' original units, exact to the
+        last bit.
+        """
         rows = [",".join(self.names), *(",".join(map(repr, row)) for row in start.tolist())]
         return "\n".join(rows) + "\n"
 
@@ -250,8 +261,9 @@ class CodebookQuery:
         return "\n".join(lines) + "\n"
 
     def read_sums(self, text: str) -> Ints:
-        """Read the (rounds, cells, width) that :meth:`sums_text` wrote. Raises ``ValueError`` on another
-        table.
+        """Return the (rounds, cells, width) sums in a text that :meth:`sums_text` wrote.
+
+        Raises ``ValueError`` if the text has another format.
         """
         shape = self.rounds, self.cells, self.sums.width
         rows = list(csv.reader(io.StringIO(text)))[1:]
@@ -266,7 +278,9 @@ class CodebookQuery:
         return released
 
     def table_text(self, found: Floats, facts: str) -> tuple[str, str]:
-        """Return name and text of the file that a declaration names. facts : name of the file beside it."""
+        """Return name and text of the file that a declaration refers to. facts : name of the file with the
+        fit's facts.
+        """
         if self.bins:
             listed = ", ".join(f"{cut:.6g}" for cut in found)
             head = f"# of prepare.values.{self.names[0]}; by a private release: see {facts}\n"

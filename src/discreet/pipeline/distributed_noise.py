@@ -1,7 +1,7 @@
-r"""Noise that several sites draw independently: an exact bound on the privacy loss of its sum.
+r"""Noise that several sites draw independently, with a proven bound on the privacy loss of its sum.
 
-Every site adds to each cell of its sums an independent discrete Gaussian variable of parameter sigma^2. This
-is nearly its variance. P(x) is proportional to e^{-x^2 / (2 sigma^2)} on the integers, and
+Every site adds an independent discrete Gaussian variable with parameter sigma^2 to each cell of its sums. The
+variance is nearly sigma^2. P(x) is proportional to e^{-x^2 / (2 sigma^2)} on the integers, and
 :mod:`discreet.core.noise.discrete_samplers` draws it exactly. Only the sum over sites is decrypted. A sum of
 n discrete Gaussians is not a discrete Gaussian, but is close to one. Kairouz, Liu and Steinke 2021 bound the
 distance (The distributed discrete Gaussian mechanism for federated learning with secure aggregation). The
@@ -21,27 +21,28 @@ theta(z) = 2 sum_{k >= 1} e^{-2 pi^2 s^2 k^2} cos(2 pi k c). So P(X + Y = z) / P
 its logarithm is at most ln((1 + e) / (1 - e)) in absolute value, if e < 1.                              (1)
 
 *n terms.* Suppose that the distribution of a sum of k terms is within a factor e^{+-T} of the discrete
-Gaussian of parameter k sigma^2, point by point. Then so are both after an independent term is added. The
-discrete Gaussian with one term more is within (1) for u = k sigma^2, v = sigma^2,
-s^2 = sigma^2 k / (k + 1). Hence
+Gaussian of parameter k sigma^2, point by point. If an independent term of parameter sigma^2 is added to both,
+their distributions still are within this factor. By (1), the sum of the discrete Gaussian and the term is
+close to the discrete Gaussian of parameter (k + 1) sigma^2. Here u = k sigma^2, v = sigma^2, s^2 = sigma^2 k
+/ (k + 1). Hence
 
     |ln P(X_1 + .. + X_n = z) / P(W = z)| <= tau_n = sum_{k < n} ln((1 + e_k) / (1 - e_k)),
 
     e_k = e(sigma^2 k / (k + 1)),   W of parameter n sigma^2,   for every integer z.                      (2)
 
-*Privacy loss of one exchanged user.* Let x, x' be the sums with the one and the other user. They differ in at
-most m_f cells of each family f, in units of its grid, and || (x - x') / (sqrt(n) sigma) || <= Delta in l2.
+*Privacy loss of one exchanged user.* Let x and x' be the sums before and after the exchange. They differ in
+at most m_f cells of each family f, in units of its grid, and || (x - x') / (sqrt(n) sigma) || <= Delta in l2.
 Compare four distributions. P is that of x plus the sums of noises. In P~, the cells in which x and x' differ
 have discrete Gaussians of parameter n sigma_f^2 instead. Q and Q~ are the same for x'. In all other cells the
-four are equal, and cells are independent.
+four distributions are equal up to the common shift. Cells are independent.
 
 - P and P~: each of these cells is within tau_f, so its Renyi divergences are at most tau_f^2 alpha / 2 either
   way (a pure tau is tau^2/2-zCDP; Bun and Steinke 2016, proposition 3.3), and together at most a^2 alpha / 2
   with a^2 = sum_f m_f tau_f^2. The same for Q~ and Q.
 - P~ and Q~: at most Delta^2 alpha / 2 (Canonne, Kamath and Steinke 2020).
-- Square roots add. If D_alpha(A | B) <= a^2 alpha / 2 and D_alpha(B | C) <= b^2 alpha / 2 for all alpha > 1,
-  then D_alpha(A | C) <= (a + b)^2 alpha / 2. For Hoelder's inequality on (A^alpha B^{-r}) (B^r C^{1 -
-  alpha}), r = alpha - 1/p, 1/p + 1/q = 1, gives
+- The square roots of these bounds are added. If D_alpha(A | B) <= a^2 alpha / 2 and D_alpha(B | C) <= b^2
+  alpha / 2 for all alpha > 1, then D_alpha(A | C) <= (a + b)^2 alpha / 2. For Hoelder's inequality on
+  (A^alpha B^{-r}) (B^r C^{1 - alpha}), r = alpha - 1/p, 1/p + 1/q = 1, gives
 
       D_alpha(A | C) <= (p alpha - 1) / (p (alpha - 1)) D_{p alpha}(A | B) + D_{q (alpha - 1) + 1}(B | C).
 
@@ -53,15 +54,16 @@ So the sum of n sites' noise is rho-zCDP with
     sqrt(2 rho) = Delta + 2 (sum_f m_f tau_f^2)^{1/2}.                                                   (3)
 
 *Honest sites.* Noise that an attacker knows protects no user. Therefore n does not count sites that collude
-with the analyst or add no noise. With t honest sites in the sum, (3) holds with n = t, whatever the others
-send (a function of what the attacker knows). More than t honest sites add further independent noise, which is
-post-processing. So rho is proportional to 1/t, except for tau.
+with the analyst or add no noise. With t honest sites in the sum, (3) holds with n = t, whatever the other
+sites send (their messages are a function of what the attacker knows). If there are more than t honest sites,
+the other honest sites add further independent noise, which is post-processing. So rho is proportional to 1/t,
+except for the terms with tau.
 
 *Mechanism record.* Discrete Gaussian noise of scales (1 - eta) sqrt(t) sigma has the loss
 Delta / (1 - eta), at least Delta (1 + eta). With eta Delta at least the second term of (3), the record of
-that mechanism states (3), or slightly more; scales are also rounded down by 2^-50. :class:`SplitNoise`
-rejects sigma if eta would be above 1e-9 (sigma below about 1.6 units of the grid). No modular reduction
-occurs: sums that could leave the range of the secure sum are rejected before noise is drawn
+that mechanism states the loss in (3) or a slightly larger loss; scales are also rounded down by 2^-50.
+:class:`SplitNoise` rejects sigma if eta would be above 1e-9 (sigma below about 1.6 units of the grid). No
+modular reduction occurs: sums that could leave the range of the secure sum are rejected before noise is drawn
 (:mod:`discreet.pipeline.federated`).
 """
 
@@ -82,14 +84,14 @@ from discreet.core.short_repr import brief
 
 __all__ = ["SplitNoise", "sum_distance"]
 
-_NEAR = 1e-9  # bound on eta
+_NEAR = 1e-9  # upper bound on eta
 _DOWN = 2.0**-50
 
 
 def sum_distance(sigma: float, terms: int) -> float:
     """Return tau of equation (2), the distance between a sum of discrete Gaussians and one discrete Gaussian.
 
-    Infinity if the bound is void (sigma below about 0.3).
+    Returns infinity if the bound does not apply (sigma below about 0.3).
     """
     sigma, terms = checks.positive("sigma", sigma), checks.integer("terms", terms, 1)
     parts = []
@@ -104,7 +106,7 @@ def sum_distance(sigma: float, terms: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class SplitNoise:
-    """Noise shares: the noise of ``honest`` sites together is that of ``mechanism``, or slightly more.
+    """Noise shares of sites. The sum of the noise of ``honest`` sites gives the guarantee of ``mechanism``.
 
     mechanism : CountMechanism for offline data, with discrete Gaussian noise
     sites : number of sites that draw noise
@@ -113,7 +115,7 @@ class SplitNoise:
     Raises
     ------
     ValueError
-        If the mechanism is of another kind, or a site's share of the noise is too small.
+        If the mechanism is not of this kind, or the share of noise of each site is too small.
     """
 
     __repr__ = brief
@@ -153,7 +155,9 @@ class SplitNoise:
 
     @cached_property
     def distance(self) -> float:
-        """eta, the relative amount by which the scales of the record are below those of the sum of noises."""
+        """eta, the relative amount by which the scales in the record are smaller than those of the sum of the
+        shares.
+        """
         query = self.mechanism.query
         apart = math.sqrt(
             math.fsum(
@@ -169,8 +173,8 @@ class SplitNoise:
 
     @cached_property
     def record(self) -> MechanismRecord:
-        """Record of the privacy loss against an attacker who sees the sum and all noise except ``honest``
-        sites'.
+        """Record of the privacy loss against an attacker who sees the sum and all noise except that of
+        ``honest`` sites.
         """
         scales = {name: s * (1.0 - self.distance) * (1.0 - _DOWN) for name, s in self._together.items()}
         words = (
@@ -200,7 +204,8 @@ class SplitNoise:
 def moved_cells(query: CountQuery, family: str) -> int:
     """Return m_f, the number of cells of a family in which the sums of two neighbouring data sets can differ.
 
-    Each record of the user is in one cell of a family, and so is each record of the user in exchange.
+    Each record of the removed user is in one cell of a family, and so is each record of the user who takes
+    their place.
     """
     records = query.first_records if query.first else query.counted_steps
     return min(2 * records * query.episodes, int(np.prod(query.row_families[family])))

@@ -1,4 +1,4 @@
-"""Public MDP from a table: known or assumed transition probabilities and behaviour policy.
+"""Public MDP that is read from a table of transition probabilities and behaviour, both known or assumed.
 
 Each row gives the probability that one state follows another under an action::
 
@@ -9,12 +9,12 @@ Each row gives the probability that one state follows another under an action::
     mild,  B,      home,       0.4,         0.7,   0.4
     ...
 
-``start`` is the share of users whose first state this is. ``share`` is the share of the decisions in this
-state that take this action. ``reward`` is the mean reward of the pair in the file's units (only if the schema
-has neither outcomes nor known rewards). Values of a state or a pair are repeated in each of its rows. Default
-of ``start``: equal for all states that are not terminal. Default of ``share``: equal for all admissible
-actions. States, actions, terminal states, horizon and rewards are those of the schema; terminal states need
-no rows.
+``start`` is the share of users whose first state is ``state``. ``share`` is the probability that users select
+``action`` in ``state``. ``reward`` is the mean reward of the pair in the file's units (only if the schema has
+neither outcomes nor known rewards). Values that belong to a state, or to a pair of state and action, are
+repeated in each row of this state or pair. Default of ``start``: equal for all states that are not terminal.
+Default of ``share``: equal for all admissible actions. The schema defines states, actions, terminal states,
+horizon and rewards. Terminal states need no rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["read_mdp"]
 
 _NAME = "world"
 _NEEDED = ("state", "action", "next_state", "probability")
-_ONE = 1e-6  # tolerance of sums of shares and of probabilities
+_ONE = 1e-6  # tolerance for sums of shares and of probabilities, which must be 1
 
 
 def read_mdp(path: str | Path, schema: Schema) -> PublicMDP:
@@ -53,7 +53,8 @@ def read_mdp(path: str | Path, schema: Schema) -> PublicMDP:
     Raises
     ------
     ValueError
-        With the name of the column, the value or the state, and the accepted values.
+        If the table is invalid. The message names the column, the value or the state, and the accepted
+        values.
     """
     file = Path(path)
     if not file.is_file():
@@ -192,7 +193,10 @@ def _numbers(rows: Mapping[str, Any], column: str, low: float, high: float) -> F
 
 
 def _said_once(values: Floats, index: Any, shape: tuple[int, ...], column: str, named: Any) -> Floats:
-    """Return a table of values that must be equal in all rows of a state (or pair)."""
+    """Return one value per state (or pair).
+
+    Raises ``ValueError`` unless the value is equal in all of its rows.
+    """
     out = np.zeros(shape)
     out[index] = values
     bad = np.flatnonzero(out[index] != values)

@@ -1,15 +1,15 @@
-r"""Forecast of a release under a schema, without reading data.
+r"""Forecast of a release for a schema, without reading data.
 
-Noise. The forecast starts the session that ``learn`` would start, by the same code
-(:func:`discreet.pipeline.learned_files.kind_of`). The session needs no data and no number of users. The
-forecast reads its noise distributions, then closes it. The 95 % interval of a count is the exact quantile of
-one cell's distribution. Linear learners query several sums of features: the largest noise of each kind of sum
-is returned. The rest of this text covers counts only.
+Noise. The forecast starts the same session as ``learn``, with the same code
+(:func:`discreet.pipeline.learned_files.kind_of`). The session needs neither data nor the number of users. The
+forecast reads the session's noise distributions, then closes the session. The 95 % interval of a count is the
+exact quantile of one cell's distribution. Linear learners query several sums of features: for these the
+forecast states the largest noise of each kind of sum. The following text covers counts only.
 
-Visits that a pair needs. Say the learner estimates, from n visits of (h, s, a), the mean of a value
+Visits that a pair needs. Suppose that the learner estimates, from n visits to (h, s, a), the mean of a value
 function V over the next state. Its sampling error has standard deviation sqrt(Var_P(V) / n); noise of
-standard deviation sigma in each of the S counts adds sigma ||V - P V||_2 / n, independently. If the
-row's successors differ in value as much as all states do, Var_P(V) = ||V - P V||_2^2 / S, and
+standard deviation sigma in each of the S counts adds sigma ||V - P V||_2 / n, independently. If the values of
+the successors of (h, s, a) vary as much as the values of all states, Var_P(V) = ||V - P V||_2^2 / S, and
 
     total / sampling = sqrt(1 + S sigma^2 / n).                                                       (1)
 
@@ -18,23 +18,28 @@ Privacy costs at most a share c of the statistical error, total <= (1 + c) sampl
     n >= S sigma^2 / ((1 + c)^2 - 1).                                                                 (2)
 
 For a mean reward, with reward sums of noise sigma_r and rewards of variance 1/12 (uniform in their range),
-the condition is similar: n >= 12 sigma_r^2 / ((1 + c)^2 - 1). If both hold, so does the bound for the sum of
-the two, whose variances add. The noise of the visits in the denominator enters only times the centred mean,
-to second order. (2) is for counts as released. Learners that truncate at 0 and project need fewer visits if
-few successors occur. They need more if the successors that occur have similar values. If only k next states
-of a row occur and a projection could find them all, k replaces S in (2): ``successors``, an optimistic bound.
+the condition is similar: n >= 12 sigma_r^2 / ((1 + c)^2 - 1). If both conditions hold, the bound also holds
+for the sum of the two estimates, because their variances are added. The noise of the visit count in the
+denominator is multiplied by the centred mean, so it is a second-order effect. Condition (2) is for the counts
+as released. Learners that truncate at 0 and project need fewer visits if few successors occur. Such learners
+need more visits if the successors that occur have similar values. If only k next states of a row occur and a
+projection could find them all, k replaces S in (2). The argument ``successors`` gives k; the result is an
+optimistic bound.
 
-Number of users. An episode visits one pair a step. With visits spread evenly over the R' reachable
-pairs of a step (a share of the R admissible ones, by default all), R' n users are needed. Real behaviour is
-never that even: this is a lower bound for a learner that must know every pair. For counts that
-are pooled over steps, an episode visits H pairs. For first visits (decision points) an episode is assumed to
-visit one pair, the smallest possible number; rewards are then the returns of the rest of the episode.
+Number of users. An episode visits one pair per step. If visits are spread evenly over the R' reachable pairs
+of a step (a share of the R admissible pairs, by default all), R' n users are needed. Real behaviour is never
+that even, so this number is a lower bound for a learner that needs estimates of every pair. For counts that
+are pooled over steps, an episode visits H pairs. For first visits (decision points), an episode is assumed to
+visit one pair, which is the smallest possible number; the reward of a visit is then the return of the rest of
+the episode.
 
-Support. A pair is supported if its estimated visits exceed the learner's threshold T. With N users,
-spread evenly, they are normal about lambda = N / R' with variance lambda (1 - 1/R') + sigma_v^2, sigma_v
-the noise of the learner's estimate (before its projection).
+Support. A pair is supported if its estimated visits exceed the learner's threshold T. With N users whose
+visits are spread evenly, the estimated visits are approximately normal with mean lambda = N / R' and variance
+lambda (1 - 1/R') + sigma_v^2. Here sigma_v is the standard deviation of the noise in the learner's estimate
+(before its projection).
 
-Other epsilons are forecast with continuous noise (closed forms); exact discrete noise differs by about 1 %.
+Forecasts for other epsilons assume continuous noise (closed forms); exact discrete noise differs by about 1
+%.
 """
 
 from __future__ import annotations
@@ -78,7 +83,7 @@ __all__ = [
 
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _REWARD_VARIANCE = 1 / 12
-_TIMED = 2**16  # draws to measure the time that noise takes
+_TIMED = 2**16  # number of draws in the sample that measures the time for drawing noise
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ class FamilyNoise:
     """Noise of one released table, or of the linear sums of one kind.
 
     std : largest standard deviation of one cell
-    half_width : a cell is within this distance of the exact value with probability 0.95 or more
+    half_width : distance within which a noisy cell is of the exact value with probability at least 0.95
     cells : number of cells of all steps
     """
 
@@ -101,7 +106,7 @@ class FamilyNoise:
 class OtherEpsilon:
     """Forecast for another epsilon at the same delta; fields as in :class:`SchemaForecast`.
 
-    std : standard deviation of a transition count, or of the first kind of linear sums
+    std : standard deviation of the noise of a transition count, or of the first kind of linear sums
     """
 
     epsilon: float
@@ -118,30 +123,33 @@ class SchemaForecast:
 
     Parameters
     ----------
-    dataset : name in the schema.
-    users, episodes_per_user : numbers in the call, at least 1.
+    dataset : name of the data set in the schema.
+    users, episodes_per_user : number of users in the call and of episodes per user, both at least 1.
     algorithm : name of the learner. Fields on visits, pairs and support are None for linear learners. Fields
-        on support are None for any other learner that states no threshold.
+        on support are also None for other learners that have no threshold.
     guarantee : guarantee that the release will state.
     delta_verdict : result of :func:`discreet.reports.statement.check_delta`, or ``"refused"``, or ``"none"``
         without privacy.
     noise : noise by table.
-    share : given share c of the statistical error.
+    share : the argument c, the share of the statistical error that privacy is allowed to cost.
     successors : k in (2), at most S.
     needed_for_transitions, needed_for_rewards : fewest visits of a pair at which privacy costs no more
         than ``share``.
-    visits_needed : the larger of both; for first visits the smaller, because either one evaluates an action.
-    users_needed : users if visits are spread evenly over the reachable pairs of a step.
+    visits_needed : the larger of the two preceding numbers; for first visits the smaller, because either
+        transitions or rewards are enough to evaluate an action.
+    users_needed : number of users that is needed if visits are spread evenly over the reachable pairs of a
+        step.
     pairs : number of admissible (h, s, a).
-    reachable : share of them that the behaviour policy reaches, as given.
+    reachable : share of these pairs that the behaviour policy reaches (the argument).
     cells : number of counters that get noise.
-    threshold : visits above which the learner trusts a pair.
-    visits_per_pair : visits if users are spread evenly.
-    supported, supported_share : reachable (h, s, a) expected above the threshold, as number and share.
-    chance_supported : probability that a pair without visits is above it.
-    memory_bytes : size of the exact counts while data are read.
+    threshold : number of visits above which the learner considers a pair supported.
+    visits_per_pair : visits per reachable pair if visits are spread evenly.
+    supported, supported_share : expected number and share of reachable (h, s, a) above the threshold.
+    chance_supported : probability that a pair without visits is above the threshold.
+    memory_bytes : memory for the exact counts while data are read.
     file_bytes : approximate size of release.parquet.
-    noise_seconds : time to draw the noise on one core of this machine, from a sample; None if not measured.
+    noise_seconds : time to draw the noise on one core of this machine, estimated from a sample; None if not
+        measured.
     others : forecasts for other epsilons.
     """
 
@@ -186,7 +194,7 @@ class SchemaForecast:
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the rows to print: pairs of label and text."""
+        """Return the printed rows as pairs of label and text."""
         percent = f"{100 * self.share:g} %"
         each = self.episodes_per_user
         found = [
@@ -239,7 +247,7 @@ class SchemaForecast:
         return found
 
     def epsilon_rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """Return head and body of the table of other epsilons."""
+        """Return the header and the rows of the table of other epsilons."""
         cell = "count" if self.visits_needed is not None else f"cell of {self.noise[0].family}"
         head: tuple[str, ...] = ("ε", "δ", f"std of a {cell}")
         body = [[f"{one.epsilon:g}", f"{one.delta:g}", f"{one.std:.4g}"] for one in self.others]
@@ -281,13 +289,14 @@ def _bytes(size: float) -> str:
 
 
 def visits_needed(share: float, successors: int, std: float, reward_std: float = 0.0) -> tuple[float, float]:
-    """Return the visits of a pair in (2) above which noise adds at most ``share`` to the error.
+    """Return the number of visits to a pair beyond which, by (2), noise increases the error by at most
+    ``share``.
 
-    Returns (for transitions, for rewards).
+    The result is a pair (number for transitions, number for rewards).
 
-    share : above 0
-    successors : S, or fewer
-    std, reward_std : standard deviation of one transition cell and of one reward cell
+    share : c > 0 in (2)
+    successors : S or a smaller number k of next states
+    std, reward_std : noise (standard deviation) in a transition cell and in a reward cell
     """
     slack = (1.0 + checks.positive("share", share)) ** 2 - 1.0
     return (
@@ -309,27 +318,28 @@ def estimate_release(
     randomness: Randomness | None = None,
     measure: bool = True,
 ) -> SchemaForecast:
-    """Forecast learning from a number of users, from the schema alone.
+    """Return the forecast of learning from a given number of users. Reads only the schema.
 
     Parameters
     ----------
     schema : Schema
     users : expected number of users, at least 1; one episode each
-    privatizer : Central, or NoPrivacy; None for linear learners, which hold their own budget
-    learner : as for :func:`discreet.pipeline.learn.learn`; default: that of the command `discreet learn`
-        (:func:`discreet.pipeline.learned_files.default_algorithm`)
-    share : c > 0, the share of the statistical error that privacy may cost
+    privatizer : Central or NoPrivacy; None for linear learners, which hold their own budget
+    learner : as for :func:`discreet.pipeline.learn.learn`; default: the default learner of the command
+        `discreet learn` (:func:`discreet.pipeline.learned_files.default_algorithm`)
+    share : c > 0, the share of the statistical error that privacy is allowed to cost
     successors : number of next states of a pair that occur, if known: 1 to S, default S
     reachable : share in (0, 1] of the admissible pairs that the behaviour policy reaches
-    epsilons : budgets of the table of alternatives, at the same delta
+    epsilons : values of epsilon for which alternatives are forecast, at the same delta
     randomness : default ``Secure()``, as in ``learn``
-    measure : draw a sample of noise to measure its time
+    measure : if True, draw a sample of noise to measure how long drawing takes
 
     Raises
     ------
     ValueError
-        On a number out of range, a learner that needs a privatizer and has none, a learner that is not one of
-        :func:`~discreet.pipeline.learn.learn`, or a budget that cannot be met.
+        If a number is out of range, if the learner needs a privatizer and none is given, if
+        :func:`~discreet.pipeline.learn.learn` does not support the learner, or if no mechanism meets the
+        budget.
     """
     users = checks.integer("users", users, 1)
     reachable = checks.real("reachable", reachable, 0.0, 1.0, open_low=True)
@@ -363,9 +373,9 @@ class _Support:
 
 @dataclass(frozen=True, eq=False)
 class _Setting:
-    """Values that do not depend on epsilon, for counts."""
+    """Values of a forecast for counts that do not depend on epsilon."""
 
-    kind: Any  # Kind for counts
+    kind: Any  # a Kind that releases counts
     users: int
     learner: Any
     share: float
@@ -374,41 +384,45 @@ class _Setting:
 
     @property
     def rows(self) -> int:
-        """Pairs of one table; excludes the fixed start state that is not one of the schema's."""
+        """Number of pairs in one table, without the artificial start state that is not in the schema."""
         query: CountQuery = self.kind.query
         return query.layout.rows - (1 if query.first else 0)
 
     @property
     def reached(self) -> float:
-        """Pairs of a table that the behaviour policy reaches, at least one."""
+        """Number of pairs in a table that the behaviour policy reaches, at least one."""
         return max(1.0, self.reachable * self.rows)
 
     @property
     def visited(self) -> int:
-        """Fewest pairs of a table that one episode visits: one for each step; for first visits, one."""
+        """Least number of pairs in a table that one episode visits: one for each step; for first
+        visits, one.
+        """
         query: CountQuery = self.kind.query
         return 1 if query.first else query.layout.horizon // query.slots
 
     @property
     def visits(self) -> float:
-        """Visits of a reachable pair if visits are spread evenly."""
+        """Number of visits to each reachable pair if visits are spread evenly."""
         return self.users * self.visited / self.reached
 
     def needed(self, laws: Mapping[str, NoiseDistribution]) -> tuple[float, float]:
-        """Return (2) for transitions and for rewards."""
+        """Return the numbers of visits required by (2) for transitions and for rewards."""
         reward = laws[CENTERED_REWARDS].std() if CENTERED_REWARDS in laws else 0.0
         return visits_needed(self.share, self.successors, laws[TRANSITIONS].std(), reward)
 
     def most_needed(self, needed: tuple[float, float]) -> float:
-        """Return the visits that a pair needs.
+        """Return the number of visits that a pair needs.
 
-        Both conditions must hold; for first visits one of them, because either one gives the value of an
-        action.
+        The conditions for transitions and for rewards must both hold. For first visits one condition is
+        enough, because either transitions or rewards give the value of an action.
         """
         return min(needed) if self.kind.query.first else max(needed)
 
     def support(self, laws: Mapping[str, NoiseDistribution]) -> _Support | None:
-        """Return the share of the reachable pairs above the learner's threshold; None if it states none."""
+        """Return the share of the reachable pairs above the learner's threshold; None if the learner has no
+        threshold.
+        """
         if isinstance(self.learner, DecisionPoints):
             sigma = laws[VISITS].std()
             threshold = max(
@@ -464,7 +478,7 @@ def _of_counts(
 def _started(
     privatizer: Central | NoPrivacy, query: CountQuery, randomness: Randomness
 ) -> tuple[Guarantee, Mapping[str, NoiseDistribution]]:
-    """Return guarantee and noise distributions of a session without users."""
+    """Return the guarantee and the noise distributions of a session, which needs no users."""
     session = privatizer.stored(query, randomness)
     try:
         return session.guarantee, session.laws
@@ -503,7 +517,9 @@ def _of_sums(
     kind: LinearSums, privatizer: Any, known: Mapping[str, Any], epsilons: Sequence[float],
     randomness: Randomness,
 ) -> SchemaForecast:  # fmt: skip
-    """Forecast for a learner on features: guarantee, and the largest noise of each kind of sum."""
+    """Return the forecast for a learner on features: the guarantee, and the largest noise of each kind of
+    sum.
+    """
     guarantee, noise = _asked(kind, privatizer, randomness)
     if guarantee.epsilon is None:
         raise ValueError(
@@ -512,7 +528,8 @@ def _of_sums(
     others = []
     for epsilon in epsilons:
         other = {"epsilon": float(epsilon), "delta": guarantee.delta, "rho": None, "mu": None}
-        learner: Any = replace(kind.learner, **other)  # type: ignore[arg-type]  # private learners have these
+        # private learners have these attributes
+        learner: Any = replace(kind.learner, **other)  # type: ignore[arg-type]
         _, told = _asked(kind_of(kind.schema, learner), privatizer, Seeded(0))
         others.append(OtherEpsilon(float(epsilon), guarantee.delta, told[0].std, None, None, None))
     cells, layout = sum(one.cells for one in noise), kind.layout
@@ -540,7 +557,7 @@ def _of_sums(
 
 
 def _asked(kind: Kind, privatizer: Any, randomness: Randomness) -> tuple[Guarantee, tuple[FamilyNoise, ...]]:
-    """Return guarantee and noise of a session of linear queries without users."""
+    """Return the guarantee and the noise of a session of linear queries, which needs no users."""
     assert isinstance(kind, LinearSums)
     with kind.start(privatizer, randomness) as session:
         guarantee, records = session.guarantee, session.records
@@ -581,7 +598,9 @@ def _family(name: str, law: Any, query: CountQuery) -> FamilyNoise:
 
 
 def _cell_bytes(law: Any) -> float:
-    """Return the size of a cell in the file: the entropy of noise on a grid; 8 if continuous; 1 if exact."""
+    """Return the bytes of a cell in the file: the entropy of noise on a grid, 8 for continuous noise, 1 for
+    exact sums.
+    """
     if not law.std():
         return 1.0
     if law.unit is None:
@@ -591,7 +610,7 @@ def _cell_bytes(law: Any) -> float:
 
 
 def _seconds(laws: Mapping[str, Any], query: CountQuery, randomness: Randomness) -> float:
-    """Return the time to draw all noise, from a sample of each distribution."""
+    """Return the time to draw all noise in seconds, estimated from a sample of each distribution."""
     coins: Any = SecureRng() if isinstance(randomness, Secure) else SeededRng(randomness.keys.noise, 0)
     total = 0.0
     for name, law in laws.items():

@@ -1,21 +1,25 @@
-r"""Federated learning of sites that do not share data: each counts its users, and only the sum is decrypted.
+r"""Federated learning across sites that do not share data.
 
-A :class:`FederationPlan` is agreed between all sites and the analyst before any data are read. It has schema,
-learner, budget, number of sites, number of sites that a sum must hold, and who draws the noise. Every site
-has its own copy of the plan and accepts none from the analyst. A message under another plan is rejected. A
-:class:`FederatedSite` has its counted part, its ledger, and a key that all sites share and the analyst does
-not know. A site sends one vector of integers (:meth:`FederatedSite.send`), once, after its ledger has been
-charged. The vector travels masked (:mod:`discreet.pipeline.flower_app`). :class:`FederatedSum` is the sum
-over sites, which :func:`discreet.pipeline.learn.learn` accepts instead of data.
+Each site counts its users, and only the sum is decrypted.
+
+A :class:`FederationPlan` is agreed between all sites and the analyst before any data are read. It states the
+schema, the learner, the budget, the number of sites, the least number of sites in a sum, and which party
+draws the noise. Every site has its own copy of the plan and does not accept a plan from the analyst. A
+message under another plan is rejected. A :class:`FederatedSite` has the counts of its users, its ledger, and
+a key that all sites share and the analyst does not know. A site charges its ledger, and then sends one vector
+of integers (:meth:`FederatedSite.send`); it sends only once. The vector is masked while it is sent
+(:mod:`discreet.pipeline.flower_app`). :class:`FederatedSum` is the sum over sites, which
+:func:`discreet.pipeline.learn.learn` accepts instead of data.
 
 Noise.
 
-- ``noise = "analyst"``: sites send exact sums. The analyst sees their exact sum over sites, and adds the
-  noise of ``plan.mechanism`` once. The release, its guarantee and its statement are those of the pooled data.
-  The analyst is trusted as the curator of pooled data would be, but sees no single site's sums.
+- ``noise = "analyst"``: sites send exact sums. The analyst sees the exact total over all sites, and adds the
+  noise of ``plan.mechanism`` once. The release, its guarantee and its statement are the same as if the data
+  were pooled. The analyst is trusted in the same way as a curator of pooled data, but does not see the sums
+  of a single site.
 - ``noise = "sites"``: each site adds its share, a discrete Gaussian of 1/sqrt(t) times the mechanism's
-  standard deviation, before anything leaves the site. No party sees an exact sum. The loss is derived in
-  :mod:`discreet.pipeline.distributed_noise`, for t, the least number of honest sites in a sum.
+  standard deviation, before the site sends anything. No party sees an exact sum. The loss is derived in
+  :mod:`discreet.pipeline.distributed_noise`, where t is the least number of honest sites in a sum.
 
 The integers, and why the sum is exact
 --------------------------------------
@@ -24,39 +28,41 @@ A vector holds the number of users and the cells of the query, in units of their
 1; rewards: 1/1024). Therefore all entries are integers. Noise shares are integers in the same units. Each
 entry x of a site has |x| <= 2^28. This is checked before noise, from the public number of users and episodes,
 never from the data. A noise share above 2^28 ends the call before anything is sent. At a standard deviation
-of at most 2^22 units, which is checked, its probability is below 2 e^{-2048} an entry. So |x| < 2^29 = C for
-what is sent, and the number k = x + C is in (0, 2^30).
+of at most 2^22 units, which is checked, the probability of such a share is below 2 e^{-2048} per entry. So
+every entry x that is sent has |x| < 2^29 = C, and the number k = x + C is in (0, 2^30).
 
 Flower's SecAgg+ quantises floats. With clipping range C and quantisation range 2^30 = 2 C it takes (x + C) *
 (2^30 / 2 C) = k, an integer below 2^53 in float64, without rounding. Its stochastic rounding subtracts one
 with probability ceil(k) - k = 0, and k < 2^31 fits its 32-bit integers. Every site has weight 1 = max_weight,
-whose factor is 1. Masked k are added modulo 2^40, and n <= 1000 sites' k are below 2^40. So nothing is
-reduced: the sum of k over sites is exact. The server returns (sum k - n C) * fl(1/n). Here sum k - n C is an
-integer of at most 2^40, and the factor and the product are rounded once each. So n times the result is within
-2^40 * 3 * 2^-53 < 1/2 of it: rounding to the nearest integer recovers it.
+whose factor is 1. Masked k are added modulo 2^40, and n <= 1000 sites' k are below 2^40. So no modular
+reduction occurs: the sum of k over sites is exact. The server returns (sum k - n C) * fl(1/n). Here sum k - n
+C is an integer of at most 2^40, and the factor and the product are rounded once each. So n times the result
+is within 2^40 * 3 * 2^-53 < 1/2 of it: rounding to the nearest integer recovers it.
 
-No limbs. Larger numbers could be split into parts that are summed separately. But the sums of the parts
-reveal the number of carries, which is not a function of the sum and has no noise.
+Numbers are not split into limbs. Larger numbers could be split into limbs that are summed separately. But the
+sums of the limbs would reveal the number of carries, which is not a function of the total and has no noise.
 
 Which sites are in the sum
 --------------------------
 
 There are n sites. Every decrypted sum holds at least k of them (``needed``). At most c sites
-(``colluding``) may tell the analyst their own noise and their shares of others' secrets; c is 1 by default,
-because every site knows its own noise. They do not tell the key that all sites share. An analyst who has that
-key can pose as any site and decrypt one site's vector alone, so that t = 1. Without the key, t (``honest``)
-is a lower bound on the honest sites in the sum, even if the analyst tells different sites different things
-about dropouts. Every honest site names one status for every other site, once, calls at most n - k of them
-dropped, and gives its share of a site's secret for that status only. To decrypt anything, every honest site
-must be either in the sum or have its pair keys known. The latter requires that k - c honest sites called it
-dropped (k shares make a secret, and c are known). It cannot be both, because 2 (k - c) > n - c is required.
-So at most (n - c) (n - k) / (k - c) honest sites are left out, and
+(``colluding``) can tell the analyst their own noise and the shares of secrets that other sites dealt to them;
+c is 1 by default, because every site knows its own noise. It is assumed that they do not tell the analyst the
+key that all sites share. An analyst who has that key can pose as any site and decrypt the vector of one
+single site, so that t = 1. Without the key, t (``honest``) is a lower bound on the honest sites in the sum,
+even if the analyst tells different sites different things about dropouts. Every honest site accepts one
+status (in the sum, or dropped) for every other site, only once. It accepts at most n - k dropped sites. It
+reveals its share of a site's secret only for the accepted status. To decrypt a sum, the analyst needs every
+honest site to be in the sum, or needs to know its pair keys. The analyst knows the pair keys of a site only
+if k - c honest sites accepted it as dropped (k shares reconstruct a secret, and c shares are known). A site
+cannot have both statuses, because 2 (k - c) > n - c is required. So at most (n - c) (n - k) / (k - c) honest
+sites are left out, and
 
     t = n - c - floor((n - c) (n - k) / (k - c)).
 
-One user, one site. Noise is calibrated to one user's records at one site. Sites that do not share data
-cannot check that no user is at two sites. This is therefore declared, and every statement says so: a user at
-j sites is protected as j users together are (j^2 rho, or j epsilon).
+One user, one site. Noise is calibrated to one user's records at one site. Sites that do not share data cannot
+check that no user is at two sites. Therefore this is an assumption, which every statement declares. A user at
+j sites has only the protection of a group of j users (j^2 rho, or j epsilon).
 """
 
 from __future__ import annotations
@@ -128,15 +134,17 @@ class FederationPlan:
     sites : int
         n, in [2, 1000].
     noise : "analyst" or "sites"
-        Who draws it: once in the sum, or a share at every site (then the budget must allow Gaussian noise).
+        The party that draws the noise: the analyst once for the sum, or every site a share (the budget must
+        then allow Gaussian noise).
     needed : int, optional
-        k, the number of sites that a sum must hold to be decrypted; default: all. A site that drops out after
-        the key exchange is then left out; if a site drops out before it, no site sends anything.
+        k, the least number of sites in a sum that is decrypted; default: all sites. If a site drops out after
+        the key exchange, the sum is made without this site. If a site drops out before the key exchange, no
+        site sends anything.
     colluding : int
         c, the number of sites that may pass on their own noise and the shares dealt to them, but not the
         sites' key. 2 k > n + c.
     name : str
-        Name of the run. A site with a ledger answers a plan once; use another name to repeat the run.
+        Name of the run. A site with a ledger answers each plan only once; use another name to repeat the run.
 
     Raises
     ------
@@ -187,30 +195,30 @@ class FederationPlan:
 
     @property
     def fewest(self) -> int:
-        """k, with the default resolved."""
+        """k; if ``needed`` is None, the number of sites."""
         assert self.needed is not None
         return self.needed
 
     @property
     def honest(self) -> int:
-        """t, the least number of sites in every decrypted sum that do not collude."""
+        """t, the least number of non-colluding sites in any decrypted sum."""
         others, lost = self.sites - self.colluding, self.sites - self.fewest
         return others - others * lost // (self.fewest - self.colluding)
 
     @cached_property
     def kind(self) -> Kind:
-        """Counted quantities, and the planner of the learner."""
+        """Object that knows the learner's counted quantities and its planner."""
         return kind_of(self.schema, self.learner)
 
     @cached_property
     def query(self) -> CountQuery:
-        """Query of the sums."""
+        """Query that defines the sums."""
         query: CountQuery = self.kind.query  # type: ignore[union-attr]
         return query
 
     @cached_property
     def mechanism(self) -> CountMechanism:
-        """Mechanism of the whole sum."""
+        """Mechanism whose noise protects the sum over sites."""
         if self.noise == "analyst":
             return self.privatizer.stored_mechanism(self.query, Secure(_GRID))
         privatizer = self.privatizer
@@ -241,7 +249,7 @@ class FederationPlan:
 
     @property
     def guarantee(self) -> Guarantee:
-        """Guarantee of the release: equal for all sites, known before any data are read."""
+        """Guarantee of the release. It is the same for all sites, and known before any data are read."""
         return self.mechanism.guarantee if self.split is None else self.split.guarantee
 
     @property
@@ -254,12 +262,13 @@ class FederationPlan:
         """Number of integers that a site sends."""
         if self.split is not None:
             return 1 + self.query.cells
-        visits = int(np.prod(self.query.row_families.get(VISITS, (0,))))  # visits are sums of the others
+        # visits are not sent, because they are sums of transition counts
+        visits = int(np.prod(self.query.row_families.get(VISITS, (0,))))
         return 2 + self.query.cells - visits
 
     @cached_property
     def digest(self) -> str:
-        """Return 64 hexadecimal digits; plans with equal digests are equal."""
+        """Return a hash of the plan as 64 hexadecimal digits; plans with equal digests are equal."""
         told = {
             "form": _FORM, "name": self.name, "schema": self.schema.hash, "algorithm": name_of(self.learner),
             "learner": options_of(self.learner), "privatizer": options_of(self.privatizer),
@@ -268,14 +277,14 @@ class FederationPlan:
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
     def told(self, sent: int) -> dict[str, Any]:
-        """Return the plan's facts for the statement. ``sent`` : number of sites in the sum."""
+        """Return the facts of the plan that the statement contains. ``sent`` : number of sites in the sum."""
         return {
             "sites": self.sites, "needed": self.fewest, "colluding": self.colluding, "honest": self.honest,
             "noise": self.noise, "sent": sent,
         }  # fmt: skip
 
     def check_room(self, people: int) -> None:
-        """Raise ``ValueError`` if sums over this number of ``people`` may leave the range of a secure sum."""
+        """Raise ``ValueError`` if sums over ``people`` users can leave the range of a secure sum."""
         units = 1 if self.query.known_rewards else _GRID // 2  # rewards are centred at 1/2
         if people * self.query.episodes * units > _MOST:
             raise ValueError(
@@ -286,20 +295,22 @@ class FederationPlan:
 
 @dataclass(frozen=True, eq=False)
 class FederatedSite:
-    """One site: its counted users, its ledger, and the key that all sites share. **Raw data.**
+    """Site of a federation: the sums of its users, its ledger, and the key that all sites share. **Raw
+    data.**
 
     Parameters
     ----------
     plan : the site's own copy of the plan
-    part : :func:`~discreet.pipeline.partial_aggregates.aggregate_part` of its users, under ``key``
-    key : 32 secret bytes, the same at all sites, unknown to the analyst
+    part : result of :func:`~discreet.pipeline.partial_aggregates.aggregate_part` for the site's users, under
+        ``key``
+    key : 32 secret bytes, which are the same at all sites and which the analyst does not know
     ledger : charged before anything is sent; None records nothing
 
     Raises
     ------
     ValueError
-        If the part was counted for another query or under another key, if it has too many users, or if
-        its owner's rule forbids it.
+        If the part was counted for another query or under another key, if it has too many users, or if a rule
+        of the data's owner forbids the release.
     """
 
     plan: FederationPlan
@@ -327,7 +338,7 @@ class FederatedSite:
             self._check_rules(ledger)
 
     def _check_rules(self, ledger: Ledger | None) -> None:
-        """Raise ``ValueError`` if the owner's rules forbid an answer with this ledger."""
+        """Raise ``ValueError`` if the owner's rules do not allow a release with this ledger."""
         obeyed(self.part.rules, self.plan.schema.dataset, ledger)
 
     def _book(self) -> AbstractContextManager[Ledger | None]:
@@ -340,16 +351,18 @@ class FederatedSite:
         return f"<FederatedSite of {self.part.tally.people} people: raw data, not private>"
 
     def send(self) -> Ints:
-        """Charge the ledger, draw the noise, and return this site's summand: (entries,) integers, in grid
+        """Charge the ledger, draw the noise, and return this site's vector: (entries,) integers, in grid
         units.
 
-        Show it to no one before it is masked: without noise shares it is exact, and one share alone gives
-        little protection. Raises ``ValueError`` if the ledger says that this site has answered this plan, and
-        ``BudgetError`` if the owner's limit would be passed; nothing is charged then.
+        Mask the vector before anyone sees it. With ``noise = "analyst"`` the vector is exact; with ``noise =
+        "sites"`` it has only one site's share of the noise, which gives little protection. Raises
+        ``ValueError`` if the ledger says that this site has already answered this plan, and ``BudgetError``
+        if the owner's limit would be exceeded. In both cases nothing is charged.
         """
         plan, tally = self.plan, self.part.tally
         with self._book() as ledger:
-            self._check_rules(ledger)  # the rules or the ledger file may have changed since
+            # the rules or the ledger file can have changed since the site was created
+            self._check_rules(ledger)
             if ledger is not None:
                 self._charge(ledger)
         if plan.split is None:
@@ -367,7 +380,9 @@ class FederatedSite:
         return np.concatenate(parts)
 
     def _charge(self, ledger: Ledger) -> None:
-        """Charge the ledger once for a plan: two sums over different sets of sites reveal single sites."""
+        """Charge the ledger for a plan, only once: two sums over different sets of sites would reveal single
+        sites.
+        """
         plan = self.plan
         dataset, purpose = plan.schema.dataset, f"one of {plan.sites} sites, plan {plan.digest}"
 
@@ -382,12 +397,12 @@ class FederatedSite:
         reservation = ledger.reserve(
             dataset, plan.records, delta=plan.guarantee.delta, users=self.part.tally.people, purpose=purpose
         )
-        if answers()[0] != reservation.number:  # another process was faster
+        if answers()[0] != reservation.number:  # another process has charged the ledger in the meantime
             raise refused
 
 
 class _Shared:
-    """Session whose noise was drawn at the sites; it draws none."""
+    """Session for sums whose noise was drawn at the sites; the session itself draws no noise."""
 
     def __init__(self, sums: FederatedSum) -> None:
         self._sums = sums
@@ -410,7 +425,7 @@ class _Shared:
 
     @property
     def users(self) -> int:
-        """Number of users of all sites together."""
+        """Number of users at all sites in the sum."""
         return int(self._sums.units[0])
 
     def release(self) -> KeptRelease:
@@ -440,14 +455,15 @@ class _Shared:
 class FederatedSum:
     """Sum over the messages of ``sent`` sites. **Raw data** if the analyst must still draw the noise.
 
-    plan : the sites' plan.
-    sent : number of sites in the sum, from ``plan.fewest`` to ``plan.sites``.
-    units : (entries,) int64, at most ``sent`` times the bound of one site's entries.
+    plan : the plan that the sites agreed on.
+    sent : number of sites in the sum, in [``plan.fewest``, ``plan.sites``].
+    units : (entries,) int64. Each is at most ``sent`` times the bound for one site.
 
     Raises
     ------
     ValueError
-        If they cannot be sums of this number of sites: a site or the transport sent something else.
+        If ``units`` cannot be sums over this number of sites, because a site or the transport sent other
+        numbers.
     """
 
     plan: FederationPlan
@@ -477,7 +493,9 @@ class FederatedSum:
             raise ValueError("learner, privatizer: must be those of the sites' plan")
 
     def session(self, randomness: Randomness) -> OneShotSession | _Shared:
-        """Return the session to release: exact sums that await noise from ``randomness``, or noisy sums.
+        """Return the session that makes the release.
+
+        It holds exact sums and adds noise from ``randomness``, or it holds noisy sums.
 
         Raises ``ValueError`` if the sites drew the noise and ``randomness`` is not ``Secure()``.
         """
@@ -498,9 +516,10 @@ _KEYS = ("schema", "algorithm", "learner", "privatizer", "sites", "noise", "need
 def read_site_plan(path: str | Path) -> FederationPlan:
     """Read the plan in the TOML file at ``path``, together with the schema file that it names.
 
-    The keys ``schema`` (a file) and ``algorithm`` ("decision-points" or "dp-apvi") are required. Tables are
-    ``learner`` (its options) and ``privatizer`` (of :class:`Central`: ``epsilon``, ``delta``, ..). The keys
-    ``sites``, ``noise``, ``needed``, ``colluding`` and ``name`` are those of :class:`FederationPlan`.
+    The keys ``schema`` (a file) and ``algorithm`` ("decision-points" or "dp-apvi") are required. The tables
+    are ``learner`` (options of the learner) and ``privatizer`` (options of :class:`Central`: ``epsilon``,
+    ``delta``, ..). The keys ``sites``, ``noise``, ``needed``, ``colluding`` and ``name`` are those of
+    :class:`FederationPlan`.
 
     Raises
     ------

@@ -1,37 +1,40 @@
-r"""Flower apps for sites and analyst; SecAgg+ reveals only the sum.
+r"""Flower apps for sites and analyst. With SecAgg+ only the sum is revealed.
 
 :func:`flower_client` runs at a site, :func:`flower_server` at the analyst's machine. Messages, nodes and
 simulation are Flower's (``pip install 'discreet[flower]'``). The protocol is Flower's SecAgg+ (Bell et al.
 2020, on the complete graph of sites). Pairs of sites agree on keys, and each site deals shares of its secrets
-to all others. Masked vectors are added, and sites finally hand over the shares that are needed to remove the
-masks. The code is Flower's, except for the changes below. For these, each app loads a separate copy of two
-Flower modules and leaves the modules of the process unchanged.
+to all others. Masked vectors are added. At the end, sites send the shares that are needed to remove the
+masks. The code is Flower's, except for the changes below. To make these changes, each app loads a separate
+copy of two Flower modules, and leaves the modules in the process unchanged.
 
 *Masks.* Flower (1.41) expands a seed of 32 bytes into a mask by folding it to 32 bits and seeding a Mersenne
 Twister. Any machine can search this space in hours (Flower's GitHub issue 7522). Here a mask is the ChaCha20
 key stream under SHA-256 of the seed (:func:`mask`): every entry is uniform modulo 2^40.
 
-*Keys between sites.* In SecAgg+ the server distributes the sites' public keys, and could distribute its own.
-All sites share 32 secret bytes, the key of their counted parts. Shares that one site deals to another are
-encrypted under a key that depends on this secret, on the plan, and on all public keys that this site was
-shown. A party without the secret can neither read nor make them. Two sites that were shown different keys or
-plans cannot read each other's shares. Then the round fails, and nothing is sent.
+*Keys between sites.* In SecAgg+ the server distributes the sites' public keys, so it could replace them by
+keys that it made. All sites share 32 secret bytes: the key under which they counted their parts. Shares that
+one site deals to another are encrypted under a key that depends on this secret, on the plan, and on all
+public keys that this site was shown. A party without the secret can neither read nor make such shares. Two
+sites that were shown different keys or plans cannot read each other's shares; in this case the round fails,
+and no sums are sent.
 
-*Checks by a site of the server's messages* (:func:`refusal`).
+*Checks that a site makes of the server's messages* (:func:`refusal`).
 
 - Sizes and ranges are those of the site's plan.
-- The site is shown one pair of keys for each of the n sites, and was dealt shares by each of them.
-- The site is asked for its sums once in a run.
+- The server shows one pair of keys for each of the n sites, and each of these sites has dealt shares to this
+  site.
+- The server asks for the sums of the site only once in a run.
 - At the end every site is either in the sum or dropped out. At least k sites are in the sum, this site
-  among them. The site is asked this once. (Flower may serve two messages at a time: a file in the machine's
-  temporary folder decides which is first.)
+  among them. The server asks for this stage only once. (Flower can process two messages in parallel. A file
+  in the machine's temporary folder decides which message is first.)
 
-On anything else the site raises, and Flower sends the error instead. Flower's own checks also apply.
+If a check fails, the site raises an error, and Flower sends the error instead of an answer. Flower's own
+checks also apply.
 
 *Remaining powers of a malicious server.* It can make a round fail, even after sites have charged their
 ledgers. It can leave out up to n - k sites, and the statement accounts for this. A site that sends numbers
-out of range, or wrong numbers, spoils the sum. No party that does not see its numbers can prevent this. Sums
-that no set of users can produce are rejected.
+out of range, or wrong numbers, spoils the sum. This cannot be prevented without seeing the numbers of that
+site. Sums that no set of users can produce are rejected.
 """
 
 from __future__ import annotations
@@ -69,8 +72,9 @@ _STAGES = ("setup", "share_keys", "collect_masked_vectors", "unmask")
 
 
 class TaskRejected(ValueError):
-    """Refusal by a site to answer a server that deviates from its plan; its text is public and sent to the
-    server.
+    """Error: a site does not answer, because the server deviates from the site's plan.
+
+    The text of the error contains no private data, and is sent to the server.
     """
 
 
@@ -80,7 +84,7 @@ def _flwr() -> None:
 
 
 def _own(name: str, **replaced: Any) -> Any:
-    """Copy a Flower module with the given names replaced."""
+    """Return a copy of a Flower module in which the given names are replaced."""
     spec = find_spec(name)
     if spec is None or spec.loader is None:
         raise ValueError(f"flower: this version has no {name}; must be one of discreet[flower]")
@@ -96,7 +100,8 @@ def _own(name: str, **replaced: Any) -> Any:
 def mask(seed: bytes, modulus: int, shapes: Sequence[tuple[int, ...]]) -> list[Ints]:
     """Expand a seed into arrays of independent uniform integers in [0, modulus), a power of two.
 
-    The key stream of ChaCha20 under SHA-256 of the seed, 64 bits an entry; a seed is used for one mask.
+    The integers are taken from the key stream of ChaCha20 under SHA-256 of the seed, with 64 bits per entry.
+    Each seed is used for only one mask.
     """
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
@@ -109,8 +114,8 @@ def mask(seed: bytes, modulus: int, shapes: Sequence[tuple[int, ...]]) -> list[I
 
 
 def _ranges(plan: FederationPlan) -> dict[str, Any]:
-    """Return the SecAgg+ parameters under which a site's integers arrive exactly
-    (discreet.pipeline.federated).
+    """Return the SecAgg+ parameters for which integers are transmitted without error (see
+    discreet.pipeline.federated).
     """
     return {
         "clipping_range": float(BOUND), "quantization_range": 2 * BOUND, "modulus_range": MODULUS,
@@ -124,13 +129,14 @@ def _ranges(plan: FederationPlan) -> dict[str, Any]:
 def refusal(
     plan: FederationPlan, stage: str, told: Mapping[str, Any], own: int, before: Mapping[str, Any]
 ) -> str | None:
-    """Return the reason why a site does not answer a server message; None if it answers.
+    """Return the reason why a site refuses to answer a message of the server; None if the site answers.
 
     Parameters
     ----------
-    stage : stage of SecAgg+, with the message ``told``.
-    own : this site's number.
-    before : ``stage``, its last one in this run, and ``nodes``, the sites whose keys it was shown.
+    stage : stage of SecAgg+ that the message ``told`` belongs to.
+    own : number of this site.
+    before : state of this site: ``stage``, its last stage in this run, and ``nodes``, the sites whose keys it
+        was shown.
     """
     last, nodes = before.get("stage"), set(before.get("nodes", ()))
     if stage not in _STAGES:
@@ -150,7 +156,7 @@ def refusal(
     if last != _STAGES[_STAGES.index(stage) - 1]:
         return f"stage {stage!r} does not follow {last!r}"
     if stage == "share_keys":
-        shown = {str(int(node)) for node in told}  # rejects one site under two names
+        shown = {str(int(node)) for node in told}  # rejects messages in which one site has two names
         if len(shown) != plan.sites or shown != set(told) or str(own) not in shown:
             return f"keys of {len(shown)} sites: must be of {plan.sites}, this one among them"
     elif stage == "collect_masked_vectors":
@@ -167,7 +173,9 @@ def refusal(
 
 
 def _sealed(site: FederatedSite, keys: Sequence[tuple[str, bytes, bytes]]) -> dict[str, Any]:
-    """Return Flower's encryption between sites; keys depend on the secret, the plan and all keys seen."""
+    """Return Flower's encryption between sites, with keys that depend on the secret, the plan and all public
+    keys seen.
+    """
     from flwr.common.secure_aggregation.crypto import symmetric_encryption as plain
 
     seen = hashlib.sha256(site.plan.digest.encode())
@@ -186,7 +194,10 @@ def _sealed(site: FederatedSite, keys: Sequence[tuple[str, bytes, bytes]]) -> di
 
 
 def _check_shares(flower: Any, state: Mapping[str, Any], told: Mapping[str, Any], own: int) -> None:
-    """Raise ``TaskRejected`` unless all shares dealt to this site decrypt; Flower checks after the charge."""
+    """Raise :class:`TaskRejected` unless all shares dealt to this site can be decrypted.
+
+    Flower would check this only after the ledger has been charged.
+    """
     shared = flower.SecAggPlusState(**state).ss2_dict
     try:
         for source, text in zip(told["srcs"], told["ctxts"], strict=True):
@@ -202,7 +213,10 @@ def _check_shares(flower: Any, state: Mapping[str, Any], told: Mapping[str, Any]
 
 
 def _claim(stage: str, *keys: bytes) -> None:
-    """Answer a stage of a round, identified by this site's own keys, once, even if processes race."""
+    """Claim a stage of a round, so that it is answered only once, even by parallel processes.
+
+    This site's own keys identify the round.
+    """
     name = hashlib.sha256(b"\0".join((stage.encode(), *keys))).hexdigest()[:32]
     path = Path(gettempdir()) / f"discreet-site-{name}"
     try:
@@ -248,8 +262,9 @@ def flower_client(site: Callable[[Any], FederatedSite]) -> Any:
     Parameters
     ----------
     site : function
-        From Flower's ``Context`` to this site; differences between sites belong in ``context.node_config``.
-        Everything that it reads must be the site's own, including its plan and this function.
+        Function that takes Flower's ``Context`` and returns this site. Settings that differ between sites
+        belong in ``context.node_config``. The site itself must supply this function and everything that it
+        reads, including the plan.
 
     Returns
     -------
@@ -258,8 +273,8 @@ def flower_client(site: Callable[[Any], FederatedSite]) -> Any:
     Raises
     ------
     ValueError
-        Without Flower (``pip install 'discreet[flower]'``). When it runs, the app rejects another plan than
-        the site's, and any message outside the plan's secure aggregation.
+        Without Flower (``pip install 'discreet[flower]'``). When the app runs, it rejects plans that differ
+        from the site's plan, and messages that do not belong to the secure aggregation of this plan.
     """
     _flwr()
     from flwr.client import NumPyClient
@@ -279,7 +294,8 @@ def flower_client(site: Callable[[Any], FederatedSite]) -> Any:
             return _answer(site, message, context, call_next)
         except TaskRejected:
             raise
-        except Exception:  # its text may reveal users, and Flower would send it to the server
+        # the text of this error can contain private data, and Flower would send it to the server
+        except Exception:
             _LOG.exception("this site does not answer")
             raise RuntimeError("this site does not answer: its own log says why") from None
 
@@ -332,12 +348,13 @@ def flower_server(
     randomness: Randomness | None = None,
     timeout: float | None = 3600.0,
 ) -> Any:
-    """Return the analyst's ServerApp, which waits for the sites of a plan, decrypts their sum, and learns
-    from it.
+    """Return the analyst's ServerApp.
+
+    It waits for the sites of a plan, decrypts the sum, and learns from the sum.
 
     Parameters
     ----------
-    plan : the sites' plan
+    plan : the plan that the sites agreed on
     out, ledger, settings, randomness : as for :func:`~discreet.pipeline.learn.learn`
         The ledger is the analyst's own, in addition to those of the sites.
     timeout : seconds after which a site that has not answered counts as dropped out; None: never
@@ -349,10 +366,11 @@ def flower_server(
     Raises
     ------
     ValueError
-        Without Flower (``pip install 'discreet[flower]'``); when it runs, if more sites are connected than
-        the plan has.
+        Without Flower (``pip install 'discreet[flower]'``); when the app runs, if more sites are connected
+        than the plan has.
     RuntimeError
-        When it runs, if too few sites answered to the end, or one refused, so that no sum was decrypted.
+        When the app runs, if no sum was decrypted because too few sites answered all stages, or because a
+        site refused.
     """
     _flwr()
     from flwr.server import LegacyContext, ServerConfig

@@ -1,25 +1,25 @@
-"""Learning from a file of trajectories: a folder with policy, report and privacy statement.
+"""Learning from trajectory files. The result is a folder with policy, report and privacy statement.
 
 The guarantee and the ledger depend on the fixed order of :func:`learn`:
 
 1. the folder's name is claimed, every row is checked against the schema and counted, and disk space is
-   reserved. Another run into that folder, an invalid row, an absent column, too large a delta or a full disk
-   ends the run here, with nothing spent and nothing written;
-2. the ledger reserves what the release will cost, and is on the disk;
+reserved. If another run uses the folder, a row is invalid, a column is missing, delta is too large or the
+disk is full, the run ends here. No budget is spent, and nothing is written;
+2. the ledger reserves the cost of the release, and is written to disk;
 3. noise is drawn, and the folder is written under a hidden name, ``release.parquet`` first;
 4. the folder gets its name by one rename;
 5. the ledger marks the reservation, with the hashes of the files.
 
 If the process dies after 2 the reservation counts as spent. If anything fails after ``release.parquet`` was
-written, the hidden folder is kept, because its release is paid for. Its metadata holds all facts of the run,
-and :mod:`discreet.pipeline.recovery` finishes it. Noise is never drawn a second time for the same
-reservation.
+written, the hidden folder is kept, because its release is paid for. The metadata of the release hold all
+facts of the run, and :mod:`discreet.pipeline.recovery` completes the folder. Noise is never drawn a second
+time for the same reservation.
 
-A ledger records releases that protect users. Seeded noise and synthetic data are therefore rejected together
-with a ledger: an epsilon recorded for them would protect no user.
+A ledger records releases that protect users. Therefore a ledger is not accepted together with seeded noise or
+synthetic data: an epsilon that is recorded for them would protect no user.
 
 :func:`replan` reads a folder's release, not the data, with other options of the learner, other known
-rewards, or another choice for unsupported states. It costs no privacy.
+rewards, or another choice for unsupported states. This costs no privacy.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ from discreet.utils.atomic_folder import aside, check_free, claims_out, room_for
 __all__ = ["LearnResult", "LearnConfig", "learn", "replan"]
 
 RELEASE, SCHEMA = "release.parquet", "schema.toml"
-REWARDS = "rewards.npy"  # only in a folder that was planned again with other known rewards
+REWARDS = "rewards.npy"  # exists only in a folder made by `replan` with other known rewards
 _EXPECTED = (RELEASE, SCHEMA, "policy.csv")  # files that a statement requires
 
 
@@ -97,7 +97,7 @@ class LearnResult:
     ----------
     folder : folder with the release, the policy, ``statement.json``, ``report.md``, ``report.html``
         and the officer's page.
-    statement : the privacy statement, as in the folder.
+    statement : the privacy statement that is in the folder.
     report : the text of ``report.md``.
     """
 
@@ -110,7 +110,10 @@ class LearnResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Facts of the run that made the release, for the statement; the release's metadata hold them."""
+    """Facts of the run that made the release.
+
+    The statement needs them, and they are stored in the release's metadata.
+    """
 
     users: int
     guarantee: Guarantee
@@ -123,7 +126,7 @@ class Run:
     versions: Mapping[str, str] = field(default_factory=versions)
 
     def told(self) -> dict[str, Any]:
-        """Return the metadata other than users, guarantee and records."""
+        """Return these facts as metadata; users, guarantee and records are not included."""
         return {
             "date": self.date, "purpose": self.purpose, "synthetic": self.synthetic,
             "versions": dict(self.versions), "ledger": None if self.ledger is None else asdict(self.ledger),
@@ -131,7 +134,7 @@ class Run:
 
     @classmethod
     def of(cls, release: Path, schema: Schema) -> Run:
-        """Read the run of a release in a folder; the schema is the one beside it."""
+        """Read the run facts of a release in a folder; the schema is read from the same folder."""
         facts = read_tables(release).facts
         if schema.hash != facts.schema:
             raise ValueError(f"{release.parent / SCHEMA}: is not the schema of the release beside it")
@@ -172,32 +175,36 @@ def learn(
     Parameters
     ----------
     source : Source, PartialAggregateFile or FederatedSum
-        Files and their schema (:func:`discreet.data.row_batches.open_source`); or sums that were counted
-        elsewhere (:func:`discreet.pipeline.partial_aggregates.merge_aggregates`), with their ``schema``; or
-        the sum over sites that do not share data (:mod:`discreet.pipeline.federated`), with the learner and
-        the privatizer of their plan.
+        Files and their schema (:func:`discreet.data.row_batches.open_source`); or sums that were counted in
+        parts (:func:`discreet.pipeline.partial_aggregates.merge_aggregates`), with their ``schema``; or the
+        sum over sites that do not share data (:mod:`discreet.pipeline.federated`). For a sum over sites,
+        learner and privatizer must be those of the sites' plan.
     learner : DecisionPoints, DPAPVI, APVI, or one of the linear learners, which hold their own budget
     out : folder
-        Must not exist, or be empty; no other run may be writing it.
+        Must not exist, or be empty. No other run is allowed to write it.
     privatizer : Central, for DPAPVI and DecisionPoints; None or NoPrivacy for exact sums
     ledger : Ledger or None
-        None records nothing; the statement says so in capitals. Must be None without privacy, for seeded
-        noise and for synthetic data.
+        None records nothing, and the statement says so in capitals. Must be None if the release is not
+        private, for seeded noise and for synthetic data.
     randomness : Secure (default) or Seeded
-        Seeded noise is for simulation: the statement says that it protects no user; the ledger must be None.
+        Seeded noise is for simulations. The statement then says that the release protects no user, and the
+        ledger must be None.
     settings : Settings
     progress : callable, optional
-        Called as ``progress(what, done, in all)`` by every stage that may take long: ``done`` of how many
-        rows or parts (None: not known).
+        Called as ``progress(what, done, total)`` by every stage that can take long. ``total`` is the number
+        of rows or parts (None: not known).
     scratch, workers
         As for :func:`discreet.data.validate.episodes`.
 
     Raises
     ------
-    DataError, BudgetError, ValueError
-        If rows break the schema (the message is private), if the owner's limit would be passed, or if
-        anything else is not allowed, including by the owner's rule over the data
-        (:mod:`discreet.ledger.owner_rules`). Nothing was spent or written.
+    DataError
+        If rows violate the schema; the error message contains private data. Nothing is spent or written.
+    BudgetError
+        If the owner's limit would be exceeded. Nothing is spent or written.
+    ValueError
+        If any other input is not allowed, for example by a rule of the data's owner
+        (:mod:`discreet.ledger.owner_rules`). Nothing is spent or written.
     """
     settings, out = settings or LearnConfig(), Path(out)
     check_free(out)
@@ -353,7 +360,10 @@ def _schema_of(
 def _check_rules(
     source: Source | PartialAggregateFile | FederatedSum, schema: Schema, ledger: Ledger | None
 ) -> None:
-    """Raise ``ValueError`` if an owner's rule forbids the release; each site checks its own rules."""
+    """Raise ``ValueError`` if a rule of the data's owner forbids the release.
+
+    In a federation, each site checks its own rules.
+    """
     if isinstance(source, PartialAggregateFile):
         obeyed(source.rules, schema.dataset, ledger)
     elif not isinstance(source, FederatedSum):
@@ -361,7 +371,7 @@ def _check_rules(
 
 
 def _check_part(part: PartialAggregateFile, schema: Schema, learner: Any) -> None:
-    """Raise ``ValueError`` unless a part was counted under this schema, for this query."""
+    """Raise ``ValueError`` unless a part was counted under this schema and for this query."""
     for fact, wanted in facts_of(schema, kind_of(schema, learner)).items():
         if part.facts[fact] != wanted:
             raise ValueError(
@@ -380,19 +390,21 @@ def replan(
     rewards: Floats | None = None,
     progress: Progress | None = None,
 ) -> LearnResult:
-    """Plan again from a folder's release, into a new folder, without reading data or spending budget.
+    """Plan again from the release in a folder, and write a new folder.
+
+    Reads no user data and spends no budget.
 
     Parameters
     ----------
     release : path of ``release.parquet`` in a folder that :func:`learn` made
         Its ``schema.toml`` must be in the same folder.
-    learner : as for :func:`learn`; its budget is not used
+    learner : as for :func:`learn`; the budget of the learner is not used
     out : folder
         Must not exist, or be empty.
     settings : Settings, optional
         Settings that do not change the release.
     rewards : (1 or H, S, A) in [0, 1], optional
-        Known rewards, instead of the schema's; kept as ``rewards.npy``.
+        Known rewards that replace the schema's; they are stored as ``rewards.npy``.
     progress : as for :func:`learn`
 
     Raises
@@ -435,10 +447,10 @@ def replan(
 
 
 def _check_statement(release: Path) -> None:
-    """Check that a statement beside a release is about it."""
+    """Check that the statement in the folder of a release is about this release."""
     path = release.parent / JSON_NAME
     if not path.exists():
-        return  # the run was stopped
+        return  # the run was stopped before it wrote a statement
     try:
         named = json.loads(path.read_text("utf-8"))["files"][release.name]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -467,7 +479,7 @@ def fill(
     settings: LearnConfig,
     run: Run,
 ) -> tuple[Statement, str]:
-    """Write policy, report and statement beside schema and release."""
+    """Write policy, report and statement into the folder of schema and release."""
     text = write_plan(folder, planned, run.guarantee, settings, replanned=run.replanned)
     files = {path.name: file_hash(path) for path in sorted(folder.iterdir())}
     verdict = stated_verdict(planned.report.to_dict())
@@ -480,7 +492,10 @@ def _statement(
     schema: Schema, algorithm: str, options: Mapping[str, Any], settings: LearnConfig, run: Run,
     files: Mapping[str, str], verdict: Mapping[str, Any] | None = None,
 ) -> Statement:  # fmt: skip
-    """Build the privacy statement. Called before the release too, so that invalid input costs no budget."""
+    """Build the privacy statement.
+
+    This function is also called before the release, so that invalid input costs no budget.
+    """
     facts = RunFacts(
         schema=schema, algorithm=algorithm, options=options, files=files, operator=settings.operator,
         approval=settings.approval, verdict=verdict, **vars(run),
@@ -489,7 +504,7 @@ def _statement(
 
 
 def _rehearse(schema: Schema, facts: Mapping[str, Any], settings: LearnConfig, run: Run) -> None:
-    """Raise ``ValueError`` if a file of the folder would fail, before budget is spent.
+    """Raise ``ValueError``, before budget is spent, if a file of the folder could not be written.
 
     Every text must be encodable, and the schema must survive a round trip unchanged.
     """

@@ -1,8 +1,8 @@
-"""Files that are a function of a release: policy, report, figures.
+"""Files that are computed from a release alone: policy, report, figures.
 
 :func:`write_plan` writes policy, report and figures, which :func:`discreet.pipeline.learn.learn` adds after
-``release.parquet``. :mod:`discreet.pipeline.verify` writes them again and compares. They depend only on the
-release, the schema, the learner's options and :class:`LearnConfig`.
+``release.parquet``. :mod:`discreet.pipeline.verify` computes these files again and compares them. The files
+depend only on the release, the schema, the learner's options and :class:`LearnConfig`.
 """
 
 from __future__ import annotations
@@ -68,8 +68,7 @@ from discreet.utils.config import Knobs
 Floats = NDArray[np.float64]
 
 __all__ = [
-    "Kind", "LinearSums", "PlannedPolicy", "LearnConfig", "default_algorithm", "kind_of", "learner_of",
-    "name_of",
+    "Kind", "LinearSums", "PlannedPolicy", "LearnConfig", "default_algorithm", "kind_of", "learner_of", "name_of",
     "options_of", "refuse_groups", "write_plan",
 ]  # fmt: skip
 
@@ -79,23 +78,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class LearnConfig:
-    """Settings that do not change the release.
+    """Settings of ``learn`` and ``replan`` that do not change the release.
 
     Parameters
     ----------
     unsupported : "abstain", "behaviour" or "policy"
-        Entry in the policy's files if too few data support the planner's action.
+        Entry in the policy files for a state in which too few data support the planner's action.
     level : float in (0, 1)
         Level of the report's intervals.
     return_bound : float > 0, optional
-        For DPAPVI and APVI: a public bound of one episode's return, in units of [0, 1] a step, H by default.
-        Unknown parts may be worth up to this bound, so a lower bound makes the report's intervals shorter.
-        For decision points the schema has the bound.
+        For DPAPVI and APVI: a public upper bound on the return of an episode, with rewards in [0, 1] per
+        step; default: H. Unknown parts of the MDP are assumed to be worth up to this bound, so a smaller
+        bound makes the report's intervals shorter. For decision points, the schema states the bound.
     operator, approval, purpose : str
         Lines of the statement: operator, approver and purpose of the release (also in the ledger).
     synthetic : bool
-        The data are synthetic, and the statement says so.
-    compare : tuple of StationaryRule
+        True if the data are synthetic; the statement then says so.
+    compare : tuple of Rule
         Rules that the report compares the policy with, for decision points whose rewards are paid by a rule
         (:func:`discreet.reports.rule_files.read_rule`).
 
@@ -127,20 +126,22 @@ class LearnConfig:
                 raise ValueError(f"{name} = {checks.said(getattr(self, name))}: must be text on one line")
 
     def chosen(self) -> dict[str, Any]:
-        """Return the settings that the statement's configuration holds."""
+        """Return the settings as they appear in the configuration of the statement."""
         return {
             "unsupported": self.unsupported, "level": self.level, "return_bound": self.return_bound,
             **({"compare": len(self.compare)} if self.compare else {}),
         }  # fmt: skip
 
     def write_rules(self, folder: Path) -> None:
-        """Write the rules of the comparison into a folder."""
+        """Write the rules that the report compares the policy with into a folder."""
         for name, rule in zip(rule_names(len(self.compare)), self.compare, strict=True):
             (folder / name).write_text(rule.text(), "utf-8", newline="")
 
     @staticmethod
     def rules_in(folder: Path, options: Mapping[str, Any], schema: Schema) -> tuple[StationaryRule, ...]:
-        """Return the rules that a folder was compared with, by the options that its statement holds."""
+        """Return the rules that the report in a folder compares with, according to the options in its
+        statement.
+        """
         return tuple(read_rule(folder / name, schema) for name in rule_names(options.get("compare", 0)))
 
 
@@ -148,7 +149,7 @@ class LearnConfig:
 
 
 class _Report(Protocol):
-    """Interface of a folder's report."""
+    """Interface of the report in a folder."""
 
     def to_dict(self) -> dict[str, Any]: ...
     def blocks(self) -> list[Block]: ...
@@ -157,7 +158,7 @@ class _Report(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class PlannedPolicy:
-    """Policy and the report on it. earlier : the table as statements of earlier versions have it."""
+    """Policy and its report. earlier : the policy table in the format of earlier statement versions."""
 
     table: PolicyTable
     report: _Report
@@ -165,32 +166,33 @@ class PlannedPolicy:
 
 
 class _Told(ABC):
-    """Progress messages: parts done and their total, as in reading."""
+    """Base class that reports progress as (stage, parts done, total), as for reading data."""
 
     schema: Schema
     progress: Progress | None = None
 
     def say(self, what: str, done: int = 0, total: int | None = None) -> None:
-        """Announce a new stage, or the next part of one."""
+        """Report the begin of a new stage, or the next part of a stage."""
         if self.progress is not None:
             self.progress(what, done, total)
 
     def followed(self, what: str, parts: Iterable[T], total: int) -> Iterator[T]:
-        """Yield the same parts; announce each when the next one is requested."""
+        """Yield ``parts`` unchanged, and report progress before each part."""
         for done, part in enumerate(parts):
             self.say(what, done, total)
             yield part
         self.say(what, total, total)
 
     def told(self, people: Trajectories, group: NDArray[np.int64] | None = None) -> Trajectories:
-        """Return episodes as the release counts them. group : (n,) groups of their users, if the schema has
-        groups.
+        """Return the episodes in the form in which the release counts them. group : (n,) groups of the users,
+        if the schema has groups.
         """
         return people
 
     def room(self, session: Any) -> int:
-        """Return an upper bound on the folder's bytes: release, a row for each step and state, pages,
-        figures.
+        """Return an upper bound on the size of the folder in bytes.
+
+        It covers the release, a row for each step and state, pages, and figures.
         """
         labels = max(
             map(len, (*(self.schema.state_labels or ()), *(self.schema.action_labels or ()))), default=0
@@ -200,39 +202,40 @@ class _Told(ABC):
 
     @abstractmethod
     def release_bytes(self, session: Any) -> int:
-        """Return the bytes of the noisy numbers, as a file."""
+        """Return the size in bytes of the file with the noisy numbers."""
 
 
 _PAGES = 2**21  # bound on the bytes of statement, pages and figures, for any schema
 
 
 class _OneRelease(_Told):
-    """Sums of one query, released once, step by step."""
+    """Base class for learners with one query, whose sums are released once and written step by step."""
 
     query: CountQuery
 
     def start(self, privatizer: Privatizer | None, randomness: Randomness) -> OneShotSession:
-        """Return the session that users are counted in."""
+        """Return the session that counts users."""
         return (privatizer or NoPrivacy()).stored(self.query, randomness)
 
     def release(
         self, session: Any, path: Path, facts: Mapping[str, Any], settings: LearnConfig
     ) -> PlannedPolicy:
-        """Draw the noise into a file, and plan from it."""
+        """Write the noisy release to a file, and plan from this file."""
         released = session.release()
         steps = self.followed("draw noise and write", released, released.query.slots)
         write_release(path, steps, ReleaseFacts(**facts, laws=released.laws))
         return self.again(path, settings)
 
     def release_bytes(self, session: Any) -> int:
-        """Return the bytes of the release.
+        """Return the size of the release in bytes.
 
-        Each cell has the digits of all users and of 12 standard deviations of noise; 8 bytes off a grid. File
-        overhead adds half a byte per cell.
+        Each cell has enough digits for the number of all visits plus 12 standard deviations of noise. A cell
+        with noise that is not on a grid has 8 bytes. File overhead is half a byte per cell.
         """
         people = session.users * self.query.episodes * self.query.counted_steps
         size = 0.0
-        laws = getattr(session, "laws", {})  # sums of sites that drew the noise themselves have none yet
+        # the session has no noise distributions if the sites drew the noise
+        laws = getattr(session, "laws", {})
         for name, shape in self.query.row_families.items():
             law, digits = laws.get(name), 8.0
             if law is not None and law.std() and law.unit is not None:
@@ -286,7 +289,7 @@ class _CountLearning(_OneRelease):
         return PlannedPolicy(replace(table, values=_in_units(table.values, self.schema)), found)
 
 
-_WELL_KNOWN = 0.05  # share of the range: the largest deviation of a value in policy.csv
+_WELL_KNOWN = 0.05  # largest deviation of a value in policy.csv, as a share of the range
 
 
 class _FirstVisits(_OneRelease):
@@ -339,7 +342,9 @@ class _FirstVisits(_OneRelease):
         return PlannedPolicy(self._valued(plain, learned), report, plain)
 
     def _valued(self, table: PolicyTable, learned: DecisionPolicy) -> PolicyTable:
-        """Return the table with the policy's values in changed states, if they are known well enough."""
+        """Return the table with the policy's values in changed states, where these values are known
+        accurately enough.
+        """
         states = self.schema.layout.states
         value, low, high = np.full((3, states), np.nan)
         returns = self.question.returns
@@ -352,7 +357,7 @@ class _FirstVisits(_OneRelease):
 
 
 class LinearSums(_Told):
-    """PEVI and related learners: queries on sums of features, made while planning."""
+    """PEVI and related learners, which query sums of features while they plan."""
 
     def __init__(self, schema: Schema, learner: linear.Linear) -> None:
         self.schema, self.learner = schema, learner
@@ -365,8 +370,8 @@ class LinearSums(_Told):
         )  # fmt: skip
 
     def check(self, settings: LearnConfig) -> None:
-        """Raise ``ValueError``, before budget is spent, for results that the policy's files could not
-        express.
+        """Raise ``ValueError``, before budget is spent, if the policy files could not represent the
+        result.
         """
         _check_nothing_compared(settings, self.learner)
         if settings.unsupported == "behaviour":
@@ -389,7 +394,9 @@ class LinearSums(_Told):
         )  # fmt: skip
 
     def release_bytes(self, session: Any) -> int:
-        """Return an upper bound: 8 bytes a number, at most d x (d + S + 2) numbers per query."""
+        """Return an upper bound on the size in bytes: 8 bytes per number, at most d x (d + S + 2) numbers per
+        query.
+        """
         size = self.features.dimension
         return 8 * len(session.plan) * size * (size + self.layout.states + 2)
 
@@ -432,23 +439,24 @@ def _check_nothing_compared(settings: LearnConfig, learner: Any) -> None:
 
 
 def _in_units(values: Floats, schema: Schema) -> Floats:
-    """Return (H, S) sums of [0, 1] a step from each step on, in the file's units.
+    """Convert (H, S) sums of rewards in [0, 1] over the remaining steps to the units of the file.
 
-    0 after the end of an episode, and nowhere above the largest remaining return, so that a lower bound stays
-    valid.
+    The result is 0 after the end of an episode. It is never above the largest possible remaining return, so
+    that lower bounds stay valid.
     """
     left = np.arange(schema.horizon, 0, -1)[:, None]
     found = left * schema.low + (schema.high - schema.low) * np.asarray(values)
     if schema.outcomes is not None:
         found = np.minimum(found, max(0.0, *schema.outcomes.values()))
-    elif schema.return_bound is not None and schema.low >= 0.0:  # earlier rewards are not negative
+    # rewards of earlier steps are not negative, so the bound on the return also bounds the remaining return
+    elif schema.return_bound is not None and schema.low >= 0.0:
         found = np.minimum(found, schema.return_bound[1])
     found[:, list(schema.terminal)] = 0.0
     return found
 
 
 def _gain_in_units(gain: LinearGain, level: float, schema: Schema) -> LinearGain:
-    """Return the gain at a level, in the file's units of return."""
+    """Return the gain with its interval at a level, in the file's units of return."""
     scale = schema.high - schema.low
     least, most = schema.returns.bounds(schema.horizon)
     parts = ("estimate", "noise", "sampling", "lacking", "bent", "usual_error")
@@ -461,7 +469,10 @@ Kind = _CountLearning | _FirstVisits | LinearSums
 
 
 def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> Kind:
-    """Return what is released for a learner and how it plans. Raises ``ValueError`` for other learners."""
+    """Return the object that defines the release and the planning of a learner.
+
+    Raises ``ValueError`` if the learner is not supported.
+    """
     made: Kind
     if schema.censored is not None and not isinstance(learner, DecisionPoints):
         raise ValueError(
@@ -502,7 +513,8 @@ _LEARNERS: dict[str, type[Any]] = {
 def default_algorithm(schema: Schema) -> str:
     """Return the name of the default learner of `discreet learn` and `discreet estimate`.
 
-    If the MDP is the same at every step: few changes with a demonstrated gain. Otherwise a whole policy.
+    If the schema says that the MDP is the same at every step, the default learner makes few changes with a
+    demonstrated gain. Otherwise it learns a whole policy.
     """
     return "decision-points" if schema.stationary else "dp-apvi"
 
@@ -520,7 +532,7 @@ def learner_of(algorithm: str, options: Mapping[str, Any]) -> Any:
 
 
 def options_of(knobs: Knobs) -> dict[str, Any]:
-    """Return every option by name, resolved, as JSON values."""
+    """Return all options of a learner by name, with defaults resolved, as JSON values."""
     return {
         name: list(value) if isinstance(value, tuple) else value for name, value in knobs.options().items()
     }
@@ -541,10 +553,10 @@ def write_plan(
     version: int = VERSION,
     drawn: Path | None = None,
 ) -> str:
-    """Write policy, report and figures into a folder. Returns the report's text.
+    """Write policy, report and figures into a folder. Returns the text of the report.
 
     version : version of the statement and of the report; it selects the sentences of the guarantee.
-    drawn : folder whose figures become part of the HTML report; default: this one.
+    drawn : folder whose figures are included in the HTML report; default: the folder itself.
     """
     promised = sentences.statement(guarantee, version)
     report = planned.report
@@ -561,7 +573,7 @@ def write_plan(
     document = json.dumps(report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
     (folder / "report.json").write_text(document + "\n", "utf-8", newline="\n")
     figures = [Path(path) for path in report.figures(folder)]
-    if version >= SINCE:  # earlier versions had none
+    if version >= SINCE:  # earlier versions had no HTML report
         place = folder if drawn is None else drawn
         page = report_html(blocks, pictures_in(place / path.name for path in figures))
         (folder / HTML_REPORT).write_text(page, "utf-8", newline="\n")

@@ -1,13 +1,14 @@
 r"""Forecast of the probability that held-out data show a gain of a linear policy.
 
-The forecast simulates users on a public MDP, without real data. It learns from one half and evaluates on the
-other, as ``learn`` does with ``judged = true``. Noise has the scales of the exact sampler, drawn from a seed.
-The forecast counts the results of actual reports, so it assumes nothing about their intervals.
+The forecast simulates users on a public MDP, without real data. It learns from one half of the users and
+evaluates on the other half, as ``learn`` does with ``judged = true``. Noise is drawn from a seed, with the
+same scales as the exact sampler's. The forecast makes the actual reports and counts their results, so it
+makes no assumptions about the intervals in reports.
 
-If no realistic MDP is known and features are a mixture (each phi(s, a) at least 0 and of sum 1),
-:func:`synthetic_linear_mdp_from_schema` builds a synthetic one. It has one distribution of next states and
-one mean reward for each coordinate. The spread of rewards is set by the gain of the best policy. One-hot
-features are such a mixture.
+If no realistic MDP is known and features are a mixture (the entries of each phi(s, a) are at least 0 and
+their sum is 1), :func:`synthetic_linear_mdp_from_schema` builds a synthetic MDP. The MDP has one distribution
+of next states and one mean reward for each coordinate of the features. The spread of rewards is chosen so
+that the best policy has the given gain. One-hot features are such a mixture.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ __all__ = [
     "synthetic_linear_mdp_from_schema",
 ]
 
-MOST_PEOPLE = 3_000_000  # limit on the number of simulated users, for the run time
+MOST_PEOPLE = 3_000_000  # largest number of simulated users, which limits the run time
 _CHUNK = 2**16
 
 
@@ -52,13 +53,14 @@ class LinearForecast:
 
     Parameters
     ----------
-    users, epsilon, delta, draws : values of the call; epsilon None: without privacy, or a budget in rho or mu
+    users, epsilon, delta, draws : arguments of the call; epsilon is None without privacy, or for a budget in
+        rho or mu
     chance : share of draws in which a gain was shown
     low, high : Clopper-Pearson interval, 95 %
-    better : share of draws in which the policy truly gains
+    better : share of draws in which the true gain of the policy is positive
     gain : mean true gain, in the units of the return
     best : gain of the best policy, in the units of the return
-    nonlinear : distance of the MDP's probabilities and mean rewards from linear ones
+    nonlinear : largest distance of a probability or mean reward of the MDP from its best linear fit
     """
 
     users: int
@@ -96,7 +98,7 @@ def linear_gain_power(
     features : Features
         Features of the MDP's states and actions.
     learner : DPPEVI, DPVAPVI, PEVI or VAPVI
-        With its budget; ``judged`` is taken to be True.
+        Learner with its budget; the forecast always uses ``judged = True``.
     users : int
         Number of users, one episode each, 1 to 3e6; they are simulated one by one.
     draws : int
@@ -135,8 +137,9 @@ def linear_gain_power(
 
 
 def _as_drawn(learner: Linear) -> Linear:
-    """Return a learner with its budget in rho if secure noise is accounted so: seeded noise then has its
-    scale.
+    """Return the learner with its budget converted to rho if secure noise is accounted in rho.
+
+    Seeded noise then has the same scale as secure noise.
     """
     options = learner.options()
     if options.get("epsilon") is None or not options.get("delta"):
@@ -176,14 +179,15 @@ def linear_sample_size(
     draws: int = 40,
     seed: int = 0,
 ) -> int | None:
-    """Return roughly the fewest users (to a fifth) at which this share of draws shows a gain; None: over 3e6.
+    """Return the smallest number of users (accurate to a fifth) at which a share ``chance`` of draws shows a
+    gain; None if above 3e6.
 
-    Raises ``ValueError`` out of range.
+    Raises ``ValueError`` if a number is out of range.
 
     Parameters
     ----------
     world, features, learner, draws, seed : as for :func:`linear_gain_power`.
-    chance : that share, in (0, 1).
+    chance : required share of draws that show a gain, in (0, 1).
     """
     chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
 
@@ -205,13 +209,14 @@ def linear_smallest_epsilon(
     draws: int = 40,
     seed: int = 0,
 ) -> float | None:
-    """Return the smallest of these epsilons that shows a gain in this share of draws; None: none does.
+    """Return the smallest of the epsilons at which a share ``chance`` of draws shows a gain; None if no
+    epsilon is enough.
 
     Parameters
     ----------
     world, features, users, draws, seed : as for :func:`linear_gain_power`
-    learner : with any epsilon
-    chance : that share, in (0, 1)
+    learner : learner with any epsilon
+    chance : required share of draws that show a gain, in (0, 1)
 
     Raises
     ------
@@ -229,8 +234,9 @@ def linear_smallest_epsilon(
 def made_up(schema: Schema, features: Features, gain: float) -> tuple[PublicMDP, Features]:
     """Return a synthetic MDP from :func:`synthetic_linear_mdp_from_schema` and its features.
 
-    With terminal states and one-hot features, in which every MDP is linear, return that of
-    :func:`~discreet.pipeline.power_analysis.synthetic_mdp`, with separate one-hot features.
+    If the schema has terminal states and the features are one-hot, return the MDP of
+    :func:`~discreet.pipeline.power_analysis.synthetic_mdp` with separate one-hot features; every MDP is
+    linear in such features.
     """
     if schema.terminal and schema.features is None:
         world = synthetic_mdp(schema, gain)
@@ -247,9 +253,10 @@ def synthetic_linear_mdp_from_schema(
     Parameters
     ----------
     schema : Schema
-        Gives states, admissible actions, horizon and range of rewards; without terminal states.
+        Defines states, admissible actions, horizon and range of rewards; must have no terminal states.
     features : Features
-        Features of these, each a mixture: at least 0, of sum 1.
+        Features of these states and actions; the entries of each feature vector are at least 0 and their sum
+        is 1.
     gain : float
         In the units of the return, above 0.
     seed : int

@@ -1,20 +1,21 @@
-"""Counting in parts: exact sums at the data's location, merged before noise is drawn.
+"""Counting in parts: exact sums are computed where the data are, and merged before noise is drawn.
 
-A data set in many files or on many machines is counted one part at a time, by any scheduler of processes (a
+If a data set is in many files or on many machines, each part is counted separately, under any scheduler (a
 job array, Dask, Ray, Spark). A :class:`PartialAggregateFile` holds the exact sums of its users
 (:class:`~discreet.mechanisms.dataset.partial_aggregate.PartialAggregate`) and a keyed hash of each user's
-name. Parts are merged, and released as one data set. Sums and release are the same as if all rows had been
-read in one place.
+name. The parts are merged and then released as one data set. The sums and the release are the same as if all
+rows had been read in one place.
 
-**A part is raw data.** Its sums are exact, and protect no user. It is written with mode 0600. Keep, send and
-delete it as you would the trajectories.
+**A part is raw data.** Its sums are exact, so it protects no user. The file is written with mode 0600. Store,
+send and delete it with the same care as the trajectories.
 
-No user in two parts. Noise is calibrated to one user's records in one place; a user who is counted in two
-parts would count twice. So all parts of one run are counted under one secret key (32 random bytes, in a file
-that is made for the run and deleted after it). A user is identified by the first 128 bits of BLAKE2b of their
-name under that key. Parts with a user in common, or with different keys, schemas or queries, are rejected.
-Names are compared as texts: 7 and "7" are one user, "7" and "07" are two. Two users have one hash with a
-probability of at most n^2 / 2^129; a valid run is then rejected. No hash is part of a release.
+No user is allowed in two parts. Noise is calibrated to the records of one user in one part, so a user in two
+parts would have twice the effect. Therefore all parts of one run are counted under one secret key (32 random
+bytes, in a file that is made for the run and deleted after the run). A user is identified by the first 128
+bits of BLAKE2b of their name under that key. Parts with a user in common, or with different keys, schemas or
+queries, are rejected. Names are compared as texts: 7 and "7" are one user, "7" and "07" are two. Two of n
+users have the same hash with probability at most n^2 / 2^129; in this case a valid run is rejected. No hash
+is part of a release.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _FACTS = ("schema", "dataset", "question", "key")
 
 
 def new_aggregate_key(path: str | Path) -> Path:
-    """Write a new secret key to the file ``path``, mode 0600; returns the path.
+    """Write a new secret key to the file ``path`` with mode 0600; return the path.
 
     Raises ``ValueError`` if the file exists or cannot be written.
     """
@@ -74,7 +75,7 @@ def new_aggregate_key(path: str | Path) -> Path:
 def read_aggregate_key(path: str | Path) -> bytes:
     """Read the key that :func:`new_aggregate_key` wrote to the file ``path``.
 
-    Raises ``ValueError`` on anything else.
+    Raises ``ValueError`` if the file does not hold such a key.
     """
     try:
         key = Path(path).read_bytes()
@@ -96,9 +97,9 @@ class PartialAggregateFile:
     Parameters
     ----------
     tally : the exact sums
-    people : (n, 2) uint64, one row a user
-    facts : values that parts must have in common: hash of the schema, dataset, query, and digest of the key
-    rules : the owners' rules over the files that were counted; they hold for every release of the part
+    people : (n, 2) uint64, the hashes of users, one row per user
+    facts : values that must be equal in all parts: hash of the schema, dataset, query, and digest of the key
+    rules : rules of the owners of the counted files; they apply to every release of the part
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class PartialAggregateFile:
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str = "content") -> PartialAggregateFile:
-        """Read the part in ``content``; errors call it ``name``.
+        """Read the part in ``content``; error messages call the part ``name``.
 
         Raises ``ValueError`` if it is damaged, or not a part.
         """
@@ -153,7 +154,7 @@ class PartialAggregateFile:
 
     @classmethod
     def load(cls, path: str | Path) -> PartialAggregateFile:
-        """Read the part in the file at ``path``, which stays, together with the rules over that file.
+        """Read the part in the file ``path`` and the owners' rules for this file. The file is not deleted.
 
         Raises ``ValueError`` if it is damaged, or not a part.
         """
@@ -183,25 +184,30 @@ def aggregate_part(
     scratch: str | Path | None = None,
     workers: int | None = None,
 ) -> PartialAggregateFile:
-    """Count the users of a part of the data for one learner. Every user must be complete in the part.
+    """Return the exact sums of one part of the data, for one learner.
+
+    All records of a user must be in the same part.
 
     Parameters
     ----------
     source : Source
-        Files and their schema (:func:`discreet.data.row_batches.open_source`): all rows of each of its users.
+        Files and their schema (:func:`discreet.data.row_batches.open_source`), with all rows of each user in
+        the files.
     learner : DecisionPoints, DPAPVI or APVI
-        The learner to run later; it determines the sums. Noise and budget do not matter here.
+        The learner that will be run on the sums; it determines which sums are counted. Its noise and budget
+        have no effect here.
     key : 32 secret bytes
-        The same for all parts of a run (:func:`read_aggregate_key`).
+        The same key for all parts of a run (:func:`read_aggregate_key`).
     progress, scratch, workers
-        As for :func:`discreet.data.validate.episodes`; 1 on a worker that has one processor of many.
+        As for :func:`discreet.data.validate.episodes`. Use ``workers = 1`` if this process is assigned only
+        one processor.
 
     Raises
     ------
     DataError
-        If rows break the schema; the message is private.
+        If rows violate the schema; the error message contains private data.
     ValueError
-        If the learner needs more than sums, or the source holds no user.
+        If the learner needs more than one release of sums, or the source holds no user.
     """
     which, schema = digest_of(key), source.schema
     kind, rules = kind_of(schema, learner), rules_over(source.files)
@@ -225,7 +231,7 @@ def aggregate_part(
 
 
 def facts_of(schema: Schema, kind: Kind) -> dict[str, str]:
-    """Return the facts that parts and their release must have in common, without the query."""
+    """Return the facts, except the query, that must be equal in all parts and in their release."""
     question = "first visits" if kind.asked else "counts of every step"
     return {"schema": schema.hash, "dataset": schema.dataset, "question": question}
 
@@ -240,7 +246,7 @@ def digest_of(key: bytes) -> str:
 
 
 def _hashed(names: Any, key: bytes) -> Hashes:
-    """Return (n, 2) keyed hashes of users' names, as texts."""
+    """Return (n, 2) keyed hashes of the users' names; names are hashed as text."""
     blank = hashlib.blake2b(digest_size=16, key=key)
     out = bytearray()
     for name in names.to_pylist():
@@ -251,14 +257,14 @@ def _hashed(names: Any, key: bytes) -> Hashes:
 
 
 def merge_aggregates(parts: Iterable[PartialAggregateFile | str | Path]) -> PartialAggregateFile:
-    """Merge parts; each user may be in one part only.
+    """Merge parts into one part; no user is allowed in two parts.
 
-    parts : parts, or files of them, which are read one at a time.
+    parts : parts, or paths of files with parts, which are read one at a time.
 
     Raises
     ------
     ValueError
-        If there is none; if schemas, algorithms or keys differ; if a user is in two parts.
+        If ``parts`` is empty; if schemas, algorithms or keys differ; if a user is in two parts.
     """
     whole: PartialAggregateFile | None = None
     people: list[Hashes] = []
@@ -287,7 +293,9 @@ def merge_aggregates(parts: Iterable[PartialAggregateFile | str | Path]) -> Part
     if whole is None:
         raise ValueError("parts: must be at least one")
     everybody = np.concatenate(people)
-    people.clear()  # frees memory: there may be many, and no other code uses parts that came from files
+    # frees memory, because there can be many parts; parts that were read from files are used nowhere
+    # else
+    people.clear()
     if twice := _repeated(everybody):
         raise ValueError(
             f"parts: people who are in two of them: {twice} (a private number); all rows of a person must "

@@ -1,24 +1,26 @@
-r"""Power analysis: the probability that the report shows a gain, and the users or epsilon that this needs.
+r"""Power analysis: the probability that a report shows a gain, and the number of users or the epsilon needed
+for it.
 
-The forecast simulates users on a public MDP, without real data. The sums that decision points read of n users
-are drawn around their expectation. Dynamic programming gives the expectation at a cost that does not grow
-with n. With x_h(s) the probability that the first visit to s is at step h, b the behaviour and Q_b its
-values,
+The forecast simulates users on a public MDP, without real data. For n users, the sums that decision points
+read are drawn at random around their expectation. Dynamic programming computes the expectation at a cost that
+does not grow with n. With x_h(s) the probability that the first visit to s is at step h, b the behaviour and
+Q_b its values,
 
     E N(s, a) = n sum_h x_h(s) b_h(a | s),   E M(s, a, s') = n sum_h x_h(s) b_h(a | s) P(s' | s, a),
 
     E G(s, a) = n sum_h x_h(s) b_h(a | s) (Q_b,h(s, a) - 1/2).
 
-Counts are Poisson, successors multinomial, and returns have the variance of outcomes 0 and 1 (the largest
-possible). Noise is that of the privatizer. Each draw is planned and evaluated as
+Visit counts are drawn from Poisson distributions and successors from multinomial distributions. Returns have
+the variance of outcomes 0 and 1 (the largest possible). The noise has the distribution that the privatizer
+would use. Each draw is planned and evaluated as
 :class:`~discreet.learners.offline.decision_points.DecisionPoints` does, except that the consistency test of
-the release is assumed to pass, which it does in such an MDP
+the release is assumed to pass, because its hypothesis is true in such an MDP
 (:func:`~discreet.learners.ope.verdict.would_show`).
 
-If no realistic MDP is known, :func:`synthetic_mdp` builds a synthetic one of the schema's sizes. It has
-non-terminal states with uneven visit frequencies, episodes of about a quarter of the horizon, and a good and
-a bad terminal state. The effects of actions are scaled so that the best policy has the given gain over the
-behaviour.
+If no realistic MDP is known, :func:`synthetic_mdp` builds a synthetic MDP with the sizes of the schema. Its
+non-terminal states have uneven visit frequencies. Its episodes last for about a quarter of the horizon. It
+has a good and a bad terminal state. The effects of actions are scaled so that the best policy has the given
+gain over the behaviour.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ __all__ = [
 ]
 
 EPSILONS = (0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
-_NEAR = 5  # next states of a synthetic pair
+_NEAR = 5  # number of next states of each pair in a synthetic MDP
 _MOST_PEOPLE = 10**9
 
 
@@ -73,10 +75,10 @@ class PublicMDP:
 
     Parameters
     ----------
-    mdp : TabularMDP, the same at every step
+    mdp : TabularMDP with the same transition probabilities and rewards at every step
     behaviour : (H, S, A) probabilities
-    returns : rule that adds up an episode's return
-    scale : value of an MDP reward of 1 in units of the return, if outcomes are paid
+    returns : rule that defines the return of an episode
+    scale : value of an MDP reward of 1, in units of the return, if rewards are paid for outcomes
 
     Raises
     ------
@@ -99,17 +101,17 @@ class PublicMDP:
 
     @cached_property
     def question(self) -> FirstVisits:
-        """Query of decision points."""
+        """Query of the sums that decision points read."""
         return FirstVisits(ProblemSpec(self.mdp.layout, stationary=True, returns=self.returns))
 
     @cached_property
     def usual(self) -> float:
-        """Value of the behaviour, in rewards of the MDP."""
+        """Value of the behaviour policy, in the MDP's units of reward."""
         return policy_value(self.mdp, self.behaviour)
 
     @cached_property
     def best(self) -> float:
-        """Gain of the best policy over the behaviour, in the units of the return."""
+        """Gain of the best policy over the behaviour policy, in the units of the return."""
         return self.units(float(self.mdp.initial @ optimal_values(self.mdp)[0][0]) - self.usual)
 
     def units(self, gain: float) -> float:
@@ -118,7 +120,9 @@ class PublicMDP:
         return self.scale * gain if returns.outcomes is not None else (returns.high - returns.low) * gain
 
     def gain(self, path: Path, count: int) -> float:
-        """Return the true gain of the point of a path with ``count`` changes, in the units of the return."""
+        """Return the true gain of the policy after ``count`` changes along a path, in the units of the
+        return.
+        """
         policy = self.behaviour.copy()
         changed = path.changed(count)[:-1]
         policy[:, changed] = np.eye(self.mdp.actions)[path.action[:-1][changed]]
@@ -126,8 +130,8 @@ class PublicMDP:
 
     @cached_property
     def _expected(self) -> tuple[Floats, Floats, Floats]:
-        """Expectations by rows of the query: visits of one user, transitions of one visit, mean remaining
-        return.
+        """Expected values for each row (pair) of the query: visits per user, transition probabilities, mean
+        remaining return.
         """
         mdp, layout, b = self.mdp, self.question.layout, self.behaviour
         horizon, states, actions = mdp.horizon, mdp.states, mdp.actions
@@ -159,7 +163,7 @@ class PublicMDP:
         return rows(visits[None])[0], rows(row[None])[0], np.clip(rows(mean[None])[0], 0.0, 1.0)
 
     def _paid(self, ended: NDArray[np.bool_]) -> Floats:
-        """Return (S, A) expected reward of a step in the units of the return."""
+        """Return the (S, A) expected rewards of one step, in the units of the return."""
         returns = self.returns
         if returns.outcomes is None:
             return np.asarray(returns.low + (returns.high - returns.low) * self.mdp.rewards[0])
@@ -174,7 +178,7 @@ class PublicMDP:
         ----------
         users : number of users, at least 1
         scales : standard deviation of the noise of each family, by name; 0: none
-        draw : random generator of users and of the noise
+        draw : random generator for the users and the noise
         """
         each, moves, mean = self._expected
         visits = draw.poisson(users * each)
@@ -196,12 +200,12 @@ class GainForecast:
 
     Parameters
     ----------
-    users, epsilon, delta, draws : values of the call; epsilon None: without privacy
+    users, epsilon, delta, draws : arguments of the call; epsilon is None without privacy
     chance : share of draws in which a gain was shown
     low, high : Clopper-Pearson interval, 95 %
     gain : mean true gain of the default policy
     best : gain of the best policy
-    changes : mean number of states that are changed
+    changes : mean number of states in which the default policy differs from the behaviour policy
     """
 
     users: int
@@ -281,14 +285,15 @@ def sample_size(
     draws: int = 60,
     seed: int = 0,
 ) -> int | None:
-    """Return roughly the fewest users (to a fifth) at which this share of draws shows a gain; None: over 1e9.
+    """Return the smallest number of users (accurate to a fifth) at which a share ``chance`` of draws shows a
+    gain; None if above 1e9.
 
     Parameters
     ----------
     world : PublicMDP
     privatizer : Central or NoPrivacy
-    chance : that share, in (0, 1)
-    draws : simulated releases for each number, at least 1
+    chance : required share of draws that show a gain, in (0, 1)
+    draws : number of simulated releases for each number of users, at least 1
     seed : seed of the simulation
 
     Raises
@@ -305,14 +310,16 @@ def sample_size(
 
 
 def share_of(shown: Floats) -> tuple[float, float, float]:
-    """Return the share of draws (N,) of 0 and 1, and its 95 % interval (Clopper and Pearson)."""
+    """Return the mean of (N,) draws of 0 and 1, and its 95 % interval (Clopper and Pearson)."""
     found = binomtest(int(shown.sum()), len(shown))
     low, high = found.proportion_ci()
     return float(found.statistic), float(low), float(high)
 
 
 def least_people(enough: Callable[[int], bool], most: int) -> int | None:
-    """Return roughly the fewest users (to a fifth) that are enough, from 100 to ``most``; None: more."""
+    """Return the smallest number of users (accurate to a fifth) that is enough, from 100 to ``most``; None if
+    above ``most``.
+    """
     low, high = 100.0, 1000.0
     while not enough(round(high)):
         if high >= most:
@@ -327,15 +334,16 @@ def least_people(enough: Callable[[int], bool], most: int) -> int | None:
 def smallest_epsilon(
     world: PublicMDP, users: int, delta: float, *, chance: float = 0.9, draws: int = 60, seed: int = 0
 ) -> float | None:
-    """Return the smallest of :data:`EPSILONS` that shows a gain in this share of draws; None: none does.
+    """Return the smallest of :data:`EPSILONS` at which a share ``chance`` of draws shows a gain; None if no
+    epsilon is enough.
 
     Parameters
     ----------
     world : PublicMDP
     users : number of users
     delta : in (0, 1)
-    chance : that share, in (0, 1)
-    draws : simulated releases for each epsilon, at least 1
+    chance : required share of draws that show a gain, in (0, 1)
+    draws : number of simulated releases for each epsilon, at least 1
     seed : seed of the simulation
 
     Raises
@@ -358,18 +366,23 @@ def rounded(number: float) -> int:
 
 
 def synthetic_mdp(schema: Schema, gain: float, *, seed: int = 0) -> PublicMDP:
-    """Build an MDP of the schema's sizes in which the best policy gains ``gain`` over the behaviour.
+    """Build an MDP with the schema's sizes in which the best policy has the gain ``gain`` over the behaviour
+    policy.
 
     Parameters
     ----------
-    schema : gives non-terminal states, admissible actions, horizon and bounds of returns
-    gain : above 0, in the units of the return
-    seed : seed of the MDP
+    schema : Schema
+        Defines the non-terminal states, admissible actions, horizon and bounds of returns.
+    gain : float
+        In the units of the return, above 0.
+    seed : int
+        Seed of the MDP.
 
     Raises
     ------
     ValueError
-        If no effects of actions produce this gain, or the schema has censored ends, whose rate is not known.
+        If no effects of actions produce this gain, or if the schema has censored ends. With censored ends,
+        the chance to show a gain depends on the rate of censoring, which a synthetic MDP does not know.
     """
     if schema.censored is not None:
         raise ValueError(
@@ -395,7 +408,9 @@ def synthetic_mdp(schema: Schema, gain: float, *, seed: int = 0) -> PublicMDP:
     alike = np.where(mask[:, :, None], (moves * behaviour[:, :, None]).sum(axis=1)[:, None], 0.0)
 
     def world(strength: float, apart: float = 1.0) -> PublicMDP:
-        """Build the MDP. apart : difference between the next states of actions, from 0, none."""
+        """Build the MDP. apart : difference between the next-state distributions of actions; 0: no
+        difference.
+        """
         good = end * np.clip(base[:, None] + strength * effect, 0.0, 1.0)
         table = alike + apart * (moves - alike)
         table[:size, :, size], table[:size, :, size + 1] = end - good, good

@@ -1,6 +1,8 @@
-"""Recovery of releases that were charged to the ledger but not named or marked: find, finish, mark.
+"""Recovery of releases that were charged to the ledger but whose folder was not named, or not marked in the
+ledger.
 
-A run that dies after its reservation has spent it. The remaining files depend on the time of its death:
+If a run dies after its reservation in the ledger, the reserved budget is spent. Which files exist depends on
+when the run died:
 
 ========================  ====================================  =========================================
 state                     what exists                           what :func:`finish` does
@@ -14,9 +16,10 @@ state                     what exists                           what :func:`fini
 ``of another ledger``     a hidden folder, another identity     nothing: that ledger must be given
 ========================  ====================================  =========================================
 
-A release's metadata hold all facts of its run. Therefore a folder is finished as the run would have done it,
-except for the two free lines, which may have been lost. This module reads no user data and spends no budget.
-A fitted codebook is either complete or absent: it is named and marked unchanged.
+The metadata of a release hold all facts of its run. Therefore :func:`finish` completes a folder exactly as
+the run would have done, except for the two free lines, which can be lost. This module reads no user data and
+spends no budget. A fitted codebook is either complete or absent. A complete codebook is named and marked
+without changes.
 """
 
 from __future__ import annotations
@@ -50,13 +53,14 @@ State = Literal["no release", "hidden", "not marked", "running", "of another led
 
 @dataclass(frozen=True)
 class Lost:
-    """Release that the ledger does not list as published, or a reservation without a release.
+    """Release that the ledger does not list as published, or reservation without a release.
 
     Parameters
     ----------
-    folder : its location; None for ``no release``
-    name : name of the folder that the run was to make
-    number, dataset, time : values of the ledger's entry; None for a hidden run without a ledger
+    folder : location of the release; None for ``no release``
+    name : name of the folder that the run would have made
+    number, dataset, time : values of the run's entry in the ledger; ``number`` is None for a hidden run
+        without a ledger
     """
 
     __repr__ = brief
@@ -70,17 +74,18 @@ class Lost:
 
 
 def lost(place: str | Path, ledger: Ledger | None) -> list[Lost]:
-    """List what runs left in a folder of folders, and unmarked reservations without a release there.
+    """List the unfinished releases in the subfolders of a folder, and the unmarked reservations without a
+    release.
 
     Parameters
     ----------
     place : the folder that holds the runs' folders (the parent of ``--out``)
-    ledger : the runs' ledger; None finds only hidden folders of runs without one
+    ledger : the ledger of the runs; None: find only hidden folders of runs without a ledger
 
     Raises
     ------
     ValueError
-        If there is no such folder.
+        If ``place`` is not a folder.
     """
     place = Path(place)
     if not place.is_dir():
@@ -111,7 +116,7 @@ def _folders(place: Path, ledger: Ledger | None, unmarked: dict[str, Any]) -> It
         try:
             dataset, date, told = _codebook_facts(path) if _is_codebook(path) else _release_facts(path)
         except ValueError:
-            continue  # another version's folder, or damaged
+            continue  # the folder of another version, or a damaged folder
         number = None if told is None else told["number"]
         known = Lost("hidden", path, hidden["name"] if hidden else path.name, number, dataset, date)
         if hidden and not _free(path):
@@ -125,7 +130,7 @@ def _folders(place: Path, ledger: Ledger | None, unmarked: dict[str, Any]) -> It
         elif hidden:
             yield known
         elif told["head"] in unmarked and not told_in(path, "replanned"):
-            # A folder that was planned again shares its release with the one to mark.
+            # A folder made by `replan` has the same release as the folder that must be marked.
             yield replace(known, state="not marked")
 
 
@@ -140,7 +145,7 @@ def _release_facts(folder: Path) -> tuple[str, str, dict[str, Any] | None]:
 
 
 def _codebook_facts(folder: Path) -> tuple[str, str, dict[str, Any] | None]:
-    """Return the same for fitted centres or cuts."""
+    """Return (dataset, date, number, identity and head of the ledger's entry) of fitted centres or cuts."""
     facts = codebook.read_facts(folder)
     told = facts["ledger"]
     if told is not None:
@@ -149,21 +154,22 @@ def _codebook_facts(folder: Path) -> tuple[str, str, dict[str, Any] | None]:
 
 
 def _free(folder: Path) -> bool:
-    """Return True if no run holds the folder."""
+    """Return True if no run is using the folder."""
     with held(folder) as alone:
         return alone
 
 
 def finish(one: Lost, ledger: Ledger | None, progress: Progress | None = None) -> Path | None:
-    """Finish the folder of a stopped run, as in the table above; None if there is nothing to do.
+    """Finish the folder of a stopped run, as in the table above. Returns None if there is nothing to do.
 
-    A hidden folder becomes ``NAME``, or ``NAME-entry-NUMBER`` if ``NAME`` is taken; the hidden one is
-    removed.
+    The result of a hidden folder is the folder ``NAME``, or ``NAME-entry-NUMBER`` if ``NAME`` exists. The
+    hidden folder is removed.
 
     Raises
     ------
     ValueError
-        If a folder does not verify, or its learner is not one of this library's. Nothing was changed.
+        If verification of the folder fails, or its learner is not part of this library. Nothing is changed in
+        this case.
     """
     if one.folder is None or one.state in ("no release", "running", "of another ledger"):
         return None
@@ -196,7 +202,9 @@ def _finished(one: Lost, folder: Path, ledger: Ledger | None, progress: Progress
 
 
 def _mark(one: Lost, told: Any, files: dict[str, str], ledger: Ledger | None) -> None:
-    """Record the files in the ledger, unless it has them: a run may die between its mark and its name."""
+    """Mark the files in the ledger, unless they are marked already: a run can die between marking and naming
+    its folder.
+    """
     if ledger is None or one.number is None:
         return
     if not any(entry.reservation == one.number for entry in ledger.entries(one.dataset)):
@@ -204,7 +212,9 @@ def _mark(one: Lost, told: Any, files: dict[str, str], ledger: Ledger | None) ->
 
 
 def _named(one: Lost, folder: Path, progress: Progress | None) -> tuple[dict[str, Any], Path]:
-    """Make policy, report and statement from a hidden folder's release, in a named folder."""
+    """Make policy, report and statement from the release in a hidden folder; write them to a folder with the
+    final name.
+    """
     release = folder / RELEASE
     schema, facts = read_schema(folder / SCHEMA), read_tables(release).facts
     run = Run.of(release, schema)
@@ -226,7 +236,11 @@ def _named(one: Lost, folder: Path, progress: Progress | None) -> tuple[dict[str
 
 @contextmanager
 def _free_name(one: Lost, folder: Path) -> Iterator[Path]:
-    """Claim the run's name, or one with its number if the name is taken or another run uses it."""
+    """Claim a folder name for a recovered run.
+
+    Yields the path ``NAME`` that the run would have used. If this folder exists, or another run has claimed
+    it, the path is ``NAME-entry-NUMBER`` with the number of the ledger entry.
+    """
     with ExitStack() as stack:
         out = folder.with_name(one.name)
         try:
@@ -243,5 +257,5 @@ def _free_name(one: Lost, folder: Path) -> Iterator[Path]:
 
 
 def _signed(folder: Path) -> dict[str, Any]:
-    """Return the two free lines, if the run wrote them."""
+    """Return the free lines that the run wrote, by name."""
     return {name: str(line) for name in FREE if (line := told_in(folder, name)) is not None}

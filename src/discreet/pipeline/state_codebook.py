@@ -1,24 +1,25 @@
-r"""State centres and cut points fitted to users, at a budget that the ledger is charged with.
+r"""State centres and cut points that are fitted to users. The ledger is charged with the budget of the fit.
 
-Cut points and codebooks from the literature cost nothing. A fit to the users themselves reads their records
-and is a release like any other, with noise, an entry in the ledger, and files that say so. Both fits query
-sums over users. The vector of a user is the mean over their steps of e_(cell) (x) y
-(:mod:`discreet.mechanisms.linear.per_user_means` has the proof of what one user changes, and the noise):
+Cut points and codebooks from the literature cost nothing. A fit to the users' data reads their records. It is
+a release like any other, with noise, an entry in the ledger, and files that state the guarantee. Both fits
+query sums over users. The vector of a user is the mean over their steps of e_(cell) (x) y
+(:mod:`discreet.mechanisms.linear.per_user_means` has the proof of the sensitivity, and the noise):
 
-* k-means: y = (z, R), z the scaled values, clipped to their declared ranges, which are in a ball of radius R.
-  B = sqrt(2) R and D = 2 R, so the sensitivity is 2 R. The weight R of the count is the largest without a
-  cost in addition to the sums.
+* k-means: y = (z, R), where z are the scaled values after clipping to their declared ranges; these ranges are
+  in a ball of radius R. B = sqrt(2) R and D = 2 R, so the sensitivity is 2 R. R is the largest weight of the
+  count that does not increase the sensitivity of the sums.
 * quantiles: y = 1. B = 1 and D = 0, so the sensitivity is sqrt(2).
 
-**Lloyd's rounds** are adaptive. The centres of a round follow from released sums alone, so rho adds up
-over rounds (``levels`` of the record), and so does the ledger's total. The start is public: points of a
-Halton sequence in the declared ranges, or a file. A cell keeps its centre if its noisy count is not clearly
-above the noise (:data:`.codebook_sums.STANDS_OUT`). The fit reads nothing else of the data.
+**Lloyd's rounds** are adaptive. The centres of a round are computed only from released sums. Therefore rho is
+summed over rounds (``levels`` in the record), and the ledger is charged with the total. The start is public:
+points of a Halton sequence in the declared ranges, or a file. A cell keeps its centre if its noisy count is
+not clearly above the noise (:data:`.codebook_sums.STANDS_OUT`). The fit uses no other information from the
+data.
 
-**Verification.** The noisy sums stay in the folder, and all published numbers follow from them
-(:mod:`discreet.pipeline.codebook_sums`). :func:`verify_codebook` computes everything again. This includes the
-sensitivity, from the declared ranges, and the noise. It includes every centre of every round, cut points,
-shares, forecast and guarantee.
+**Verification.** The folder holds the noisy sums, from which all published numbers are computed
+(:mod:`discreet.pipeline.codebook_sums`). :func:`verify_codebook` computes all these numbers again. They
+include the sensitivity (from the declared ranges), the noise and every centre of every round. They also
+include cut points, shares, forecast and guarantee.
 """
 
 from __future__ import annotations
@@ -69,11 +70,11 @@ VERSION = 3
 # sums, start and ranges.
 _CERTAIN = 1.96  # 95 %
 _LARGER_SCALE = ": declare a larger scale (prepare.states.codebook.scale), or narrower ranges"
-_PAGES = 2**18  # bound on the bytes of a fit's pages, for any size
+_PAGES = 2**18  # upper bound on the bytes of the pages of a fit of any size
 
 
 def budget_of(epsilon: float | None, delta: float | None, rho: float | None) -> tuple[float, float]:
-    """Return (rho, delta) of a budget in epsilon or rho; delta is that of the statement.
+    """Return (rho, delta) of a budget in epsilon or rho; delta is the one that the statement uses.
 
     Raises ``ValueError`` unless exactly one of epsilon and rho is given, with a delta in (0, 1).
     """
@@ -85,7 +86,7 @@ def budget_of(epsilon: float | None, delta: float | None, rho: float | None) -> 
     if rho is not None:
         return checks.positive("rho", rho), delta
     goal = check_epsilon(epsilon)
-    low, high = 0.0, goal  # zcdp_epsilon increases with rho, and is above rho
+    low, high = 0.0, goal  # zcdp_epsilon(rho) increases with rho, and is larger than rho
     for _ in range(200):
         middle = (low + high) / 2
         low, high = (middle, high) if zcdp_epsilon(middle, delta) <= goal else (low, middle)
@@ -95,18 +96,20 @@ def budget_of(epsilon: float | None, delta: float | None, rho: float | None) -> 
 # ------------------------------------------------------------------------------------------- forecast
 @dataclass(frozen=True)
 class CodebookFit:
-    """Public facts of a fit: its cost, and the error that noise causes.
+    """Public facts of a fit, including its cost and the error due to noise.
 
     Parameters
     ----------
     what : "centres" or "quantiles"
     names, widths : names of the values, and lengths of their declared ranges
     users, number, rounds : n, k, rounds
-    sigma : noise of one coordinate of a sum, in scaled units
-    error : 95 % error, by value. For centres: of one coordinate of a centre with 1/k of all users, as a share
-        of the range. For quantiles: of the share of users below a cut.
-    spacing : reference value of the error: distance between public points. For many values: the difference in
-        one value between the best centres of users who fill the ranges (:func:`_apart`).
+    sigma : standard deviation of the noise in one coordinate of a sum, in scaled units
+    error : 95 % bound of the error due to noise, by value. For centres: error of one coordinate of a centre
+        with 1/k of all users, as a share of the range. For quantiles: error of the share of users below a
+        cut.
+    spacing : reference for the error: the distance between public points. For many values, it is the typical
+        difference in one value between the best centres for users who fill the ranges evenly
+        (:func:`_apart`).
     """
 
     __repr__ = brief
@@ -126,14 +129,14 @@ class CodebookFit:
 
     @property
     def hopeless(self) -> bool:
-        """True if the error from noise exceeds the distance between public points, or any possible
+        """True if the error due to noise exceeds the distance between public points, or exceeds any possible
         difference.
         """
         return max(self.error) >= self.spacing
 
     @property
     def verdict(self) -> str:
-        """One sentence on the forecast."""
+        """Sentence that summarises the forecast."""
         cost = (
             f"epsilon = {self.epsilon:.4g} at delta = {self.delta:g} (rho = {self.rho:.4g}), to which every "
             "later release of these people adds; a public one costs nothing"
@@ -175,16 +178,17 @@ def _points_apart(number: int, size: int) -> float:
 
 
 def _apart(number: int, size: int) -> float:
-    """Return the reference value of errors of centres, as a share of the range of one of ``size`` values.
+    """Return the reference for errors of centres, as a share of the range of one value if there are ``size``
+    values.
 
-    Few centres of many values are far apart in all values together, but close in each. If users fill the
-    ranges evenly, the variance of a value is a twelfth of its squared range. The best centres leave a share
-    of about number^(-2 / size) of it within their cells (the distortion of ``number`` codewords, of
-    independent Gaussian values), and differ by the rest. Real users are closer together, and so are their
-    centres.
+    A small number of centres in many dimensions have a large distance, but are close in each single value. If
+    users fill the ranges evenly, the variance of a value is a twelfth of its squared range. With the best
+    centres, a share of about number^(-2 / size) of this variance is within cells (the distortion of
+    ``number`` codewords for independent Gaussian values). The remaining share is the variance between
+    centres. Real users are closer together, and so are their centres.
     """
     points = _points_apart(number, size)
-    if number == 1:  # one centre differs from nothing
+    if number == 1:  # a single centre has no difference to others
         return points
     return min(points, _CERTAIN * math.sqrt((1.0 - number ** (-2.0 / size)) / 12))
 
@@ -201,7 +205,7 @@ def _ranges(values: Sequence[ColumnValue]) -> None:
 def _asked(
     declared: Declaration, centres: int | None, quantiles: tuple[str, int] | None, rounds: int, bins: int
 ) -> CodebookQuery:
-    """Return the public sizes of the query. Raises ``ValueError`` unless it is allowed."""
+    """Return the public sizes of the query. Raises ``ValueError`` if the fit is not allowed."""
     if (centres is None) == (quantiles is None):
         raise ValueError("centres, quantiles: must be given one of the two")
     if centres is not None:
@@ -221,15 +225,18 @@ def _asked(
 
 
 def _fit(asked: CodebookQuery, users: int, sigma: int, delta: float) -> tuple[CodebookFit, MechanismRecord]:
-    """Return the forecast of a fit with noise of sigma grid units, and its record."""
+    """Return the forecast of a fit whose noise has standard deviation sigma, in grid units, and the mechanism
+    record.
+    """
     record = asked.sums.record(asked.mechanism, sigma, asked.rounds)
     noise, number = sigma / GRID, asked.number
     if asked.what == "centres":
-        # sum / count: the noise of the count moves a centre on the radius by the same amount again.
+        # A centre is sum / count. At distance R, the noise of the count contributes as much as the
+        # noise of the sum.
         off = _CERTAIN * math.sqrt(2.0) * noise * number / users / (2 * asked.half)
         spacing = _apart(number, len(asked.names))
     else:
-        off = np.array(  # middle of a bridge of noise
+        off = np.array(  # variance in the middle of a Brownian bridge
             [_CERTAIN * noise * math.sqrt(asked.bins) / 2 / users]
         )
         spacing = 1.0 / number
@@ -254,11 +261,12 @@ def estimate_codebook(
     delta: float | None = None,
     rho: float | None = None,
 ) -> CodebookFit:
-    """Forecast cost and error of a fit, from public facts, before data are read.
+    """Return the forecast of the cost and error of a fit. It uses public facts only; no data are read.
 
     Parameters
     ----------
-    declaration : with a codebook of states (its file may be absent), for ``centres``
+    declaration : declaration of the data. For ``centres``, it declares a codebook of states, whose file can
+        be absent
     users : n, at least 1
     centres, rounds : k-means with k centres, 1 to 100 000, in 1 to 100 rounds; or
     quantiles, bins : (value, number of bins of equal shares, 2 to 1000), from a histogram with ``bins``
@@ -268,7 +276,7 @@ def estimate_codebook(
     Raises
     ------
     ValueError
-        If a number is out of range, or not exactly one of ``centres`` and ``quantiles`` is given.
+        If a number is out of range, or unless exactly one of ``centres`` and ``quantiles`` is given.
     """
     declared = _declared(declaration)
     users = checks.integer("users", users, 1)
@@ -294,7 +302,9 @@ def _value(declared: Declaration, name: str) -> ColumnValue:
 # ------------------------------------------------------------------------------------------------- fit
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """Result of a fit: its folder, centres (k, d) or cuts in the values' own units, and its guarantee."""
+    """Result of a fit: its folder, the centres (k, d) or cuts in the original units of the values, and the
+    guarantee.
+    """
 
     __repr__ = brief
 
@@ -305,12 +315,12 @@ class Fitted:
 
 
 class _Points(Maker):
-    """Values of all steps instead of trajectories."""
+    """Collector of the values at all steps, used instead of a collector of trajectories."""
 
     wanted: tuple[str, ...] = ()
 
     def finished(self, at: Ints, *_: Any) -> pa.Table | None:
-        """Return the user of each step and the values there."""
+        """Return the user of each step and the values at each step."""
         owner = self.owner[self.of[at]]
         table = pa.table(
             {"person": owner + self.people, **{name: self.cells[name][at] for name in self.wanted}}
@@ -323,7 +333,10 @@ def _read(
     where: Any, declared: Declaration, names: Sequence[str], private: Path, how: Mapping[str, Any],
     progress: Progress | None, ledger: Ledger | None,
 ) -> tuple[Ints, Floats, int]:  # fmt: skip
-    """Read (owner, values (n, d), number of users): RAW DATA."""
+    """Read the records; return (owner of each row, values (n, d), number of users).
+
+    The result is RAW DATA.
+    """
     text = Text(how.get("delimiter"), how.get("decimal", "."), how.get("encoding", "utf-8"))
     places = places_of(where, text, how.get("sql"), how.get("reads"))
     check_rules(local_files(places), declared.schema.dataset, ledger)
@@ -336,7 +349,8 @@ def _read(
     maker.refuse_late()
     if not tables:
         raise ValueError("records: hold no row of anybody")
-    check_rules(local_files(places), declared.schema.dataset, ledger)  # a rule may be new
+    # an owner may have added a rule in the meantime
+    check_rules(local_files(places), declared.schema.dataset, ledger)
     maker.warn()
     whole = pa.concat_tables(tables)
     owner = whole["person"].to_numpy()
@@ -367,25 +381,33 @@ def fit_codebook(
 ) -> Fitted:
     """Fit centres or cut points to users, with one release that the ledger is charged with.
 
-    The order is that of :func:`discreet.pipeline.learn.learn`.
+    The order of steps is the same as in :func:`discreet.pipeline.learn.learn`. All rows are checked, the
+    ledger reserves the budget, and noise is drawn. The folder is written under a hidden name and renamed, and
+    the ledger marks it. The parameters are those of :func:`estimate_codebook`, and:
 
     Parameters
     ----------
-    where, how : records, and ``sql``, ``reads``, ``delimiter``, ``decimal``, ``encoding``, ``scratch``, as
-        for :func:`discreet.data.prepare.prepare`
-    declaration, centres, quantiles, rounds, bins, epsilon, delta, rho : as for :func:`estimate_codebook`
-    out : new folder: ``codebook.csv`` or ``cuts.toml``, and ``codebook.json``, which states their cost
-    ledger : Ledger, or None, which records nothing (and must be None for seeded noise)
+    where, how : the records and the options ``sql``, ``reads``, ``delimiter``, ``decimal``, ``encoding``,
+        ``scratch`` for reading them, as for :func:`discreet.data.prepare.prepare`
+    out : new folder. It will hold ``codebook.csv`` or ``cuts.toml``, and ``codebook.json``, which states the
+        privacy cost
+    ledger : Ledger; None records nothing. Must be None for seeded noise
     start : file of public centres; default: a Halton sequence in the declared ranges
+    anyway : if True, fit even if the forecast says that the noise is too large
+    centres, quantiles, rounds, bins, epsilon, delta, rho : as for :func:`estimate_codebook`
     randomness : Secure (default); Seeded for simulations
-    anyway : fit even if the forecast calls the fit hopeless
-    purpose : a line of the ledger's entry. progress : called with texts
+    purpose : text for the ledger's entry, one line
+    progress : called with texts that describe the current stage
 
     Raises
     ------
-    Refused, BudgetError, ValueError
-        If records break the declaration, the owner's limit would be passed, the fit is hopeless, or anything
-        else is not allowed, including by the owner's rule over the data. Nothing was spent.
+    Refused
+        If records violate the declaration. No budget is spent.
+    BudgetError
+        If the owner's limit would be exceeded. No budget is spent.
+    ValueError
+        If any other input is not allowed (for example by a rule of the data's owner), or the noise is too
+        large for the fit. No budget is spent.
     """
     declared, out = _declared(declaration), Path(out)
     randomness = Secure() if randomness is None else randomness
@@ -491,7 +513,7 @@ class _Release:
 
 
 def _in_ledger(ledger: Ledger, reservation: Reservation) -> dict[str, Any]:
-    """Return a fit's ledger entry, as statements state it."""
+    """Return the ledger entry of a fit in the form that statements use."""
     found = LedgerFacts.of(ledger, reservation)
     return {
         "name": found.name, "identity": found.identity, "new": found.new, "number": found.number,
@@ -504,13 +526,13 @@ def verify_codebook(
 ) -> tuple[str, ...]:
     """Raise ``ValueError`` unless a fit's folder follows from its noisy sums, its facts and the ledger.
 
-    Sensitivity and noise are derived again from the declared ranges; centres (of every round), cut points and
-    shares from the noisy sums; forecast, guarantee and pages from those, except for the free lines. Existing
-    signatures must be valid, and ``public_keys`` must have signed
-    (:func:`discreet.pipeline.approve.sign`).
+    Sensitivity and noise are computed again from the declared ranges. Centres (of every round), cut points
+    and shares are computed from the noisy sums. Forecast, guarantee and pages are computed from these
+    results, except for the free lines. Existing signatures must be valid, and ``public_keys`` must have
+    signed (:func:`discreet.pipeline.approve.sign`).
 
-    Returns what cannot be checked, in sentences: for folders of earlier versions, which do not hold the sums,
-    and for a start that came from a file.
+    Returns sentences that state what cannot be checked. This concerns folders of earlier versions, which do
+    not hold the sums, and starts that came from a file.
     """
     folder = Path(folder)
     facts = read_facts(folder)
@@ -525,7 +547,7 @@ def verify_codebook(
         if not (folder / name).is_file():
             raise ValueError(f"{folder / name}: is not there, which a fit makes")
         if version < VERSION:
-            continue  # in the words of the page's version
+            continue  # in the wording of the version that wrote the page
         text = (folder / name).read_bytes().decode("utf-8", "replace")
         for what, stated, made, ok in compared_with(text, lines(facts, fingerprint)):
             if not ok:
@@ -551,7 +573,7 @@ def verify_codebook(
 
 
 def _held(folder: Path, facts: Mapping[str, Any], ledger: Ledger) -> None:
-    """Raise ``ValueError`` unless the ledger holds this fit, with the marks of its files."""
+    """Raise ``ValueError`` unless the ledger has an entry for this fit and a mark with its files."""
     files, held = facts["files"], facts["ledger"]
     if held is None:
         raise ValueError(f"{folder / FACTS}: names no ledger")
@@ -569,8 +591,9 @@ def _held(folder: Path, facts: Mapping[str, Any], ledger: Ledger) -> None:
 
 
 def _follows(folder: Path, facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """Raise ``ValueError`` unless all numbers follow from ranges and noisy sums. Returns what cannot be
-    checked.
+    """Raise ``ValueError`` unless all numbers follow from the ranges and the noisy sums.
+
+    Returns sentences that state what cannot be checked.
     """
     forecast, where = facts["forecast"], folder / FACTS
     guarantee = _guarantee(facts)
@@ -624,9 +647,10 @@ _FROM_FILE = (f"that {START}, which came from a file, is public: it must not be 
 
 
 def _agree(where: Path, name: str, stated: Any, made: Any) -> None:
-    """Raise ``ValueError`` unless stated and recomputed values agree, up to other machines' rounding.
+    """Raise ``ValueError`` unless stated and recomputed values agree, up to differences in rounding between
+    machines.
 
-    Recomputed values may have keys that did not exist when the file was written.
+    Recomputed values are allowed to have keys that did not exist when the file was written.
     """
     if isinstance(stated, Mapping) and isinstance(made, Mapping):
         for key, value in stated.items():
@@ -651,7 +675,7 @@ class _Numbers(NamedTuple):
 
 
 def _guarantee(facts: Mapping[str, Any]) -> _Numbers:
-    """Return the numbers of a fit's guarantee; its sentences may be those of an earlier version."""
+    """Return the numbers of a fit's guarantee; its sentences can have the wording of an earlier version."""
     table = facts["guarantee"]
     numbers = {name: table[name] for name in ("epsilon", "delta", "rho", "randomness")}
     return _Numbers(**numbers, records=records_from_dict(table["mechanisms"]))
@@ -680,9 +704,9 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """Return SHA-256 of the files of a fit, as the ledger marks them.
+    """Return the SHA-256 hashes of the files of a fit that the ledger's mark contains.
 
-    The pages are excluded: they follow from the files, and have free lines.
+    The pages are excluded, because they can be computed from the files and have free lines.
     """
     return {one.name: _digest(one) for one in folder.iterdir() if one.name not in (*PAGES, SIGNATURES_NAME)}
 
@@ -692,7 +716,7 @@ def _digest(path: Path) -> str:
 
 
 def _start(asked: CodebookQuery, start: str | Path) -> str:
-    """Return the text of public centres from a file."""
+    """Return the text of ``start.csv`` for public centres that are read from a file."""
     columns = read_public_table("start", Path(start), (*asked.names, "label"), list(asked.names))
     table = np.stack([np.asarray(columns[name], np.float64) for name in asked.names], axis=1)
     if len(table) != asked.number or not np.isfinite(table).all():
@@ -703,16 +727,16 @@ def _start(asked: CodebookQuery, start: str | Path) -> str:
 
 
 def _noised(asked: CodebookQuery, sums: Ints, sigma: int, source: Callable[[int], bytes]) -> Ints:
-    """Return users' sums as grid units, with noise. All output of users' sums passes through here."""
+    """Return the users' sums in grid units, with noise. No other function outputs users' sums."""
     return np.rint(noisy(sums, sigma, source) * GRID).astype(np.int64)
 
 
 def _lloyd(
     asked: CodebookQuery, first: str, owner: Ints, values: Floats, sigma: int, source: Callable[[int], bytes]
 ) -> tuple[Floats, Ints]:
-    """Return centres in the values' own units, and the noisy sums of each round."""
-    # Ranges are declared for cells: the sum of a step's doses, or a constant for missing ones, may be
-    # outside.
+    """Return the centres in the original units of the values, and the noisy sums of each round."""
+    # Ranges are declared for cells. The sum of the doses in a step, or a constant that replaces a missing
+    # value, can be outside.
     z = asked.scaled(values)
     payload = np.column_stack([z, np.full(len(z), asked.radius)])
     centres, released = asked.read_start(first), list[Ints]()

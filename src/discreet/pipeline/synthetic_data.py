@@ -1,7 +1,8 @@
-"""Synthetic data: an MDP made from a schema alone, for a dry run before real data are read.
+"""Synthetic data from an MDP that is made from a schema only, for a dry run before real data are read.
 
-It contains no information about the real population. It satisfies every declaration of the schema (sizes,
-mask, terminal states, reward range, episodes per user), so that the whole pipeline runs on it.
+The synthetic data contain no information about the real population. They satisfy every declaration of the
+schema (sizes, mask, terminal states, reward range, episodes per user), so that the whole pipeline runs on
+them.
 """
 
 from __future__ import annotations
@@ -19,20 +20,21 @@ from discreet.pipeline.trajectory_files import write_cohort
 
 Floats = NDArray[np.float64]
 
-_SUCCESSORS = 5  # next states of a pair
+_SUCCESSORS = 5  # largest number of next states of a pair
 
 
 def made_up_world(schema: Schema, seed: int = 0) -> tuple[TabularMDP, Floats]:
     """Build a stationary MDP of the schema's layout and a behaviour policy (H, S, A).
 
-    Every admissible pair leads to at most 5 random states; terminal states stay and pay 0 in the file's
-    units; rewards are the schema's known ones, else random.
+    Every admissible pair leads to at most 5 random states. Terminal states lead to themselves, with reward 0
+    in the file's units. Rewards are the schema's known rewards; if rewards are not known, they are random.
     """
     layout, draw = schema.layout, np.random.default_rng(checks.integer("seed", seed, 0))
     states, actions = layout.states, layout.actions
     few = min(_SUCCESSORS, states)
     rows = np.zeros((states, actions, states))
-    reached = draw.permuted(np.tile(np.arange(states), (few, 1)), axis=1)  # few random orders of the states
+    # `few` random permutations of the states
+    reached = draw.permuted(np.tile(np.arange(states), (few, 1)), axis=1)
     for a in range(actions):
         chances = draw.dirichlet(np.full(few, 0.5), states)
         for i in range(few):

@@ -1,4 +1,5 @@
-"""Trajectories in long form on disk: Parquet or CSV, in chunks, so that a cohort may exceed memory.
+"""Trajectory files in long form (Parquet or CSV), written in chunks, so that a cohort can be larger than
+memory.
 
 A file is written under a temporary name, readable by its owner only, and renamed when it is complete.
 """
@@ -27,17 +28,17 @@ from discreet.mechanisms.policy_rows import policy_rows
 
 
 class TrajectoryWriter:
-    """Writer of the trajectories of users 0, 1, .. to one file; a context manager.
+    """Context manager that writes the trajectories of users 0, 1, .. to one file.
 
-    If the ``with`` block raises, nothing appears under ``path``.
+    If the ``with`` block raises an exception, no file is left at ``path``.
 
     Parameters
     ----------
     path : ends in ``.parquet`` or ``.csv``
         An existing file is replaced when the new one is complete.
     schema : Schema
-        Column names, labels, first step, and the range to which rewards are scaled back. Users are
-        assigned to its groups in turn.
+        Defines column names, labels, first step, and the range to which rewards are scaled back. If the
+        schema has groups, users are assigned to the groups in turn.
     trim : bool
         Leave out the steps that begin in a terminal state of the schema (except an episode's first step).
     """
@@ -80,13 +81,14 @@ class TrajectoryWriter:
 
     def _discard(self) -> None:
         if self._writer is not None:
-            with suppress(Exception):  # it may be the cause of the failure; the file is deleted anyway
+            # closing can fail for the same reason as writing; the file is deleted in any case
+            with suppress(Exception):
                 self._writer.close()
         self._file.close()
         self._aside.unlink(missing_ok=True)
 
     def write(self, trajectories: Trajectories) -> None:
-        """Append n episodes of n / m users, m = ``episodes_per_user`` each.
+        """Append the n episodes of n / m users with m = ``episodes_per_user`` episodes each.
 
         Raises
         ------
@@ -131,19 +133,19 @@ class TrajectoryWriter:
 def write_trajectories(
     trajectories: Trajectories, path: str | Path, schema: Schema, *, trim: bool = False
 ) -> None:
-    """Write all trajectories to one file.
+    """Write all trajectories to a single file.
 
     Parameters
     ----------
     path : ends in ``.parquet`` or ``.csv``; an existing file is replaced when the new one is complete
     trajectories : trajectories of users 0, 1, ..
-    schema : column names, labels, first step, and the range to which rewards are scaled back
+    schema : defines column names, labels, first step, and the range to which rewards are scaled back
     trim : leave out the steps that begin in a terminal state of the schema (except an episode's first step)
 
     Raises
     ------
     ValueError
-        If the name ends otherwise, or the records do not fit the schema's sizes.
+        If the name has another ending, or the records do not fit the sizes in the schema.
     """
     with TrajectoryWriter(path, schema, trim=trim) as writer:
         writer.write(trajectories)
@@ -152,9 +154,10 @@ def write_trajectories(
 def cohort_schema(
     mdp: TabularMDP, dataset: str, *, unit: str = "person", episodes_per_user: int = 1
 ) -> Schema:
-    """Return the schema of data simulated in an MDP; its absorbing states without reward are terminal.
+    """Return the schema of data that are simulated in an MDP. Absorbing states without reward become terminal
+    states.
 
-    If rewards occur only on arrival there and are deterministic, these outcomes are declared.
+    If rewards occur only on arrival in terminal states and are deterministic, they are declared as outcomes.
     """
     return Schema(
         dataset=dataset,
@@ -170,7 +173,8 @@ def cohort_schema(
 
 
 def outcomes_of(mdp: TabularMDP) -> dict[int, float] | None:
-    """Return rewards on arrival by terminal state, if they are the only rewards and deterministic.
+    """Return the rewards on arrival in each terminal state, if these are the only rewards and are
+    deterministic.
 
     Returns None otherwise.
     """
@@ -205,14 +209,15 @@ def write_cohort(
     trim: bool = False,
     progress: Progress | None = None,
 ) -> None:
-    """Simulate users of a behaviour policy in an MDP and write them, ``chunk`` at a time.
+    """Simulate users of a behaviour policy in an MDP and write their trajectories, ``chunk`` users at a time.
 
-    policy : (H, S) int or (H, S, A) probabilities. Equal (seed, run) give equal rows, whatever ``chunk`` is.
+    policy : (H, S) int or (H, S, A) probabilities. The same (seed, run) gives the same rows for any
+    ``chunk``.
 
     Raises
     ------
     ValueError
-        If the schema's layout is not the MDP's, or a parameter is out of range.
+        If the layout of the schema differs from that of the MDP, or a parameter is out of range.
     """
     users, chunk = checks.integer("users", users, 1), checks.integer("chunk", chunk, 1)
     if schema.layout != mdp.layout:
@@ -236,7 +241,7 @@ def _named(index: NDArray[np.int64], labels: tuple[str, ...] | None) -> Any:
 
 
 def _check(trajectories: Trajectories, schema: Schema) -> None:
-    """Check shapes and ranges of the input; a record out of range is found one by one."""
+    """Check shapes and ranges of the input. Records are checked separately, one by one."""
     states, actions, rewards = trajectories.states, trajectories.actions, trajectories.rewards
     layout, n = schema.layout, len(trajectories)
     fits = (

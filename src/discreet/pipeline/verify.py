@@ -1,26 +1,29 @@
-"""Verification of a privacy statement: recompute everything in its folder that can be recomputed.
+"""Verification of a privacy statement: recompute all contents of its folder that can be recomputed.
 
-:func:`verify` compares the facts of a statement with their sources, and the rest with what
-:func:`discreet.reports.statement.make_statement` makes of the facts:
+:func:`verify` compares the facts of a statement with their sources. It compares the other parts of the
+statement with the output of :func:`discreet.reports.statement.make_statement` for these facts. The comparisons
+are:
 
-- every file's hash with the statement, and with the ledger's mark if the ledger is given; no further
-  file, no link; the pages with what the statement renders to;
-- every signature with its key, the fingerprint and the files; given keys must have signed;
-- the verdict with ``report.json``, which is made again from the release;
+- the hash of every file with the statement, and with the ledger's mark if the ledger is given; other files
+  and links are rejected; the pages with those rendered from the statement;
+- every signature with its key, the fingerprint and the files; all keys that are given must have signed;
+- the verdict with ``report.json``, which is recomputed from the release;
 - the population with ``schema.toml``, sensitivities with the query rebuilt from the schema, the guarantee
   with its mechanisms' records (by the closed forms and through dp-accounting);
 - with the metadata of ``release.parquet``: users, records, date and purpose, the ledger's entry, versions,
   learner and options;
-- schema, policy, report and figures with those that are made again from the release and the options, byte by
-  byte; to 1e-9 if numbers from another machine differ in their last digits. Figures are compared only under
-  the version of Matplotlib that drew them;
+- schema, policy, report and figures with files recomputed from the release and the options, byte by byte. If
+  numbers from another machine differ in their last digits, they are compared to 1e-9. Figures are compared
+  only with the version of Matplotlib that drew them;
 - the ledger's identity, entry, totals and filter with the ledger, if it is given.
 
-A statement of an earlier version is compared with what that version makes of the facts, in its own sentences
-(:mod:`discreet.accounting.text.earlier_sentences`). The library version that wrote it changes no check.
+A statement in an earlier format is compared with the text that the earlier format has for these facts
+(:mod:`discreet.accounting.text.earlier_sentences`). The checks do not depend on the library version that
+wrote the statement.
 
-Only the free lines have no second source (until a signature is added). A folder that was planned again has
-further facts without one: the versions that did so, and options that nothing in the files depends on.
+Only the free lines cannot be compared with a second source (until a signature is added). A folder made by
+:func:`~discreet.pipeline.learn.replan` has two more facts without a second source: the versions that made it,
+and options on which no file depends.
 """
 
 from __future__ import annotations
@@ -79,7 +82,7 @@ __all__ = ["Check", "verify"]
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison: the stated value, the value found, and whether they agree."""
+    """Result of one comparison: the stated value, the recomputed value, and whether they agree."""
 
     __repr__ = brief
 
@@ -105,25 +108,27 @@ def verify(
 
     Parameters
     ----------
-    folder : with ``statement.json``, ``statement.md`` and all files that they name
-    ledger : the open ledger of the run, if available; its entry and totals are then compared too
-    learner : learner of the run, if it is not one of this library's, which are made from their options
-    public_keys : each must have signed the folder (:func:`discreet.ledger.signatures.read_public_key`).
-        Without them, existing signatures are checked with the keys that they name, which anyone can make.
-    limit_key : the owner's limit must belong to the holder of this key, or to a successor they named, in the
-        statement and in the ledger.
-    progress : called as ``progress(what, done, in all)`` for every part of the statement
+    folder : folder with ``statement.json``, ``statement.md`` and all files that these two name
+    ledger : the open ledger of the run, if available; the run's entry and the totals are then compared too
+    learner : learner of the run. Required only if it is not part of this library; learners of this library
+        are rebuilt from their options
+    public_keys : keys that must have signed the folder (:func:`discreet.ledger.signatures.read_public_key`).
+        Without ``public_keys``, each signature is checked only with the key that it names, and anyone can
+        make such a key.
+    limit_key : public key of the owner. In the statement and in the ledger, the limit must belong to the
+        holder of this key or to a successor that the holder named.
+    progress : called as ``progress(what, done, total)`` for every part of the statement
 
     Returns
     -------
     list of Check
-        One for every comparison; the statement holds if all are ok. A file that is missing or damaged is a
-        check that is not ok, never an exception.
+        One :class:`Check` for every comparison. The statement is correct if all checks are ok. For a missing
+        or damaged file the result is a check that is not ok, never an exception.
 
     Raises
     ------
     ValueError
-        If there is no such folder, or it holds neither a statement nor any other file of a run.
+        If the folder does not exist, or holds neither a statement nor any other file of a run.
     """
     folder = Path(folder)
     if not folder.is_dir() or not (any((folder / name).exists() for name in (JSON_NAME, *_MADE))):
@@ -190,7 +195,10 @@ def _read_statement(folder: Path) -> tuple[Any, list[Check]]:
 
 
 def _same(stated: Any, recomputed: Any) -> bool:
-    """Compare values of equal kinds; floating-point numbers to 1e-9, as other machines' libraries round."""
+    """Return True if two values of the same type agree.
+
+    Floating-point numbers are compared to 1e-9, because libraries round differently on other machines.
+    """
     if type(stated) is not type(recomputed):
         return False
     if type(stated) is float:
@@ -203,7 +211,9 @@ def _compared(name: str, stated: Any, recomputed: Any) -> Check:
 
 
 def _leaves(name: str, stated: Any, recomputed: Any) -> Iterator[Check]:
-    """Yield a check for every value of two JSON trees, and for every key or item that one of them lacks."""
+    """Yield a check for every value in two JSON trees, and for every key or item that only one of the trees
+    has.
+    """
     if isinstance(stated, dict) and isinstance(recomputed, dict):
         for key in dict.fromkeys((*stated, *recomputed)):
             if key in stated and key in recomputed:
@@ -221,7 +231,7 @@ def _leaves(name: str, stated: Any, recomputed: Any) -> Iterator[Check]:
 
 
 def _check_text(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
-    """Check that the text is the one rendered from the document, except for the two free lines."""
+    """Check that the text equals the text rendered from the document, except for the two free lines."""
     own = (folder / JSON_NAME).read_bytes() == Statement(ordered(document)).to_json().encode()
     yield Check(
         f"{JSON_NAME}: text", "as the library writes it", "so" if own else "other spaces or order", own
@@ -229,7 +239,9 @@ def _check_text(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
 
 
 def _check_files(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
-    """Check hashes of all named files; reject links and files or folders that are not named."""
+    """Check the hashes of all files that the statement names; reject links, and files or folders that it does
+    not name.
+    """
     stated = document["files"]
     present = {
         path.relative_to(folder).as_posix(): path
@@ -257,7 +269,7 @@ def _check_files(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
 
 
 def _check_page(folder: Path, document: Mapping[str, Any], name: str) -> Iterator[Check]:
-    """Check a page, line by line, except for the free lines."""
+    """Check a page line by line, without the free lines."""
     text = (folder / name).read_bytes().decode("utf-8")
     for what, stated, rendered, ok in compared_with(text, PAGES[name](document)):
         yield Check(f"{name}: {what}", stated, rendered, ok)
@@ -266,13 +278,15 @@ def _check_page(folder: Path, document: Mapping[str, Any], name: str) -> Iterato
 def _check_signatures(
     folder: Path, document: Mapping[str, Any], public_keys: Sequence[str]
 ) -> Iterator[Check]:
-    """Check existing signatures and required ones."""
+    """Check that all signatures are valid, and that the required signatures exist."""
     for found in found_in(folder, document["fingerprint"], public_keys):
         yield Check(*found)
 
 
 def _check_limit_key(document: Mapping[str, Any], ledger: LedgerLike | None, key: str) -> Iterator[Check]:
-    """Check the owner of the limit at the release and now: the key, or its successor by the ledger."""
+    """Check that the limit belonged to this key, or to its successor in the ledger, at the release, and still
+    does.
+    """
     stated = document["ledger"]
     told = None if stated is None else stated["after"].get("limit_key")
     if ledger is None or stated is None:
@@ -284,7 +298,7 @@ def _check_limit_key(document: Mapping[str, Any], ledger: LedgerLike | None, key
 
 
 def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
-    """Recompute everything from the facts; the schema and the records are read again."""
+    """Recompute the whole document from its facts; the schema and the mechanism records are read again."""
     schema = read_schema(folder / "schema.toml")
     records = composable_from_dict([one["record"] for one in document["mechanisms"]])
     ledger, population, stated = document["ledger"], document["population"], document["guarantee"]
@@ -307,7 +321,7 @@ def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check
         guarantee=guarantee,
         records=records,
         ledger=None if ledger is None else LedgerFacts(**ledger),
-        # report.json itself is compared with the one that is made again from the release
+        # report.json itself is compared with the report that is recomputed from the release
         verdict=stated_verdict(read_json(folder / "report.json")) if "verdict" in document else None,
         **{name: document["configuration"][name] for name in ("algorithm", "options")},
         **{name: document[name] for name in _FACTS},
@@ -323,7 +337,7 @@ def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check
 
 
 def _order(tree: Any) -> Any:
-    """Return the keys of all objects, in their order."""
+    """Return the keys of all JSON objects in a document, in the order of the document."""
     if isinstance(tree, dict):
         return [[key, _order(one)] for key, one in tree.items()]
     return [_order(one) for one in tree] if isinstance(tree, list) else None
@@ -362,10 +376,11 @@ def _check_sensitivities(folder: Path, document: Mapping[str, Any]) -> Iterator[
 
 
 def _joint(query: CountQuery, record: MechanismRecord) -> float:
-    """Recompute the record's joint sensitivity.
+    """Recompute the joint sensitivity of the mechanism record.
 
-    Versions up to 0.2.0 charged centred rewards at every step the largest cost of one step, which is more. A
-    folder of these versions that states exactly that is accepted.
+    Versions up to 0.2.0 charged centred rewards, at every step, with the largest cost of any step, which
+    gives a larger sensitivity. A folder of these versions that states exactly this larger sensitivity is
+    accepted.
     """
     joint = joint_loss(query, record.norm, record.scales)
     if record.norm == "l2" and query.center_rewards and not query.stationary:
@@ -406,9 +421,11 @@ def _check_accounting(document: Mapping[str, Any]) -> Iterator[Check]:
 
 
 def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
-    """Check the release's own facts, and that its values are those that were written."""
+    """Check the facts in the release, and that the values of the release are unchanged since they were
+    written.
+    """
     release = read_tables(folder / "release.parquet")
-    if not release.facts.linear:  # counts: exactly these tables
+    if not release.facts.linear:  # a release of counts must have exactly these tables
         release = read_release(folder / "release.parquet")
     release.check()
     found, population = release.facts.to_dict(), document["population"]
@@ -422,7 +439,8 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
         "schema": population["schema"],
         "run": {name: document[name] for name in ("date", "purpose", "synthetic", "ledger")},
     }
-    if document["replanned"]:  # possibly by another library version and with other options
+    # the folder was possibly planned again by another library version and with other options
+    if document["replanned"]:
         found["run"] = {name: value for name, value in found["run"].items() if name != "versions"}
     else:
         stated["run"]["versions"] = document["versions"]
@@ -443,7 +461,8 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
         for name, scale in record.scales.items()
     }
     told = release.facts.options.get(SITES, {})
-    shares = math.sqrt(told["honest"]) if told.get("noise") == "sites" else 1.0  # shares in the record
+    # the record contains the shares of the budget
+    shares = math.sqrt(told["honest"]) if told.get("noise") == "sites" else 1.0
     for name, law in release.facts.laws.items():
         if name in scales:
             scale = shares * float(law.scale)  # type: ignore[attr-defined]
@@ -456,7 +475,9 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
 
 
 def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) -> Iterator[Check]:
-    """Write schema, policy, report and figures again from the release and the options, and compare."""
+    """Compute schema, policy, report and figures from the release and the options, and compare them with the
+    files.
+    """
     schema, configuration = read_schema(folder / "schema.toml"), document["configuration"]
     options = configuration["options"]
     if learner is None:
@@ -484,7 +505,7 @@ def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) 
         expected = {*made, "release.parquet"} | ({REWARDS_NAME} if known is not None else set())
         stated = set(document["files"])
         yield Check("files of such a run", sorted(stated), sorted(expected), stated == expected)
-        # Equal numbers give equal texts; on a machine that rounds differently the last digits may differ.
+        # Equal numbers give equal texts. If another machine rounds differently, the last digits can differ.
         steady = all((folder / one).read_bytes() == made[one].read_bytes() for one in _NUMBERS)
         drawn = document["versions"].get("matplotlib") == versions().get("matplotlib")
         for one, path in made.items():
@@ -497,7 +518,9 @@ _FIGURES = (".png", ".svg")
 
 
 def _check_file(path: Path, made: Path, steady: bool, drawn: bool) -> Iterator[Check]:
-    """Compare a file with the recomputed one; numbers may differ in their last digits between machines."""
+    """Compare a file with the recomputed file; numbers from another machine are allowed to differ in their
+    last digits.
+    """
     name, kind = f"{path.name} made again", path.suffix
     found, expected = path.read_bytes(), made.read_bytes()
     if kind in _FIGURES and not drawn:
@@ -523,12 +546,15 @@ def _check_file(path: Path, made: Path, steady: bool, drawn: bool) -> Iterator[C
         yield Check(name, "the text", "the text" if same else "another text", same)
 
 
-_IDS = re.compile(r"""((?:id="|url\(#|href="#))[^")]*""")  # derived from a drawing's numbers
+_IDS = re.compile(r"""((?:id="|url\(#|href="#))[^")]*""")  # derived from the numbers in a figure
 _NUMBER = re.compile(r"(\d+\.\d+(?:e[+-]?\d+)?)")
 
 
 def _texts_alike(one: str, other: str, *, exact: bool) -> bool:
-    """Compare texts; numbers with a decimal point to 1e-9, or to one unit of the last digit shown."""
+    """Compare two texts.
+
+    Numbers with a decimal point must agree to 1e-9, or to one unit of the last digit shown.
+    """
     parts = _NUMBER.split(one), _NUMBER.split(other)
     if len(parts[0]) != len(parts[1]):
         return False
@@ -542,7 +568,9 @@ def _texts_alike(one: str, other: str, *, exact: bool) -> bool:
 
 
 def _check_ledger(folder: Path, document: Mapping[str, Any], ledger: LedgerLike) -> Iterator[Check]:
-    """Check the run's entry in the ledger, the totals up to it, and the files that it was marked with."""
+    """Check the run's entry in the ledger, the totals up to this entry, and the files named in the entry's
+    mark.
+    """
     stated = document["ledger"]
     if stated is None:
         yield Check("ledger", "NO LEDGER", "NO LEDGER", True)
@@ -563,7 +591,7 @@ def _check_ledger(folder: Path, document: Mapping[str, Any], ledger: LedgerLike)
     facts = vars(LedgerFacts.of(ledger, entry))
     yield from _leaves("ledger", {k: v for k, v in stated.items() if k != "name"}, {
         name: dict(value) if isinstance(value, Mapping) else value
-        for name, value in facts.items() if name != "name"  # a copy may have another name
+        for name, value in facts.items() if name != "name"  # a copy of the folder can have another name
     })  # fmt: skip
     limit = (stated["after"]["limit_epsilon"], stated["after"]["limit_delta"])
     if limit[0] is not None and entry.checked:
@@ -575,7 +603,7 @@ def _check_ledger(folder: Path, document: Mapping[str, Any], ledger: LedgerLike)
         yield Check(f"ledger: not marked as published (`{remedy}` does it)", None, None, True)
         return
     published = published_hashes(document)
-    if document["replanned"]:  # the files shared with the folder that was published first
+    if document["replanned"]:  # the files that are also in the folder that was published first
         published = {name: digest for name, digest in published.items() if _shared(name)}
     marked = {
         name: digest for name, digest in mark.files.items() if name in published or not document["replanned"]

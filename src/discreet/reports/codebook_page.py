@@ -1,8 +1,7 @@
-"""Page of a fitted codebook for the data protection officer: a function of ``codebook.json``.
+"""Page about a fitted codebook for the data protection officer, made from ``codebook.json`` only.
 
-A codebook that was fitted to users is a release like any other. The page has the same guarantee, wording,
-glossary, comparison and points as that of a policy (:mod:`discreet.reports.dpo_report`), except for the
-description of the release.
+A codebook that was fitted to users is a release like any other. The page has the same parts and wording as
+the page about a policy (:mod:`discreet.reports.dpo_report`), except for the description of the release.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def _title(doc: Document) -> str:
 
 
 def _document(facts: Document) -> dict[str, Any]:
-    """Return what the parts of the page read, from a fit's facts."""
+    """Return the document that the parts of the page read, made from the facts of a fit."""
     guarantee = Guarantee.from_dict(facts["guarantee"])
     held, users = facts["ledger"], int(facts["users"])
     run: Any = SimpleNamespace(
@@ -132,14 +131,14 @@ PAGES: Mapping[str, Callable[[Document, str], list[Line]]] = {OFFICER_NAME: _mar
 
 
 def write_codebook_pages(folder: Path, text: str) -> None:
-    """Write the pages of the facts with this text, as ``codebook.json`` will hold it."""
+    """Write the pages for facts whose text is given, as it will be in ``codebook.json``."""
     fingerprint = hashlib.sha256(text.encode()).hexdigest()
     for name, lines in PAGES.items():
         (folder / name).write_text(text_of(lines(json.loads(text), fingerprint)), "utf-8", newline="\n")
 
 
 def codebook_signed() -> tuple[str, ...]:
-    """Return the files that a signature of a codebook covers: its facts, which name the others, and its
+    """Return the files that a signature of a codebook covers: its facts (which name the other files) and its
     pages.
     """
     return (FACTS, *PAGES)

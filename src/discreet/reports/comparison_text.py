@@ -1,7 +1,7 @@
 """Comparison of a learned policy with a given rule: a part of the report on decision points.
 
-The report never says that the learned policy is better than a rule without the condition for it in the
-same sentence. It never says so if the verdict on the policy itself is "not shown".
+If the report says that the learned policy is better than a rule, the same sentence states the condition. The
+report never says this if the verdict on the policy itself is "not shown".
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ __all__ = [
     "Compared", "Difference", "compared_blocks", "compared_rows", "compared_sentence", "plain_comparisons",
 ]  # fmt: skip
 
-_ROWS = 25  # states in which the two differ
+_ROWS = 25  # largest number of states in the table of differences
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One state in which a learned policy and a rule differ.
+    """State in which a learned policy and a rule differ.
 
     Parameters
     ----------
-    visits : number of users who visited it, by first visits
-    usual, usual_share : their most frequent action and its share
-    learned, rule : actions that both ask for; "as before" if one asks for nothing
+    visits : number of users who visited the state (first visits)
+    usual, usual_share : most frequent action of these users and its share
+    learned, rule : actions that the policy and the rule select; "as before" if there is no change from the
+        behaviour
     """
 
     state: str
@@ -48,10 +49,10 @@ class Compared:
 
     Parameters
     ----------
-    name : "your rule", numbered if the folder has several
-    level : level of its intervals
+    name : "your rule", with a number if the folder has several rules
+    level : level of the intervals
     verdict_kind : kind of the learned policy's verdict
-    ended : share of episodes that reached an end
+    ended : share of episodes that reached a terminal state
     """
 
     __repr__ = brief
@@ -84,7 +85,9 @@ class Compared:
 
 
 def compared_rows(one: Compared, cells: Any) -> list[tuple[Text, ...]]:
-    """Return the lines of one rule in the table of gains. cells : from a gain to the cells after its name."""
+    """Return the lines of one rule in the table of gains. cells : function that returns the cells
+    of a gain.
+    """
     rule, difference = one.found.rule, one.found.difference
     why = (
         f"your rule lacks support at {percent(rule.lacking)} of its decisions"
@@ -100,7 +103,9 @@ def compared_rows(one: Compared, cells: Any) -> list[tuple[Text, ...]]:
 
 
 def compared_sentence(one: Compared) -> str:
-    """Return the claim about the learned policy and a rule, with its condition, or why there is none."""
+    """Return the claim that the learned policy is better than a rule, with its condition, or the reason for
+    not claiming it.
+    """
     found, gain = one.found, one.found.difference
     if found.rule.gain is None:
         return (
@@ -145,7 +150,7 @@ def compared_sentence(one: Compared) -> str:
 
 
 def compared_blocks(rules: Sequence[Compared], measured: str) -> list[Block]:
-    """Return the section of the report on all rules. measured : source of the gains."""
+    """Return the section of the report about all rules. measured : source of the gains."""
     if not rules:
         return []
     many = len(rules) > 1
@@ -200,5 +205,5 @@ def _one(one: Compared) -> list[Block]:
 
 
 def plain_comparisons(rules: Sequence[Compared]) -> Mapping[str, Any]:
-    """Return the entries of report.json on rules; empty if there are none."""
+    """Return the entries of report.json about rules; empty if no rules are compared."""
     return {"compared": [one.to_dict() for one in rules]} if rules else {}

@@ -1,8 +1,9 @@
 """Report on decision points: the changes, their demonstrated gain, and its conditions.
 
-Everything is computed from the release, the policy that was learned from it and public facts: it costs no
-privacy. The first line says whether the gain is shown, and on which condition
-(:mod:`discreet.reports.verdict_text`). All numbers are in the units of the data; labels are the schema's.
+All results are computed from the release, the policy that was learned from it and public facts, so the report
+costs no privacy. The first line says whether the gain is shown, and on which condition
+(:mod:`discreet.reports.verdict_text`). All numbers are in the units of the data; all labels are those of the
+schema.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 VERSION = 2
-_ROWS = 25  # rows of the table of changes
-_STATES, _PANELS = 25, 9  # states in the table of outcomes, and in its figure
+_ROWS = 25  # largest number of rows in the table of changes
+_STATES, _PANELS = 25, 9  # largest number of states in the table of outcomes and in its figure
 
 __all__ = ["StateChange", "DecisionReport", "decision_report_of"]
 
@@ -59,15 +60,15 @@ _NO_GAIN = Paragraph(
 
 @dataclass(frozen=True)
 class StateChange:
-    """One changed state.
+    """State that the policy changes.
 
     Parameters
     ----------
-    visits : number of users who visited the state (their first visits), and deviation, due to noise
+    visits : number of users who visited the state (first visits), and its standard deviation due to noise
     usual, usual_share : most frequent action and its share
     action, action_share : action that the policy asks for, and its share
-    gain : expected additional return of one such decision, by the half of the data that chose it, and its
-        deviation
+    gain : expected additional return of one changed decision, estimated from the half of the data that chose
+        the change, and its standard deviation
     """
 
     state: str
@@ -85,7 +86,8 @@ class StateChange:
 class StateOutcome:
     """Outcome of one action in one state, as the report prints it.
 
-    changed : whether the state is changed; asked : whether the policy asks for this action there.
+    changed : True if the policy changes this state; asked : True if the policy selects this action in this
+    state.
     """
 
     state: str
@@ -95,7 +97,7 @@ class StateOutcome:
     outcome: MeanOutcome
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values; None if not tested."""
+        """Return JSON values. A test that was not made has the value None."""
         numbers = {
             name: None if isinstance(value, float) and not np.isfinite(value) else value
             for name, value in self.outcome._asdict().items()
@@ -113,23 +115,23 @@ class DecisionReport(ReportPage):
 
     Parameters
     ----------
-    verdict : the first line
-    judged : the numbers behind it
+    verdict : the first line of the report
+    judged : the numbers on which the verdict is based
     gain : gain over the behaviour
-    behaviour, learned : values
-    others : gains of policies that need no data; None if too few users acted like them
-    lacking : their share of decisions without support
+    behaviour, learned : values of the two policies
+    others : gains of policies that need no data; None if too few users acted like such a policy
+    lacking : share of decisions without support, for each of these policies
     changes : the changed states, those most visited first
     changed_decisions : decisions in changed states, per episode
-    agreeing : the share of these that agree with the policy
-    effective : decisions that carry the comparison (Kish's effective sample size)
-    path : (states changed, estimate, low, high) of points of the path
+    agreeing : share of these decisions that agree with the policy
+    effective : effective number of decisions in the comparison (Kish's effective sample size)
+    path : (number of changed states, estimate, low, high) for points of the path
     supported : share of decisions at pairs that are significantly above the noise
     ended : share of episodes that reached a terminal state before the last step
     compared : rules to compare with the learned policy
     measured : "returns" or "transitions", the source of the gain
     outcomes : outcomes of actions, by state; changed states first
-    groups : results of each declared group of users, with its label
+    groups : label and result of each declared group of users
     """
 
     __repr__ = brief
@@ -179,7 +181,7 @@ class DecisionReport(ReportPage):
 
     @property
     def _mark(self) -> str:
-        """Words beside the gain, which is far from the verdict."""
+        """Words next to the gain that repeat the verdict, because the verdict is far away on the page."""
         return "" if self.judged.shown else " (not shown)" if self.states_changed else " (nothing is changed)"
 
     def to_dict(self) -> dict[str, Any]:
@@ -430,7 +432,7 @@ class DecisionReport(ReportPage):
         return save_figures(folder, drawn)
 
     def _outcome_figure(self) -> Figure:
-        """Draw one panel a state, actions as rows, both readings with their intervals."""
+        """Draw one panel per state, with actions as rows, and both estimates with their intervals."""
         from matplotlib.figure import Figure
 
         states = self.outcomes[:_PANELS]
@@ -493,9 +495,9 @@ def _cells(value: Gain) -> tuple[str, ...]:
 def decision_report_of(
     release: StepwiseRelease, learned: DecisionPolicy, schema: Schema, rules: Sequence[StationaryRule] = ()
 ) -> DecisionReport:
-    """Return the report of a policy of decision points and the release that it was learned from.
+    """Return the report on a policy of decision points and the release from which it was learned.
 
-    rules : rules that the policy is compared with; for rewards that a rule pays.
+    rules : rules with which the policy is compared; only for rewards that are defined by a rule.
     """
     path, gain, judged = learned.path, learned.gain, learned.verdict
     told = path.told
@@ -509,7 +511,8 @@ def decision_report_of(
     rows = told.layout.row_index[own, path.action[own]]
     share = path.share[rows]
     visits = path.visits[own]
-    # First-order weights are 1 / share of the users who acted as asked, for these users only.
+    # First-order weights: 1 / share for users who acted as the policy does (share: of such users), 0
+    # for others.
     effective = float(visits.sum() ** 2 / max(float((visits / np.maximum(share, 1e-9)).sum()), 1e-12))
     learned_value = Gain(
         min(max(behaviour.estimate + gain.estimate, least), most), max(behaviour.low + gain.low, least),
@@ -549,7 +552,7 @@ def decision_report_of(
 def _compared(
     learned: DecisionPolicy, rules: Sequence[StationaryRule], names: _Names, ended: float
 ) -> tuple[Compared, ...]:
-    """Compare the policy with each rule, at a level that holds for all of them together."""
+    """Compare the policy with each rule, with intervals that hold simultaneously for all rules."""
     path, found = learned.path, []
     told, many = path.told, len(rules)
     for i, rule in enumerate(rules):
@@ -596,7 +599,7 @@ def _difference(learned: DecisionPolicy, policy: Policy, names: _Names, s: int) 
 
 
 def _judged(found: Verdict) -> dict[str, Any]:
-    """Return the numbers of a verdict as plain values."""
+    """Return the numbers of a verdict as JSON values."""
     test, cause = found.consistency, found.cause
 
     def of(tested: Discrepancies) -> dict[str, Any]:
@@ -619,7 +622,7 @@ def _judged(found: Verdict) -> dict[str, Any]:
 
 
 def _plain_policies(path: Points) -> dict[str, Floats]:
-    """Return probabilities, by rows, of policies that need no outcomes."""
+    """Return the action probabilities, by rows, of policies that are defined without outcomes."""
     told = path.told
     layout = told.layout
     begins, sizes = layout.state_ptr[:-1], np.diff(layout.state_ptr)
@@ -640,7 +643,7 @@ def _groups(learned: DecisionPolicy, schema: Schema) -> tuple[tuple[str, GroupRe
 
 
 def _plain_group(label: str, one: GroupResult) -> dict[str, Any]:
-    """Return plain values; None if not reported."""
+    """Return JSON values for a group; None if its result is not reported."""
     numbers = {
         name: None if isinstance(value, float) and not np.isfinite(value) else value
         for name, value in one._asdict().items()
@@ -649,7 +652,7 @@ def _plain_group(label: str, one: GroupResult) -> dict[str, Any]:
 
 
 class _Names:
-    """Labels of a schema, safe in a table."""
+    """Labels of a schema, escaped for use in a table."""
 
     def __init__(self, schema: Schema, told: Told) -> None:
         self._states, self._actions, self._layout = schema.state_labels, schema.action_labels, told.layout
@@ -718,6 +721,6 @@ def _changes(learned: DecisionPolicy, schema: Schema) -> tuple[StateChange, ...]
 
 
 def _points(path: Points) -> tuple[tuple[int, float, float, float], ...]:
-    """Return points of the path; the last one changes most."""
+    """Return points of the path; the last point has the most changes."""
     gains = ((int(count), path.gain(int(count))) for count in path.points)
     return tuple((count, gain.estimate, gain.low, gain.high) for count, gain in gains)

@@ -1,12 +1,12 @@
-"""Layout of pages made of blocks, in Markdown and HTML; the text of pages is defined elsewhere.
+"""Layout of pages that consist of blocks, in Markdown and HTML. Other modules define the text of pages.
 
-Text from outside is escaped, so that a name cannot imitate a line of the page. Only the free lines
-(:class:`Blank`) of a page are not fixed. :class:`Written` holds the fixed text around what is written there,
-so that :mod:`discreet.pipeline.verify` can separate the two.
+Text from outside is escaped, so that a name cannot imitate a line of the page. Readers can fill in only the
+free lines (:class:`Blank`) of a page. :class:`Written` holds the fixed text around the content of a free
+line, so that :mod:`discreet.pipeline.verify` can separate the content from the fixed text.
 
-The HTML contains its own style and pictures, has no script, and loads nothing. It opens from a disk without a
-network, and prints on A4 or letter. For screen readers it names its language, headings, tables and header
-cells.
+The HTML contains its own style and pictures, has no script, and loads nothing. It can be opened without a
+network, and printed on A4 or letter paper. For screen readers, the language, headings, tables and header
+cells are marked up.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from discreet.utils import markdown_table as tables
 
 __all__ = [
-    "MARKS", "Blank", "Block", "Bullets", "Code", "Heading", "Line", "Link", "NameValueList", "Paragraph",
-    "Picture",
+    "MARKS", "Blank", "Block", "Bullets", "Code", "Heading", "Line", "Link", "NameValueList", "Paragraph", "Picture",
     "Strong", "Table", "Text", "Written", "blank_in_markdown", "compared_with", "escaped", "html_lines",
     "in_markdown", "markdown_lines", "text_of",
 ]  # fmt: skip
@@ -31,7 +30,7 @@ MARKS = "\\`*_[]<>|#~&"
 
 
 def escaped(text: object) -> str:
-    """Return a text with Markdown's marks escaped."""
+    """Return a text in which Markdown syntax characters are escaped."""
     return "".join(f"\\{c}" if c in MARKS else c for c in str(text))
 
 
@@ -45,7 +44,7 @@ class Strong:
 
 @dataclass(frozen=True)
 class Code:
-    """Words to type, or the name of a key."""
+    """Text to type, or the name of a key, shown as code."""
 
     words: str
 
@@ -56,7 +55,7 @@ Text = str | tuple[str | Strong | Code, ...]
 
 @dataclass(frozen=True)
 class Heading:
-    """Title; level 1 is the page's."""
+    """Heading; level 1 is the title of the page."""
 
     level: int
     text: str
@@ -64,7 +63,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Sentences, emphasized if ``strong``. source : placed at their end."""
+    """Paragraph of sentences, emphasized if ``strong``. source : reference that is placed at the end."""
 
     text: Text
     strong: bool = False
@@ -73,21 +72,21 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Bullets:
-    """List."""
+    """List of items with bullets."""
 
     items: tuple[Text, ...]
 
 
 @dataclass(frozen=True)
 class NameValueList:
-    """Names and their values."""
+    """List of names with their values."""
 
     items: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Link:
-    """Public address, in a cell."""
+    """Link to a public address, in a cell of a table."""
 
     words: str
     address: str
@@ -95,9 +94,9 @@ class Link:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a header. names : number of first cells that name a row.
+    """Table with a header. names : number of cells at the beginning of each row that name the row.
 
-    Without a caption the heading above and the header name the table.
+    If the table has no caption, the preceding heading and the header name the table.
     """
 
     caption: str
@@ -108,7 +107,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """Figure, only on the HTML page; the text states the same facts.
+    """Figure, which is only on the HTML page. The text states the same facts.
 
     name : file name, without its extension. alternative : text for readers who cannot see it.
     """
@@ -119,7 +118,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Blank:
-    """Free line: a label, and what is written there."""
+    """Free line: a label and the text that was filled in."""
 
     label: str
     value: str = ""
@@ -130,7 +129,7 @@ Block = Heading | Paragraph | Bullets | NameValueList | Table | Picture | Blank
 
 @dataclass(frozen=True)
 class Written:
-    """Free line of a page, which readers may fill in, between two fixed ends.
+    """Free line of a page: text that readers are allowed to fill in, between two fixed ends.
 
     ``allowed`` : a regular expression of the accepted text.
     """
@@ -142,7 +141,7 @@ class Written:
 
     @property
     def text(self) -> str:
-        """Return the whole line."""
+        """Return the complete line."""
         return f"{self.before}{self.value}{self.after}"
 
 
@@ -155,7 +154,7 @@ def text_of(lines: Sequence[Line]) -> str:
 
 
 def compared_with(text: str, lines: Sequence[Line]) -> Iterator[tuple[str, object, object, bool]]:
-    """Compare a page with its required form, line by line, except for the content of free lines.
+    """Compare a page with its required text line by line, except for the content of free lines.
 
     Yields (name, found, required, whether they agree).
     """
@@ -179,12 +178,14 @@ _IN_MARKDOWN = rf"( (?:[^{re.escape(MARKS)}]|\\[{re.escape(MARKS)}]){{0,500}})?"
 
 
 def blank_in_markdown(start: str, value: str) -> Written:
-    """Return a free line with this start."""
+    """Return the free line whose fixed text at the beginning is given."""
     return Written(start, f" {escaped(value)}", "", _IN_MARKDOWN)
 
 
 def in_markdown(text: Text, plain: bool = False) -> str:
-    """Return words with their marks. plain : the words themselves are not escaped."""
+    """Return words as Markdown with emphasis and code marks. plain : if True, the words themselves are not
+    escaped.
+    """
     put = str if plain else escaped
     return "".join(
         put(part)
@@ -203,8 +204,8 @@ def _parts(text: Text) -> tuple[str | Strong | Code, ...]:
 def markdown_lines(blocks: Sequence[Block], plain: bool = False) -> list[Line]:
     """Return a page in Markdown, line by line.
 
-    plain : words are not escaped, and lists have stars. For reports, whose schema labels have no bars
-    and no line breaks.
+    plain : if True, words are not escaped, and list items begin with stars. Used for reports, whose schema
+    labels contain no bars and no line breaks.
     """
     seen = (block for block in blocks if not isinstance(block, Picture))
     return [line for block in seen for line in (*_markdown(block, plain), "")][:-1]
@@ -272,10 +273,11 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 def html_lines(
     title: str, blocks: Sequence[Block], pictures: Mapping[str, bytes] | None = None
 ) -> list[Line]:
-    """Return a page in HTML, line by line; ``title`` is the document's, and its first heading if it has none.
+    """Return a page in HTML, line by line.
 
-    pictures : PNG files by the name of their :class:`Picture`, for pages that have any; those that are not
-    given are left out.
+    ``title`` is the title of the document; it is also the first heading if the page has no heading.
+
+    pictures : PNG files by the name of their :class:`Picture`. A picture whose file is not given is left out.
     """
     titled = any(isinstance(block, Heading) and block.level == 1 for block in blocks)
     policy = _POLICY if pictures is None else f"{_POLICY}; img-src data:"
@@ -338,12 +340,12 @@ def _html(block: Heading | Paragraph | Bullets | NameValueList | Blank) -> Itera
 
 
 def _html_table(block: Table, named: str) -> Iterator[Line]:
-    # wider than a phone: scrolls separately, also by keys
+    # a table can be wider than a phone's screen, so it scrolls separately, and can be scrolled with keys
     yield f'<div class="table" role="region" aria-label="{html.escape(named)}" tabindex="0">'
     yield "<table>"
     if block.caption:
         yield f"<caption>{html.escape(block.caption)}</caption>"
-    # a header cell without words names nothing
+    # a header cell without words does not name its column
     heads = "".join(f'<th scope="col">{html.escape(one)}</th>' if one else "<td></td>" for one in block.head)
     yield f"<thead><tr>{heads}</tr></thead>"
     yield "<tbody>"

@@ -1,9 +1,9 @@
-"""Page for a data protection officer: a statement in plain words, and questions for the officer.
+"""Page for a data protection officer: the privacy statement in plain words, and questions for the officer.
 
-The page is a function of ``statement.json`` alone, as ``statement.md`` is. So ``discreet verify`` makes it
-again; only its blank lines can be filled in. The points paraphrase NIST SP 800-226 (March 2025). The
-software answers a point if it has a number; the other points are questions. All numbers are rounded up, as
-on the statement.
+Like ``statement.md``, the page depends only on ``statement.json``. Therefore ``discreet verify`` can make the
+page again and compare it. Readers can fill in only its blank lines. The points paraphrase NIST SP 800-226
+(March 2025). The software answers a point for which it has a number; the other points are questions. All
+numbers are rounded up, as on the page of the statement.
 """
 
 from __future__ import annotations
@@ -70,17 +70,17 @@ def page(
     read: str = "statement.md",
     own: Mapping[str, str] | None = None,
 ) -> Iterator[Block]:
-    """Return the page of any release, of a policy or not.
+    """Return the page for any release, whether of a policy or of a codebook.
 
     Parameters
     ----------
-    fields : what was done.
+    fields : description of what was done.
     terms : the glossary.
     signed : fingerprint, operator, approval.
     made : the file whose numbers the page repeats.
-    checked : the command that compares them.
+    checked : the command that compares these numbers.
     read : the other file that the signer has read.
-    own : answers to NIST's points by their titles, instead of those about a policy.
+    own : answers to NIST's points by title, which replace the answers about a policy.
     """
     yield Heading(1, title)
     yield Paragraph(
@@ -111,7 +111,7 @@ def page(
 
 
 def _signature_lines(read: str, fingerprint: str, operator: str, approval: str) -> Iterator[Block]:
-    """Return blank lines for signatures, and the fingerprint that is signed."""
+    """Return the blank lines for signatures, and a line with the fingerprint that is signed."""
     yield Paragraph(
         f"Who signs has read this page and {read}, whose fingerprint is {fingerprint}. A "
         "signature on paper is written here; one that a computer can check is made by 'discreet sign'."
@@ -156,7 +156,7 @@ def declared_fields(doc: Document, declared: Document, unnamed: bool = False) ->
 
 def _fields(doc: Document) -> Iterator[tuple[str, str]]:
     people, data, guarantee = doc["population"], doc["data"], doc["guarantee"]
-    unnamed = doc["purpose"] in ("", f"learn, {doc['configuration']['algorithm']}")  # the default
+    unnamed = doc["purpose"] in ("", f"learn, {doc['configuration']['algorithm']}")  # the default value
     yield from declared_fields(doc, data["declared"], unnamed)
     names = data["columns"]
     paid = data["reward"]["source"] == "column"
@@ -193,7 +193,7 @@ def _group_of(people: Document) -> str:
 def _reward(reward: Document) -> str:
     if reward["source"] == "outcomes":
         paid = ", ".join(f"{label} {earned:g}" for label, earned in reward["outcomes"].items())
-        left = reward.get("censored")  # absent in earlier versions
+        left = reward.get("censored")  # absent in statements of earlier versions
         more = "" if left is None else f"; the outcome of '{left}' is not known (censored ends)"
         return f"paid by rule on arrival in a last state ({paid}); no column is read{more}"
     ends = f"from {reward['low']:g} to {reward['high']:g}"
@@ -211,7 +211,7 @@ def _number(value: float | None) -> str:
 
 
 def _promise(doc: Document) -> Iterator[Block]:
-    """Return the promise in numbers, for this release and for all releases in the ledger."""
+    """Return the guarantee in numbers, for this release and for all releases in the ledger."""
     guarantee, alone, ledger = doc["guarantee"], doc["alone"], doc["ledger"]
     if guarantee["epsilon"] is None:
         yield Paragraph("There is none: exact sums were released.", strong=True)
@@ -247,12 +247,12 @@ def _promise(doc: Document) -> Iterator[Block]:
 
 
 def _said(doc: Document) -> Mapping[str, str]:
-    """Return the sentences of the document's version."""
+    """Return the sentence templates of the document's version."""
     return words(version_of(doc["guarantee"]))
 
 
 def _row(said: Mapping[str, str], columns: Iterable[tuple[Document, Document]]) -> str:
-    """Return the name of the row of e^epsilon. columns : (totals, attacker) of each column."""
+    """Return the label of the table row with e^epsilon. columns : (totals, attacker) of each column."""
     several = any(one["delta"] for one, _ in columns)
     return said["row"].format(plus=said["epsilon, plus"] if several else "")
 
@@ -262,7 +262,7 @@ def _times(epsilon: float | None, said: Mapping[str, str]) -> str:
 
 
 def _coin(attacker: Document) -> float:
-    """Return the best guess between two equally likely records."""
+    """Return the probability of the best guess between two equally likely records."""
     return {row["prior"]: float(row["right_guess"]) for row in attacker["priors"]}[0.5]
 
 
@@ -270,7 +270,7 @@ def _coin(attacker: Document) -> float:
 def _symbols(
     guarantee: Document, unit: str, said: Mapping[str, str], never: bool
 ) -> Iterator[tuple[str, str]]:
-    """Explain ε, δ and ρ. never : no outcome of the noise is impossible under another record."""
+    """Explain ε, δ and ρ. never : True if every outcome of the noise is possible under every record."""
     epsilon, delta = guarantee["epsilon"], guarantee["delta"]
     factor = times(epsilon, said)
     yield (
@@ -298,9 +298,9 @@ def _symbols(
 def glossary(
     doc: Document, release: str = "release.parquet", statement: bool = True
 ) -> Iterator[tuple[str, str]]:
-    """Explain the terms that this page or the statement uses, and no others.
+    """Explain the terms that this page or the statement uses; other terms are left out.
 
-    release : the file of the release. statement : whether the folder has a statement, too.
+    release : the file of the release. statement : True if the folder also has a statement.
     """
     guarantee, people, ledger = doc["guarantee"], doc["population"], doc["ledger"]
     unit, episodes = people["unit"], people["episodes_per_user"]
@@ -387,7 +387,7 @@ _TERMS = {
 
 # --------------------------------------------------------------------------------------- in comparison
 def _compared(doc: Document, read: str) -> Iterator[Block]:
-    """Compare the promise with published ones. read : the file that states it."""
+    """Compare the guarantee with published guarantees. read : the file that states the guarantee."""
     guarantee, people, ledger = doc["guarantee"], doc["population"], doc["ledger"]
     yield Paragraph(
         "An ε compares with another only if the unit is the same: whose data are hidden, over which time, "
@@ -416,7 +416,9 @@ def _compared(doc: Document, read: str) -> Iterator[Block]:
 
 # ------------------------------------------------------------------------------------------- the points
 def _points(doc: Document, own: Mapping[str, str]) -> Iterator[Block]:
-    """Return NIST's points with answers and questions. own : other answers, by the point's title."""
+    """Return NIST's points with answers and questions. own : answers that replace the usual ones, by title of
+    the point.
+    """
     found = [(title, own.get(title, answer), asked) for title, answer, asked in _asked(doc)]
     known, asked = (sum(bool(point[i]) for point in found) for i in (1, 2))
     yield Paragraph(
@@ -557,7 +559,7 @@ def _of_utility(doc: Document) -> str:
         "the first line of report.md says whether the policy is shown to be better than what people did, "
         "or that this release cannot tell."
     )
-    if "verdict" not in doc:  # a version without verdicts
+    if "verdict" not in doc:  # statements of this version have no verdicts
         return said
     if doc["verdict"] is None:
         return (

@@ -1,7 +1,7 @@
-"""Report on decision points of earlier statement versions, for the verification of old folders.
+"""Report on decision points in the format of earlier statement versions, for the verification of old folders.
 
-New reports do not use it. Its defect: it says "shown to be better" of every gain whose interval is above 0,
-whatever an unrecorded cause could explain, and does not test for one.
+New reports do not use this format. It has a defect: it says "shown to be better" for every gain whose
+interval is above 0, even if an unrecorded cause could explain the gain. It does not test for such a cause.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class EarlierReport(DecisionReport):
 
     @classmethod
     def of(cls, report: DecisionReport) -> EarlierReport:
-        """Return the earlier report with the numbers of the present one."""
+        """Return the report in the earlier format with the numbers of a present report."""
         return cls(**{**vars(report), "verdict": _verdict(report)})
 
     @property
@@ -58,7 +58,7 @@ class EarlierReport(DecisionReport):
         return {**plain, "version": 1}
 
     def blocks(self) -> list[Block]:
-        """Return its blocks; the first block is the verdict."""
+        """Return the blocks of the report; the first block is the verdict."""
         return [*self._head(), *self._change_blocks(), *self._tail()]
 
     def figures(self, folder: Path | str) -> tuple[Path, ...]:

@@ -1,4 +1,4 @@
-"""Numbers in words, and figures that are equal byte for byte, for all reports."""
+"""Helpers for all reports: formatted numbers, and figures that are reproducible byte for byte."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ __all__ = ["number", "percent", "plain_axes", "save_figures", "share_of"]
 
 
 def share_of(value: float) -> float:
-    """Return a noisy share, clipped to [0, 1]."""
+    """Return a noisy share after clipping to [0, 1]."""
     return float(np.clip(value, 0.0, 1.0))
 
 
 def percent(share: float) -> str:
-    """Return a share in percent."""
+    """Return a share as text in percent."""
     return f"{100 * share:.1f} %"
 
 
 def number(value: float) -> str:
-    """Return a number with three decimals, more if all of them are 0."""
+    """Return a number as text with three decimals, or with more decimals if these three are 0."""
     return f"{value:.3f}" if abs(value) >= 0.001 or value == 0.0 else f"{value:.1e}"
 
 
 def plain_axes(axes: Axes) -> None:
-    """Show two spines and small ticks."""
+    """Style axes with two spines and small ticks."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)
 
 
 def save_figures(folder: Path | str, figures: Mapping[str, Figure]) -> tuple[Path, ...]:
-    """Save each figure as PNG and as SVG, by its name; returns the files.
+    """Save each figure as PNG and as SVG under its name; return the files.
 
-    Written under a temporary name, then renamed; equal figures give equal bytes. Letters of an SVG stay text.
+    Files are written under a temporary name and then renamed. Equal figures give equal bytes. Text in SVG
+    files stays text.
     """
     written = []
     for name, figure in figures.items():

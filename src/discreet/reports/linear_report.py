@@ -1,9 +1,9 @@
-"""Report on a policy from linear sums: the results that a release about features supports.
+"""Report on a policy learned from sums of features, with the results that such a release supports.
 
-With ``judged = true`` one half of the users estimates the gain of the policy that the other half chose over
-the behaviour (:mod:`~discreet.learners.ope.linear_gains`). Otherwise the sums answer only the planner's own
-queries, about its values at that time. They give neither the value of the behaviour nor that of any policy:
-the report then contains the planner's own lower estimate.
+With ``judged = true``, the policy is learned from one half of the users, and its gain over the behaviour is
+estimated from the other half (:mod:`~discreet.learners.ope.linear_gains`). Otherwise the sums are only those
+that the planner queried for its value functions. They determine neither the value of the behaviour nor the
+value of a policy. The report then contains the planner's own lower estimate.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LinearReport(ReportPage):
 
     @property
     def verdict(self) -> str:
-        """Return one sentence: is the policy shown to be better?"""
+        """Return a sentence that says whether the policy is shown to be better."""
         return in_markdown(self._verdict(), plain=True)
 
     def _verdict(self) -> Text:
@@ -127,7 +127,7 @@ class LinearReport(ReportPage):
         return [Heading(2, "What it gains"), Table("", head, (row,)), Paragraph(said)]
 
     def figures(self, folder: str | Path) -> list[Path]:
-        """Return no files: there is nothing to draw."""
+        """Return an empty list, because this report has no figures."""
         return []
 
 

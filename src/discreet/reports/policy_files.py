@@ -1,4 +1,5 @@
-"""Policies as files: ``policy.csv`` for readers and programs, ``policy.py`` to act without this library.
+"""Policies as files: ``policy.csv`` for people and programs, and ``policy.py``, which runs without this
+library.
 
 ``policy.csv`` has one row for each step and state, in this order:
 
@@ -18,13 +19,13 @@ value           pessimistic value of the planner's own action there; empty if no
 behaviour       index of the most frequent action in the noisy counts; empty if not known
 ==============  ==================================================================================
 
-For decision points ``value`` is the return of an episode from its first visit to a changed state, if all
-changes are made. Two more columns, ``value_low`` and ``value_high``, hold its interval. All three are
-empty if it is not known, and in states that are not changed.
+For decision points, ``value`` is the expected return from the first visit to a changed state on, if all
+changes are made. Two more columns, ``value_low`` and ``value_high``, hold the interval of ``value``. These
+three columns are empty in states that are not changed, or if the value is not known.
 
-The value of ``action`` in a state without support is chosen when the file is written (``unsupported``):
-nothing (``abstain``), the most frequent action of the behaviour (``behaviour``), or the planner's own
-choice (``policy``). Both files are post-processing of the release.
+The option ``unsupported`` sets the content of ``action`` in a state without support: nothing (``abstain``),
+the most frequent action of the behaviour (``behaviour``), or the planner's own choice (``policy``). Both
+files are post-processing of the release.
 """
 
 from __future__ import annotations
@@ -67,16 +68,16 @@ class OfflineResult(Protocol):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PolicyTable:
-    """Deterministic policy with its support.
+    """Table of a deterministic policy, its values and its support.
 
     Parameters
     ----------
-    policy : (H, S) int, the planner's own action everywhere
+    policy : (H, S) int, the planner's own action in every state, supported or not
     supported : (H, S) bool
-    values : (H, S) pessimistic values of the planner's actions; with ``intervals`` estimates, which may be
-        NaN: not known
+    values : (H, S) pessimistic values of the planner's actions. If ``intervals`` is given, they are estimates
+        instead, with NaN for unknown values
     intervals : (low, high), each (H, S), NaN if not known; optional
-    behaviour : (H, S) int, optional; the most frequent action by the noisy counts
+    behaviour : (H, S) int, optional; the most frequent action according to the noisy counts
     state_labels, action_labels : names of the indices, optional and unique
     first_step : 0 or 1
 
@@ -149,12 +150,12 @@ class PolicyTable:
         )
 
     def actions(self, unsupported: Unsupported = "abstain") -> Ints:
-        """Return (H, S) int, the actions in the file, -1 if the policy abstains.
+        """Return the (H, S) int actions that the file will contain; -1 where the policy abstains.
 
         Raises
         ------
         ValueError
-            If ``unsupported`` is "behaviour" and that is not known.
+            If ``unsupported`` is "behaviour" and the behaviour is not known.
         """
         checks.choice("unsupported", unsupported, get_args(Unsupported))
         if unsupported == "policy":
@@ -179,14 +180,14 @@ def _actions(name: str, value: ArrayLike, shape: tuple[int, ...], most: int | No
 def write_policy(
     folder: str | Path, table: PolicyTable, statement: str, unsupported: Unsupported = "abstain"
 ) -> None:
-    """Write ``policy.csv`` and ``policy.py`` into a folder that exists.
+    """Write ``policy.csv`` and ``policy.py`` into an existing folder.
 
     Parameters
     ----------
     folder : str or Path
     table : PolicyTable
     statement : str
-        The sentence on privacy for the docstring of ``policy.py``.
+        The sentence about privacy that is put into the docstring of ``policy.py``.
     unsupported : "abstain", "behaviour" or "policy"
         Value of ``action`` if the planner's own action is not supported.
     """
@@ -272,12 +273,14 @@ def act(step, state):
 
 
 def read_policy(folder: str | Path) -> tuple[Ints, Bools]:
-    """Read (H, S) actions, -1 if the policy abstains, and (H, S) supported, from a folder's ``policy.csv``.
+    """Read ``policy.csv`` in a folder; return (H, S) actions (-1 where the policy abstains) and (H, S)
+    support.
 
     Raises
     ------
     ValueError
-        With the name of the file, if it is missing, a row is missing or out of order, or a cell is invalid.
+        If the file is missing, a row is missing or out of order, or a cell is invalid. The message names the
+        file.
     """
     path = Path(folder) / "policy.csv"
     try:

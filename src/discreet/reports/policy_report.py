@@ -1,13 +1,13 @@
 """Report of a release: value of the learned policy, lack of support, and differences from the behaviour.
 
-Everything is computed from the release, the policy that was learned from it and public facts: it costs no
-privacy. Values and their intervals: :mod:`discreet.learners.ope.count_estimates`. The first line says whether
-the lower bound of the learned policy's value exceeds the value of the behaviour.
+All results are computed from the release, the policy that was learned from it and public facts, so the report
+costs no privacy. :mod:`discreet.learners.ope.count_estimates` computes values and their intervals. The first
+line says whether the lower bound of the learned policy's value exceeds the value of the behaviour.
 
 ``unsupported`` sets the action at a step and state where the policy lacks support
 (``OfflinePolicy.supported``). ``"abstain"`` (the policy gives no action there) and ``"behaviour"`` (it gives
-the usual action) are both evaluated with the behaviour policy there, for that step. ``"policy"`` plays the
-learned action anyway.
+the usual action) are both evaluated with the behaviour policy at this step and state. ``"policy"`` uses the
+learned action there too.
 """
 
 from __future__ import annotations
@@ -44,15 +44,17 @@ Floats = NDArray[np.float64]
 Unsupported = Literal["abstain", "behaviour", "policy"]
 
 VERSION = 1
-_ROWS = 10  # rows of a table
-_CLEAR = 4.0  # standard deviations above which a noisy count is called visited
+_ROWS = 10  # largest number of rows in a table
+_CLEAR = 4.0  # a noisy count counts as visited above this many standard deviations of its noise
 
 __all__ = ["PolicyChange", "Gap", "Report", "make_report"]
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Step and state where the policy lacks support. visits : estimate with its deviation from noise."""
+    """Step and state where the policy lacks support. visits : estimated visits, and their standard deviation
+    due to noise.
+    """
 
     step: int
     state: str
@@ -66,10 +68,10 @@ class PolicyChange:
 
     Parameters
     ----------
-    usual, usual_share : most frequent action there and its share
+    usual, usual_share : most frequent action in this state and its share
     action, action_share : action that the policy asks for, and its share
-    gain : estimated value of that action less that of the behaviour, for this step alone; None if unknown. It
-        is not corrected for selection.
+    gain : estimated value of this action minus that of the behaviour, if only this step is changed; None if
+        unknown. The gain is not corrected for selection.
     error : standard deviation of the gain
     """
 
@@ -86,26 +88,30 @@ class PolicyChange:
 
 @dataclass(frozen=True, eq=False)
 class Report(ReportPage):
-    """Results for a policy from its release. Shares are of decisions (users times steps), estimated.
+    """Results for a policy from its release.
+
+    All shares are estimated shares of decisions (users times steps).
 
     Parameters
     ----------
-    verdict : the first line
-    better : whether the lower bound of the difference to behaviour is above 0
+    verdict : the first line of the report
+    better : True if the lower bound of the difference to the behaviour is above 0
     values : "learned" (as deployed), "learned everywhere" (unless unsupported = "policy"), "behaviour",
         "uniform"
-    differences : the learned policy less behaviour and less uniform
-    unsupported_share : share of the behaviour's decisions where the policy lacks support, and its deviation
-    unsupported_pairs : share of all (step, state)
-    gaps : the most visited of them
-    undecided_share : share of decisions where the learner's values do not distinguish its actions (it took
-        the first)
+    differences : value of the learned policy minus that of the behaviour, and minus that of the uniform
+        policy
+    unsupported_share : share of the behaviour's decisions where the policy lacks support, and its standard
+        deviation
+    unsupported_pairs : share of all (step, state) pairs where the policy lacks support
+    gaps : the most visited of these pairs
+    undecided_share : share of decisions where several actions have equal values for the learner, which then
+        selects the first action
     changed_share : share of decisions that the deployed policy would have changed
-    changes : the most frequent of them
+    changes : the most frequent changed decisions
     noise : standard deviation of one released count, by family
     support, undecided : (H, states that are not terminal) bool
-    visits : visits of these states
-    first_step : the number of the first step, in tables and figures
+    visits : estimated visits of these states
+    first_step : the number of the first step in tables and figures
     """
 
     __repr__ = brief
@@ -348,21 +354,21 @@ def make_report(
     labels: Mapping[str, Sequence[str]] | None = None,
     first_step: int = 0,
 ) -> Report:
-    """Return the report of a policy and the release that it was learned from; no data are read.
+    """Return the report on a policy and the release from which it was learned. Reads no user data.
 
     Parameters
     ----------
     release : StepwiseRelease
-        Read twice, step by step.
+        The release; it is read twice, step by step.
     learned : OfflinePolicy
         Learned from this release.
     spec : Spec
-        The layout, known rewards, and how returns are added up: units, bounds, states that end an episode.
-        These are not decisions, and all values are in these units.
+        The layout, known rewards, and the rule for returns: units, bounds, and terminal states. Visits of
+        terminal states do not count as decisions. All values are in the units of the return.
     unsupported : "abstain", "behaviour" or "policy"
         Action where the policy lacks support (module docstring).
     level, return_bound, episodes_per_user
-        As of :func:`~discreet.learners.ope.count_estimates.evaluate`.
+        As for :func:`~discreet.learners.ope.count_estimates.evaluate`.
     labels : {"states": names, "actions": names}, optional
         Public names; default: their numbers.
     first_step : int
@@ -371,7 +377,7 @@ def make_report(
     Raises
     ------
     ValueError
-        If one of them does not fit the others.
+        If one of the arguments does not fit the others.
     """
     checks.choice("unsupported", unsupported, ("abstain", "behaviour", "policy"))
     shape = (spec.layout.horizon, spec.layout.states)

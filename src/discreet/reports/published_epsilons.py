@@ -1,7 +1,7 @@
-"""Published deployments of differential privacy, for comparison, as their makers state them.
+"""Published deployments of differential privacy for comparison, with the numbers that their makers state.
 
-An epsilon is meaningful only with its unit (whose data, over which period, are exchanged or left out) and
-with the parties that must be trusted. If a source gives no delta, none is given here.
+An epsilon is meaningful only together with its unit (which data, over which period, are exchanged or removed)
+and with the parties that must be trusted. If a source gives no delta, none is given here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["PUBLISHED", "Deployment"]
 
 @dataclass(frozen=True)
 class Deployment:
-    """One published system. epsilon, delta : as its source states them; unit : what is protected."""
+    """Published system. epsilon, delta : values that the source states; unit : what is protected."""
 
     name: str
     epsilon: str

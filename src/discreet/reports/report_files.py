@@ -1,7 +1,7 @@
 """Reports as lists of blocks, from which Markdown and HTML are made.
 
-Both have the same content. The HTML also has the figures, which show numbers of the text. Both are determined
-by the release.
+Markdown and HTML have the same text. The HTML also has the figures, which show the numbers in the text. All
+contents are determined by the release.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ def report_markdown(blocks: Sequence[Block]) -> str:
 
 
 def report_html(blocks: Sequence[Block], pictures: Mapping[str, bytes]) -> str:
-    """Return the report in HTML, in one file. pictures : PNG files by name, without extension."""
+    """Return the report as a single HTML file. pictures : PNG files by name, without extension."""
     return text_of(html_lines(_TITLE, blocks, pictures))
 
 
 def pictures_in(files: Iterable[Path]) -> dict[str, bytes]:
-    """Return the PNG files among these, by name without extension."""
+    """Return the PNG files among the given files, by name without extension."""
     return {path.stem: path.read_bytes() for path in files if path.suffix == ".png" and path.is_file()}
 
 
 def rehearsed(blocks: Sequence[Block], words: str) -> list[Block]:
-    """Return the report with these words before its verdict, in the same paragraph."""
+    """Return the report with the given words in front of its verdict, in the same paragraph."""
     first, *rest = blocks
     if not isinstance(first, Paragraph):
         raise TypeError("blocks: a report begins with its verdict")
@@ -58,8 +58,8 @@ class ReportPage(ABC):
         return report_markdown(self.blocks())
 
     def to_html(self, figures: Iterable[Path] = ()) -> str:
-        """Return the same page as one HTML file without scripts, which loads nothing.
+        """Return the report as one HTML file that has no scripts and loads no other files.
 
-        figures : files that ``figures`` wrote, which become part of the page.
+        figures : files that ``figures`` wrote; they are included in the page.
         """
         return report_html(self.blocks(), pictures_in(figures))

@@ -1,8 +1,9 @@
-"""Rules that a learned policy is compared with: CSV files of states, actions and probabilities.
+"""Rules for comparison with a learned policy: CSV files of states, actions and probabilities.
 
-A rule is stationary: ``state,action`` or ``state,action,probability``, labels of the schema or 0-based
-indices. In states that it does not name, the behaviour continues. The ``policy.csv`` of a folder is a rule
-too, if it has the same action at every step. Rules are public: the folder of a comparison contains them.
+A rule is stationary. Its file has the columns ``state,action`` or ``state,action,probability``, with labels
+of the schema or 0-based indices. In states that the rule does not name, the behaviour continues. The
+``policy.csv`` of a folder can also be used as a rule, if the policy has the same action at every step. Rules
+are public: the folder of a comparison contains them.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from discreet.data.schema import Schema
 __all__ = ["StationaryRule", "read_rule", "rule_names"]
 
 _ONE = 1e-9
-_MOST = 100  # rules of one report
+_MOST = 100  # largest number of rules in one report
 _NEEDED, _ALLOWED = ("state", "action"), ("state", "state_label", "action", "action_label", "probability")
 
 
 def rule_names(count: int) -> tuple[str, ...]:
-    """Return the file names of this number of rules in a folder."""
+    """Return the file names that ``count`` rules have in a folder."""
     count = checks.integer("compare", count, 0, _MOST)
     return tuple("rule.csv" if i == 0 else f"rule-{i + 1}.csv" for i in range(count))
 
@@ -75,8 +76,8 @@ def read_rule(path: str | Path, schema: Schema) -> StationaryRule:
     Raises
     ------
     ValueError
-        With the file and the line, if a label is unknown, a pair is not admissible, probabilities of a
-        state do not sum to 1 within 1e-9, or an action depends on the step.
+        If a label is unknown, a pair is not admissible, probabilities of a state do not sum to 1 within 1e-9,
+        or an action depends on the step. The message states the file and the line.
     """
     path = Path(path)
     if path.is_dir():
@@ -91,7 +92,7 @@ def read_rule(path: str | Path, schema: Schema) -> StationaryRule:
 
 
 class _RuleReader:
-    """Reader of one file."""
+    """Reader of one rule file."""
 
     def __init__(self, schema: Schema, file: csv.DictReader[str]) -> None:
         self._schema, self._layout = schema, schema.layout
@@ -162,7 +163,7 @@ class _RuleReader:
         self.rows, self.lines = rows, lines
 
     def _indices(self, column: str, labels: Sequence[str] | None, count: int) -> list[int]:
-        """Return the indices in a column; as labels if all of its cells are labels."""
+        """Return the indices in a column. Cells are read as labels if all cells of the column are labels."""
         cells = [row[column] if row[column] in (labels or ()) else row[column].strip() for row in self.rows]
         other = f"{column}_label"
         if other in self.columns or labels is None:

@@ -1,10 +1,10 @@
-"""Signatures under a release's folder: the file ``signatures.json``.
+"""Signatures of a release's folder, in the file ``signatures.json``.
 
-A signature covers the statement's fingerprint and the SHA-256 of the files that the statement does not name
-itself: ``statement.json`` and its pages, as they are at the time. ``statement.json`` names all other files
-with their hashes. So a signature covers the whole folder, which is fixed afterwards, including the free
-lines. A second signature covers the same bytes. The signed content also holds the key, the name of its
-holder, and the time; none of it is valid for another statement.
+A signature covers the statement's fingerprint and the SHA-256 of the files that the statement does not name:
+``statement.json`` and its pages, with their content at the time of signing. ``statement.json`` names all
+other files with their hashes. So a signature covers the whole folder, which is fixed afterwards, including
+the free lines. A second signature covers the same bytes. The signed content also holds the key, the name of
+the key's holder, and the time. A signature is not valid for another statement.
 
 This module defines the content of such a file and checks it; :mod:`discreet.pipeline.approve` signs.
 """
@@ -30,12 +30,12 @@ Found = tuple[str, Any, Any, bool]
 
 
 def signed_hashes(folder: Path, names: Sequence[str] = (JSON_NAME, *PAGES)) -> dict[str, str]:
-    """Return hashes of the files that the statement (or the file in its place) does not name itself."""
+    """Return the hashes of the files that the statement (or the file used instead of it) does not name."""
     return {name: file_hash(folder / name) for name in names}
 
 
 def content_of(one: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a signature covers: all of its entry except itself."""
+    """Return the signed content of an entry: all of the entry except the signature itself."""
     return {key: value for key, value in one.items() if key != "signature"}
 
 
@@ -46,7 +46,10 @@ def text_of_signatures(entries: Sequence[Mapping[str, Any]]) -> str:
 
 
 def read_signatures(folder: Path) -> list[dict[str, Any]]:
-    """Return the entries of the file, empty without one. Raises ``ValueError`` if it is invalid."""
+    """Return the entries of the file, or an empty list if the file does not exist.
+
+    Raises ``ValueError`` if the file is invalid.
+    """
     path = folder / SIGNATURES_NAME
     if not path.exists() and not path.is_symlink():
         return []
@@ -64,7 +67,9 @@ def found_in(
     folder: Path, fingerprint: str, public_keys: Sequence[str],
     names: Sequence[str] = (JSON_NAME, *PAGES), kind: Kind = "discreet statement, 1",
 ) -> Iterator[Found]:  # fmt: skip
-    """Check every signature with its key, the statement and the files; the given keys must have signed."""
+    """Check every signature against its key, the statement and the files, and check that all given keys have
+    signed.
+    """
     entries = read_signatures(folder)
     hashes = signed_hashes(folder, names) if entries else {}
     good = set()

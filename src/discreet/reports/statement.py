@@ -1,29 +1,31 @@
-r"""Privacy statement of a release from offline data: JSON, a page, and a page for the officer.
+r"""Privacy statement of a release from offline data: a JSON file, a page, and a page for the data protection
+officer.
 
-A statement is a function of :class:`RunFacts`: :func:`make_statement` computes everything that is not a fact
-from the facts. :mod:`discreet.pipeline.verify` computes it again from the folder's files. The statement's
-``fingerprint`` is a SHA-256 of everything except itself and the two free lines, ``operator`` and
-``approval``. The approver of a statement writes down its fingerprint. Hashes detect changes; they do not
-identify who made them.
+A statement is a function of :class:`RunFacts`: :func:`make_statement` computes all other contents from these
+facts. :mod:`discreet.pipeline.verify` computes the statement again from the files in the folder. The
+statement's ``fingerprint`` is a SHA-256 of the statement except the fingerprint itself and the two free
+lines, ``operator`` and ``approval``. The approver of a statement writes down its fingerprint. Hashes detect
+changes; they do not identify who made them.
 
-Scope. Losses add up, so the sentence for patients, the attacker's table, the groups and the
-warnings are about *all* releases of the dataset in the ledger, up to and including this one. The numbers are
-those that the ledger's filter certifies (:meth:`discreet.ledger.ledger.Ledger.certified`) at this release's
-delta. If the filter has no finite epsilon there (Gaussian noise before a release at delta = 0), they are
-taken at a tenth of 1/users. The cost of this release alone is stated too. A filter's number holds for
-any interaction: had the owner set it as a limit before the first release, no release would have been
-refused. Without a ledger the statement is about this release alone, and says so.
+Scope. The privacy losses of several releases are summed. Therefore the sentence for patients, the attacker's
+table, the groups and the warnings are about *all* releases of the dataset in the ledger, up to and including
+this release. The numbers are the totals that the ledger's filter certifies
+(:meth:`discreet.ledger.ledger.Ledger.certified`) at this release's delta. If the filter has no finite epsilon
+there (Gaussian noise before a release at delta = 0), the numbers are for delta = a tenth of 1/users. The cost
+of this release by itself is also stated. The filter's total holds for any interaction: if the owner had set
+it as a limit before the first release, all these releases would have been allowed. Without a ledger, the
+statement is only about this release, and says so.
 
-Excluded content: the command as typed and paths, which may reveal private information unintentionally.
+Excluded content: the command line and paths are not included, because they can reveal private information.
 
 Sentences. (epsilon, delta) says P(E) <= e^epsilon P'(E) + delta for every event E, where P' is the
-distribution with another user's data instead of yours. The sentence for patients and the table of the
-attacker (:mod:`discreet.reports.trade_off_function`) state exactly that. Every printed number is rounded up.
+distribution with another user's data instead of yours. The sentence for patients and the attacker's table
+(:mod:`discreet.reports.trade_off_function`) state exactly this fact. Every printed number is rounded up.
 Sentences about these numbers are defined in :mod:`discreet.accounting.text.sentence_templates`, by version: a
-statement is verified with its own version's sentences.
+statement is verified with the sentences of the version that it states.
 
 delta against 1/users. A mechanism that publishes one user's raw data at random is (0, 1/users)-private. So a
-delta above 1/users is rejected, and one above a tenth of it causes a warning.
+delta above 1/users is rejected, and a delta above a tenth of 1/users causes a warning.
 """
 
 from __future__ import annotations
@@ -81,7 +83,7 @@ _FALSE_POSITIVES = (0.01, 0.05, 0.10)
 _PRIORS = (0.5, 0.1, 0.01)
 _GROUPS = (2, 5, 10)
 _NEEDED = ("release.parquet", "schema.toml")
-_GROUPED = 5  # first version with groups, censored ends and rules to compare with
+_GROUPED = 5  # first version with groups, censored ends and comparisons with rules
 
 
 # ------------------------------------------------------------------------------ facts
@@ -117,8 +119,9 @@ _TOGETHER = ("reservations", "epsilon", "delta", "rule", "pure", "mu", "rho")
 
 
 def _together(ledger: _ReadableLedger, dataset: str, number: int, delta: float, users: int) -> Totals:
-    """Return what the filter certifies up to an entry: at this delta, or, without epsilon there, 1/(10
-    users).
+    """Return the total that the filter certifies up to an entry, at this delta.
+
+    If no epsilon is finite there, it is for delta = 1/(10 users).
     """
     found = ledger.certified(dataset, delta, upto=number)
     if not math.isfinite(found.epsilon):
@@ -127,7 +130,7 @@ def _together(ledger: _ReadableLedger, dataset: str, number: int, delta: float, 
 
 
 def _finite(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace infinite numbers, which JSON lacks, by None."""
+    """Return the values with infinite numbers replaced by None, because JSON has no infinity."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in plain.items()
@@ -140,13 +143,13 @@ class LedgerFacts:
 
     Parameters
     ----------
-    name : name of its file, without folders
-    identity : drawn when the ledger was made
-    new : whether this is the first reservation that the ledger holds, of any dataset
-    dataset : the key of its entries
-    number, head : of the run's reservation; the hash covers the chain up to it
-    before, after : totals without and with it, epsilon at one delta, and the owner's limit
-    together : what the filter certifies of all reservations up to this one, at the statement's delta
+    name : file name of the ledger, without folders
+    identity : random identifier that was drawn when the ledger was created
+    new : True if this is the first reservation in the ledger, over all datasets
+    dataset : name under which the ledger keeps the entries
+    number, head : number and hash of the run's reservation; the hash covers the chain up to this entry
+    before, after : totals without and with the reservation, epsilon at one delta, and the owner's limit
+    together : total that the filter certifies for all reservations up to this one, at the statement's delta
     """
 
     name: str
@@ -191,7 +194,9 @@ class LedgerFacts:
 
 
 def dry_run_ledger_facts(ledger: _ReadableLedger, dataset: str) -> LedgerFacts:
-    """Return facts like those of a reservation, to test whether a statement can be made with them."""
+    """Return example facts of a reservation, to test whether a statement can be made before budget
+    is spent.
+    """
     none = dict.fromkeys((*_TOTALS, "limit_epsilon", "limit_delta"))
     together = {**dict.fromkeys(_TOGETHER), "reservations": 1}
     return LedgerFacts(ledger.path.name, ledger.identity, False, dataset, 1, "0" * 64, none, none, together)
@@ -199,7 +204,7 @@ def dry_run_ledger_facts(ledger: _ReadableLedger, dataset: str) -> LedgerFacts:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunFacts:
-    """Facts of one run, before anything is computed from them.
+    """Facts of one run, from which the statement is computed.
 
     Parameters
     ----------
@@ -207,28 +212,31 @@ class RunFacts:
     users : int
         Number of users in the release, at least 1.
     guarantee : Guarantee
-        The session's; ``records`` : records of its mechanisms, empty for exact sums.
+        Guarantee of the session; its ``records`` are the mechanism records, empty for exact sums.
     algorithm, options
         The learner's name, and all options (JSON values).
     purpose : str
-        Purpose of the release, in one line; with a ledger that of its entry.
+        Purpose of the release, in one line; with a ledger, the same as in the ledger's entry.
     files : mapping of name to hash
-        Of every other file in the folder: ``/`` between folders, by :func:`file_hash`.
+        Hashes (by :func:`file_hash`) of every other file in the folder; folders in names are separated by
+        ``/``.
     ledger : LedgerFacts or None
-        None: nothing was recorded, and the statement says so in capitals. Must be None for synthetic data
-        and for noise from a seed, which spend no user's budget and protect no user.
+        None: no ledger recorded the release, and the statement says so in capitals. Must be None for
+        synthetic data and for noise from a seed, because they spend no budget and protect no user.
     synthetic : bool
-        Synthetic data: the statement is not about real users.
+        True for synthetic data; the statement is then not about real users.
     replanned : bool
-        This run read no data: it planned again from a release that was made, and paid for, before.
+        True if this run read no data, because it planned again from an earlier release whose budget was
+        already spent.
     date : str
-        ISO 8601, of the release.
+        Date of the release, in ISO 8601.
     verdict : mapping, optional
-        For decision points, by :func:`discreet.reports.verdict_text.stated_verdict`; None for other learners.
+        For decision points, the result of :func:`discreet.reports.verdict_text.stated_verdict`; None for
+        other learners.
     versions : mapping
-        :func:`versions`.
+        Result of :func:`versions`.
     operator, approval : str
-        One line each, may be empty, to be filled in later.
+        One line each. They can be empty, and be filled in later.
 
     Raises
     ------
@@ -279,7 +287,9 @@ class RunFacts:
 
 
 def check_encodable(name: str, value: str) -> None:
-    """Raise ``ValueError`` for text that no file can hold (undecodable bytes of a command line or a path)."""
+    """Raise ``ValueError`` for text that cannot be written to a file (undecodable bytes of a command line or
+    a path).
+    """
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -287,7 +297,7 @@ def check_encodable(name: str, value: str) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Return the present versions of the library, Python, NumPy and Matplotlib."""
+    """Return the installed versions of the library, Python, NumPy and Matplotlib."""
     return {
         "discreet": discreet.__version__,
         "python": platform.python_version(),
@@ -305,7 +315,7 @@ def file_hash(path: str | Path) -> str:
 def check_delta(delta: float, users: int) -> str:
     """Return ``"pure"``, ``"small"``, or ``"warn"`` if delta is above a tenth of 1/users.
 
-    Raises ``ValueError`` above 1/users.
+    Raises ``ValueError`` if delta is above 1/users.
     """
     delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
     users = checks.integer("users", users, 1)
@@ -326,7 +336,7 @@ def check_delta(delta: float, users: int) -> str:
 class Statement:
     """Privacy statement as a JSON document; made by :func:`learn`, and read again by :func:`verify`.
 
-    document : plain values, as ``discreet.reports.statement_schema.JSON_SCHEMA`` describes them.
+    document : JSON values that satisfy ``discreet.reports.statement_schema.JSON_SCHEMA``.
     """
 
     __repr__ = brief
@@ -342,12 +352,12 @@ class Statement:
         return json.dumps(self.document, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
 
     def to_markdown(self) -> str:
-        """Return one page, rendered from the document alone."""
+        """Return the page, rendered from the document only."""
         return markdown(self.document)
 
 
 def make_statement(facts: RunFacts, version: int = VERSION) -> Statement:
-    """Return the statement of a run, optionally in the form of an earlier version, for comparison.
+    """Return the statement of a run. For comparison, the format of an earlier version can be requested.
 
     Raises ``ValueError`` if the library of that version could not have made the run.
     """
@@ -421,9 +431,10 @@ def _population(facts: RunFacts) -> dict[str, Any]:
 
 
 def _check_known_to(version: int, facts: RunFacts) -> None:
-    """Raise ``ValueError`` if a run has features that the library of an earlier version did not know.
+    """Raise ``ValueError`` if a run has features that an earlier version of the library did not have.
 
-    The report of that version omits them, for example that some users' outcome is not known.
+    The report of that version would omit these features, for example that the outcome of some users is not
+    known.
     """
     if version >= _GROUPED:
         return
@@ -465,7 +476,10 @@ PAGES: Mapping[str, Callable[[Mapping[str, Any]], list[Line]]] = {
 
 
 def write_statement(folder: str | Path, statement: Statement) -> None:
-    """Write ``statement.json`` and its pages into the folder, each under a hidden name, then renamed."""
+    """Write ``statement.json`` and its pages into the folder.
+
+    Each file is written under a hidden name and then renamed.
+    """
     texts = {JSON_NAME: statement.to_json()}
     texts |= {name: text_of(lines(statement.document)) for name, lines in PAGES.items()}
     for name, text in texts.items():
@@ -473,10 +487,10 @@ def write_statement(folder: str | Path, statement: Statement) -> None:
 
 
 def published_hashes(document: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a ledger's mark holds for a folder: SHA-256 of every file by name.
+    """Return the content of a ledger's mark for a folder: the SHA-256 of every file by name.
 
-    Two lines of the statement and blank lines of its pages are filled in later. So ``statement.json`` is
-    entered with its fingerprint, and the pages as they are while all these lines are empty.
+    Two lines of the statement and the free lines of its pages are filled in later. Therefore the mark has the
+    fingerprint for ``statement.json``, and for each page the hash of the page with empty lines.
     """
     empty = {**document, **dict.fromkeys(FREE, "")}
     return {
@@ -487,7 +501,7 @@ def published_hashes(document: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _canonical(value: Any) -> bytes:
-    """Return one text for one JSON value."""
+    """Return the canonical text of a JSON value."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.encode()
 
@@ -499,14 +513,16 @@ def fingerprint_of(document: Mapping[str, Any]) -> str:
 
 
 def configuration_of(algorithm: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the statement's part about the learner, with its hash."""
+    """Return the part of the statement about the learner and its options, with its hash."""
     plain = {"algorithm": algorithm, "options": dict(options)}
     return {**plain, "hash": hashlib.sha256(_canonical(plain)).hexdigest()}
 
 
 @dataclass(frozen=True)
 class _Whole:
-    """All releases that the statement is about: number, epsilon at delta, and the attacker's bounds."""
+    """Totals of all releases that the statement is about: number, epsilon at delta, and bounds on
+    attackers.
+    """
 
     releases: int
     epsilon: float
@@ -515,7 +531,9 @@ class _Whole:
 
 
 def whole_of(facts: RunFacts, alone: TradeOff) -> _Whole:
-    """Combine all releases of the dataset, by the ledger; ``alone`` : the bounds of this one by itself."""
+    """Return the totals of all releases of the dataset in the ledger; ``alone`` : the bounds for this release
+    by itself.
+    """
     guarantee = facts.guarantee
     if facts.ledger is None or facts.ledger.together["reservations"] == 1:
         epsilon = math.inf if guarantee.epsilon is None else guarantee.epsilon
@@ -530,7 +548,9 @@ def whole_of(facts: RunFacts, alone: TradeOff) -> _Whole:
 
 
 def attacker_of(attacker: TradeOff) -> dict[str, Any]:
-    """Return an attacker's gain, as plain values: advantage, error rates of tests, posteriors by prior."""
+    """Return what an attacker can gain, as JSON values: advantage, error rates of tests, posteriors
+    by prior.
+    """
     return {
         "advantage": attacker.advantage,
         "tests": [{"false_positives": f, "true_positives": attacker.power(f)} for f in _FALSE_POSITIVES],
@@ -562,9 +582,9 @@ def _group(attacker: TradeOff, people: int, delta: float) -> dict[str, Any]:
 
 
 def count_query(names: Sequence[str], schema: Schema, first_visits: bool = False) -> CountQuery | None:
-    """Return the query of counts that has exactly these families under the schema; None if there is none.
+    """Return the query of counts with exactly these families under the schema; None if no query has them.
 
-    first_visits : the release says that it holds first visits.
+    first_visits : True if the release states that it holds first visits.
     """
     if counts.TRANSITIONS not in names:
         return None
@@ -603,7 +623,7 @@ _PROOFS = {
     "attacker": "attacker's table and groups: discreet.reports.trade_off_function and "
     "discreet.accounting.budget",
 }
-SITES = "sites"  # the options' part about sites that do not share data (discreet.pipeline.federated)
+SITES = "sites"  # the part of the options about sites that do not share data (discreet.pipeline.federated)
 _SOURCES = {
     "secure": "operating system's cryptographic source; discrete noise drawn exactly, in integers; no seed",
     "seeded": "SEEDED GENERATOR, FOR SIMULATION ONLY: whoever knows the seed can remove the noise",
@@ -654,15 +674,16 @@ def _chance(delta: float) -> str:
 
 
 def _yours(schema: Schema) -> str:
-    """Return what is exchanged, in words for the user."""
+    """Return a text for the user that says which data are exchanged."""
     m = schema.episodes_per_user
     return "your record" if m == 1 else f"your records (up to {m} episodes)"
 
 
 def sentence_of(facts: RunFacts, whole: _Whole, alone: TradeOff, said: Mapping[str, str] = NOW) -> str:
-    """Return the statement's first sentence: what all releases (``whole``) and this one reveal of a user.
+    """Return the first sentence of the statement: what all releases (``whole``) and this release reveal about
+    a user.
 
-    said : the templates of a version.
+    said : the sentence templates of a version.
     """
     guarantee = facts.guarantee
     if facts.synthetic:
@@ -770,7 +791,9 @@ def _covered(facts: RunFacts, said: Mapping[str, str]) -> Iterator[str]:
 
 
 def _of_sites(facts: RunFacts) -> Iterator[str]:
-    """Yield the assumptions of a release over several sites, and what it does not hide."""
+    """Yield sentences on the assumptions of a release over several sites, and on what the release does not
+    hide.
+    """
     told = facts.options.get(SITES)
     if told is None or facts.guarantee.epsilon is None:
         return

@@ -1,7 +1,7 @@
-"""Page of a privacy statement: Markdown, rendered from the JSON document alone.
+"""Page of a privacy statement in Markdown, rendered from the JSON document only.
 
-Every number is rounded up, so that no number on the page is better than the actual guarantee. Every text from
-outside is escaped, so that a name cannot imitate a line of the page.
+Every number is rounded up, so that no number on the page is smaller than the actual value. All text that
+comes from other sources is escaped, so that a name cannot imitate a line of the page.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ FREE = ("operator", "approval")
 SIGNED = {"operator": "**Operator:**", "approval": "**Approval (of this fingerprint):**"}
 """Their beginnings on the page."""
 
-_SHOWN = 12  # tables of a mechanism on the page; all of them are in the JSON file
+_SHOWN = 12  # largest number of tables of a mechanism on the page; the JSON file has all tables
 
 
 def told_in(folder: Path, *keys: str) -> Any:
-    """Return the value of a folder's statement under these keys; None if absent or invalid."""
+    """Return the value under the given keys in the statement of a folder; None if it is absent or invalid."""
     try:
         found = json.loads((folder / JSON_NAME).read_text("utf-8"))
         for key in keys:
             found = found[key]
         return found
-    except (OSError, ValueError, KeyError, TypeError):  # verification reports it
+    except (OSError, ValueError, KeyError, TypeError):  # verification reports this
         return None
 
 
 def hundredths(rate: float) -> str:
-    """Return a probability as cases in 100, rounded up."""
+    """Return a probability as a number of cases in 100, rounded up."""
     return up(100.0 * rate, 3)
 
 
 def times(epsilon: float, said: Mapping[str, str] = NOW) -> str:
-    """Return e^epsilon for a reader, rounded up; above a million as a power. said : the templates of a
+    """Return e^epsilon as text, rounded up; above a million as a power. said : the sentence templates of a
     version.
     """
     if epsilon > 13.8:
@@ -72,7 +72,7 @@ def _rows(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
 
 
 def markdown(doc: Mapping[str, Any]) -> str:
-    """Return the page; a function of the document."""
+    """Return the page in Markdown. It depends only on the document."""
     return text_of(markdown_lines(doc))
 
 
@@ -136,7 +136,7 @@ def _guarantee_lines(doc: Mapping[str, Any]) -> list[str]:
 
 
 def _together_lines(together: Mapping[str, Any]) -> list[str]:
-    """Return the total cost of all releases that the ledger holds."""
+    """Return the lines on the total cost of all releases in the ledger."""
     more = "".join(
         f", {symbol} = {up(together[name])}"
         for name, symbol in (("rho", "ρ"), ("mu", "μ"), ("pure", "Σε"))
@@ -199,17 +199,20 @@ def _attacker_lines(doc: Mapping[str, Any], unit: str) -> list[str]:
 
 
 def never_certain(doc: Mapping[str, Any]) -> bool:
-    """Return True if the noise has the same support under any two records, so that none is excluded.
+    """Return True if the noise has the same support under any two records, so that no outcome excludes a
+    record.
 
-    False for noise in floating point, whose last digits can reveal records, and for reports and shuffled
-    flips.
+    The result is False for floating-point noise, whose last digits can reveal records, and for randomized
+    reports and shuffled bits.
     """
     kinds = [one["record"]["kind"] for one in doc["mechanisms"]]
     return doc["guarantee"]["randomness"] == "secure" and set(kinds) == {"noise"}
 
 
 def _certain_line(doc: Mapping[str, Any], delta: float) -> str:
-    """Return the meaning of (epsilon, delta) for outcomes that are proof."""
+    """Return the sentence on how likely outcomes are that prove something about a user, by
+    (epsilon, delta).
+    """
     said = words(version_of(doc["guarantee"]))
     none = said["certain, none"] if doc["alone"] is None and never_certain(doc) else ""
     return said["certain" if delta else "certain, pure"].format(delta=up(delta, 3), none=none)
@@ -270,7 +273,7 @@ def _totals_line(totals: Mapping[str, Any]) -> str:
 
 
 def limit_words(totals: Mapping[str, Any]) -> str:
-    """Return the owner's limit, and who signed it."""
+    """Return a text that states the owner's limit and who signed the limit."""
     if totals["limit_epsilon"] is None:
         return "NO LIMIT IS SET"
     key = totals.get("limit_key")

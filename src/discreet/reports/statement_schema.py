@@ -1,7 +1,8 @@
-"""JSON Schema of ``statement.json``, and a checker for the keywords that it uses.
+"""JSON Schema of ``statement.json``, and a validator for the schema keywords that are used.
 
-Objects admit no further keys, so that nothing can be added to a statement unnoticed. The only free parts are
-the operator's and the approver's line, and the options of the algorithm (whose hash is stated).
+Objects do not allow other keys, so that nothing can be added to a statement unnoticed. Only the lines of the
+operator and the approver, and the options of the algorithm (whose hash is stated), are not fixed by the
+schema.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ ADDED: Mapping[int, tuple[str, ...]] = {5: ("guarantee.exceeds", "verdict", "dat
 """Keys that a version added, as paths; earlier versions lack them."""
 
 _TEXT = {"type": "string"}
-# excludes control characters, marks that turn or hide what follows, and halves of a character
+# excludes control characters, marks that reverse or hide the following text, and surrogates
 _LINE = {
     "type": "string",
     "pattern": r"^[^\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
@@ -57,7 +58,7 @@ _TOTALS = {"type": "object", "properties": dict.fromkeys(_SUMS, _SUM), "addition
 
 
 def _table(properties: Mapping[str, Any], optional: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the schema of an object with exactly these keys; it may lack the optional ones."""
+    """Return the schema of an object with exactly these keys; keys named optional can be missing."""
     return {
         "type": "object",
         "properties": dict(properties),
@@ -214,7 +215,7 @@ JSON_SCHEMA: dict[str, Any] = {
                     }
                 )
             ),
-            "verdict": {  # for decision points
+            "verdict": {  # only for decision points
                 "anyOf": [
                     {"type": "null"},
                     _table(
@@ -299,7 +300,7 @@ SIGNATURES_SCHEMA: dict[str, Any] = _table(
 
 
 def read_json(path: Path) -> Any:
-    """Read strict JSON: no key twice, no NaN."""
+    """Parse JSON strictly: raise an error for duplicate keys and for NaN."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         table = dict(pairs)
@@ -314,9 +315,11 @@ def read_json(path: Path) -> Any:
 
 
 def ordered(value: Any, schema: Mapping[str, Any] = JSON_SCHEMA) -> Any:
-    """Return a JSON value with its keys in the schema's order, others sorted: one text for one document.
+    """Return a JSON value with its keys in the order of the schema, so that a document has only one text
+    form.
 
-    Objects without keys in the schema (records, whose tables have an order) are unchanged.
+    Keys that the schema does not name are sorted. Objects without keys in the schema (records, whose tables
+    have an order) are unchanged.
     """
     if isinstance(value, dict):
         if not schema.keys() & {"properties", "additionalProperties", "anyOf"}:
@@ -340,14 +343,14 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def _lacked(version: int) -> Iterator[list[str]]:
-    """Yield the paths that later versions added."""
+    """Yield the paths of the keys that versions after this version added."""
     for added, paths in ADDED.items():
         if added > version:
             yield from (path.split(".") for path in paths)
 
 
 def of_version(document: Mapping[str, Any], version: int) -> dict[str, Any]:
-    """Return a document of the newest version without the keys that an earlier one lacks."""
+    """Return a document of the newest version without the keys that an earlier version does not have."""
     found = dict(document)
     for *parents, last in _lacked(version):
         table = found
@@ -372,12 +375,12 @@ def _schema(version: int) -> dict[str, Any]:
 
 
 def violations(value: Any, schema: Mapping[str, Any] | None = None, path: str = "$") -> Iterator[str]:
-    """Yield every place where a parsed JSON value breaks the schema, with the fault.
+    """Yield a description of every violation of the schema in a parsed JSON value, with its location.
 
     The supported keywords are ``type``, ``const``, ``enum``, ``pattern``, ``minimum`` and ``maximum``.
     Further ones are ``properties``, ``required``, ``additionalProperties``, ``items`` and ``anyOf``.
 
-    schema : default: that of a statement, in the version that it states.
+    schema : default: the schema of statements, in the version that the document states.
     """
     if schema is None:
         stated = value.get("version") if isinstance(value, dict) else None

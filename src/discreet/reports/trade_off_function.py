@@ -1,16 +1,17 @@
-r"""Bounds of a guarantee on an attacker: on the best test of one user's data against another's.
+r"""Bounds that a guarantee gives on attackers who test whether the data of one user or of another were used.
 
 The attacker sees everything that is released, knows all other users' data, and asks whether x or its
-neighbour x' was the input (membership, or any attribute of one user). By Neyman and Pearson a curve describes
-all that such a test can do: the true positive rate t at a false positive rate f. Every bound here is valid;
-if several notions are known of the same mechanism, the least is taken.
+neighbour x' was the input (membership, or any attribute of one user). By the lemma of Neyman and Pearson, all
+such tests are described by a curve: the largest true positive rate t at each false positive rate f. Every
+bound in this module is valid. If several privacy notions are known for the same mechanism, the smallest bound
+is used.
 
 - (epsilon, delta): t <= min(e^epsilon f + delta, 1 - e^{-epsilon} (1 - delta - f)) (Kairouz, Oh and Viswanath
   2015);
 - mu-GDP: t <= Phi(mu + Phi^{-1}(f)), exactly (Dong, Roth and Su 2022);
 - rho-zCDP: a test is post-processing. So for every order a > 1 the Renyi divergence of two Bernoulli
   distributions satisfies D_a(t || f) <= a rho and D_a(f || t) <= a rho. The bound is found by bisection in t,
-  for many orders; each order alone is a valid bound.
+  for many orders; each order by itself gives a valid bound.
 
 With H(e) = sup over tests of t - e^e f, the hockey-stick divergence at e (which is delta(e)):
 
@@ -51,9 +52,9 @@ class TradeOff:
 
     Parameters
     ----------
-    points : pairs (epsilon >= 0, delta in [0, 1)) that hold together; empty with mu and rho None: no
-        guarantee.
-    mu, rho : of Gaussian DP and zCDP, if they hold.
+    points : pairs (epsilon >= 0, delta in [0, 1)) that all hold. If ``points`` is empty and mu and rho are
+        None, there is no guarantee.
+    mu, rho : parameters of Gaussian DP and zCDP, if these notions hold.
     """
 
     points: tuple[tuple[float, float], ...] = ()
@@ -62,7 +63,10 @@ class TradeOff:
 
     @classmethod
     def of(cls, guarantee: Guarantee, records: Sequence[MechanismRecord | ReportRecord] = ()) -> TradeOff:
-        """Return all known bounds from a guarantee; from the records, the pure epsilon of l1 noise."""
+        """Return all bounds that are known from a guarantee and its records.
+
+        The pure epsilon of l1 noise comes from the records.
+        """
         if guarantee.epsilon is None:
             return cls()
         points = [(guarantee.epsilon, guarantee.delta)]
@@ -72,7 +76,7 @@ class TradeOff:
 
     @property
     def pure(self) -> float | None:
-        """Least epsilon at delta = 0; None if there is none."""
+        """Smallest epsilon at delta = 0; None if no pure epsilon is known."""
         return min((epsilon for epsilon, delta in self.points if delta == 0.0), default=None)
 
     def group(self, people: int) -> TradeOff:
@@ -87,7 +91,7 @@ class TradeOff:
                 continue
             try:
                 many: Any = budget.group(budget.stated(epsilon, delta), people)
-            except ValueError:  # delta would be 1 or more: this point is void
+            except ValueError:  # delta would be 1 or more, so this point gives no bound
                 continue
             points.append((many.epsilon, getattr(many, "delta", 0.0)))
         mu = None if self.mu is None else people * self.mu
@@ -95,7 +99,7 @@ class TradeOff:
         return TradeOff(tuple(point for point in points if point[1] < 1.0), mu, rho)
 
     def epsilon(self, delta: float) -> float | None:
-        """Return the least known epsilon at this delta in [0, 1); None if none is known."""
+        """Return the smallest known epsilon at this delta in [0, 1); None if no epsilon is known."""
         found = [e for e, d in self.points if d <= delta]
         if delta > 0.0 and self.mu is not None:
             found.append(budget.gdp_epsilon(self.mu, delta))
@@ -122,7 +126,8 @@ class TradeOff:
         epsilon = checks.real("epsilon", epsilon, 0.0)
         found = [1.0]
         for e, d in self.points:
-            # the worst pair of (e, d): a coin with odds e^e, revealed with probability d
+            # the worst pair of distributions for (e, d): a bit with odds e^e, which is revealed
+            # with probability d
             gain = max(0.0, -math.expm1(epsilon - e)) / (1.0 + math.exp(-e)) if e > epsilon else 0.0
             found.append(d + (1.0 - d) * gain)
         if self.mu is not None:
@@ -135,7 +140,7 @@ class TradeOff:
 
     @property
     def advantage(self) -> float:
-        """Largest t - f."""
+        """Largest value of t - f (the attacker's advantage)."""
         return self.excess(0.0)
 
     def right_guess(self, prior: float) -> float:
@@ -147,8 +152,8 @@ class TradeOff:
     def posterior(self, prior: float, false_positives: float | None = None) -> float | None:
         """Return the largest posterior of a test with at least this rate of false positives.
 
-        If ``false_positives`` is None, the posterior is that after any outcome; then None is returned if some
-        outcome may reveal the record.
+        If ``false_positives`` is None, the bound holds for the posterior after any outcome. In this case None
+        is returned if an outcome can reveal the record.
         """
         p = checks.real("prior", prior, 0.0, 1.0, open_low=True, open_high=True)
         if false_positives is None:
@@ -159,9 +164,10 @@ class TradeOff:
 
 @lru_cache(maxsize=1024)
 def _largest(rho: float, false_positives: float | None = None) -> float:
-    """Return the least over orders of the largest t that rho-zCDP allows for f, or for f = 1 - t.
+    """Return the largest t that rho-zCDP allows for f (or for f = 1 - t), minimised over orders.
 
-    Both divergences increase in t, starting at f or 1/2. The result is never below the root.
+    Both divergences increase in t, starting at f or 1/2. Rounding never makes the result smaller than the
+    root.
     """
     low = 0.5 if false_positives is None else false_positives
     below, above = np.full(_ORDERS.shape, low), np.ones(_ORDERS.shape)

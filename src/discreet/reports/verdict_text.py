@@ -1,9 +1,9 @@
 """Sentences of a verdict on decision points, for report, statement and officer's page.
 
-They are the first line of the report, its conditions, and the lines of the statement and the officer's page.
-A gain is never claimed without its condition in the same sentence. The report's sentences are made from the
-numbers of :class:`discreet.learners.ope.verdict.Verdict`. Sentences of the statement's pages are made from
-the part of ``report.json`` that :func:`stated_verdict` copies, so that pages stay a function of the
+These sentences are the first line of the report, its conditions, and the lines of the statement and the
+officer's page. Every sentence that claims a gain also states the condition. The report's sentences are made
+from the numbers of :class:`discreet.learners.ope.verdict.Verdict`. Sentences of the statement's pages are
+made from the part of ``report.json`` that :func:`stated_verdict` copies, so that the pages depend only on the
 statement.
 """
 
@@ -25,13 +25,14 @@ __all__ = [
     "stated_verdict", "times", "verdict_line", "verdict_words",
 ]  # fmt: skip
 
-ENDED = 0.97  # share of episodes that end before the last step; below it the remaining time may matter
+# share of episodes that end before the last step; below it, the remaining time can have an effect
+ENDED = 0.97
 
 NOT_EXCLUDED = "What this cannot exclude"
 
 Named = Callable[[int], tuple[str, str]]
-_CLAIMS_NOTHING = ("unchanged", "not shown")  # no gain that a hidden cause could explain
-# A cause has an effect already: a factor up to which the gain holds would look like support for it.
+_CLAIMS_NOTHING = ("unchanged", "not shown")  # a hidden cause could not explain any gain
+# A hidden cause was found. To state a factor up to which the gain holds would look like support for the gain.
 REFUTED = ("contradicted", "state incomplete")
 _CONTRADICTED = "the data contradict the explanation that the actions made the difference"
 _INCOMPLETE = "the recorded state leaves out something that matters for the outcome"
@@ -44,20 +45,20 @@ _DO_NOT_ACT = (
 
 
 def times(strength: float) -> str:
-    """Return a factor of odds, rounded down to two decimals."""
+    """Return a factor of odds as text, rounded down to two decimals."""
     if strength >= LARGEST:
         return f"{LARGEST:g} or more"
     return f"{math.floor(100.0 * strength + 1e-9) / 100.0:.2f}"
 
 
 def _asked(strength: float) -> str:
-    """Return the required factor, with as many digits as it was given."""
+    """Return the required factor as text, with the digits that the user gave."""
     short = f"{strength:.2f}"
     return short if float(short) == strength else repr(float(strength))
 
 
 def _at_most(strength: float) -> str:
-    """Return a factor for "more than": factors above ``LARGEST`` were not searched."""
+    """Return a factor as text, with "more than" at ``LARGEST``, because larger factors were not searched."""
     return times(strength).removesuffix(" or more")
 
 
@@ -69,7 +70,7 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
     behaviour : value of the users' behaviour
     changes : number of states that are changed
     ended : share of episodes that reached an end
-    named : from a row of the layout to the labels of its state and action
+    named : function from a row of the layout to the labels of its state and action
     """
     gain = found.gain
     interval = f"{100 * gain.level:g} % interval {number(gain.low)} to {number(gain.high)}"
@@ -124,7 +125,7 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
 
 
 def _in_a_group(test: Consistency) -> str:
-    """Return a sentence if the largest level is that of a group."""
+    """Return a sentence if the largest level is that of a group; else ""."""
     of = test.of_groups
     if not of.any() or not of[int(abs(test.levels.z).argmax())]:
         return ""
@@ -132,7 +133,7 @@ def _in_a_group(test: Consistency) -> str:
 
 
 def _open_ends(found: Verdict) -> str:
-    """Return the sentence of the first line on ends with unknown outcome."""
+    """Return the sentence, for the first line, about ends with unknown outcome."""
     if found.censored is None:
         return ""
     share = percent(found.censored.share)
@@ -144,7 +145,8 @@ def _open_ends(found: Verdict) -> str:
 
 def condition(each_step: float, lasting: float, ended: float) -> str:
     """Return the condition of a gain that is shown."""
-    # A lasting cause can be close to one that is drawn again at each step: it is allowed no more than that.
+    # A lasting cause can be close to a cause that is drawn again at each step, so its factor is at most
+    # the latter's.
     said = (
         f"if no unrecorded cause changes the odds of an action more than {_at_most(each_step)} times "
         f"({_at_most(min(lasting, each_step))} times, each decision by itself, if it lasts longer than a "
@@ -227,7 +229,7 @@ def _consistency(found: Verdict) -> list[Block]:
 
 
 def _levels(test: Consistency) -> str:
-    """Return what has a level: states, and groups if there are any."""
+    """Return the names of what has a level: states, and groups if the schema has groups."""
     return "States and groups" if test.of_groups.any() else "States"
 
 
@@ -284,7 +286,7 @@ def _censored(found: Verdict) -> list[Block]:
 
 
 def not_excluded(kind: str) -> str:
-    """Return what no release can exclude, beside a verdict of this kind."""
+    """Return the sentences on what no release can exclude, for a verdict of the given kind."""
     limit = (
         "nothing in the data can exclude it"
         if kind in (*_CLAIMS_NOTHING, *REFUTED)
@@ -322,9 +324,9 @@ def _p(p: float) -> str:
 def stated_verdict(report: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the statement's part of the verdict in ``report.json``; None if the report has none.
 
-    p of a comparison is None if nothing was compared. Last digits cannot leave the ranges of the
-    statement, which is written after the release is paid for and must not be rejected then. Raises
-    ``KeyError`` if a report on decision points lacks a number.
+    p of a comparison is None if nothing was compared. Numbers are limited to the ranges of the statement, so
+    that rounding cannot make the statement invalid after the budget was spent. Raises ``KeyError`` if a
+    report on decision points lacks a number.
     """
     if report.get("kind") != "decision points":
         return None
@@ -345,7 +347,7 @@ _FACTORS = ("asked", "each_step", "lasting", "recorded")
 
 
 def verdict_words(told: Mapping[str, Any]) -> str:
-    """Return the kind of a verdict in words, with the condition on which a gain is shown."""
+    """Return the kind of a verdict as text, with the condition under which a gain is shown."""
     cause = told["hidden_cause"]
     words = {
         "unchanged": "nothing is changed: no change is expected to help by more than its error",
@@ -363,8 +365,8 @@ def verdict_words(told: Mapping[str, Any]) -> str:
 def verdict_line(told: Mapping[str, Any], synthetic: bool = False) -> str:
     """Return a page's line on a verdict: kind, factors of a hidden cause, p of both comparisons.
 
-    told : the statement's verdict. synthetic : the data are synthetic, so that nothing is shown of real
-    users.
+    told : the verdict in the statement. synthetic : True if the data are synthetic, so that nothing is shown
+    about real users.
     """
     kind, cause = told["kind"], told["hidden_cause"]
     words = verdict_words(told)

@@ -1,7 +1,7 @@
-"""The service over HTTP.
+"""HTTP application of the policy service.
 
-All that the service sends to a user's device is in the database before. A refusal repeats nothing of
-what was sent. No request is logged.
+Everything that the service sends to a user's device was stored in the database before. An answer that refuses
+a request does not repeat any content of the request. Requests are not logged.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ __all__ = ["Door", "Service", "application"]
 
 log = logging.getLogger("discreet.service")
 
-MOST_BYTES = 4 * 2**20  # of a request's body
-MOST_MANY = 1_000  # messages or tickets in one request
-MOST_ISSUED = 10_000  # tickets by one request.
-BODY_SECONDS = 10.0  # Time for a body to arrive.
+MOST_BYTES = 4 * 2**20  # largest number of bytes in the body of a request
+MOST_MANY = 1_000  # largest number of messages or tickets in one request
+MOST_ISSUED = 10_000  # largest number of tickets that one request can create.
+BODY_SECONDS = 10.0  # Seconds within which a body must arrive.
 MOST_AFTER = 3600  # seconds of Retry-After
 _POLL = 0.2  # seconds between two checks for changes by other processes
 _SWEEP = 0.02  # seconds between two removals of counted messages, which block other requests
@@ -86,7 +86,7 @@ _WORDS = {
 
 
 class ServiceError(Exception):
-    """Refusal of a request, with its answer."""
+    """Exception that refuses a request; it contains the answer."""
 
     def __init__(self, reason: str, words: str = "") -> None:
         super().__init__(reason)
@@ -94,13 +94,18 @@ class ServiceError(Exception):
 
 
 def _json(code: int, content: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
-    """Return an answer of this service, marked as such; a proxy's or network gate's page has no such mark."""
+    """Return a JSON answer that names this service.
+
+    Pages of proxies or login pages of networks do not have this mark.
+    """
     body = pydantic_core.to_json({**content, "service": client.SERVICE})
     return Response(body, code, headers, "application/json")
 
 
 def _refused(reason: str, words: str = "", seconds: float = 0.0) -> Response:
-    """Return the answer to a refused request. seconds : until a retry may succeed, if places are taken."""
+    """Return the answer to a refused request. seconds : time until a retry can succeed, if all places are
+    taken.
+    """
     headers = {"Retry-After": str(_after(seconds))} if reason in ("busy", "full") else None
     if reason == "unauthorized":
         headers = {"WWW-Authenticate": "Bearer"}
@@ -108,13 +113,18 @@ def _refused(reason: str, words: str = "", seconds: float = 0.0) -> Response:
 
 
 def _after(seconds: float) -> int:
-    """Return whole seconds to wait; above a minute whole minutes, to reveal less of arrival times."""
+    """Return the time to wait in whole seconds; above a minute in whole minutes, to reveal less about arrival
+    times.
+    """
     known = min(max(1, math.ceil(seconds)), MOST_AFTER)
     return known if known <= 60 else 60 * math.ceil(known / 60)
 
 
 class Service:
-    """One process of a study: intake for all users, and the writer while it holds the lease."""
+    """Process of a study's service.
+
+    It takes requests of all users, and makes releases while it holds the lease.
+    """
 
     def __init__(self, study: Study, store: Store, key: PrivateKey) -> None:
         self.study, self.store, self._key = study, store, key
@@ -123,7 +133,7 @@ class Service:
         self._wake = asyncio.Event()
         self.intake = Intake(store, study.answer_within, self._wrote, study.closes_after)
         self.turn, self.over, self.newest = -1, False, 0
-        self.shown = b"", ""  # the published plans, and their ETag
+        self.shown = b"", ""  # the published plans with their ETag
         self._refreshing = threading.Lock()
         self._clean = False  # True if all counted messages are removed
         content = self._content()
@@ -165,9 +175,9 @@ class Service:
         }  # fmt: skip
 
     def _parts(self, holder: str, clock: Callable[[], float]) -> tuple[Any, Any]:
-        """Return the checker of messages and the maker of releases."""
+        """Return the checker of messages and the object that makes releases."""
         form = bytes(self.store.about()["form"])
-        shuffled = self.study.shuffled  # then messages go to the shuffler
+        shuffled = self.study.shuffled  # under shuffle trust, messages go to the shuffler
         admission = (
             ShuffleAdmission() if shuffled else admission_of(self.study.layout, self.study.rewards, form)
         )
@@ -194,20 +204,23 @@ class Service:
         return _POLL if self._clean else _SWEEP
 
     def _wrote(self) -> None:
-        """Wake the release loop after a write if the next release may be due; otherwise the poll finds it."""
+        """Wake the release loop after a write if the next release can be due.
+
+        The loop also polls, so a missed wake-up only delays a release.
+        """
         if self.store.whole:
             self._wake.set()
 
     # ----------------------------------------------------------------------------- its life
     async def start(self) -> None:
-        """Read the stored state, begin to take messages and to make releases."""
+        """Read the stored state, then start to accept messages and to make releases."""
         await asyncio.to_thread(self._hold)
         await asyncio.to_thread(self.refresh)
         self.intake.start()
         self._tasks = [asyncio.create_task(self._turns()), asyncio.create_task(self._kept())]
 
     async def stop(self) -> None:
-        """Write what came, return the lease."""
+        """Write the waiting requests, then give the lease back."""
         await self.intake.stop()
         for task in self._tasks:
             task.cancel()
@@ -219,7 +232,7 @@ class Service:
         self.holds.set(held)
 
     async def _kept(self) -> None:
-        """Hold the lease, also while a turn is made."""
+        """Keep the lease, also while the next turn is being made."""
         while True:
             await asyncio.sleep(LEASE / 3)
             try:
@@ -266,7 +279,7 @@ class Service:
             self._clean = self.store.sweep() == 0
 
     def refresh(self) -> None:
-        """Publish the plans of the turn that the database is at."""
+        """Publish the plans of the current turn in the database."""
         with self._refreshing:
             self._refresh()
 
@@ -338,7 +351,7 @@ class Service:
             raise ServiceError("malformed", "the body must be JSON") from None
 
     def count(self, path: str, reason: str) -> None:
-        """Count a refused whole request to this address."""
+        """Count a refused request to the given address."""
         if path in self._counted:
             self._counted[path].labels(reason).inc()
 
@@ -350,7 +363,7 @@ class Service:
             raise ServiceError("busy") from None
 
     async def _known(self, tables: list[Any]) -> None:
-        """Read the newest plans if a device's message is made for one that is not known yet."""
+        """Read the newest plans if a device's message is for a plan that this process does not know yet."""
         admission = self.admission
         if not isinstance(admission, CentralAdmission) and any(map(admission.is_newer, tables)):
             await asyncio.to_thread(self.refresh)
@@ -425,7 +438,7 @@ class Service:
     def _people(self, turn: int) -> tuple[int, int]:
         """Return the numbers of users before and after the batch of a turn.
 
-        Raises :class:`ServiceError` if it is not open yet.
+        Raises :class:`ServiceError` if the batch is not open yet.
         """
         before, after = self.store.people_before(turn), self.store.people_before(turn + 1)
         if before == after:
@@ -433,7 +446,9 @@ class Service:
         return before, after
 
     def example(self) -> dict[str, Any] | None:
-        """Return an example message to the first open plan, if devices make it; None if no plan is open."""
+        """Return an example message to the first open plan, for studies in which devices encode messages;
+        None if no plan is open.
+        """
         content = pydantic_core.from_json(self.shown[0])["content"] if self.shown[0] else {"plans": []}
         if isinstance(self.admission, CentralAdmission) or not content["plans"]:
             return None
@@ -501,7 +516,7 @@ class Service:
         return Response(body, 200, headers, "application/json")
 
     async def released(self, number: str) -> Response:
-        """Handle GET /releases/N: from the database, where a release cannot change."""
+        """Handle GET /releases/N. The release is read from the database, where it cannot change."""
         known = number.isascii() and number.isdigit() and len(number) < 10
         found = await asyncio.to_thread(self.store.release, int(number)) if known else None
         if found is None:
@@ -537,7 +552,10 @@ def _head(scope: Scope) -> int:
 
 
 class Door:
-    """Outermost layer: an internal error is answered in words, and logged without content."""
+    """Outermost layer of the application.
+
+    It answers an internal error with a text, and logs the error without content.
+    """
 
     def __init__(self, inside: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self._inside = inside
@@ -567,7 +585,7 @@ class Door:
 
 
 def _told_of(service: Service, request: Request, error: ServiceError | SQLAlchemyError) -> Response:
-    """Return the answer to a request that could not be served, and count it."""
+    """Return the answer to a request that failed, and count the failure."""
     reason = error.reason if isinstance(error, ServiceError) else "busy"
     service.count(request.url.path, reason)
     if isinstance(error, ServiceError):
@@ -577,11 +595,11 @@ def _told_of(service: Service, request: Request, error: ServiceError | SQLAlchem
 
 
 class Lane:
-    """Fast path for messages and plans without the framework's machinery, which costs more than their
-    handling.
+    """Fast path for messages and plans that bypasses the web framework, because the framework costs more time
+    than the requests themselves.
 
-    The same functions answer them as through the routes, which document them. Other methods and addresses use
-    the routes, and so do all requests if browsers of other sites are allowed.
+    The fast path calls the same functions as the routes, which document these addresses. Other methods and
+    addresses use the routes. If browsers of other sites are allowed, all requests use the routes.
     """
 
     def __init__(self, service: Service, inside: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
@@ -607,7 +625,7 @@ class Lane:
 
 
 class Heads:
-    """HEAD, answered like GET without a body."""
+    """Layer that answers HEAD requests like GET requests, without a body."""
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self._app = app
@@ -625,7 +643,9 @@ class Heads:
 
 
 class _Uncreated:
-    """Metrics of a registry without creation times, which the text format calls gauges."""
+    """Registry whose metrics have no creation times, because the text format would list creation times as
+    gauges.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
@@ -637,7 +657,7 @@ class _Uncreated:
 
 
 def _untold() -> dict[str, Any]:
-    """Disable traces: versions of FastAPI that can export them do so if the environment says so."""
+    """Disable traces, because some versions of FastAPI export traces if environment variables request it."""
     if "telemetry" not in inspect.signature(FastAPI.__init__).parameters:
         return {}
     return {"telemetry": {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}}
@@ -756,13 +776,14 @@ def application(service: Service) -> FastAPI:
         version=__version__,
         description=described.SUMMARY,
         lifespan=life,
-        docs_url=None,  # pages that load scripts from other hosts would reveal their readers
+        docs_url=None,  # pages that load scripts from other hosts would reveal their readers to these hosts
         redoc_url=None,
         redirect_slashes=False,  # a redirection would use the proxy's address, without TLS
         **_untold(),
     )
 
-    if service.study.origins:  # no cookies, no operator's token: only what users' devices request
+    # allows no cookies and no operator's token, only requests that users' devices make
+    if service.study.origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(service.study.origins),

@@ -1,18 +1,18 @@
 """Messages between a shuffler and the service: sums of whole batches, never a single message.
 
-Both read the same study file, so both know each batch of its schedule. They know the form of its messages
-(:class:`ShuffledBatches`; only the session's number comes with the plans), its number of users, and the
-number of messages that a released sum must have. The shuffler sends for a batch, signed with the key that the
-study names::
+The shuffler and the service read the same study file, so both know each batch of the schedule. They know the
+form of the batch's messages (:class:`ShuffledBatches`; only the session's number comes with the plans), the number of
+users, and the number of messages that a released sum must have. For each batch the shuffler sends the
+following content, signed with the key that the study names::
 
     {"identity": "...", "turn": 3, "form": "...",
 
     "users": 18, "absent": 2, "counts": "..."}
 
-``users`` messages are in the sum; those of ``absent`` users are not. ``counts`` holds integers of 64 bits in
-base64, those of :class:`~discreet.mechanisms.shuffle.shuffle_session.Counted` or
-:class:`~discreet.mechanisms.shuffle.amplified_session.Histogram`. It is null if fewer messages came than the
-guarantee of the batch requires: then nothing of them is ever released.
+The sum contains the messages of ``users`` users, and not those of ``absent`` users. ``counts`` holds 64-bit
+integers in base64, in the form of :class:`~discreet.mechanisms.shuffle.shuffle_session.Counted` or
+:class:`~discreet.mechanisms.shuffle.amplified_session.Histogram`. ``counts`` is null if fewer messages came
+than the guarantee of the batch requires; in this case no sum of these messages is ever released.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ AnyShuffler = Shuffler | ReportShuffler
 
 
 def form_of_bytes(published: bytes) -> SessionConfig | ReportDevice:
-    """Return the device code's form for a batch, from its published bytes. Raises ``ValueError``."""
+    """Return the form for a batch from its published bytes, as the device code reads it.
+
+    Raises ``ValueError`` if the bytes are invalid.
+    """
     try:
         return SessionConfig.from_bytes(published)
     except ValueError:
@@ -45,7 +48,7 @@ def form_of_bytes(published: bytes) -> SessionConfig | ReportDevice:
 
 
 class ShuffledBatches:
-    """Batches of a study under shuffle trust. session : the number of its session."""
+    """Batches of a study under shuffle trust. session : the number of the study's session."""
 
     def __init__(self, study: Study, session: int) -> None:
         self._mechanism: Any = study.mechanism
@@ -53,7 +56,9 @@ class ShuffledBatches:
         self._kind: Any = Shuffler if study.mechanism.bits else ReportShuffler  # type: ignore[union-attr]
 
     def check(self, before: int, users: list[int]) -> None:
-        """Raise ``ValueError`` unless plans for these users, after ``before``, are one scheduled batch."""
+        """Raise ``ValueError`` unless plans for these users, after ``before`` earlier users, are one batch of
+        the schedule.
+        """
         ends, at = self._mechanism.ends, before
         first = int(np.searchsorted(ends, before, side="right"))
         for number in users:
@@ -70,7 +75,7 @@ class ShuffledBatches:
         return found
 
     def form(self, before: int) -> bytes:
-        """Return what is published for that batch."""
+        """Return the published form of the batch that begins after ``before`` users."""
         return self.shuffler(before).device.to_bytes()
 
 
@@ -105,7 +110,7 @@ def _unpacked(shuffler: AnyShuffler, users: int, text: str) -> Counted | Histogr
 
 
 def sum_of(key: PrivateKey, identity: str, turn: int, shuffler: AnyShuffler, people: int) -> dict[str, Any]:
-    """Return the shuffler's signed sum of a batch of ``people`` users, and forget the batch."""
+    """Return the shuffler's signed sum of a batch of ``people`` users, and delete the batch."""
     came = shuffler.received
     counts = None if came < shuffler.least else _packed(shuffler.output())
     content = {
@@ -118,7 +123,7 @@ def sum_of(key: PrivateKey, identity: str, turn: int, shuffler: AnyShuffler, peo
 def written_sum(table: Any, key: str) -> dict[str, Any]:
     """Return the content of a sum that the holder of ``key`` signed.
 
-    Raises ``PermissionError``, and ``ValueError``.
+    Raises ``PermissionError`` if the signature is not valid, and ``ValueError`` if the content is not.
     """
     if (
         not isinstance(table, dict)
@@ -139,9 +144,10 @@ def written_sum(table: Any, key: str) -> dict[str, Any]:
 def opened_sum(
     content: dict[str, Any], identity: str, shuffler: AnyShuffler, people: int
 ) -> Counted | Histogram | None:
-    """Return a signed sum of the batch of ``shuffler``, an empty one; None: nothing was released.
+    """Return the content of a signed sum for the batch of ``shuffler``, an empty shuffler; None if no sum was
+    released.
 
-    Raises ``ValueError`` unless it could be of ``people`` users of this batch.
+    Raises ``ValueError`` unless the sum is possible for ``people`` users of this batch.
     """
     if set(content) != {"identity", "turn", "form", "users", "absent", "counts"}:
         raise ValueError("content: must hold identity, turn, form, users, absent and counts")

@@ -1,8 +1,8 @@
-"""Limits of one connection: the size of a request's head, and the time in which it must arrive.
+"""Limits for connections: the size of a request's head, and the time within which the head must arrive.
 
-A proxy has such limits; these apply if no proxy is in front of the service. They are in the protocol, because
-the application receives a request only when its head is whole. The application rejects a whole head that is
-too large (:class:`discreet.service.app.Door`).
+A proxy has such limits. The limits in this module are needed if no proxy is in front of the service. They are
+part of the protocol, because the application receives a request only when its head is complete. The
+application rejects a complete head that is too large (:class:`discreet.service.app.Door`).
 """
 
 from __future__ import annotations
@@ -20,21 +20,23 @@ else:
 
 __all__ = ["HEAD_BYTES", "HEAD_SECONDS", "protocol"]
 
-HEAD_BYTES = 16 * 2**10  # of a request's line and headers.
-HEAD_SECONDS = 10.0  # From a connection, or the first byte of its next request, to a whole head.
-_FRAMING = 6  # Most transferred bytes for a byte of a body: a chunk of one byte takes six.
+HEAD_BYTES = 16 * 2**10  # Largest number of bytes in the request line and headers.
+# Seconds from the start of a connection, or from the first byte of its next request, to a complete head.
+HEAD_SECONDS = 10.0
+# Largest number of transferred bytes per byte of a body (a chunk with one byte takes six bytes).
+_FRAMING = 6
 _WORDS = b'{"reason":"%s","words":"the head of a request is too large, or takes too long"}'
 _KINDS = {b"slow": b"408 Request Timeout", b"oversized": b"431 Request Header Fields Too Large"}
 
 
 class _Guarded(_Protocol):
-    """Protocol of uvicorn that closes a connection if the head of its request is too slow."""
+    """Protocol of uvicorn that closes a connection if the head of a request arrives too slowly."""
 
     _deadline: asyncio.TimerHandle | None = None
     _shut = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Start the deadline of the connection's first head."""
+        """Start the deadline for the first head of the connection."""
         super().connection_made(transport)
         self._begin()
 
@@ -54,7 +56,10 @@ class _Guarded(_Protocol):
             self._deadline = None
 
     def _refuse(self, reason: bytes) -> None:
-        """Close the connection; give the reason unless an answer to an earlier request is under way."""
+        """Close the connection.
+
+        Send the reason first, unless an answer to an earlier request is being sent.
+        """
         if self._shut:
             return
         self._shut = True
@@ -69,7 +74,9 @@ class _Guarded(_Protocol):
 
 
 class GuardedH11(_Guarded, H11Protocol):
-    """uvicorn's protocol in Python; h11 itself limits the buffer of a head or of a chunk."""
+    """Guarded version of uvicorn's protocol in Python; h11 itself limits the buffer of a head or of
+    a chunk.
+    """
 
     def data_received(self, data: bytes) -> None:
         """Receive bytes of a head, of a body, or of several requests."""
@@ -85,9 +92,11 @@ def _httptools() -> Any:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
     class Guarded(_Guarded, HttpToolsProtocol):
-        """uvicorn's fast protocol, which itself does not limit the number or length of headers."""
+        """Guarded version of uvicorn's fast protocol, which does not limit the number or length of
+        headers.
+        """
 
-        _raw = _body = 0  # bytes of this request: transferred, and of its body
+        _raw = _body = 0  # bytes of this request: all transferred bytes, and bytes of the body
 
         def data_received(self, data: bytes) -> None:
             """Receive bytes of a head, of a body, or of several requests."""
@@ -97,11 +106,11 @@ def _httptools() -> Any:
                 self._begin()
             self._raw += len(data)
             super().data_received(data)
-            if self._raw > HEAD_BYTES + _FRAMING * self._body:  # endless head or body
+            if self._raw > HEAD_BYTES + _FRAMING * self._body:  # the head or the body has no end
                 self._refuse(b"oversized")
 
         def on_headers_complete(self) -> None:
-            """End the deadline: the head is whole."""
+            """Remove the deadline, because the head is complete."""
             self._headed()
             super().on_headers_complete()
 
@@ -111,7 +120,7 @@ def _httptools() -> Any:
             super().on_body(body)
 
         def on_message_complete(self) -> None:
-            """End the request; the next bytes belong to another one."""
+            """End the request; the next bytes belong to another request."""
             self._raw = self._body = 0
             super().on_message_complete()
 

@@ -1,4 +1,4 @@
-"""Database of a study: accepted input is on the disk before a client gets the answer.
+"""Database of a study. Accepted input is on the disk before the client gets the answer.
 
 SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. The tables:
 
@@ -21,31 +21,32 @@ SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. The tables:
 ==============  ========================================================================================
 
 **One answer per ticket.** A ticket takes a place in a plan, then answers, or is absent when its time is over;
-no step is reversed. The row of the ticket, the message and the counts of the plan change in one transaction.
-So a message counts once or not at all, whenever the process dies. The same message again (the same
-nonce) gets the same answer.
+none of these steps is reversed. The row of the ticket, the message and the counts of the plan change in one
+transaction. Therefore a message counts once or not at all, whenever the process dies. If the same message
+(with the same nonce) is sent again, it gets the same answer.
 
 **One release per turn.** :meth:`Store.drew` replaces the last release and session state by the next release
 and the state of the session that drew it, in one transaction. The transaction fails unless the turn is still
-the one that the release was made for, the turn has no release yet, and the lease is still the writer's own.
-If a writer's transaction fails, or the writer dies before it, its draw was not observed. It leaves no trace,
-and the next writer begins from the state before. So all published noise was drawn once, and at most one of
-two writers publishes. The database alone guarantees this; the lease only keeps the second writer from useless
-work. The plans that follow from the stored release open in a second transaction (:meth:`Store.turned`).
+the one for which the release was made, the turn has no release yet, and the writer still holds the lease. If
+a writer's transaction fails, or the writer dies before it, its draw was not observed. The draw is not stored,
+and the next writer begins from the earlier state. Therefore all published noise was drawn once, and at most
+one of two writers publishes. The transaction guarantees this without the lease; the lease only saves the
+second writer useless work. The plans that follow from the stored release open in a second transaction
+(:meth:`Store.turned`).
 
 **Two processes under shuffle trust.** A shuffler keeps tickets, plans and messages in a separate database,
-and no release; the service keeps releases and sums, no ticket and no message. A batch's messages are removed
-in the transaction that stores their sum. There is one sum a turn on either side.
+but no releases. The service keeps releases and sums, but no tickets and no messages. The messages of a batch
+are removed in the transaction that stores their sum. Each database has one sum per turn.
 
-**Removed data are erased.** ``secure_delete`` overwrites them in the database. Once a batch's messages are
-removed the write-ahead log is truncated to zero bytes (:meth:`Store.sweep`), and at the end too
-(:meth:`Store.close`).
+**Removed data are erased.** ``secure_delete`` overwrites removed data in the database. The write-ahead log is
+truncated to zero bytes after the messages of a batch have been removed (:meth:`Store.sweep`), and when the
+store is closed (:meth:`Store.close`).
 
-**Locks** are taken in one order: lease, study, plans, tickets, messages. So no two transactions wait for
-each other.
+**Locks** are always taken in the same order: lease, study, plans, tickets, messages. Therefore two
+transactions never wait for each other.
 
-**Order.** Messages enter the session in the order of their tickets' numbers, not of their arrival:
-sums and noise do not depend on who was fast. No time of any message is kept.
+**Order.** Messages enter the session in the order of their ticket numbers and not in the order of arrival, so
+that sums and noise do not depend on arrival times. The times of messages are not stored.
 """
 
 from __future__ import annotations
@@ -78,10 +79,11 @@ __all__ = [
 ]
 
 _SYNCHRONOUS = "FULL"  # A commit is on the disk.
-_MANY = 500  # Values in one statement.
+_MANY = 500  # Largest number of values in one SQL statement.
 _AHEAD = 2  # Leases: a later expiry is rejected (one lease is waiting for the database's lock).
-_SWEPT = 500  # Messages removed in one transaction: the lock is held only briefly.
-_PATIENCE_MS = 60_000  # for SQLite's locks
+# Number of messages that one transaction removes; it is small, so that the lock is held only briefly.
+_SWEPT = 500
+_PATIENCE_MS = 60_000  # milliseconds to wait for SQLite's locks
 
 UNSPENT, PLACED, ANSWERED, ABSENT = range(4)  # status of a ticket
 
@@ -118,7 +120,7 @@ _plans = sql.Table(
     sql.Column("turn", sql.Integer, nullable=False, index=True),
     sql.Column("users", sql.BigInteger, nullable=False),
     sql.Column("policy", sql.Text, nullable=False),
-    sql.Column("placed", sql.BigInteger, nullable=False),  # all places given so far
+    sql.Column("placed", sql.BigInteger, nullable=False),  # number of places given so far
     sql.Column("came", sql.BigInteger, nullable=False),
     sql.Column("absent", sql.BigInteger, nullable=False),
     sql.Column("opened", sql.Float, nullable=False),
@@ -179,19 +181,19 @@ Status = Literal["placed", "counted", "full", "late", "spent", "foreign", "repla
 
 
 class StaleWriter(RuntimeError):
-    """Another process makes the releases now, or has made this one: nothing was stored."""
+    """Error: another process makes the releases now, or has already made this release. Nothing was stored."""
 
 
 @dataclass(frozen=True)
 class ReservationRequest:
-    """Ticket's request for a place in an open plan. ticket : its hash."""
+    """Request for a place in an open plan. ticket : hash of the ticket."""
 
     ticket: bytes
 
 
 @dataclass(frozen=True)
 class TicketMessage:
-    """Ticket's message to plan ``plan``, checked, for the session."""
+    """Checked message to plan ``plan`` with its ticket, for the session."""
 
     ticket: bytes
     plan: int
@@ -201,9 +203,11 @@ class TicketMessage:
 
 @dataclass(frozen=True)
 class RequestResult:
-    """Result of a request, on the disk. plan, seconds : plan of a place, and how long it is reserved.
+    """Result of a request, which is on the disk. plan, seconds : plan of a place, and for how long the place
+    is reserved.
 
-    seconds : for ``full``, until the first user who has not answered counts as absent.
+    For the result ``full``, ``seconds`` is the time until the first user who has not answered counts as
+    absent.
     """
 
     status: Status
@@ -213,30 +217,33 @@ class RequestResult:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Release and the session's state after it: one draw of noise."""
+    """One draw of noise: a release, and the state of the session after the release."""
 
     number: int
     exact: bytes
     body: bytes
     sha256: str
-    session: bytes  # the state after it
+    session: bytes  # the state of the session after the release
 
 
 Plans = Sequence[tuple[int, int, str]]  # number, users, policy as JSON
 
 
 def hashed(secret: str) -> bytes:
-    """Return the SHA-256 of a ticket or token: 128 random bits need no slower hash."""
+    """Return the SHA-256 of a ticket or token.
+
+    Tickets and tokens have 128 random bits, so a slower hash is not needed.
+    """
     return hashlib.sha256(secret.encode()).digest()
 
 
 def new_ticket() -> str:
-    """Return 128 random bits, 22 letters."""
+    """Return a new ticket: 128 random bits, written as 22 letters."""
     return secrets.token_urlsafe(16)
 
 
 class Store:
-    """Database of a study. url : SQLAlchemy's, or the path of a SQLite file."""
+    """Database of a study. url : URL as in SQLAlchemy, or the path of a SQLite file."""
 
     def __init__(self, url: str | Path) -> None:
         text = str(url)
@@ -255,9 +262,10 @@ class Store:
             else {"pool_pre_ping": True, "isolation_level": "READ COMMITTED"}
         )
         self._engine: Engine = sql.create_engine(self.url, hide_parameters=True, **extra)
-        self._logged = False  # True if the write-ahead log may hold removed data
+        self._logged = False  # True if the write-ahead log can contain removed data
         self.whole = False  # True if, after the last :meth:`admit`, the open plans wait for no user
-        self._lock = threading.Lock() if self.sqlite else None  # for this process: a queue instead of retries
+        # writers of this process wait in a queue
+        self._lock = threading.Lock() if self.sqlite else None
         if self.sqlite:
             sql.event.listen(self._engine, "connect", _sqlite_connected)
             sql.event.listen(self._engine, "begin", _sqlite_begun)
@@ -267,7 +275,7 @@ class Store:
     def close(self) -> None:
         """Empty the write-ahead log, and close all connections.
 
-        Raises ``RuntimeError`` if another process reads for a minute, so that the log cannot be emptied.
+        Raises ``RuntimeError`` if the log cannot be emptied, because another process reads for a minute.
         """
         try:
             if not self._emptied(_PATIENCE_MS):
@@ -279,10 +287,13 @@ class Store:
             self._engine.dispose()
 
     def _emptied(self, patience_ms: int) -> bool:
-        """Copy SQLite's write-ahead log into the database and truncate it. Returns True if it is empty.
+        """Copy SQLite's write-ahead log into the database and truncate the log.
 
-        False: another connection reads or writes for longer than the given time. (All writers must wait.)
-        ``secure_delete`` overwrites removed data only in the database: removed messages stay in the log.
+        Returns True if the log is empty then.
+
+        Returns False if another connection reads or writes for longer than the given time. (All writers must
+        wait.) The log must be emptied because ``secure_delete`` overwrites removed data only in the database;
+        removed messages stay in the log.
         """
         if not self._logged:
             return True
@@ -298,7 +309,7 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
-        """Open one transaction that writes: all of it, or nothing."""
+        """Open one write transaction; all of its changes are stored, or none."""
         with self._lock or _nothing(), self._engine.connect() as connection:
             connection = connection.execution_options(writes=True)
             self._logged = self.sqlite
@@ -312,12 +323,15 @@ class Store:
 
     # ------------------------------------------------------------------------- the study
     def created(self, identity: str) -> bool:
-        """Return True if there is a study. Raises ``ValueError`` if it is another study."""
+        """Return True if the database holds this study, False if it is empty.
+
+        Raises ``ValueError`` if it holds another study.
+        """
         with self._engine.connect() as connection:
             if not sql.inspect(connection).has_table("study"):
                 return False
             keyed = sql.inspect(connection).has_table("keys")
-        if not keyed:  # begun by an earlier version
+        if not keyed:  # the database was begun by an earlier version
             with self._writing() as connection:
                 _keys.create(connection, checkfirst=True)
         with self._reading() as connection:
@@ -334,7 +348,10 @@ class Store:
     def create(
         self, identity: str, ties: bytes, form: bytes, ledger: str, first: Drawn, plans: Plans, now: float
     ) -> None:
-        """Store a study, release 0 and its plans in an empty database; else raise ``ValueError``."""
+        """Store a study, release 0 and its plans in an empty database.
+
+        Raises ``ValueError`` if the database is not empty.
+        """
 
         def keep(connection: Connection) -> None:
             connection.execute(_state.insert().values(id=1, session=first.session))
@@ -352,7 +369,7 @@ class Store:
         self._create(identity, -1, b"", b"", "null", keep)
 
     def is_shuffler(self) -> bool:
-        """Return True if it is a shuffler's database, not a service's."""
+        """Return True if this is the database of a shuffler, False if it is that of a service."""
         with self._reading() as connection:
             return connection.execute(sql.select(_state.c.id)).first() is None
 
@@ -375,7 +392,8 @@ class Store:
                 )
                 connection.execute(_lease.insert().values(id=1, holder="", token=0, expires=0.0))
                 keep(connection)
-        except (sql.exc.IntegrityError, sql.exc.ProgrammingError):  # another process made rows, or tables
+        # another process has created rows or tables
+        except (sql.exc.IntegrityError, sql.exc.ProgrammingError):
             if not sql.inspect(self._engine).has_table("study"):
                 raise
             raise ValueError("database: holds a study already") from None
@@ -386,20 +404,25 @@ class Store:
             return dict(connection.execute(sql.select(_study)).mappings().one())
 
     def public_key(self) -> str | None:
-        """Return the public key that signs, 64 hexadecimal digits; None before the study was first served."""
+        """Return the public key of signatures, as 64 hexadecimal digits; None before the study was first
+        served.
+        """
         with self._reading() as connection:
             found = connection.execute(sql.select(_keys.c.public)).scalar()
         return None if found is None else str(found)
 
     def bind_key(self, public: str) -> None:
-        """Set the signing key. Raises ``ValueError`` if the study was served with another one."""
+        """Set the public key of signatures.
+
+        Raises ``ValueError`` if the study was served with another key.
+        """
         known = self.public_key()
         if known is None:
             try:
                 with self._writing() as connection:
                     connection.execute(_keys.insert().values(id=1, public=public))
                 return
-            except sql.exc.IntegrityError:  # another process was faster
+            except sql.exc.IntegrityError:  # another process has set the key in the meantime
                 known = self.public_key()
         if known != public:
             raise ValueError(
@@ -429,7 +452,7 @@ class Store:
 
     # ------------------------------------------------------------------------- tickets, tokens
     def new_tickets(self, count: int) -> list[str]:
-        """Return ``count`` new tickets; the database keeps only their hashes."""
+        """Create ``count`` tickets and return them; the database keeps only their hashes."""
         count = checks.integer("tickets", count, 1, 10**7)
         made = [new_ticket() for _ in range(count)]
         with self._writing() as connection:
@@ -439,14 +462,17 @@ class Store:
         return made
 
     def new_token(self) -> str:
-        """Return a new operator's token; the database keeps only its hash."""
+        """Create an operator's token and return it; the database keeps only its hash."""
         token = secrets.token_urlsafe(32)
         with self._writing() as connection:
             connection.execute(_tokens.insert().values(hash=hashed(token)))
         return token
 
     def knows_token(self, token: str) -> bool:
-        """Return True for an operator's token. (Found by its hash: no timing reveals a near match.)"""
+        """Return True if the text is an operator's token.
+
+        Tokens are looked up by their hash, so timing does not reveal near matches.
+        """
         with self._reading() as connection:
             query = sql.select(_tokens.c.hash).where(_tokens.c.hash == hashed(token))
             return connection.execute(query).first() is not None
@@ -459,9 +485,10 @@ class Store:
         stays: float,
         closes_after: float | None = None,
     ) -> list[RequestResult]:
-        """Store places and answers in one transaction: on return they are on the disk.
+        """Store places and answers in one transaction. When this returns, they are on the disk.
 
-        stays : seconds from place to answer. closes_after : seconds that a plan is open.
+        stays : seconds that a user has from the place to the answer. closes_after : seconds for which a plan
+        is open.
         """
         with self._writing() as connection:
             over = bool(connection.execute(sql.select(_study.c.over)).scalar())
@@ -485,7 +512,7 @@ class Store:
         return results
 
     def _open(self, connection: Connection, *, lock: bool = False) -> list[dict[str, Any]]:
-        """Return the plans of this turn."""
+        """Return the open plans of the current turn."""
         turn = sql.select(_study.c.turn).scalar_subquery()
         columns = [column for column in _plans.c if column.name != "policy"]
         query = sql.select(*columns).where(_plans.c.turn == turn).order_by(_plans.c.number)
@@ -538,12 +565,14 @@ class Store:
         return count
 
     def plans(self) -> list[dict[str, Any]]:
-        """Return the open plans with their counts, without their policies."""
+        """Return the open plans with their counts but without their policies."""
         with self._reading() as connection:
             return self._open(connection)
 
     def waiting(self) -> tuple[int, float]:
-        """Return how many users have a place and no answer, and when the last of them counts as absent."""
+        """Return the number of users who have a place but have not answered, and the time when the last of
+        these counts as absent.
+        """
         with self._reading() as connection:
             query = sql.select(sql.func.count(), sql.func.max(_tickets.c.due)).where(
                 _tickets.c.due.isnot(None)
@@ -559,14 +588,15 @@ class Store:
 
     # ------------------------------------------------------------------------- sums of a shuffler
     def sum_of(self, turn: int) -> bytes | None:
-        """Return the shuffler's sum of a turn's batch; None if it has not arrived."""
+        """Return the shuffler's sum for the batch of a turn; None if the sum has not arrived."""
         with self._reading() as connection:
             found = connection.execute(sql.select(_sums.c.body).where(_sums.c.turn == turn)).scalar()
         return None if found is None else bytes(found)
 
     def take_sum(self, turn: int, body: bytes) -> Literal["counted", "late", "spent"]:
-        """Store the checked sum of the present turn. There is one permanently; an identical one is accepted
-        again.
+        """Store the checked sum of the current turn.
+
+        The first sum of a turn is permanent; an identical sum is accepted again.
         """
         with self._writing() as connection:
             study = connection.execute(sql.select(_study.c.turn, _study.c.over).with_for_update()).one()
@@ -581,8 +611,8 @@ class Store:
     def summed(self, token: int, turn: int, body: bytes) -> None:
         """Store, at a shuffler, the sum of a whole batch, and remove its messages, in one transaction.
 
-        Raises :class:`StaleWriter`, and changes nothing, if the lease is another's, the batch is summed, or
-        over.
+        Raises :class:`StaleWriter`, and changes nothing, if another process holds the lease, or the batch was
+        already summed, or its turn is over.
         """
         stale = StaleWriter(f"turn {turn}: is summed, or another process holds the lease")
         try:
@@ -608,10 +638,11 @@ class Store:
     def adopt(
         self, token: int, turn: int, form: bytes, published: bytes, plans: Plans, over: bool, now: float
     ) -> None:
-        """Replace, at a shuffler, the stored plans by what the service published: one turn later, or over.
+        """Replace, at a shuffler, the stored plans by the service's publication for the next turn, or for the
+        end of the study.
 
-        published : as it was signed. Raises :class:`StaleWriter`, and changes nothing, if the lease is
-        another's, or a process was faster.
+        published : the publication as it was signed. Raises :class:`StaleWriter`, and changes nothing, if
+        another process holds the lease or has already replaced the plans.
         """
         with self._writing() as connection:
             before = turn if over else turn - 1
@@ -624,14 +655,14 @@ class Store:
                 self._open_plans(connection, turn, plans, now)
 
     def relayed(self) -> bytes:
-        """Return, at a shuffler, what the service published for the present turn."""
+        """Return, at a shuffler, the service's publication for the current turn."""
         with self._reading() as connection:
             return bytes(connection.execute(sql.select(_relayed.c.body)).scalar_one())
 
     def _check_own(self, connection: Connection, token: int, turn: int, stale: StaleWriter) -> None:
-        """Lock the rows of lease and study.
+        """Lock the rows of lease and study, and check them.
 
-        Raises ``stale`` unless the lease is ``token``'s and the study at ``turn``.
+        Raises ``stale`` unless the lease has the token ``token`` and the study is at turn ``turn``.
         """
         lease, study = _lease.update().where(_lease.c.token == token), _study.update()
         own = connection.execute(lease.values(expires=_lease.c.expires)).rowcount
@@ -653,21 +684,21 @@ class Store:
             return [dict(row) for row in connection.execute(query).mappings()]
 
     def release(self, number: int) -> tuple[bytes, str] | None:
-        """Return the served bytes of a release, and its SHA-256; None if there is none of this number."""
+        """Return the served bytes of a release and their SHA-256; None if no release has this number."""
         with self._reading() as connection:
             query = sql.select(_releases.c.body, _releases.c.sha256).where(_releases.c.number == number)
             row = connection.execute(query).first()
         return None if row is None else (bytes(row[0]), str(row[1]))
 
     def exact_release(self, number: int) -> bytes | None:
-        """Return a release exact to the bit; None if it was not drawn."""
+        """Return a release, exact to the bit; None if the release was not drawn yet."""
         with self._reading() as connection:
             query = sql.select(_releases.c.exact).where(_releases.c.number == number)
             found = connection.execute(query).scalar()
         return None if found is None else bytes(found)
 
     def session(self) -> tuple[int, bytes]:
-        """Return (turn, state of the session after it)."""
+        """Return (turn, state of the session after the release of this turn)."""
         with self._reading() as connection:
             turn = connection.execute(sql.select(_study.c.turn)).scalar_one()
             return int(turn), bytes(connection.execute(sql.select(_state.c.session)).scalar_one())
@@ -679,10 +710,10 @@ class Store:
             return [bytes(body) for body in connection.execute(query).scalars()]
 
     def drew(self, token: int, turn: int, new: Drawn, now: float, lasts: float) -> None:
-        """Store the draw that follows ``turn``, made by the holder of lease ``token``; it is permanent.
+        """Store permanently the draw that follows ``turn``, made by the holder of lease ``token``.
 
-        Raises :class:`StaleWriter`, and stores nothing, if the lease is another's, the turn is over, or its
-        release was drawn already.
+        Raises :class:`StaleWriter`, and stores nothing, if another process holds the lease, the turn is over,
+        or its release was already drawn.
         """
         stale = StaleWriter(f"turn {turn}: is over or drawn, or another process holds the lease")
         try:
@@ -703,8 +734,8 @@ class Store:
     def turned(self, token: int, turn: int, plans: Plans, now: float, lasts: float) -> None:
         """Open the plans that follow from the release after ``turn``, by the holder of lease ``token``.
 
-        Raises :class:`StaleWriter`, and stores nothing, if the lease is another's, the turn is over, or that
-        release was not drawn.
+        Raises :class:`StaleWriter`, and stores nothing, if another process holds the lease, the turn is over,
+        or its release was not drawn yet.
         """
         with self._writing() as connection:
             own = connection.execute(
@@ -721,7 +752,10 @@ class Store:
             self._open_plans(connection, turn + 1, plans, now)
 
     def ended(self, token: int, turn: int) -> None:
-        """Record that the study is over: no release follows, and no user is asked. As :meth:`turned`."""
+        """Record that the study is over: no further release is made, and no further user is asked.
+
+        Raises as :meth:`turned`.
+        """
         with self._writing() as connection:
             own = connection.execute(
                 _lease.update().where(_lease.c.token == token).values(expires=_lease.c.expires)
@@ -733,16 +767,19 @@ class Store:
                 raise StaleWriter(f"turn {turn}: is over, or another process holds the lease")
 
     def sweep(self) -> int:
-        """Remove some counted messages. Returns how many; 0: none are left, not even in SQLite's log.
+        """Remove some of the counted messages.
 
-        If the log cannot be emptied at once (another connection reads), returns 1: call again.
+        Returns how many; 0 means that none are left, not even in SQLite's log.
+
+        Returns 1 if the log cannot be emptied immediately because another connection reads; call again in
+        this case.
         """
         with self._writing() as connection:
             turn = sql.select(_study.c.turn).scalar_subquery()
             still = sql.select(sql.func.min(_plans.c.number)).where(_plans.c.turn == turn).scalar_subquery()
             over = connection.execute(sql.select(_study.c.over)).scalar()
             old = sql.select(_messages.c.ticket)
-            if not over:  # the last batch has no release: only the policy before it remains
+            if not over:  # the last batch has no release, so its messages are not needed
                 old = old.where(_messages.c.plan < still)
             gone = connection.execute(
                 _messages.delete().where(_messages.c.ticket.in_(old.limit(_SWEPT).scalar_subquery()))
@@ -751,11 +788,11 @@ class Store:
 
     # ------------------------------------------------------------------------- the one writer
     def lease(self, holder: str, now: float, lasts: float) -> int | None:
-        """Return the token of a new lease, if the last one is over; else None.
+        """Take a new lease and return its token if the last lease is over; else return None.
 
-        Users' deadlines do not advance while no process holds the lease: due times move later by the gap. An
-        expiry later than a lease can last was written by a clock that was ahead, and is over. Due times,
-        which that clock wrote too, are then moved earlier.
+        Users' deadlines do not advance while no process holds the lease: deadlines are moved later by the
+        time without a lease. If an expiry is later than a lease can last, a clock that was ahead wrote it,
+        and the lease counts as over. Deadlines that the same clock wrote are then moved earlier.
         """
         with self._writing() as connection:
             row = connection.execute(sql.select(_lease).with_for_update()).mappings().one()
@@ -782,9 +819,13 @@ class Store:
             return token
 
     def keep(self, token: int, now: float, lasts: float) -> bool:
-        """Extend the lease. False: it is another's, or over; users' deadlines have not advanced since.
+        """Extend the lease.
 
-        Also False if it seems to end later than a lease can: the clock was set back (:meth:`lease`).
+        Returns False if another process holds the lease, or the lease is over; users' deadlines have not
+        advanced since then.
+
+        Also returns False if the lease seems to end later than a lease can, because the clock was set back
+        (:meth:`lease`).
         """
         with self._writing() as connection:
             return (
@@ -807,7 +848,7 @@ class Store:
 
 
 class _Batch:
-    """Requests with the rows that they change, as these were when the transaction began."""
+    """Requests, and the rows that they change with their values at the begin of the transaction."""
 
     def __init__(
         self,
@@ -828,7 +869,7 @@ class _Batch:
 
     @property
     def whole(self) -> bool:
-        """Return True if every user has answered, or is absent."""
+        """Return True if every user has answered or is absent."""
         return all(plan["came"] + plan["absent"] >= plan["users"] for plan in self._plans.values())
 
     def place(self, asked: ReservationRequest) -> RequestResult:
@@ -914,7 +955,7 @@ def _nothing() -> Iterator[None]:
 
 
 def _own_file(path: Path) -> None:
-    """Make a database that only its owner can read: it holds users' messages."""
+    """Create a database file that only its owner can read, because it holds users' messages."""
     if not path.parent.is_dir():
         raise ValueError(f"database = {str(path)!r}: its folder does not exist")
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))

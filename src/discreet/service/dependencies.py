@@ -1,4 +1,4 @@
-"""Packages of the extra ``serve``, with a clear error if one is missing."""
+"""Check that the packages of the extra ``serve`` are installed, with a clear error message."""
 
 from __future__ import annotations
 

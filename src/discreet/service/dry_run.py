@@ -1,7 +1,8 @@
 """Dry run: the real service on this machine with simulated users in a known MDP.
 
-Noise and users are drawn from one seed, so a dry run is :func:`discreet.simulate` step by step, over HTTP:
-the same plans, bit for bit. It protects no user, and involves no real one.
+Noise and users are drawn from the same seed. A dry run therefore does the same as :func:`discreet.simulate`,
+step by step over HTTP, with the same plans, bit for bit. A dry run involves no real users and protects no
+user.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Rehearsal:
 
     Parameters
     ----------
-    users, releases, seconds : totals.
+    users, releases, seconds : number of users, number of releases, and duration of the dry run.
     values : for each plan, (users, mean reward sum).
     optimal, uniform : values of the best and of the uniform policy of the simulated MDP, for comparison.
     """
@@ -58,7 +59,7 @@ class Rehearsal:
 
 
 def promised_by(study: Study) -> Literal["central", "shuffle"] | float | tuple[float, float]:
-    """Return the guarantee of the study's statement, in the form that a client is given."""
+    """Return the guarantee in the study's statement, in the form that clients receive."""
     if study.shuffled:
         return "shuffle"
     if not study.local:
@@ -69,7 +70,9 @@ def promised_by(study: Study) -> Literal["central", "shuffle"] | float | tuple[f
 
 
 def people_of(study: Study, place: PlanReservation, user: int) -> tuple[Any, Any]:
-    """Return simulated user ``user``'s actions at their place, and their device's random generator."""
+    """Return the trajectory of simulated user ``user`` at their place, and the random generator of their
+    device.
+    """
     assert isinstance(study.randomness, Seeded)
     keys = study.randomness.keys
     return rollout(study.world, place.policy, keys.environment, user), SeededRng(keys.noise, user)
@@ -86,10 +89,10 @@ def rehearse(
 
     Parameters
     ----------
-    told : called with the number of users so far
-    at_once : number of users who ask for places together
-    opened : called with the address
-    ended : called with the results, while the service still answers
+    told : called with the number of users who have answered so far
+    at_once : number of users who ask for places in one request
+    opened : called with the address of the service
+    ended : called with the results, while the service still answers requests
     """
     begun, world, crowd = time.perf_counter(), study.world, _Crowd(study)
     with tempfile.TemporaryDirectory(prefix="discreet-rehearsal-") as folder:

@@ -1,7 +1,7 @@
-"""Plans and releases as bytes: exactly, to continue from; and as JSON, for clients.
+"""Encodings of plans and releases: an exact binary form, from which a study continues, and JSON for clients.
 
-The exact form is that of saved sessions (:mod:`discreet.mechanisms.saved_state.state_file`), under a separate
-name.
+The exact form is the format of saved sessions (:mod:`discreet.mechanisms.saved_state.state_file`), with
+another format name.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _LAYOUT = saved_state.FileLayout(b"\x89discreet-shown\n", 1, "a public release")
 
 
 def digest(content: bytes) -> str:
-    """Return the SHA-256, 64 hexadecimal digits."""
+    """Return the SHA-256 of bytes, as 64 hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
 
 
 def canonical(content: Any) -> bytes:
-    """Return JSON in one form, for signatures and comparison."""
+    """Return a value as JSON in a canonical form, for signatures and comparison."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.encode()
 
 
 def text_of(form: bytes) -> str | None:
-    """Return a form as published, in base64; None if there is none."""
+    """Return a form in base64, in which it is published, or None without a form."""
     return base64.b64encode(form).decode() if form else None
 
 
@@ -61,7 +61,9 @@ def of_exact(content: bytes) -> Release:
 
 
 def plan_table(plan: Plan, number: int) -> dict[str, Any]:
-    """Return a plan's number, users and policy: ``(H, S)`` actions or ``(H, S, A)`` probabilities."""
+    """Return a table with a plan's number, users and policy: ``(H, S)`` actions or ``(H, S, A)``
+    probabilities.
+    """
     return {"number": number, "users": int(plan.users), "policy": np.asarray(plan.policy).tolist()}
 
 
@@ -72,7 +74,7 @@ def policy_of(table: Any) -> np.ndarray[Any, Any]:
 
 
 def release_table(release: Release, time: str) -> dict[str, Any]:
-    """Return a release in plain numbers: every family's noisy sums and their noise."""
+    """Return a release as JSON values: the noisy sums of every family and their noise."""
     return {
         "number": release.number,
         "users": release.users,

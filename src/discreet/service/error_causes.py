@@ -1,7 +1,8 @@
-"""Causes of failures, in words for an operator.
+"""Texts that explain the causes of failures to an operator.
 
-No message of a driver is repeated, because it may hold what a user sent. A known code gets a sentence;
-any other error gets the name of its type and the place where it was raised.
+The text of a database driver's error is never repeated, because it can contain what a user sent. A known
+error code is explained by a sentence. For any other error, the text is the name of its type and the place
+where it was raised.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _DISK = {
 
 
 def where(error: BaseException) -> str:
-    """Return where an error was raised, without its message, which may hold what was sent."""
+    """Return the place where an error was raised, without its message, which can contain what a user sent."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -46,11 +47,14 @@ def where(error: BaseException) -> str:
 
 
 def cause(error: BaseException) -> str:
-    """Return why something failed: a sentence if the cause is known, otherwise the error's type and place."""
+    """Return the cause of a failure: a sentence if the cause is known, otherwise the type and place of the
+    error.
+    """
     name = type(error).__name__
-    if isinstance(error, LedgerError | BudgetError):  # about files and numbers, never about a message
+    # these errors are about files and numbers, never about a user's message
+    if isinstance(error, LedgerError | BudgetError):
         return str(error)
-    inner = getattr(error, "orig", None) or error  # SQLAlchemy's errors hold the driver's
+    inner = getattr(error, "orig", None) or error  # SQLAlchemy's errors contain the driver's error
     code = getattr(inner, "sqlite_errorname", None) or getattr(inner, "sqlstate", None) or ""
     for begins, words in _KNOWN:
         if code.startswith(begins):

@@ -1,9 +1,9 @@
-"""Many requests, one commit: a client is answered when the transaction with its message is on the disk.
+"""Queue that commits many requests in one transaction. A client is answered when its message is on the disk.
 
-While one transaction is written, new requests are collected for the next one, and for some milliseconds more,
-because each transaction has a fixed cost of processor time. If a disk takes 20 ms for a commit, each
-transaction has the messages of 20 ms. No request waits for more than two commits and twice those
-milliseconds.
+While a transaction is written, new requests are collected for the next transaction. Collection continues for
+some more milliseconds, because each transaction has a fixed processor cost. For example, if a commit takes 20
+ms on a disk, each transaction has the messages that arrive in 20 ms. No request waits longer than two commits
+and two of these extra waits.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["Busy", "Intake"]
 
 log = logging.getLogger("discreet.service")
 
-MOST_WAITING = 20_000  # requests: above that, the next one must be sent again later
-MOST_AT_ONCE = 1_000  # in one transaction
+MOST_WAITING = 20_000  # largest number of waiting requests; further requests must be sent again later
+MOST_AT_ONCE = 1_000  # largest number of requests in one transaction
 _GATHERS = 0.008  # seconds between the first waiting request and the transaction
 
 
 class Busy(RuntimeError):
-    """Database that is too slow or could not be written: the result of the request is unknown."""
+    """Error: the database is too slow or could not be written. The result of the request is unknown."""
 
 
 class Intake:
@@ -52,7 +52,7 @@ class Intake:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread that writes."""
         self._task = asyncio.create_task(self._write())
 
     async def stop(self) -> None:
@@ -65,7 +65,7 @@ class Intake:
         self._thread.shutdown()
 
     async def put(self, requests: Sequence[ReservationRequest | TicketMessage]) -> list[RequestResult]:
-        """Return the result of each, once it is on the disk. Raises :class:`Busy`."""
+        """Return the result of each request when all results are on the disk. Raises :class:`Busy`."""
         if self._count + len(requests) > MOST_WAITING:
             raise Busy("too many requests wait for the disk")
         done: asyncio.Future[list[RequestResult]] = asyncio.get_running_loop().create_future()
@@ -94,8 +94,9 @@ class Intake:
             together = [one for requests, _ in taken for one in requests]
             try:
                 results = await loop.run_in_executor(self._thread, self._admitted, together)
-            except Exception as error:  # disk full or database gone: waiting clients get the error
-                if not failing:  # once, not for every request
+            # the disk is full or the database is gone; waiting clients get this error
+            except Exception as error:
+                if not failing:  # logged once, not for every request
                     log.error("nothing that people send can be stored: %s", cause(error))
                 failing = True
                 for _, done in taken:

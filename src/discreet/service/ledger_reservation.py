@@ -1,13 +1,14 @@
-"""A study in the ledger: reserved once before noise is drawn, marked before any result is visible.
+"""Reservation of a study in the ledger: made once before noise is drawn, and marked before any result is
+visible.
 
-**Once.** The reservation is found by the study's identity. Two processes that begin at once have the same
-one. So has a database that was lost before anything of it was published. From release 1 the reservation is
-marked with a name of the database. A database that is begun after that is charged again, because
-publications of the first one cannot be revoked. If two databases hold one reservation, the second one to
-publish is refused.
+**Once.** The reservation is found by the study's identity. Two processes that begin at the same time use the
+same reservation. If a database was lost before it published anything, its successor uses the same reservation
+too. From release 1 on, the reservation is marked with a name of the database. A database that is begun after
+the mark is charged again, because the publications of the first database cannot be revoked. If two databases
+use the same reservation, the second database that tries to publish is refused.
 
-**Local trust.** Each message reveals information when it arrives, even to the server. So the reservation is
-marked before the first plan is open, and a database that is begun after another one is charged again.
+**Local trust.** Each message reveals information to the server when it arrives. Therefore the reservation is
+marked before the first plan is open, and every further database is charged again.
 """
 
 from __future__ import annotations
@@ -48,16 +49,18 @@ def reserve(study: Study) -> dict[str, Any] | None:
 
 
 def publish(study: Study, entry: Mapping[str, Any] | None, ties: bytes) -> None:
-    """Mark the study's reservation, unless this database did. No effect without a ledger.
+    """Mark the study's reservation, unless this database has already marked it.
+
+    Has no effect without a ledger.
 
     The mark holds the study's identity, and no digest of the release. A draw that is not stored is drawn
-    again, and nothing may reveal it. Raises ``LedgerError`` if the ledger cannot be written, or another
-    database published.
+    again, so nothing is allowed to reveal it. Raises ``LedgerError`` if the ledger cannot be written, or
+    another database published.
 
     Parameters
     ----------
-    entry : from :func:`reserve`.
-    ties : random bytes that only the database has.
+    entry : result of :func:`reserve`.
+    ties : random bytes that only this database has.
     """
     if study.ledger is None or entry is None:
         return

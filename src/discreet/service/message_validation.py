@@ -1,13 +1,15 @@
-"""Checks of a message before it is stored; the session checks again. Errors never repeat its content.
+"""Checks of a message before it is stored.
+
+The session checks the message again. Errors never repeat the content of a message.
 
 Under central trust a message is JSON with ``ticket``, ``plan`` and ``nonce`` (32 hexadecimal digits, drawn by
 the device). It also has ``states`` (H + 1), ``actions`` (H) and ``rewards`` (H, in the study's units). Under
-local trust it is ``ticket`` and ``message``, the envelope of :mod:`discreet.device.message_envelope` in
-base64, whose header has plan and nonce. Under shuffle trust it is the same, at the shuffler. Stored are bytes
-of one size (central), or the envelope.
+local trust, a message is JSON with ``ticket`` and ``message``. ``message`` is the envelope of
+:mod:`discreet.device.message_envelope` in base64, whose header has plan and nonce. Under shuffle trust, the
+shuffler receives the same JSON. The database stores bytes of a fixed size (central trust), or the envelope.
 
-An error gives the place of the fault and the accepted values, never the value itself. Errors are kept by
-proxies, shown on screens and pasted into mails, and a value of a trajectory is private.
+An error states the location of the fault and the accepted values, but never the value itself. Proxies log
+errors, screens show them and people paste them into mails, and a value in a trajectory is private.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ NONCE = 16
 
 
 class Malformed(ValueError):
-    """Message that no client of this library sends. ``reason`` : malformed, foreign or late."""
+    """Error: no client of this library sends such a message. ``reason`` : malformed, foreign or late."""
 
     def __init__(self, words: str, reason: str = "malformed") -> None:
         super().__init__(words)
@@ -62,7 +64,7 @@ def _ticket(table: Any) -> bytes:
 
 
 def place_of(table: Any) -> ReservationRequest:
-    """Return the requested place: ``{"ticket": ...}``."""
+    """Return the request for a place in parsed JSON ``{"ticket": ...}``."""
     ticket = _ticket(table)
     if len(table) != 1:
         raise Malformed("must hold a ticket, and nothing else")
@@ -80,7 +82,7 @@ def _integers(table: Mapping[str, Any], name: str, count: int, size: int) -> lis
 
 @dataclass(frozen=True)
 class CentralAdmission:
-    """Checker of trajectories. rewards : (low, high), scaled to [0, 1] inside."""
+    """Checker of trajectories. rewards : (low, high), the range that is mapped to [0, 1]."""
 
     layout: Layout
     rewards: tuple[float, float] = (0.0, 1.0)
@@ -117,7 +119,8 @@ class CentralAdmission:
             raise Malformed(f"rewards: every entry must be a number in [{low:g}, {high:g}]")
         values = np.array(earned, np.float64)
         if (low, high) != (0.0, 1.0):
-            values = np.clip((values - low) / (high - low), 0.0, 1.0)  # the last bit may round past an end
+            # rounding of the last bit can exceed an end of the range
+            values = np.clip((values - low) / (high - low), 0.0, 1.0)
         if not np.isfinite(values).all():
             raise Malformed("rewards: every entry must be a finite number")
         body = b"".join(
@@ -130,7 +133,9 @@ class CentralAdmission:
         return TicketMessage(ticket, plan, mark, body)
 
     def trajectories(self, bodies: Sequence[bytes]) -> Trajectories:
-        """Return the session's input: ``(n, H + 1)`` states, ``(n, H)`` actions and rewards in [0, 1]."""
+        """Return the input of the session: ``(n, H + 1)`` states, ``(n, H)`` actions and rewards in
+        [0, 1].
+        """
         steps, n = self.layout.horizon, len(bodies)
         table = np.frombuffer(b"".join(bodies), np.uint8).reshape(n, 4 * (2 * steps + 1) + 8 * steps)
         ends = 4 * (steps + 1), 4 * (2 * steps + 1)
@@ -158,13 +163,13 @@ def _malformed(refusal: MessageRejected) -> Malformed:
 
 
 class ShuffleAdmission:
-    """Checker of devices' envelopes at a shuffler, for the plans of the latest known batch."""
+    """Checker, at a shuffler, of the envelopes from devices for the plans of the newest known batch."""
 
     def __init__(self) -> None:
         self._open: tuple[SessionConfig | ReportDevice | None, frozenset[int]] = None, frozenset()
 
     def batch(self, device: SessionConfig | ReportDevice, plans: Iterable[int]) -> None:
-        """Accept messages of this form for these plans; older plans are over."""
+        """Accept messages of the given form for the given plans; older plans are closed."""
         self._open = device, frozenset(plans)
 
     def is_newer(self, table: Any) -> bool:
@@ -189,7 +194,7 @@ class ShuffleAdmission:
                     device.read(found.plan, body, True)
             elif found.plan > max(plans, default=0) or found.plan == 0:
                 raise Malformed("message: was made for no plan of this study", "late")
-            # its plan is over: it does not count (again), whatever it holds
+            # the plan of the message is closed, so the message does not count, whatever its content
         except MessageRejected as refusal:
             raise _malformed(refusal) from None
         except Malformed:
@@ -212,13 +217,15 @@ class LocalAdmission:
         self._newest = 0
 
     def plan(self, number: int, policy: Any) -> None:
-        """Accept messages to this plan, and to no newer one."""
+        """Accept messages to plans up to this plan, and not to newer plans."""
         stochastic = isinstance(self._device, ReportDevice) and self._device.policy_rows(policy) is None
         self._stochastic[number] = stochastic
         self._newest = max(self._newest, number)
 
     def is_newer(self, table: Any) -> bool:
-        """Return True if a message is made for a plan not known yet. (Another process may have opened it.)"""
+        """Return True if a message is for a plan that this process does not know yet, because another process
+        opened the plan.
+        """
         try:
             return Envelope.from_bytes(base64.b64decode(table["message"])).plan > self._newest
         except (ValueError, TypeError, KeyError):
@@ -239,7 +246,8 @@ class LocalAdmission:
             elif plan in self._stochastic:
                 nonce, _ = device.read(plan, body, self._stochastic[plan])
             else:
-                nonce, _ = device.words(plan, body)  # its plan is over: it does not count
+                # the plan of the message is closed, so the message does not count
+                nonce, _ = device.words(plan, body)
         except MessageRejected as refusal:
             raise _malformed(refusal) from None
         except Malformed:
@@ -265,5 +273,5 @@ def device_of(form: bytes) -> CountDevice | ReportDevice:
 
 
 def admission_of(layout: Layout, rewards: tuple[float, float], form: bytes) -> Admission:
-    """Return the checker for a study; form is empty under central trust."""
+    """Return the checker of messages for a study; ``form`` is empty under central trust."""
     return LocalAdmission(device_of(form)) if form else CentralAdmission(layout, rewards)

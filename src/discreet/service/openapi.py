@@ -1,4 +1,4 @@
-"""OpenAPI texts of each address: bodies, answers, and examples that fit the study."""
+"""OpenAPI descriptions of each address: bodies, answers, and examples that fit the study."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from discreet.service.study_config import Study
 
 __all__ = ["SUMMARY", "TICKET", "Texts", "declare_operator", "show_example"]
 
-TICKET = "AAAAAAAAAAAAAAAAAAAAAA"  # in examples
+TICKET = "AAAAAAAAAAAAAAAAAAAAAA"  # used in examples
 
 SUMMARY = (
     "A policy that improves while people use it, under a stated privacy guarantee. Take a place with a "
@@ -84,7 +84,7 @@ def show_example(told: dict[str, Any], message: dict[str, Any]) -> None:
 
 
 class Texts:
-    """Arguments of the routes' decorators, by address."""
+    """Arguments for the decorators of the routes, by address."""
 
     def __init__(self, study: Study, local: bool) -> None:
         message, example = _message_form(study, local)

@@ -1,8 +1,9 @@
-"""Operator's page: the public state of a study, for readers who are not engineers.
+"""Web page for the operator: the public state of a study, for readers who are not engineers.
 
-The server sends whole HTML. One small script, which the page's policy names by its hash, requests the
-same page again and replaces only changed parts, so that focus and scrolling stay; a button stops it. The
-page shows only public facts: nothing of a message, no ticket, and no times except those of releases.
+The server sends a complete HTML page. A small script, which the page's content security policy allows by its
+hash, requests the same page again and replaces only changed parts. Therefore keyboard focus and scroll
+position stay unchanged. A button stops the script. The page shows only public facts. It shows no content of
+messages, no tickets, and no times except those of releases.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from discreet.service.study_config import Study
 
 __all__ = ["POLICY", "page", "trouble_page"]
 
-_SHOWN = 12  # releases, the newest ones
+_SHOWN = 12  # number of releases that are shown, the newest first
 _STYLE = """
 :root { color-scheme: light dark; background: Canvas; color: CanvasText; }
 body { font: 1rem/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1rem;
@@ -39,7 +40,7 @@ th[scope=row] { text-align: left; }
 :focus-visible { outline: 3px solid Highlight; outline-offset: 2px; }
 button { font: inherit; padding: .4rem .8rem; }
 """
-# Every 10 seconds, unless it was stopped; a section that did not change is not touched.
+# Runs every 10 seconds unless it was stopped. A section that did not change is not replaced.
 _SCRIPT = """
 "use strict";
 const button = document.getElementById("live"), told = document.getElementById("asked");
@@ -84,7 +85,9 @@ POLICY = (
 
 
 def _table(label: str, head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> str:
-    """Return a table. label : name of its scrolling region, always the same; caption : if different."""
+    """Return a table. label : fixed name of the table's scrolling region; caption : caption, if it differs
+    from the label.
+    """
     heads = "".join(f'<th scope="col">{escape(one)}</th>' for one in head)
     body = "".join(
         f'<tr><th scope="row">{escape(str(first))}</th>'
@@ -112,7 +115,7 @@ def _count(people: int) -> str:
 
 
 def _shuffled(store: Store, turn: int, users: int, over: bool) -> str:
-    """Return the known facts on the users of a batch whose messages a shuffler holds."""
+    """Return what is known about the users of a batch whose messages are at a shuffler."""
     waiting = (
         f"The next release waits for a batch of {_count(users)}. The shuffler holds their messages and tells "
         "nothing of them before everybody of the batch has answered or is absent: how many have answered so "
@@ -148,7 +151,7 @@ def _releases(store: Store, turn: int) -> str:
 
 
 def _policy(plans: Sequence[Mapping[str, Any]], study: Study, over: bool) -> str:
-    """Return the plan that most users follow, or followed last: its most likely action."""
+    """Return a table with the most likely actions of the plan that most users follow, or followed last."""
     if not plans:
         return "<p>No plan is open.</p>"
     chosen = max(plans, key=lambda one: int(one["users"]))
@@ -168,12 +171,14 @@ def _policy(plans: Sequence[Mapping[str, Any]], study: Study, over: bool) -> str
 
 
 def _minute(at: float) -> str:
-    """Return a time, rounded up to a minute."""
+    """Return a time rounded up to a full minute."""
     return datetime.fromtimestamp(60 * math.ceil(at / 60), UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _working(study: Study, store: Store, plans: Sequence[Mapping[str, Any]]) -> str:
-    """Return whether users can take part; if not, the cause of the wait and its latest end."""
+    """Return a text that says whether users can take part and, if not, why they must wait and until when at
+    the latest.
+    """
     if study.shuffler is not None:
         return f"Working. People take part at the shuffler, {escape(str(study.shuffler['url']))}."
     if any(one["placed"] < one["users"] for one in plans):
@@ -210,7 +215,7 @@ def _people(study: Study, store: Store, plans: Sequence[Mapping[str, Any]], turn
         ("absent (no answer in time)", f"{absent:,}"),
     ]
     waits = "" if over else _table("The people whom the next release waits for", ("who", "people"), counts)
-    if study.shuffled:  # this service receives only whole batches
+    if study.shuffled:  # under shuffle trust this service receives only sums of complete batches
         waits = _shuffled(store, turn, users, over)
     return (
         f"<h2>People</h2><p>{done:,} of {_number(study.users, 'person has', 'people have')} "

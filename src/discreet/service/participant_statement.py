@@ -1,4 +1,4 @@
-"""Statement for participants: the guarantee, who sees what, and what noise does not hide."""
+"""Statement for participants: the guarantee, which party sees which data, and what noise does not hide."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ SIDE_CHANNELS = (
 
 
 def message_alone(study: Study) -> MessageGuarantee:
-    """Return the guarantee of a message without the shuffler, in the batch where it is weakest."""
+    """Return the guarantee of a message without the shuffler, for the batch in which this guarantee is
+    weakest.
+    """
     batches = ShuffledBatches(study, 0)
     every = {batches.form(int(n)) for n in [0, *study.mechanism.ends[:-1]]}  # type: ignore[union-attr]
     found = [form_of_bytes(form).guarantee for form in every]
@@ -64,7 +66,7 @@ def message_alone(study: Study) -> MessageGuarantee:
 
 
 def make_participant_statement(study: Study, ledger: Any, key: str) -> dict[str, Any]:
-    """Return the statement as plain values, with sentences. key : the key that signs it."""
+    """Return the statement as JSON values, including its sentences. key : the public key of its signature."""
     guarantee = study.guarantee
     layout = study.layout
     return {

@@ -1,26 +1,29 @@
-"""Turns: from a complete batch, in which every user answered or is absent, to the next release and plans.
+"""Turns of a study: a turn makes the next release and plans from a batch in which every user answered or is
+absent.
 
 A turn is a function of the database's content and of noise. It restores the session from its stored state,
 adds the batch's messages in the order of their tickets, and draws the release. It stores the release and the
 session's new state in the database in one transaction (:meth:`discreet.service.database.Store.drew`). After
-that the release is fixed, whatever the learner does. The next plans are made from the stored release, and
-opened in a second transaction (:meth:`discreet.service.database.Store.turned`). A killed process loses
-nothing between two transactions, and a restart continues with the next one.
+this transaction the release is fixed, whatever the learner does. The next plans are made from the stored
+release, and opened in a second transaction (:meth:`discreet.service.database.Store.turned`). A process that
+is killed between two transactions loses nothing, and a restart continues with the next transaction.
 
-**Noise.** The release is read only from the database, after the commit. If a draw's process died before, or
-its transaction was refused, the draw was not observed. It is not in the state that the next one begins from,
-and is drawn again. Before the commit, only the code that writes the drawn numbers down reads them, so no
-failure reveals them. A committed release is never drawn again: there is one row for each. A session of seeded
-noise draws the same numbers again, which a dry run requires.
+**Noise.** The release is read only from the database, after the commit. If the process died before the
+commit, or the transaction was refused, the draw was not observed. The stored state does not contain this
+draw, and the noise is drawn again. Before the commit, only the code that writes the drawn numbers reads them,
+so a failure does not reveal them. A committed release is never drawn again, because the table has one row per
+release. A session with seeded noise draws the same numbers again, which a dry run requires.
 
-**The learner** is a function of releases. Its state is not stored but recomputed from them. The plans
-that it makes must equal the stored ones, to the bit. This detects changes of its code since then.
+**The learner** is a function of releases. The state of the learner is not stored but recomputed from the
+releases. The plans that it makes must equal the stored plans, bit for bit. This check detects changes in the
+code of the learner.
 
 **Under shuffle trust** a turn ends when the sum of its batch has arrived from the shuffler, which holds
-single messages (:mod:`discreet.service.shuffler`): the session gets that sum instead of users.
+single messages (:mod:`discreet.service.shuffler`): the session gets this sum instead of single users.
 
-**Plans.** A learner may split the users who follow a release among several plans. They are all made with the
-release, and all open at once; the session gets them one after the other, as in a simulation.
+**Plans.** A learner may split the users who follow a release among several plans. All these plans are made
+when the release is made, and are open at the same time. The session processes them one after the other, as in
+a simulation.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ from discreet.service.study_config import Study
 
 __all__ = ["LEASE", "LeaseHolder", "Writer", "begin_study"]
 
-LEASE = 5.0  # seconds that a writer's lease lasts; renewed every third of it
+LEASE = 5.0  # duration of a writer's lease in seconds; it is renewed after each third of this time
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ def _rows(plans: tuple[Plan, ...], first: int) -> list[tuple[int, int, str]]:
 
 
 def _ties(study: Study) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """Return the key of the random bits that break ties: public, and part of the database."""
+    """Return the key of the random bits that break ties. The key is public, and stored in the database."""
     if isinstance(study.randomness, Seeded):
         return study.randomness.keys.ties
     return np.frombuffer(secrets.token_bytes(16), np.uint64)
@@ -111,7 +114,10 @@ def begin_study(study: Study, store: Store, now: float, ledger: dict[str, Any] |
 
 
 def _form(study: Study, session: Any) -> bytes:
-    """Return the devices' form: for every plan under local trust, for the first batch under shuffle trust."""
+    """Return the form for devices.
+
+    Under local trust it is for all plans; under shuffle trust, for the first batch.
+    """
     if study.shuffled:
         return ShuffledBatches(study, session.number).form(0)
     form: bytes = session.device.to_bytes() if study.local else b""
@@ -119,17 +125,18 @@ def _form(study: Study, session: Any) -> bytes:
 
 
 def _without(last: Release, nobody: Release, users: int, number: int) -> Release:
-    """Return the release after a batch without a sum: the last release again, with an empty measurement.
+    """Return the release after a batch without a sum. It repeats the last release, with an empty measurement.
 
-    ``nobody`` is release 0. No data of users enter the result: the learner continues, ``users`` users later.
+    ``nobody`` is release 0. The result contains no data of the batch. The learner continues as if ``users``
+    more users had come.
     """
     return replace(last, users=users, number=number, measurement=nobody.measurement)
 
 
 class LeaseHolder:
-    """Holder of the one lease of a database, or a process that waits for it.
+    """Process that holds the lease of a database, or waits for the lease.
 
-    ``token`` is that of the lease while it is held, else None. ``clock`` returns seconds.
+    ``token`` is the token of the lease while this process holds it, else None. ``clock`` returns seconds.
     """
 
     def __init__(self, store: Store, holder: str, clock: Callable[[], float]) -> None:
@@ -138,8 +145,8 @@ class LeaseHolder:
         self.token: int | None = None
 
     def hold(self) -> bool:
-        """Take the lease, or keep it. False: another process has it."""
-        with self._holding:  # two threads that take it at once would each find it taken
+        """Take or extend the lease. Returns False if another process has it."""
+        with self._holding:  # two threads that took the lease at the same time would each find it taken
             now = self._clock()
             if self.token is not None and self._store.keep(self.token, now, LEASE):
                 return True
@@ -154,11 +161,11 @@ class LeaseHolder:
 
 
 class Writer(LeaseHolder):
-    """Maker of a study's releases, while it holds the lease.
+    """Writer that makes a study's releases, while it holds the lease.
 
-    clock : seconds, for leases.
-    before_commit : called between a release's noise and its transaction. For tests, which kill the process
-        there, or let another one come first.
+    clock : function that returns the time in seconds, for leases.
+    before_commit : called after a release's noise is drawn and before its transaction. For tests, which kill
+    the process at this point, or let another process act first.
     """
 
     def __init__(
@@ -186,12 +193,14 @@ class Writer(LeaseHolder):
                     f"study = {checks.said(study.name)}: states another guarantee than the session that the "
                     "database holds; what is fixed before people come cannot change after"
                 )
-        self.refused = 0  # admitted messages that the session refused: must stay 0
+        self.refused = 0  # number of admitted messages that the session rejected; must stay 0
         self._booked = False  # True if the ledger knows of a publication
 
     # ------------------------------------------------------------------------- one turn
     def step(self) -> bool:
-        """Make the next release, if all users of the last plans answered or are absent. Returns True if made.
+        """Make the next release, if all users of the current plans answered or are absent.
+
+        Returns True if it was made.
 
         Raises :class:`~discreet.service.database.StaleWriter` if another process was first.
         """
@@ -214,8 +223,8 @@ class Writer(LeaseHolder):
             return True
 
     def _is_whole(self, plans: list[dict[str, Any]]) -> bool:
-        """Return True if every user answered or is absent; under shuffle trust, if the shuffler's sum is
-        there.
+        """Return True if every user answered or is absent; under shuffle trust, if the shuffler's sum has
+        arrived.
         """
         if self.batches is not None:
             return self._store.sum_of(int(plans[0]["turn"])) is not None
@@ -228,7 +237,8 @@ class Writer(LeaseHolder):
         if turn != plans[0]["turn"]:
             raise StaleWriter(f"turn {plans[0]['turn']}: is over")
         state = self._state_after(turn)
-        kept = self._store.exact_release(turn + 1)  # drawn before; its plans were not made
+        # the release was drawn before, but its plans were not made
+        kept = self._store.exact_release(turn + 1)
         release = self._draw(turn, content, plans) if kept is None else codec.of_exact(kept)
         if release is None:
             return
@@ -240,7 +250,9 @@ class Writer(LeaseHolder):
         self._learned = release.number, made.state
 
     def _draw(self, turn: int, content: bytes, plans: list[dict[str, Any]]) -> Release | None:
-        """Return the next release, once stored; None if it is not needed because the study is over."""
+        """Draw, store and return the next release; return None if the study is over, so that no release is
+        needed.
+        """
         study, token = self._study, self.token
         assert token is not None
         if not self._booked:
@@ -268,8 +280,10 @@ class Writer(LeaseHolder):
         return release
 
     def _let_out(self, session: Any, turn: int) -> Release:
-        """Return the release after a turn's batch: all its users sent to the shuffler, or nothing is
-        released.
+        """Return the release after the batch of a turn.
+
+        This method is for shuffle trust: the release uses the shuffler's sum. Without a sum, the last release
+        is repeated with an empty measurement.
         """
         assert self.batches is not None
         kept, before = self._store.sum_of(turn), self._store.people_before(turn)
@@ -305,7 +319,9 @@ class Writer(LeaseHolder):
             for body in bodies:
                 try:
                     session.submit(Message(number, message=body))
-                except ValueError:  # an admitted message: never observed, and no user must wait for it
+                # an admitted message was rejected, which was never observed; users must not
+                # wait because of it
+                except ValueError:
                     self.refused += 1
                     absent += 1
         if absent:

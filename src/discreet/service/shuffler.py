@@ -1,25 +1,25 @@
-"""Shuffler: a separate process of another operator; it sees messages and releases sums of batches.
+"""Shuffler: a process of another operator. It sees single messages, and sends only sums of batches.
 
 It is between devices and the service (:mod:`discreet.service.app`):
 
-- It **relays** the service's plans as they were signed. Before, it checks that they are batches of the
-  study's schedule and that devices must draw as many random bits as the study's guarantee requires. It
-  reads the same study file, and derives the mechanism itself. So the service cannot request less noise or
+- It **relays** the service's plans, as they were signed. First it checks that the plans are batches of the
+  study's schedule, and that devices draw as many random bits as the study's guarantee requires. It reads the
+  same study file and derives the mechanism from it. Therefore the service cannot request less noise or
   smaller batches.
-- It **makes and spends tickets**, gives places, and takes messages, by the same store as the service under
-  other trust. A ticket is spent and its message stored in one transaction, on the disk before the answer
-  202. Tickets stay here. The service never sees one, so a party that handed them out by name learns nothing
-  from the service.
-- When every user of a batch came or is absent, it **adds the messages up**
-  (:class:`discreet.mechanisms.shuffle.shuffle_session.Shuffler`), and stores the sum and removes the messages
-  in one transaction. If there are fewer messages than the guarantee of the batch requires, no sum is made:
-  the batch is lost.
+- It **makes and spends tickets**, gives places, and takes messages. It uses the same code for its database as
+  the service. A ticket is spent and its message stored in one transaction, on the disk before the answer 202.
+  Tickets stay at the shuffler. The service never sees a ticket. Therefore a party that handed out tickets by
+  name learns nothing from the service.
+- When every user of a batch has answered or is absent, it **sums the messages**
+  (:class:`discreet.mechanisms.shuffle.shuffle_session.Shuffler`). It stores the sum and removes the messages
+  in one transaction. If there are fewer messages than the guarantee of the batch requires, no sum is made,
+  and the batch is lost.
 - It **sends the sum**, signed, until the service has it on its disk. The service keeps the first sum of a
-  turn permanently, and accepts the same bytes again. So nothing is lost, and nothing counts twice, whenever
-  either process dies.
+  turn permanently, and accepts the same bytes again. Therefore no sum is lost or counted twice, whenever one
+  of the processes dies.
 
-No addresses or times of messages are kept. Only this process, and its database until the batch is added up,
-link a ticket to a message.
+The addresses and times of messages are not stored. Only this process can link a ticket to a message, and its
+database can do so until the batch is summed.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def check_plans(
 ) -> tuple[bytes, list[tuple[int, int, str]]]:
     """Return (form, rows of the plans) of the service's published turn, after ``before`` users.
 
-    known : a form of this session that was adopted before, or none. Raises ``ValueError`` unless it follows
-    the study: then no user is asked to take part in it.
+    known : a form of this session that was adopted before, or None. Raises ``ValueError`` unless the
+    publication follows the study; in this case no user is asked to take part.
     """
     if content["trust"] != "shuffle" or content["shuffler"] != dict(study.shuffler or {}):
         raise ValueError("plans: are of another kind of trust, or name another shuffler")
@@ -82,7 +82,7 @@ def _is_receipt(content: bytes, turn: int) -> bool:
 
 
 class Forwarder(LeaseHolder):
-    """Shuffler's writer: adopts plans, adds batches up and sends the sums, while it holds the lease.
+    """Writer of a shuffler: it adopts plans, sums batches and sends the sums, while it holds the lease.
 
     The attributes ``before_commit`` and ``before_send`` are for tests. They are called between a sum and its
     transaction, and between the transaction and sending.
@@ -104,11 +104,11 @@ class Forwarder(LeaseHolder):
         self._tag = ""
         self.before_commit: Callable[[], None] = lambda: None
         self.before_send: Callable[[], None] = lambda: None
-        self.refused = 0  # admitted messages that the sum refused: must stay 0
+        self.refused = 0  # number of admitted messages that the sum rejected; must stay 0
 
     # ------------------------------------------------------------------------- one step
     def step(self) -> bool:
-        """Run the next step: add a batch up, send a sum, or adopt the next plans.
+        """Run the next step: sum a batch, send a sum, or adopt the next plans.
 
         Returns True if a step was done.
 
@@ -129,7 +129,7 @@ class Forwarder(LeaseHolder):
                 raise
 
     def _sum(self, token: int) -> bool:
-        """Add the open batch up, if every user of it came or is absent."""
+        """Sum the open batch, if every user of the batch has answered or is absent."""
         plans = self._store.plans()
         if not plans or any(one["came"] + one["absent"] < one["users"] for one in plans):
             return False
@@ -168,7 +168,9 @@ class Forwarder(LeaseHolder):
         return True
 
     def _adopt(self, token: int) -> bool:
-        """Adopt the service's next plans, if there are any, after all work on the last ones."""
+        """Adopt the service's next plans, if they are published, after all work on the current
+        plans is done.
+        """
         about, plans = self._store.about(), self._store.plans()
         turn = int(about["turn"])
         if plans and (self._store.sum_of(turn) is None or self._store.unsent() is not None):
@@ -212,7 +214,10 @@ class Forwarder(LeaseHolder):
 
 
 class ShufflerService(Service):
-    """One process of a shuffler: intake for all users, and the forwarder while it holds the lease."""
+    """Process of a shuffler.
+
+    It takes requests of all users, and works as forwarder while it holds the lease.
+    """
 
     admission: ShuffleAdmission
 
@@ -239,23 +244,25 @@ class ShufflerService(Service):
         return make_participant_statement(self.study, None, self._key.public)
 
     def _pause(self) -> float:
-        """Return a short pause if no plan is open, because all users wait for the next ones."""
+        """Return the seconds until the next check; few if no plan is open, because all users then wait for
+        the next plans.
+        """
         return _WAIT if self.store.whole else super()._pause()
 
     async def stop(self) -> None:
-        """Stop like the service; then close the connection."""
+        """Stop in the same way as the service, then close the connection."""
         await super().stop()
         self._http.close()
 
     def _refresh(self) -> None:
-        """Publish the service's signed plans of the turn that this database is at."""
+        """Publish the service's signed plans of the current turn in this database."""
         about = self.store.about()
         turn, over = int(about["turn"]), bool(about["over"])
         if turn < 0 or (turn, over) == (self.turn, self.over):
             return
         body = self.store.relayed()
         content = pydantic_core.from_json(body)["content"]
-        if (content["turn"], content["over"]) != (turn, over):  # it changed between two reads
+        if (content["turn"], content["over"]) != (turn, over):  # the turn changed between two reads
             return
         numbers = [int(one["number"]) for one in content["plans"]]
         if not over:

@@ -10,11 +10,13 @@ __all__ = ["write_aside"]
 
 
 def write_aside(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Write a file under a temporary name, then rename: readers see the old or the new file, never a part.
+    """Write a file under a temporary name, then rename it, so that readers see the old or the new file, never
+    a part.
 
-    mode : permissions, less the process's umask.
+    mode : permissions, from which the process's umask is removed.
     """
-    # Threads of one process, and processes with one number on several machines, may write the same file.
+    # Threads of one process, or processes with the same number on different machines, can write the
+    # same file.
     aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         with open(aside, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:

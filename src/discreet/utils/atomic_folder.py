@@ -1,9 +1,11 @@
-"""Folders that get their name when they are complete: claimed, written under a hidden name, renamed.
+"""Folders that get their final name only when they are complete.
 
-A run claims the name of its folder first (:func:`claimed`). So the second of two runs into one folder is
-rejected before it reads or spends anything. The claim is a lock on a file beside the folder. The system
-releases it when the process ends, in whatever way. After a kill only a file remains that blocks no other run;
-the next run of that name takes it over and removes it.
+They are written under a hidden name and then renamed.
+
+A run first claims the name of its folder (:func:`claimed`). Therefore, if two runs write to the same folder,
+the second run is rejected before it reads data or spends budget. The claim is a lock on a file next to the
+folder. The operating system releases the lock when the process ends, in whatever way. If the process is
+killed, the file remains but blocks no other run; the next run with this name reuses and removes the file.
 """
 
 from __future__ import annotations
@@ -31,15 +33,16 @@ HIDDEN = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.part")
 
 
 def hidden_beside(out: Path) -> Path:
-    """Return a new folder's path beside ``out``."""
+    """Return the path of a new hidden folder in the same folder as ``out``."""
     return out.absolute().with_name(f".{out.name}.{secrets.token_hex(8)}.part")
 
 
 def check_free(out: Path) -> None:
-    """Check first that the folder is new (or empty) and can get its name by a rename.
+    """Before a run, check that the folder is new (or empty) and can get its name by a rename.
 
-    The rename is tried with an empty folder. It fails for a link, a mount, ``.``, a name that is too
-    long, or without write permission. It must not fail after the release has been paid for.
+    The rename is tried with an empty folder. It fails for a link, a mount, ``.``, a name that is too long, or
+    without write permission. The check is made first because the rename must not fail after budget has been
+    spent on the release.
     """
     there = out.exists()
     if there and (not out.is_dir() or any(out.iterdir())):
@@ -58,18 +61,20 @@ def check_free(out: Path) -> None:
             f"out = {str(out)!r}: must be a folder that can be made by renaming another one ({error})"
         ) from None
     if not there:
-        with suppress(OSError):  # another run's trial removed it, or its folder got the name meanwhile
+        # the trial of another run removed the folder, or the folder of that run has got the name in
+        # the meantime
+        with suppress(OSError):
             out.rmdir()
 
 
 @contextmanager
 def claimed(out: Path) -> Iterator[None]:
-    """Claim a name for an output until the block, or the process, ends.
+    """Claim a name for an output until the block or the process ends.
 
-    out : a folder or file to be made; its parent folder is made if it is missing.
+    out : a folder or file that will be made. Its parent folder is created if it does not exist.
 
-    Raises ``ValueError`` if another run holds the claim, or nothing can be written there. On systems without
-    such locks nothing is held.
+    Raises ``ValueError`` if another run holds the claim, or the location is not writable. On systems without
+    such locks, no claim is made.
     """
     name = out.absolute().with_name(f".{out.name}.claim")
     try:
@@ -92,7 +97,9 @@ def claimed(out: Path) -> Iterator[None]:
 
 
 def claims_out(function: Callable[P, R]) -> Callable[P, R]:
-    """Return the same function; while it runs, its argument ``out`` is :func:`claimed`."""
+    """Return a function that does the same and holds a claim (:func:`claimed`) on its argument ``out`` while
+    it runs.
+    """
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -105,9 +112,9 @@ def claims_out(function: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def room_for(out: Path, size: int) -> Iterator[None]:
-    """Hold ``size`` bytes of ``out``'s disk while a block pays for it.
+    """Reserve ``size`` bytes on the disk of ``out`` while the block spends budget.
 
-    Raises ``ValueError``, before the block, if there is less room.
+    Raises ``ValueError``, before the block runs, if the disk has less free space.
     """
     name = hidden_beside(out)
     try:
@@ -115,7 +122,7 @@ def room_for(out: Path, size: int) -> Iterator[None]:
     except OSError as error:
         raise _no_room(out, size, error) from None
     try:
-        name.unlink()  # the room is freed when the process ends, in whatever way
+        name.unlink()  # the disk space is freed when the process ends, in whatever way
         try:
             _fill(handle, size)
         except OSError as error:
@@ -147,7 +154,8 @@ def _locked(name: Path) -> int:
         handle = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             _lock(handle)
-            # The previous holder may have removed the file between the two calls: then our lock has no name.
+            # The previous holder can have removed the file between the two calls. Our lock is
+            # then on a deleted file.
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(handle), os.stat(name)):
                     return handle
@@ -172,11 +180,11 @@ def _lock(handle: int) -> None:
 
 @contextmanager
 def aside(out: Path, *, paid: str | None = None, ledger: Path | None = None) -> Iterator[Path]:
-    """Yield a hidden folder that takes the name ``out`` when the block succeeds, and is synced to disk.
+    """Yield a hidden folder that is written to disk and renamed to ``out`` when the block succeeds.
 
-    ``paid`` is the file of a release that was paid for. If the block raises after this file was written, the
-    hidden folder is kept, and the error gives its path and the command that finishes it. Otherwise the folder
-    is removed.
+    ``paid`` is the file of the release for which budget is spent. If the block raises after this file was
+    written, the hidden folder is kept, and the error gives its path and the command that finishes it.
+    Otherwise the folder is removed.
     ``ledger`` : the file of the ledger that was charged.
     """
     hidden = hidden_beside(out)
@@ -188,9 +196,12 @@ def aside(out: Path, *, paid: str | None = None, ledger: Path | None = None) -> 
 
 @contextmanager
 def held(folder: Path) -> Iterator[bool]:
-    """Hold a folder for this process, until the block or the process ends; False if another one holds it.
+    """Lock a folder for this process until the block or the process ends.
 
-    This prevents other processes from finishing an active run. On systems without such locks nothing is held.
+    Yields False if another process holds the lock.
+
+    The lock prevents other processes from finishing an active run. On systems without such locks, no lock is
+    held.
     """
     try:
         import fcntl

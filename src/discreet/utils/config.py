@@ -1,4 +1,4 @@
-"""Frozen values whose options have presets: a given value overrides the preset's."""
+"""Base class for frozen objects whose options have presets. An option that is given overrides the preset."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from discreet.core import checks
 
 
 class _Signature:
-    """Signature of a class, equal to that of its ``__init__``."""
+    """Descriptor that makes the signature of a class equal to that of its ``__init__``."""
 
     def __get__(self, _: object, owner: type) -> inspect.Signature:
         found = inspect.signature(owner.__init__)  # type: ignore[misc]
-        return found.replace(parameters=list(found.parameters.values())[1:])  # without self
+        return found.replace(parameters=list(found.parameters.values())[1:])  # without the parameter self
 
 
 @dataclass(frozen=True, kw_only=True)
 class Knobs:
-    """Base of learners and privatizers.
+    """Base class of learners and privatizers.
 
-    A subclass lists ``PRESETS``: name to {option: value}; ``"default"`` must exist and name every
-    option. Options are fields whose default is None, "from the preset". They are given by name: a value
-    without a name, or an unknown name, is a ``TypeError`` that suggests the right one.
+    A subclass defines ``PRESETS``, which maps each preset name to {option: value}; ``"default"`` must exist
+    and name every option. Options are fields with the default None, which means "from the preset". Options
+    must be given by name. A value without a name, or an unknown name, raises a ``TypeError`` that suggests
+    the right name.
     """
 
     preset: str = "default"
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
 
-    if not TYPE_CHECKING:  # a type checker must see the options of __init__
+    if not TYPE_CHECKING:  # so that a type checker sees the options of __init__
         __signature__ = _Signature()
 
         def __new__(cls, *values: Any, **options: Any) -> Self:
-            """Reject, with clearer messages, what ``__init__`` would reject."""
+            """Reject the same arguments as ``__init__``, with clearer error messages."""
             known = [f.name for f in fields(cls) if f.init]
             if values:
                 raise TypeError(f"{cls.__name__} takes keyword arguments only: {_such(cls, values)}")
@@ -53,12 +54,12 @@ class Knobs:
                 object.__setattr__(self, name, value)
 
     def options(self) -> dict[str, Any]:
-        """Return every field by name, resolved."""
+        """Return the value of every field by name, with presets resolved."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 def _such(cls: type, values: tuple[Any, ...]) -> str:
-    """Return what values without names could have meant."""
+    """Return a text that suggests names for values that were given without names."""
     known = [f.name for f in fields(cls) if f.init]
     number = isinstance(values[0], int | float) and not isinstance(values[0], bool)
     if number and len(values) == 1 and "epsilon" in known:
@@ -67,6 +68,6 @@ def _such(cls: type, values: tuple[Any, ...]) -> str:
 
 
 def _meant(name: str, known: list[str]) -> str:
-    """Return the option nearest to an unknown name, else all of them."""
+    """Return a text with the option whose name is most similar to an unknown name, or with all options."""
     near = difflib.get_close_matches(name, known, n=1) or [one for one in known if one.startswith(name)]
     return f"; did you mean {near[0]}?" if near else f"; must be one of {', '.join(known)}"

@@ -1,4 +1,4 @@
-"""Tables of words in Markdown and HTML."""
+"""Tables of text in Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -11,14 +11,20 @@ Table = Sequence[Sequence[str]]
 
 
 def markdown(table: Iterable[Sequence[str]]) -> str:
-    """Return a table of words in Markdown, header first. Escape bars in cells before: a bar ends a cell."""
+    """Return a table of text in Markdown; the first row is the header.
+
+    Cells must have escaped bars, because a bar ends a cell.
+    """
     head, *rest = table
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rest)])
 
 
 def html(table: Iterable[Sequence[str]], head: bool = True) -> str:
-    """Return a table of words in HTML, escaped; with ``head`` its first row is the head."""
+    """Return a table of text in HTML, with escaped cells.
+
+    If ``head`` is True, the first row is the header.
+    """
     lines = []
     for i, row in enumerate(table):
         kind = "th" if head and i == 0 else "td"

@@ -1,4 +1,4 @@
-"""Figure that a notebook shows as a picture. Imported only where matplotlib is needed."""
+"""Figure that a notebook shows as a picture. This module is imported only where matplotlib is needed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import matplotlib.figure
 
 __all__ = ["Figure"]
 
-_DPI = 100  # of the picture in a notebook
+_DPI = 100  # resolution of the picture in a notebook
 
 
 class Figure(matplotlib.figure.Figure):

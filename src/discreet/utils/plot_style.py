@@ -1,9 +1,9 @@
-"""Style of figures: colours, sizes in columns of journals, names beside curves, intervals, files.
+"""Style of figures: colours, journal column widths, names next to curves, intervals, file formats.
 
-Colours are those of Okabe and Ito, which most colour-blind readers can distinguish; line styles repeat the
-distinction for print. Figures are built without matplotlib's global state and need no display. PDF files
-embed their fonts (TrueType, type 42, as journals require). SVG files draw their letters as outlines. A
-matplotlib style file overrides these settings.
+The colours are those of Okabe and Ito, which most colour-blind readers can distinguish. Curves also differ by
+line style, for print without colour. Figures are built without matplotlib's global state and need no display.
+PDF files embed their fonts (TrueType, type 42, as journals require). SVG files draw their letters as
+outlines. A matplotlib style file overrides these settings.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ JOURNALS: Mapping[str, tuple[float, float]] = {
     # read: svglov3.clo of svjour3: textwidth 17.4 cm, columnsep 6 mm: two columns of 84 mm
     "springer": (84.0, 174.0),
 }
-_MM = 25.4  # mm in an inch
-_PRINT = {  # points of a figure that is printed at its own size
+_MM = 25.4  # millimetres per inch
+_PRINT = {  # font sizes in points, for a figure that is printed without scaling
     "font.size": 7.0, "axes.titlesize": 7.0, "axes.labelsize": 7.0, "xtick.labelsize": 6.5,
     "ytick.labelsize": 6.5, "legend.fontsize": 6.5, "axes.linewidth": 0.6, "lines.linewidth": 1.0,
 }  # fmt: skip
@@ -101,7 +101,10 @@ def styled(style: Path | str | None = None, columns: int | None = None) -> Itera
 
 
 def new_figure(width: float = 7.0, height: float = 4.6) -> Figure:
-    """Make an empty figure in inches, outside matplotlib's global state; a notebook shows it as a picture."""
+    """Make an empty figure, with its size in inches, outside matplotlib's global state.
+
+    A notebook shows it as a picture.
+    """
     from discreet.utils.notebook_figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
@@ -110,7 +113,7 @@ def new_figure(width: float = 7.0, height: float = 4.6) -> Figure:
 def save_figure(figure: Figure, path: Path, *, text: bool = False) -> None:
     """Write a .png (200 dpi), .pdf or .svg atomically; equal figures give equal bytes.
 
-    text : letters of an SVG stay text, for screens, in any font available.
+    text : if True, text in an SVG file stays text, for screens, and is shown in an available font.
     """
     import matplotlib
 
@@ -133,9 +136,11 @@ def look(i: int) -> tuple[str, Any]:
 
 # --------------------------------------------------------------------------------------- intervals
 def interval(mean: ArrayLike, half: ArrayLike, log: bool) -> tuple[Floats, Floats]:
-    """Return (low, high) of means with half-widths; on a logarithmic axis the interval of the logarithm.
+    """Return (low, high) for means with half-widths.
 
-    To first order the logarithm of an estimate has the error half / mean. Therefore low and high are mean
+    On a logarithmic axis, it is the interval of the logarithm.
+
+    To first order, the error of the logarithm of an estimate is half / mean. Therefore low and high are mean
     times exp(-+ half / mean). Both are above 0, and both parts have equal length on the axis.
     """
     centre, width = np.asarray(mean, np.float64), np.asarray(half, np.float64)
@@ -154,7 +159,7 @@ def draw_interval(
 
 
 def error_bars(mean: ArrayLike, half: ArrayLike, log: bool) -> Floats:
-    """Return (2, n) lengths below and above, as for matplotlib's ``errorbar``."""
+    """Return the (2, n) lengths of error bars below and above, as matplotlib's ``errorbar`` needs them."""
     low, high = interval(mean, half, log)
     return np.stack([np.asarray(mean) - low, high - np.asarray(mean)])
 
@@ -163,15 +168,15 @@ def error_bars(mean: ArrayLike, half: ArrayLike, log: bool) -> Floats:
 def label_ends(
     axes: Axes, ends: Sequence[tuple[float, str, str]], size: float = 7.5, width: int = 30
 ) -> bool:
-    """Write names at the right of the axes, at the heights where curves end, instead of a legend.
+    """Write names to the right of the axes, at the heights where the curves end, instead of a legend.
 
     ends : (y, name, colour). Overlapping names are moved apart, with a thin line to their curve's end.
-    Returns False, and draws nothing, if the room is too small for all of them. Limits and scales of the axes
+    Returns False, and draws nothing, if the space is too small for all names. Limits and scales of the axes
     must be set.
     """
     page: Any = axes.figure
     figure_width, figure_height = page.get_size_inches()
-    whole = [name.replace(" = ", "\u00a0=\u00a0") for _, name, _ in ends]  # no line break there
+    whole = [name.replace(" = ", "\u00a0=\u00a0") for _, name, _ in ends]  # no line break at this position
     said = [textwrap.fill(name, width, break_long_words=False) for name in whole]
     lines = np.array([1 + text.count("\n") for text in said])
     longest = max(len(line) for text in said for line in text.split("\n"))
@@ -185,7 +190,7 @@ def label_ends(
     order = np.argsort(heights, kind="stable")
     places = np.clip(heights, 0.0, 1.0)[order]
     apart = (room[order][1:] + room[order][:-1]) / 2
-    for _ in range(200):  # neighbours share the missing space
+    for _ in range(200):  # two overlapping neighbours are moved by half of the overlap each
         lack = np.maximum(0.0, apart - np.diff(places)) / 2
         if lack.max(initial=0.0) < 1e-4:
             break
@@ -204,12 +209,12 @@ def label_ends(
 
 
 def tidy(axes: Axes, scales: str = "", title: str = "", size: float = 9, **labels: str) -> None:
-    """Style axes as in all figures.
+    """Apply the common style of all figures to axes.
 
     Parameters
     ----------
-    scales : "x", "y" or "xy" are logarithmic
-    title : above, at the left
+    scales : "x", "y" or "xy": the axes that are logarithmic
+    title : title above the axes, aligned left
     labels : ``x`` and ``y``
     """
     if "x" in scales:

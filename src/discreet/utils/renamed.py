@@ -1,6 +1,7 @@
-"""Names and modules of version 0.2.0 that have another name or place since 0.3.0 (``renamed.csv``).
+"""Names and modules of version 0.2.0 that have a new name or location since 0.3.0 (``renamed.csv``).
 
-An old name raises an error with the new one. Nothing is an alias. The table is deleted in version 0.4.0.
+An old name raises an error that states the new name. Old names are not aliases. The table will be deleted in
+version 0.4.0.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ __all__ = ["renamed"]
 
 
 def renamed(old: str) -> str | None:
-    """Return the new name of ``discreet.NAME`` or of a module of version 0.2.0, or None."""
+    """Return the new name of ``discreet.NAME`` or of a module of version 0.2.0; None if it was not
+    renamed.
+    """
     return _table().get(old)
 
 

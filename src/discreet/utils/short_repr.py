@@ -1,4 +1,4 @@
-"""Display of values at a prompt, limited to one screen for any content."""
+"""Text representation of values for interactive sessions, limited to one screen for any content."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from discreet.core.short_repr import brief
 __all__ = ["LINES", "WIDTH", "text"]
 
 WIDTH, LINES = 110, 20
-_PART = 320  # characters of one field
-_FIRST = 3  # items of a list that are shown
+_PART = 320  # largest number of characters of a field
+_FIRST = 3  # number of list items that are shown
 
 
 def text(thing: Any) -> str:
     """Return ``Name(field=value, ...)`` of a dataclass: at most 20 lines of 110 characters.
 
-    For ``__repr__ = brief`` (:mod:`discreet.core.short_repr`). Fields at their defaults are left
-    out; arrays are shown by type and shape, mappings and lists by their size and first items.
+    Used as ``__repr__ = brief`` (:mod:`discreet.core.short_repr`). Fields that have their default value are
+    left out. Arrays are shown by type and shape, mappings and lists by their size and first items.
     """
     name = type(thing).__name__
     parts = _parts(thing)
@@ -59,7 +59,7 @@ def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
 
 
 def _said(value: Any) -> str:
-    """Return a field on one line."""
+    """Return the text of a field on one line."""
     if isinstance(value, np.ndarray):
         if value.size <= _FIRST:
             return f"array({value.tolist()})"

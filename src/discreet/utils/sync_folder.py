@@ -1,4 +1,4 @@
-"""Synchronization of a folder's entries to the disk."""
+"""Function that writes the entries of a folder to the disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["sync_folder"]
 
 def sync_folder(folder: Path) -> None:
     """Write created, renamed and removed entries of a folder to the disk."""
-    if os.name != "posix":  # elsewhere a folder cannot be opened
+    if os.name != "posix":  # on other systems a folder cannot be opened
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -1,4 +1,4 @@
-"""Facts about the machine: processors, and optional packages."""
+"""Facts about the machine: number of processors, and optional packages."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from types import ModuleType
 
 
 def processors() -> int:
-    """Return the number of processors that this process may use.
+    """Return the number of processors that this process is allowed to use.
 
-    Compiled code runs in as many threads, without Python's lock.
+    Compiled code runs in this number of threads, without Python's interpreter lock.
     """
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def optional(package: str, extra: str, what: str) -> ModuleType:
-    """Import a package of the extra ``discreet[extra]``; ``ImportError`` says what needs it and how to
-    install it.
+    """Import a package of the extra ``discreet[extra]``.
+
+    If it is missing, ``ImportError`` says what needs the package and how to install it.
     """
     try:
         return importlib.import_module(package)

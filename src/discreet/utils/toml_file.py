@@ -13,7 +13,10 @@ OptionValue = bool | int | float | str | tuple[Any, ...] | None
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file as a table; ``ValueError`` names the file if it is missing or malformed."""
+    """Read a TOML file as a table.
+
+    Raises ``ValueError``, which names the file, if it is missing or malformed.
+    """
     try:
         with path.open("rb") as file:
             return tomllib.load(file)
@@ -24,7 +27,10 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def to_toml(table: Mapping[str, Any]) -> str:
-    """Return a table as TOML, without None values, dotted names as tables; ``tomllib.loads`` inverts it."""
+    """Return a table as TOML text.
+
+    None values are left out, and dotted names become tables; ``tomllib.loads`` inverts this.
+    """
     import tomli_w
 
     return tomli_w.dumps(_nested(table))
@@ -43,10 +49,11 @@ def _nested(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flat_options(name: str, value: Any, prefix: str = "") -> dict[str, OptionValue]:
-    """Check that TOML can hold the options; return them flat and sorted by name, with tuples for lists.
+    """Check that TOML can represent the options; return them without nesting, sorted by name, with tuples for
+    lists.
 
-    Tables become dotted names (``learner.bonus_scale``). ``ValueError`` names the option that a file cannot
-    hold.
+    Tables become dotted names (``learner.bonus_scale``). Raises ``ValueError``, which names the option, if
+    TOML cannot represent it.
     """
     if not isinstance(value, Mapping):
         raise ValueError(f"{name} = {value!r}: must be a table of options")
@@ -60,7 +67,7 @@ def flat_options(name: str, value: Any, prefix: str = "") -> dict[str, OptionVal
         elif isinstance(item, bool | int | float | str):
             flat[full] = item
         elif item is None:
-            continue  # "not given", which TOML cannot say otherwise
+            continue  # None means "not given"; TOML has no null, so the option is left out
         else:
             raise ValueError(f"{name}.{full} = {item!r}: must be a boolean, a number, a text or a list")
     return dict(sorted(flat.items()))

@@ -18,7 +18,7 @@ _SECONDS = 10
 
 
 class _Dask(Engine):
-    """Executor of a Dask client."""
+    """Engine on the workers of a Dask client."""
 
     deaths = (BrokenExecutor, KilledWorker, CommClosedError)
 

@@ -27,18 +27,20 @@ __all__ = ["open_engine"]
 _DEATHS = (WorkerCrashedError, NodeDiedError, OutOfMemoryError, ObjectLostError)
 
 
-@ray.remote(max_retries=0)  # the queue of `engine.results` counts the tries
+@ray.remote(max_retries=0)  # no retries by Ray: `engine.results` counts the tries itself
 def _called(function: Callable[..., Any], *args: Any) -> Any:
     return function(*args)
 
 
 def _first(error: BaseException) -> str:
-    """Return the first line of an error, because Ray's errors fill pages."""
+    """Return the first line of an error message, because Ray's error messages are very long."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 class _Task(Future[Any]):
-    """Task of a cluster; its own error is raised as on this machine."""
+    """Future of a task on the cluster; an exception of the task is raised as if the task had run on this
+    machine.
+    """
 
     def __init__(self, task: Any) -> None:
         super().__init__()

@@ -2,10 +2,10 @@
 
 Needs ``pip install 'discreet[slurm]'``.
 
-Jobs wait in a queue, so all items are divided at once into as many jobs as workers. Log files of jobs are
-written to ``discreet-jobs`` in the current folder of the command; all nodes must see this folder.
-``slurm://partition=short,timeout_min=60,mem_gb=4`` passes options on; ``cluster=local`` runs jobs as
-processes of this machine.
+Jobs wait in a queue. Therefore all items are divided at the beginning into jobs, one for each worker. The log
+files of jobs are written to the folder ``discreet-jobs`` in the current folder of the command; all nodes must
+be able to access it. ``slurm://partition=short,timeout_min=60,mem_gb=4`` passes these options to submitit;
+``cluster=local`` runs the jobs as processes on this machine.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _POLL = 0.5
 def _called(function: Callable[..., Any], *args: Any) -> tuple[bool, Any]:
     """Run the function in a job; return (True, result) or (False, error).
 
-    The error is returned as a value because submitit keeps only the text of errors.
+    The error is returned as a value because submitit would keep only its text.
     """
     try:
         return True, function(*args)
@@ -50,7 +50,7 @@ def _given(job: submitit.Job[Any]) -> Any:
         well, found = job.result()
     except FailedJobError as error:
         text = str(error)
-        if UncompletedJobError.__name__ in text:  # raised in the job when its time is over
+        if UncompletedJobError.__name__ in text:  # raised in the job when its time limit is reached
             raise UncompletedJobError(f"job {job.job_id} ran out of its time") from None
         lines = [line.strip() for line in text.splitlines() if line.strip(" -")]
         last = next((line for line in reversed(lines) if not line.startswith(("You can", "-", "See"))), "")
@@ -78,7 +78,7 @@ class _Job(Future[Any]):
 
 
 class _SlurmExecutor(Executor):
-    """Executor that returns jobs as futures; one thread polls which are done."""
+    """Executor that returns jobs as futures; one thread polls the jobs that are running."""
 
     def __init__(self, jobs: submitit.AutoExecutor) -> None:
         self._jobs, self._open = jobs, set[_Job]()
@@ -134,7 +134,8 @@ class _Slurm(Engine):
 def open_engine(options: str, workers: int | None) -> Engine:
     """Open an executor.
 
-    options : ``KEY=VALUE,...`` of submitit's ``update_parameters``, and ``cluster=slurm | local``.
+    options : ``KEY=VALUE,...`` with parameters of submitit's ``update_parameters``, and ``cluster=slurm`` or
+    ``cluster=local``.
     """
     given: dict[str, Any] = {}
     for part in filter(None, options.split(",")):
