@@ -141,7 +141,9 @@ def main() -> None:
                     while came + len(places) < given.people:
                         at = came + len(places)
                         fresh = [
-                            one for one in client.places(tickets[at : at + 1000]) if isinstance(one, PlanReservation)
+                            one
+                            for one in client.places(tickets[at : at + 1000])
+                            if isinstance(one, PlanReservation)
                         ]
                         places += fresh
                         if not fresh:

@@ -199,7 +199,8 @@ FORMS = {
     "rewards": (SessionConfig(2, 2, 1, (Family("rewards", 2, COIN // 3),)), True),
     "centred": (SessionConfig(2, 2, 1, (Family("centered_rewards", 4, COIN // 3, True),)), False),
     "lean": (
-        SessionConfig(2, 1, 2, (Family("transitions", 3, FAIR), Family("centered_rewards", 2, COIN // 7, True))),
+        SessionConfig(2, 1, 2, (Family("transitions", 3, FAIR), Family("centered_rewards", 2, COIN // 7,
+        True))),
         False,
     ),
     "all": (
@@ -208,7 +209,8 @@ FORMS = {
         True,
     ),
     "one step": (
-        SessionConfig(2, 2, 2, (Family("transitions", 3, FAIR), Family("rewards", 4, COIN // 3)), step=1), True,
+        SessionConfig(2, 2, 2, (Family("transitions", 3, FAIR), Family("rewards", 4, COIN // 3)), step=1),
+        True,
     ),
     "one pair": (SessionConfig(1, 1, 2, (Family("visits", 1, FAIR), Family("rewards", 3, COIN // 3))), True),
     "masked": (SessionConfig(2, 2, 1, (Family("visits", 1, FAIR),), ((0, -1), (1, 2))), True),

@@ -53,7 +53,9 @@ def test_tickets_are_issued_after_the_ledger_knows_the_study(study: Path) -> Non
     found = read_study(study)
     store = opened(found, database_of(found, None))
     assert store.knows_token(token)
-    assert [one.status for one in store.admit([ReservationRequest(hashed(tickets[0]))], 1.0, 60.0)] == ["placed"]
+    assert [one.status for one in store.admit([ReservationRequest(hashed(tickets[0]))], 1.0, 60.0)] == [
+        "placed"
+    ]
     with dr.Ledger.open(study.parent / "ledger.sqlite") as ledger:
         (entry,) = [one for one in ledger.entries("people-1") if one.kind == "reserve"]  # once
         assert ledger.totals("people-1").epsilon == pytest.approx(found.guarantee.epsilon)

@@ -68,7 +68,11 @@ def test_who_has_no_place_is_not_counted_and_a_full_plan_takes_nobody(tmp_path: 
     early = admission.answer(central(one, 1, 1))
     assert store.admit([early], time.time(), 60.0)[0].status == "placeless"
     assert store.admit([ReservationRequest(hashed(one)), early], time.time(), 60.0)[1].status == "counted"
-    late = [ReservationRequest(hashed(two)), admission.answer(central(two, 1, 2)), admission.answer(central(two, 9, 3))]
+    late = [
+        ReservationRequest(hashed(two)),
+        admission.answer(central(two, 1, 2)),
+        admission.answer(central(two, 9, 3)),
+    ]
     found = store.admit(late, time.time(), 60.0)  # release 0 is followed by one person
     assert [one.status for one in found] == ["full", "placeless", "late"]
 

@@ -79,7 +79,8 @@ from discreet.mechanisms.local.randomized_response import StepReports
 from discreet.mechanisms.query_queue import Response
 
 __all__ = [
-    "Bound", "BlackBoxEvidence", "Game", "People", "Reactive", "black_box", "bounds_of", "endless", "epsilon_bound",
+    "Bound", "BlackBoxEvidence", "Game", "People", "Reactive", "black_box", "bounds_of", "endless",
+    "epsilon_bound",
     "fit_events", "fit_linear", "half_scale_power", "mu_bound", "noise_matrix", "play", "rate_limits",
     "reactive", "respond",
 ]  # fmt: skip

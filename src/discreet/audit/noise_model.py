@@ -9,9 +9,9 @@ data. Decay, gain, due rows and scales are read from the release, and S is recom
 
 For linear sums, "family" means here a contiguous block of cells that share a scale
 (:attr:`LinearQuery.blocks`: the diagonal of a Gram matrix at one step, the part above it, an array). For
-matrices, only the cells of the upper triangle are used. Answers from offline data (:class:`AnsweredQuery`) have fresh
-noise, at the scale that each answer states. The answer without noise, and the centre that is subtracted, are
-recomputed here from the query and the records.
+matrices, only the cells of the upper triangle are used. Answers from offline data (:class:`AnsweredQuery`)
+have fresh noise, at the scale that each answer states. The answer without noise, and the centre that is
+subtracted, are recomputed here from the query and the records.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from discreet.mechanisms.linear.linear_queries import GramQuery, LinearQuery
 from discreet.mechanisms.query_queue import Response
 
 __all__ = [
-    "AnsweredQuery", "AuditQuery", "Noise", "Readings", "expected", "expected_answer", "families_of", "has_sums",
+    "AnsweredQuery", "AuditQuery", "Noise", "Readings", "expected", "expected_answer", "families_of",
+    "has_sums",
     "noise_matrix", "noise_of", "readings", "scale_of", "stated_stds", "summand", "whitened",
 ]  # fmt: skip
 

@@ -19,11 +19,11 @@ It needs NumPy, httpx and cryptography (``pip install 'discreet[client]'``), and
         message = place.message(states, actions, rewards)  # encoded once
         client.send(message)  # as often as it takes: the same bytes
 
-**Encoded once.** :meth:`PlanReservation.message` encodes a trajectory only once, with random numbers drawn on the
-device. The message is stored, and is sent again until the service answers. Two messages about one trajectory
-would cost as much privacy as the messages of two users. Under local trust ``place.guarantee`` states the
-privacy loss of the message, which the device computes from the server's publication. The client rejects a
-plan whose privacy loss is above ``promised``.
+**Encoded once.** :meth:`PlanReservation.message` encodes a trajectory only once, with random numbers drawn on
+the device. The message is stored, and is sent again until the service answers. Two messages about one
+trajectory would cost as much privacy as the messages of two users. Under local trust ``place.guarantee``
+states the privacy loss of the message, which the device computes from the server's publication. The client
+rejects a plan whose privacy loss is above ``promised``.
 
 **Receiver.** Under shuffle trust messages go to the shuffler that the plan names, and ``url`` is the
 shuffler's address. The shuffler relays the service's plans, so that users never connect to the service. A

@@ -14,10 +14,10 @@ An encoding that lists only the ones would be shorter if there are few ones, and
 number. The reader rejects all bytes that do not have exactly this form, including digits that are not below
 the base. No user can therefore shift a counter by more than the bits of one user.
 
-Privacy loss of one message without the shuffler (:attr:`SessionConfig.guarantee`). No finite epsilon holds. All m
-noise bits are 1 with probability top, and all are 0 with probability bottom (p^m and (1 - p)^m; paired: both
-(p (1 - p))^(m/2)). Then the counter is larger, or smaller, than it can be for a user who is elsewhere. At a
-step two trajectories differ in one of these ways, in counters whose noise is independent:
+Privacy loss of one message without the shuffler (:attr:`SessionConfig.guarantee`). No finite epsilon holds.
+All m noise bits are 1 with probability top, and all are 0 with probability bottom (p^m and (1 - p)^m; paired:
+both (p (1 - p))^(m/2)). Then the counter is larger, or smaller, than it can be for a user who is elsewhere.
+At a step two trajectories differ in one of these ways, in counters whose noise is independent:
 
 - another pair: in each family the bit of one counter goes from 1 to 0 and that of another from 0 to 1. For
   centred rewards the own sum goes from 2 y to 1 in one counter and from 1 to 2 y' in another. In the worst

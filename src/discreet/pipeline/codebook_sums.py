@@ -3,9 +3,9 @@ r"""Noisy sums of a fit of centres or cut points, and all numbers that are compu
 The only function of users' records that a fit releases is noisy sums
 (:mod:`discreet.mechanisms.linear.per_user_means`), in whole units of 2^-20. The sums are stored in the fit's
 folder as ``sums.csv``, next to the public start of k-means, ``start.csv``. Centres, cut points and shares are
-functions of these two files and of public sizes (:class:`CodebookQuery`). So anyone who has the folder can compute
-them again (:func:`discreet.pipeline.state_codebook.verify_codebook`). The verification detects numbers that
-do not follow from the noisy sums, for example exact counts.
+functions of these two files and of public sizes (:class:`CodebookQuery`). So anyone who has the folder can
+compute them again (:func:`discreet.pipeline.state_codebook.verify_codebook`). The verification detects
+numbers that do not follow from the noisy sums, for example exact counts.
 
 For k-means with released sums (z-part S_j, weight W_j) of cell j, R the radius and sigma the noise:
 

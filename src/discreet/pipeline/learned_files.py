@@ -68,7 +68,8 @@ from discreet.utils.config import Knobs
 Floats = NDArray[np.float64]
 
 __all__ = [
-    "Kind", "LinearSums", "PlannedPolicy", "LearnConfig", "default_algorithm", "kind_of", "learner_of", "name_of",
+    "Kind", "LinearSums", "PlannedPolicy", "LearnConfig", "default_algorithm", "kind_of", "learner_of",
+    "name_of",
     "options_of", "refuse_groups", "write_plan",
 ]  # fmt: skip
 

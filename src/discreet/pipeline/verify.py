@@ -1,8 +1,8 @@
 """Verification of a privacy statement: recompute all contents of its folder that can be recomputed.
 
 :func:`verify` compares the facts of a statement with their sources. It compares the other parts of the
-statement with the output of :func:`discreet.reports.statement.make_statement` for these facts. The comparisons
-are:
+statement with the output of :func:`discreet.reports.statement.make_statement` for these facts. The
+comparisons are:
 
 - the hash of every file with the statement, and with the ledger's mark if the ledger is given; other files
   and links are rejected; the pages with those rendered from the statement;

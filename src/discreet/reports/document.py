@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from discreet.utils import markdown_table as tables
 
 __all__ = [
-    "MARKS", "Blank", "Block", "Bullets", "Code", "Heading", "Line", "Link", "NameValueList", "Paragraph", "Picture",
+    "MARKS", "Blank", "Block", "Bullets", "Code", "Heading", "Line", "Link", "NameValueList", "Paragraph",
+    "Picture",
     "Strong", "Table", "Text", "Written", "blank_in_markdown", "compared_with", "escaped", "html_lines",
     "in_markdown", "markdown_lines", "text_of",
 ]  # fmt: skip

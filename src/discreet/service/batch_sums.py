@@ -1,9 +1,9 @@
 """Messages between a shuffler and the service: sums of whole batches, never a single message.
 
 The shuffler and the service read the same study file, so both know each batch of the schedule. They know the
-form of the batch's messages (:class:`ShuffledBatches`; only the session's number comes with the plans), the number of
-users, and the number of messages that a released sum must have. For each batch the shuffler sends the
-following content, signed with the key that the study names::
+form of the batch's messages (:class:`ShuffledBatches`; only the session's number comes with the plans), the
+number of users, and the number of messages that a released sum must have. For each batch the shuffler sends
+the following content, signed with the key that the study names::
 
     {"identity": "...", "turn": 3, "form": "...",
 

@@ -47,7 +47,9 @@ def fill(session, users):
 
 
 # --------------------------------------------------------------------------------- three parties
-FORM = SessionConfig(2, 2, 3, (Family("transitions", 3, COIN // 2), Family("centered_rewards", 4, COIN // 5, True)))
+FORM = SessionConfig(
+    2, 2, 3, (Family("transitions", 3, COIN // 2), Family("centered_rewards", 4, COIN // 5, True))
+)
 
 
 def permuted_reference(form, messages, rng):

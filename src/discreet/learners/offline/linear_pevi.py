@@ -91,7 +91,8 @@ _START_SHARE = 0.04  # share of the holdout half's budget for the initial distri
 _MOST_ONE_HOT = 1000  # largest dimension; planning takes a minute at H = 20
 
 __all__ = [
-    "DPPEVI", "DPVAPVI", "PEVI", "VAPVI", "Core", "LinearOfflinePolicy", "Linear", "learn_linear", "replan_linear",
+    "DPPEVI", "DPVAPVI", "PEVI", "VAPVI", "Core", "LinearOfflinePolicy", "Linear", "learn_linear",
+    "replan_linear",
     "schema_features",
 ]  # fmt: skip
 

@@ -91,7 +91,8 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 __all__ = [
-    "PolicyComparison", "Judgement", "Policy", "StateValues", "compare", "judge", "learned_policy", "policy_of",
+    "PolicyComparison", "Judgement", "Policy", "StateValues", "compare", "judge", "learned_policy",
+    "policy_of",
     "state_values",
 ]  # fmt: skip
 
