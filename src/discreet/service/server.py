@@ -1,7 +1,4 @@
-"""Process of a study's service.
-
-It creates or opens the database, handles key and ledger, and runs uvicorn.
-"""
+"""Process of a study's service: makes or opens the database, handles key and ledger, runs uvicorn."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ AnyService = TypeVar("AnyService", bound=Service)
 
 
 def database_of(study: Study, database: str | None) -> str:
-    """Return the address of the database; default: a file in the folder of the study file."""
+    """Return the database to use: beside the study file unless it is named."""
     return database or str(study.path("study.sqlite"))
 
 
@@ -50,10 +47,10 @@ def without_password(database: str) -> str:
 
 
 def key_of(study: Study, store: Store | None = None) -> PrivateKey:
-    """Return the key of the service; create the key if there is none.
+    """Return the service's key; make it if there is none.
 
-    store : database of the service. Raises ``ValueError`` if the key file is missing although users were
-    given a key or already took part, because they would reject everything that a new key signs.
+    store : its database. Raises ``ValueError`` if the key's file is missing, and users were given another
+    key or took part already: they would reject everything that a new key signs.
     """
     path = study.path(study.key)
     if store is not None and not path.exists() and (store.public_key() or store.has_people()):
@@ -67,10 +64,7 @@ def key_of(study: Study, store: Store | None = None) -> PrivateKey:
 
 
 def shuffler_key_at(path: Path, *, make: bool = True) -> PrivateKey:
-    """Return the shuffler's key in a file.
-
-    Create the key if the file does not exist, unless the study already names a key.
-    """
+    """Return a shuffler's key, in a file; make it if absent, unless the study names one already."""
     if not make and not path.exists():
         raise ValueError(
             f"shuffler.key = {str(path)!r}: is missing: put the file back whose public key the study names"
@@ -85,11 +79,10 @@ def _key_at(path: Path, name: str) -> PrivateKey:
 
 
 def opened(study: Study, database: str) -> Store:
-    """Open the database of a study. For an empty database, first reserve in the ledger, then store release 0.
+    """Open the database of a study; begin an empty one: the ledger first, then release 0.
 
-    Raises ``ValueError`` if the database belongs to another study, or the ledger's limit would be exceeded.
-    Under local trust, raises ``LedgerError`` if another database of the study was begun with the same
-    reservation.
+    Raises ``ValueError`` if it serves another study, or the ledger's limit would be passed; under local
+    trust ``LedgerError`` if another database of the study was begun and its reservation is this one's.
     """
     store = Store(database)
     try:
@@ -107,10 +100,7 @@ def opened(study: Study, database: str) -> Store:
 
 
 def _begin(study: Study, store: Store) -> None:
-    """Reserve in the ledger, then store release 0.
-
-    Has no effect if another process does the same at the same time.
-    """
+    """Reserve in the ledger, then make release 0; no effect if another process does so at the same time."""
     entry = reserve(study)
     try:
         begin_study(study, store, time.time(), entry)
@@ -120,9 +110,9 @@ def _begin(study: Study, store: Store) -> None:
 
 
 def opened_shuffler(study: Study, database: str) -> Store:
-    """Open the database of a study's shuffler; initialise the database if it is empty.
+    """Open the database of a study's shuffler; begin an empty one.
 
-    Raises ``ValueError`` if the database belongs to another study, or to a service.
+    Raises ``ValueError`` if it is of another study, or of a service.
     """
     if not study.shuffled:
         raise ValueError("privatizer: must be 'shuffle', a shuffler is for no other")
@@ -158,7 +148,7 @@ def _config(service: Service, host: str, port: int, **more: Any) -> uvicorn.Conf
 
 
 class Lines(logging.Formatter):
-    """Formatter of log lines that begin with the time (UTC) and the level."""
+    """Log lines that begin with the time (UTC) and the level."""
 
     converter = staticmethod(time.gmtime)
 
@@ -179,17 +169,14 @@ LOGGING: dict[str, Any] = {
 
 
 class _Server(uvicorn.Server):
-    """Server that reports its address when it starts to listen."""
+    """Server that reports when it listens, and its address."""
 
     def __init__(self, config: uvicorn.Config, listens: Callable[[str], None]) -> None:
         super().__init__(config)
         self._listens = listens
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start in the same way as uvicorn.
-
-        On return the port is bound; if that is impossible, the process ends.
-        """
+        """Start as uvicorn does; on return its port is bound, or the process ends."""
         await super().startup(sockets)
         if self.started:
             port = self.servers[0].sockets[0].getsockname()[1]
@@ -199,8 +186,34 @@ class _Server(uvicorn.Server):
 def serve(
     study: Study, database: str, host: str, port: int, listens: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Run the service until a signal ends the process. listens : called with the address when the port is
-    bound.
+    """Run the service of a study until a signal ends it.
+
+    An empty database is begun: the study's cost is reserved in its ledger, then release 0 is made.
+
+    Parameters
+    ----------
+    study : Study
+        The study, as :func:`read_study` gives it. The service's key is made if it does not exist.
+    database : str
+        Path of a SQLite file, or SQLAlchemy's URL of a SQLite or PostgreSQL database.
+    host : str
+        Address to listen at.
+    port : int
+        Port to listen at, 0..65535; 0: any free port.
+    listens : function of str
+        Called with the address, once it is bound.
+
+    Raises
+    ------
+    ValueError
+        If the port is outside its range, the database is of another kind or of another study, the file of the
+        service's key is missing although the study has begun, or the ledger's limit would be passed.
+    LedgerError
+        If the ledger cannot be used, or (local trust) another database of the study was begun and the
+        reservation is that database's.
+    RuntimeError
+        If the write-ahead log of a SQLite database cannot be emptied at the end, because another process
+        reads it.
     """
     checks.integer("port", port, 0, 65535)
     store = opened(study, database)
@@ -219,7 +232,36 @@ def serve_shuffler(
 ) -> None:
     """Run the shuffler of a study until a signal ends it.
 
-    listens : called with the address when the port is bound.
+    It receives single messages and sends sums of whole batches to the service.
+
+    Parameters
+    ----------
+    study : Study
+        The study, with a privatizer of shuffle trust, as :func:`read_study` gives it.
+    database : str
+        Path of a SQLite file, or SQLAlchemy's URL of a SQLite or PostgreSQL database; not the service's.
+    key : PrivateKey
+        The shuffler's key; the study names its public key.
+    service : str
+        Address of the service, http or https.
+    service_key : str
+        The service's public key, 64 hexadecimal digits.
+    host : str
+        Address to listen at.
+    port : int
+        Port to listen at, 0..65535; 0: any free port.
+    listens : function of str
+        Called with the address, once it is bound.
+
+    Raises
+    ------
+    ValueError
+        If the port is outside its range, ``service`` is no address, ``service_key`` is not a key or did not
+        sign the plans that the database holds, ``key`` is not the one that the study names, the study is not
+        of shuffle trust, or the database is of another study or of a service.
+    RuntimeError
+        If the write-ahead log of a SQLite database cannot be emptied at the end, because another process
+        reads it.
     """
     checks.integer("port", port, 0, 65535)
     if not is_key(service_key):
@@ -236,9 +278,7 @@ def _serve(
     try:
         config = _config(made(), host, port, log_config=LOGGING)
         gc.collect()
-        # imported objects stay alive, and scanning them in every garbage collection would delay
-        # requests
-        gc.freeze()
+        gc.freeze()  # imported objects stay: scanning them again would delay requests
         _Server(config, listens).run()
     finally:
         store.close()
@@ -248,7 +288,7 @@ def _serve(
 def in_background(
     study: Study, database: str | Path, key: PrivateKey, **more: Any
 ) -> Iterator[tuple[str, Service]]:
-    """Run a service on a free port of this machine, in a thread; yield (address, service)."""
+    """Run a service on a free port of this machine, in a thread; yields (its address, service)."""
     store = opened(study, str(database))
     with _in_background(store, Service(study, store, key, **more)) as found:
         yield found
@@ -258,7 +298,7 @@ def in_background(
 def both_in_background(
     study: Study, folder: Path, key: PrivateKey
 ) -> Iterator[tuple[str, ShufflerService, str, Service]]:
-    """Run a service and its shuffler, which communicate over HTTP.
+    """Run a service and its shuffler, by HTTP.
 
     Yields (the shuffler's address, shuffler, the service's address, service). The shuffler's address and key
     replace those that the study names.
@@ -297,7 +337,7 @@ def all_in_background(
 def _in_background(
     store: Store, service: AnyService, listening: socket.socket | None = None
 ) -> Iterator[tuple[str, AnyService]]:
-    # uvicorn's logging would close every log handler of the process, including the caller's.
+    # uvicorn's own logging closes every handler of the process, here the caller's.
     server = uvicorn.Server(_config(service, "127.0.0.1", 0, log_config=None))
     sockets = None if listening is None else [listening]
     thread = Thread(target=lambda: asyncio.run(server.serve(sockets)), daemon=True)

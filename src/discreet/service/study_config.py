@@ -1,6 +1,6 @@
-"""Study file, which declares the MDP, learner, privatizer, schedule, ledger and rules for participants.
+"""Study file: MDP, learner, privatizer, schedule, ledger and rules for participants.
 
-The study file is a TOML file. Its whole content is public, and fixed before the first user::
+TOML. All of it is public, and fixed before the first user::
 
     name = "ward"
 
@@ -48,8 +48,8 @@ The study file is a TOML file. Its whole content is public, and fixed before the
     options = { rewards = "bernoulli" }
     seed = 0
 
-The *identity* of a study is a hash of all its settings except ``service`` and ``rehearsal``. The source of
-noise is part of the hash. Each database belongs to one study.
+The *identity* of a study is a hash of everything except ``service`` and ``rehearsal``. The source of noise
+is part of the hash. A database serves one study.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ from discreet.utils.toml_file import read_toml
 
 __all__ = ["MOST_RELEASES", "Study", "read_study"]
 
-MOST_RELEASES = 10_000  # limits the number of releases, because each release is kept with its plans
+MOST_RELEASES = 10_000  # each is kept, with its plans
 _STREAMS = ("walk", "decaying", "local", "reports")
 _TABLES: Mapping[str, tuple[str, ...]] = {
     "world": ("states", "actions", "horizon", "users", "rewards", "stationary", "mask"),
@@ -94,27 +94,57 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
     "rehearsal": ("env", "options", "seed"),
 }
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?")
-_OPEN = ("learner", "privatizer", "schedule")  # tables that contain options of other classes
+_OPEN = ("learner", "privatizer", "schedule")  # tables with options of other classes
 
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """Checked study: all public values on which the noise scale depends, and the rules for users.
+    """One checked study: all public values that enter the noise scale, and the rules for users.
 
     Parameters
     ----------
-    layout : S, A, H and the mask
-    users : K, the number of users
-    rewards : (low, high), range of the reward of one step, in the units that users send
-    answer_within, closes_after : seconds
-    shuffler : address and public key of the shuffler, under shuffle trust
-    origins : origins of web pages that are allowed to use the service in a browser
-    randomness : Secure, except for dry runs
+    name : str
+        Name of the study: 1 to 100 printable characters.
+    layout : Layout
+        S, A, H and the mask.
+    users : int
+        K, 1..10^9; one episode each.
+    learner : learner
+        Its schedule sets the times of release; at most 10,000 releases are served.
+    privatizer : privatizer
+        Trust is "joint", "local" or "shuffle".
+    rewards : (low, high)
+        Least and largest reward of one step, in users' units; finite, low < high.
+    stationary : bool
+        True if the MDP is declared the same at every step.
+    answer_within : float
+        Seconds from the place to the answer, above 0; users who answer later count as absent.
+    closes_after : float, optional
+        Seconds after which places not taken count as absent, at least ``answer_within``; None: never.
+    ledger : mapping, optional
+        ``dataset``, and ``path`` of the ledger's file (left out: the user's ledger). None: the release is in
+        no ledger.
+    shuffler : mapping, optional
+        ``url`` (http or https, no / at the end) and ``key`` (public key, 64 hexadecimal digits). Needed
+        under shuffle trust, and not allowed otherwise.
+    key : str
+        Path of the file with the private key that signs plans and the statement.
+    origins : list of str
+        Origins of pages that may use the service in a browser: scheme, host and port.
+    rehearsal : mapping
+        ``env``, ``options`` and ``seed`` of the simulated users of a dry run.
+    randomness : Secure or Seeded
+        Source of noise: Secure, except for dry runs.
+    folder : Path
+        Base of relative paths.
+    table : mapping
+        The study file as it was read; :attr:`identity` is a hash of it.
 
     Raises
     ------
     ValueError
-        If the parts do not fit together, or the service does not support them (:attr:`mechanism`).
+        If a value is outside its range, the parts do not fit together, or are not served
+        (:attr:`mechanism`).
     """
 
     __repr__ = brief
@@ -134,8 +164,8 @@ class Study:
     origins: tuple[str, ...] = ()
     rehearsal: Mapping[str, Any] = field(default_factory=dict)
     randomness: Randomness = field(default_factory=Secure)
-    folder: Path = Path()  # folder to which relative paths refer
-    table: Mapping[str, Any] = field(default_factory=dict)  # the table as it was read
+    folder: Path = Path()  # base of relative paths
+    table: Mapping[str, Any] = field(default_factory=dict)  # as it was read
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -176,13 +206,13 @@ class Study:
     # ------------------------------------------------------------------------ what it binds
     @cached_property
     def spec(self) -> ProblemSpec:
-        """Return the public facts that are passed to the learner."""
+        """Return what the learner is given."""
         budget = getattr(self.privatizer, "budget", None)
         return ProblemSpec(self.layout, self.users, self.stationary, None, budget)
 
     @cached_property
     def schedule(self) -> Schedule:
-        """Schedule with the release times."""
+        """The times of release."""
         found: Schedule = self.learner.schedule(self.spec)
         return found
 
@@ -194,8 +224,7 @@ class Study:
         try:
             query = self.learner.query(self.spec)
         except ValueError as error:
-            # callers of the library set these options; a study never does
-            if not str(error).startswith("spec.features"):
+            if not str(error).startswith("spec.features"):  # set by callers of the library, never by a study
                 raise
             name = self.table.get("learner", {}).get("name", type(self.learner).__name__)
             raise ValueError(
@@ -222,7 +251,7 @@ class Study:
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """Guarantee for the whole study."""
+        """Guarantee of the whole study."""
         return self.mechanism.guarantee
 
     @property
@@ -242,7 +271,7 @@ class Study:
 
     @property
     def times(self) -> Any:
-        """Number of users before each release; the first entry is 0."""
+        """Users at each release, from 0."""
         times = self.schedule.release_times
         return times[times < self.users]
 
@@ -257,7 +286,7 @@ class Study:
 
     @cached_property
     def identity(self) -> str:
-        """Hash, as 64 hexadecimal digits, of all settings to which a database is bound."""
+        """64 hexadecimal digits over everything that a database is made for."""
         kept = {name: value for name, value in self.table.items() if name not in ("service", "rehearsal")}
         source: dict[str, str] = {"kind": self.randomness.kind}
         if isinstance(self.randomness, Seeded):
@@ -266,16 +295,13 @@ class Study:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def path(self, name: str) -> Path:
-        """Return the path of a file that the study names.
-
-        Relative paths refer to the folder of the study file.
-        """
+        """Return the path of the file ``name`` of the study; a relative one is beside the study file."""
         return self.folder / name
 
     # ------------------------------------------------------------------------ rehearsals
     @cached_property
     def world(self) -> TabularMDP:
-        """Simulated MDP of a dry run. Raises ``ValueError`` if its layout differs from that of the study."""
+        """Simulated MDP of a dry run. Raises ``ValueError`` if its layout is not the study's."""
         if "env" not in self.rehearsal:
             raise ValueError("rehearsal.env is missing: name the world of the simulated people")
         options = self.rehearsal.get("options", {})
@@ -285,9 +311,10 @@ class Study:
         return mdp
 
     def rehearsed(self, users: int | None = None) -> Study:
-        """Return the study with seeded noise for simulated users, optionally with fewer users.
+        """Return the study with seeded noise, for simulated users: it protects no user.
 
-        Seeded noise protects no user.
+        users : number of simulated users, at least 1; None: the study's. Raises ``ValueError`` if it or
+        ``rehearsal.seed`` is outside its range.
         """
         seed = checks.integer("rehearsal.seed", self.rehearsal.get("seed", 0), 0)
         table = dict(self.table)
@@ -301,9 +328,24 @@ class Study:
 
 
 def read_study(path: str | Path, plugins: tuple[str, ...] = ()) -> Study:
-    """Read the study in a TOML file.
+    """Read a study file.
 
-    Raises ``ValueError``, which states the value, if a value is not allowed.
+    Parameters
+    ----------
+    path : str or Path
+        The TOML file. Relative paths in it are relative to its folder.
+    plugins : tuple of str
+        Names of modules to import first; they may register learners, privatizers and environments.
+
+    Returns
+    -------
+    Study
+
+    Raises
+    ------
+    ValueError
+        If the file cannot be read, is not TOML, holds an unknown key or a value that is not allowed, or a
+        module cannot be imported. The message names the value.
     """
     for module in plugins:
         registry.load_plugin(module)
@@ -312,7 +354,7 @@ def read_study(path: str | Path, plugins: tuple[str, ...] = ()) -> Study:
 
 
 def study_of(table: Mapping[str, Any], folder: Path = Path()) -> Study:
-    """Return the study that a table describes; raises the same errors as :func:`read_study`."""
+    """Return the study of a table, as :func:`read_study`."""
     known = {"name", *_TABLES, *_OPEN}
     for name, value in table.items():
         if name not in known:
@@ -353,7 +395,7 @@ def study_of(table: Mapping[str, Any], folder: Path = Path()) -> Study:
 
 
 def _origins(origins: Any) -> tuple[str, ...]:
-    """Return the origins (scheme, host and port) in the notation of browsers."""
+    """Return scheme, host and port, as browsers write them."""
     listed = isinstance(origins, list | tuple)
     if not listed or not all(isinstance(one, str) and _ORIGIN.fullmatch(one) for one in origins):
         raise ValueError(

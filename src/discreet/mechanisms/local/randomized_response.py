@@ -160,7 +160,7 @@ class StepReports:
         Number of steps that may be reported.
     shift : float
         Number that is subtracted from a reward.
-    moves, rewards : pairs of Randomizer
+    moves, rewards : tuple of Randomizer
         Randomizers for a deterministic and for a stochastic policy.
     step : int or None
         The step of a query of one step. ``horizon`` is then 1, and devices use only the record of this step.
