@@ -64,7 +64,7 @@ def test_options_say_what_they_are() -> None:
     )
     assert said["replan_every"].startswith("Release and replan after this number")  # of a base class
     assert "zCDP" in document("describe", "central")["descriptions"]["epsilon"]
-    assert "every action repeated" in call("describe", "noise-aware").stdout
+    assert "try the policies that repeat one action" in call("describe", "noise-aware").stdout
 
 
 def test_options_of_a_name() -> None:

@@ -230,7 +230,7 @@ class Alike:
         return every.size - distinct(every)
 
     def warn(self, unit: str, column: str, remedy: str = "write names in one way") -> None:
-        """Issue a warning if there are such users."""
+        """Emit a warning if there are such users."""
         count = self.count
         if count:
             warnings.warn(

@@ -574,7 +574,7 @@ def iterate_runs(
 
 
 def _warn_of_time(setup: Setup, seed: int, turns: int) -> None:
-    """Issue a warning before a run that plans often and will take long; the warning names faster settings."""
+    """Warn before a run that plans often and will take long; the warning names faster settings."""
     releases = setup.times.size - 1
     cells = float(getattr(setup.query, "cells", 0)) * releases
     if releases < _MANY_RELEASES and cells < _MANY_CELLS:
