@@ -151,7 +151,7 @@ def ways(query: CountQuery) -> tuple[Way, ...]:
 
 
 def unit_changes(query: CountQuery) -> int:
-    """Return c: the largest sum of absolute moves over the ways to replace a user."""
+    """Return c: the largest sum of absolute changes, over all ways to replace one user."""
     return max(sum(abs(by) * count for _, by, count in way) for way in ways(query))
 
 

@@ -70,7 +70,7 @@ def audit(
     plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Try to refute a privacy claim: lower bounds on epsilon and mu, and identities of the noise."""
+    """Try to refute a privacy claim: bound epsilon and mu from below, and check the noise."""
     from discreet import registry
 
     for module in plugin or []:
@@ -112,7 +112,7 @@ def _audited(
     preset: str | None,
     pairs: dict[str, str],
 ) -> tuple[Any, Any]:
-    """(learner or None, privatizer) from names and options."""
+    """Return (learner or None, privatizer) from names and options."""
     from discreet import registry
     from discreet.experiments import build_run
     from discreet.experiments.run_config import RunConfig

@@ -125,7 +125,7 @@ def _options_of(command: Any) -> set[str]:
 
 
 def _value_of(param: Any, given: Sequence[str]) -> str | None:
-    """The text given for an option on the command line."""
+    """Return the text given for an option on the command line."""
     for name in getattr(param, "opts", ()):
         for i, word in enumerate(given):
             if word == name and i + 1 < len(given):
@@ -252,12 +252,12 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def say(text: str) -> None:
-    """One line on standard error."""
+    """Print one line on standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
 def print_json(document: Any) -> None:
-    """A document on standard output."""
+    """Print a document on standard output."""
     print(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
 
 
@@ -269,7 +269,7 @@ def console() -> Console:
 
 
 def new_table(*columns: str, right: Sequence[str] = ()) -> Table:
-    """An empty table."""
+    """Return an empty table."""
     from rich import box
     from rich.table import Table
 
@@ -283,7 +283,7 @@ def new_table(*columns: str, right: Sequence[str] = ()) -> Table:
 
 @contextmanager
 def progress_bar(title: str, total: int, unit: str = "users") -> Iterator[Progress]:
-    """A bar on standard error over users of all runs; yields the callback ``(run, users done)``.
+    """Show a bar on standard error over the users of all runs; yield the callback ``(run, users done)``.
 
     Without a terminal, one line at the end instead.
     """
@@ -310,7 +310,7 @@ def progress_bar(title: str, total: int, unit: str = "users") -> Iterator[Progre
 
 
 def check_files(files: Sequence[str], **named: Path) -> None:
-    """Raise ``ValueError`` for what is not there, before anything that takes long is imported."""
+    """Raise ``ValueError`` for a missing file, before slow imports."""
     for name, path in named.items():
         if not path.is_file():
             raise ValueError(f"{name} = {str(path)!r}: no such file")
@@ -320,7 +320,7 @@ def check_files(files: Sequence[str], **named: Path) -> None:
 
 
 def announce_compilation() -> None:
-    """Say why nothing seems to happen, when a kernel is compiled that is not in the cache."""
+    """Print a line when a kernel is compiled that is not in the cache, since that takes a while."""
     from discreet.experiments.compile_notice import announce
 
     announce(_say_compiling)
@@ -331,7 +331,7 @@ def _say_compiling() -> None:
 
 
 def pairs(flag: str, given: Sequence[str] | None) -> dict[str, str]:
-    """KEY=VALUE options as a mapping; ``flag`` is their name, for errors."""
+    """Return KEY=VALUE options as a mapping; ``flag`` is their name, for errors."""
     found: dict[str, str] = {}
     for item in given or []:
         name, equals, value = item.partition("=")

@@ -78,7 +78,7 @@ def sign(
     plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Verify a folder, and sign it as it lies there, with all that people have filled in."""
+    """Verify a folder and sign it as it is, with everything that was filled in."""
     from contextlib import nullcontext
 
     from discreet.cli.learn import ledger_of, plugged

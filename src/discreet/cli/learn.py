@@ -75,7 +75,7 @@ SettingOptions = Annotated[
 
 @contextmanager
 def rows_bar() -> Iterator[Progress]:
-    """A bar on standard error for each stage; yields the callback ``(what, done, total)``."""
+    """Show a bar on standard error for each stage; yield the callback ``(what, done, total)``."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -218,7 +218,7 @@ def learn(
     plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Learn a policy from people's trajectories: with one private release, a report and a statement."""
+    """Learn a policy from stored trajectories, with one private release, a report and a statement."""
     out = _prepared(out, plugin, learner)
     _check_sources(files, schema, sql, ledger, no_ledger, seed)
     assert schema is not None
@@ -245,7 +245,7 @@ def learn(
 @command
 def dry_run(
     schema: Annotated[Path, typer.Argument(help="SCHEMA.toml: what is public about the data.")],
-    users: Annotated[int, typer.Option(help="Number of made-up users.")] = 1000,
+    users: Annotated[int, typer.Option(help="Number of synthetic users.")] = 1000,
     learner: OfflineLearner = None,
     epsilon: BudgetEpsilon = None,
     delta: BudgetDelta = None,
@@ -266,7 +266,7 @@ def dry_run(
     plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run `discreet learn` on made-up users of a schema: no data, no ledger."""
+    """Run `discreet learn` on synthetic users of a schema, without data and without a ledger."""
     out = _prepared(out, plugin, learner)
     people = _looked_at(None, schema, None, out)
 
@@ -441,7 +441,7 @@ def _first(
     scratch: Path | None,
     workers: int | None,
 ) -> LearnResult:
-    """From data, or from made-up ones."""
+    """Learn from data or from synthetic data."""
     import tempfile
     from contextlib import nullcontext
 
@@ -518,7 +518,7 @@ def aggregate(
     scratch: Annotated[Path | None, typer.Option(help="Folder for temporary files.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Count the people of a part of the data, for `discreet learn PARTS.tally` elsewhere: exact, raw sums."""
+    """Sum one part of the users exactly, for `discreet learn PARTS.tally`; the sums are raw data."""
     from discreet import registry
     from discreet.data.row_batches import open_source
     from discreet.data.schema import read_schema
@@ -614,7 +614,7 @@ def _asked(
     budget: dict[str, float],
     exact: bool = False,
 ) -> tuple[Any, Any]:
-    """(learner, privatizer or None) from names and options; ``exact`` : sums without noise are meant."""
+    """Return (learner, privatizer or None) from names and options; ``exact`` : sums without noise."""
     from discreet import registry
 
     found = registry.entry("offline learner", algorithm)
@@ -700,7 +700,7 @@ def _differs(world: str | None) -> str:
 def power(
     schema: Annotated[Path | None, typer.Option(help="SCHEMA.toml: what is public about the data.")] = None,
     target_gain: Annotated[
-        float | None, typer.Option(help="Best possible gain in a made-up environment of the schema's sizes.")
+        float | None, typer.Option(help="Best possible gain in a synthetic MDP of the schema's sizes.")
     ] = None,
     world: Annotated[
         str | None, typer.Option(help="Instead: an environment (icu-sepsis, ...) or a table (.csv).")
@@ -814,7 +814,7 @@ def _power_linear(
     as_json: bool,
     named: tuple[str, str | None, list[str] | None],
 ) -> None:
-    """The same for linear learners: people are played, and half of them judge."""
+    """Simulate the power of linear learners; half of the simulated users are held out."""
     from dataclasses import replace
 
     from discreet.pipeline import linear_power_analysis as linear_power
@@ -971,7 +971,7 @@ def _say_version(folder: Path) -> None:
 
 
 def plugged(folder: Path, plugin: Sequence[str] | None) -> Any:
-    """The learner that made a folder, where it is one that these modules register; else None."""
+    """Return the learner that made a folder if these modules register it, else None."""
     if not plugin:
         return None
     from discreet import registry
@@ -990,7 +990,7 @@ def plugged(folder: Path, plugin: Sequence[str] | None) -> Any:
 
 
 def ledger_of(folder: Path, ledger: Path | None, no_ledger: bool) -> Ledger | None:
-    """The ledger to compare a folder with: the one that is named, else the user's own if it is there."""
+    """Return the ledger to compare a folder with: the named one, else the default ledger if it exists."""
     from discreet.ledger.ledger import Ledger, default_path
     from discreet.reports.statement_page import told_in
 
@@ -1028,7 +1028,7 @@ def recover(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """List releases that killed runs charged and did not publish; --finish makes whole folders of them."""
+    """List releases that killed runs charged but did not publish; --finish writes their folders."""
     from contextlib import nullcontext
 
     if not place.is_dir():
@@ -1231,7 +1231,7 @@ def _spent(totals: TotalCost) -> str:
 
 
 def _plainly(values: dict[str, Any]) -> dict[str, Any]:
-    """Infinite numbers as text, which JSON lacks."""
+    """Return infinite numbers as text, because JSON has none."""
     import math
 
     return {
@@ -1243,11 +1243,11 @@ def _plainly(values: dict[str, Any]) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------ cohort
 @command
 def simulate_data(
-    env: Annotated[str, typer.Argument(help="Environment whose people are made up.")],
+    env: Annotated[str, typer.Argument(help="Environment that generates the users.")],
     users: Annotated[int, typer.Option(help="People, one episode each.")],
     out: Annotated[Path, typer.Option(help="File: .parquet or .csv; its schema is written beside it.")],
     policy: Annotated[
-        str, typer.Option(help="What people do: uniform, optimal, random, or expert (of icu-sepsis).")
+        str, typer.Option(help="Behaviour policy: uniform, optimal, random, or expert (of icu-sepsis).")
     ] = "uniform",
     env_option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the environment.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Name of the population (default: ENV).")] = None,
@@ -1255,7 +1255,7 @@ def simulate_data(
     seed: Annotated[int, typer.Option(help="Seed of everything.")] = 0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make up people of an environment: a file of trajectories of any size, and its schema."""
+    """Write synthetic trajectories of an environment, of any number of users, and their schema."""
     from discreet import registry
     from discreet.data.schema import write_schema
     from discreet.pipeline.trajectory_files import cohort_schema, write_cohort
@@ -1279,7 +1279,7 @@ def simulate_data(
 
 
 def _behaviour(mdp: TabularMDP, env: str, policy: str, seed: int) -> NDArray[np.float64] | NDArray[np.int64]:
-    """A behaviour policy by its name."""
+    """Return a behaviour policy by its name."""
     import numpy as np
 
     from discreet.core import checks

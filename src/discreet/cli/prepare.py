@@ -75,7 +75,7 @@ def prepare(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make trajectories and their schema of records as they are, as a declaration says; spends nothing."""
+    """Turn raw records into trajectories and a schema, as a declaration says; no budget is spent."""
     if schema is None:
         raise ValueError("schema is missing: give --schema P.toml, a schema with a section [prepare]")
     if out is None:
@@ -123,7 +123,7 @@ def discretize(
     rounds: Annotated[int, typer.Option(help="Of k-means.")] = 5,
     bins: Annotated[int, typer.Option(help="Public cells of the histogram for quantiles.")] = 64,
     start: Annotated[Path | None, typer.Option(help="File of public centres to start from.")] = None,
-    users: Annotated[int | None, typer.Option(help="estimate: how many people are expected.")] = None,
+    users: Annotated[int | None, typer.Option(help="estimate: expected number of users.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Budget, above 0.")] = None,
     delta: Annotated[float | None, typer.Option(help="In (0, 1).")] = None,
     rho: Annotated[float | None, typer.Option(help="Budget in zCDP, in place of epsilon.")] = None,
@@ -143,7 +143,7 @@ def discretize(
     encoding: EncodingOption = "utf-8",
     as_json: JsonFlag = False,
 ) -> None:
-    """Fit centres of states or cut points to people, at a charged budget; estimate says the cost first."""
+    """Fit centres of states or cut points to user data, at a charged budget; `estimate` prints the cost."""
     from contextlib import nullcontext
 
     from discreet.core import checks

@@ -44,7 +44,7 @@ def serve(
     ] = False,
     rehearse: Annotated[
         int | None,
-        typer.Option("--dry-run", help="So many simulated people against the real service here; then end."),
+        typer.Option("--dry-run", help="Simulate this number of users against the real service, then end."),
     ] = None,
     stay: Annotated[
         int, typer.Option(help="With --dry-run: so many seconds longer the operator's page is shown.")
@@ -56,7 +56,7 @@ def serve(
     as_json: JsonFlag = False,
     plugin: PluginOption = None,
 ) -> None:
-    """Serve a study: people's devices fetch plans and send messages, a learner sees releases."""
+    """Serve a study: devices fetch plans and send messages, and a learner sees releases."""
     from discreet.service.dependencies import check_installed
 
     check_installed()
@@ -133,7 +133,7 @@ def shuffler(
     as_json: JsonFlag = False,
     plugin: PluginOption = None,
 ) -> None:
-    """Be the shuffler of a study: take devices' messages, and let out sums of whole batches alone."""
+    """Run the shuffler of a study: receive messages of devices, and send only sums of whole batches."""
     from discreet.service.dependencies import check_installed
 
     check_installed()

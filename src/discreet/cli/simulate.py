@@ -240,9 +240,10 @@ def estimate(
     option: KnobOptions = None,
     episodes: EpisodesOption = None,
     schema: Annotated[
-        Path | None, typer.Option(help="SCHEMA.toml: of `discreet learn` with --users people, not of a run.")
+        Path | None,
+        typer.Option(help="SCHEMA.toml: estimate `discreet learn`, with --users, instead of a run."),
     ] = None,
-    users: Annotated[int | None, typer.Option(help="With --schema: expected people.")] = None,
+    users: Annotated[int | None, typer.Option(help="With --schema: expected number of users.")] = None,
     rho: Annotated[float | None, typer.Option(help="With --schema: budget in zCDP.")] = None,
     share: Annotated[
         float, typer.Option(help="With --schema: share of the statistical error that privacy may cost.")
@@ -426,7 +427,7 @@ def merge(
     folders: Annotated[list[Path], typer.Argument(help="Result folders, or folders of sweeps.")],
     out: Annotated[Path, typer.Option(help="Where all of their seeds meet.")],
 ) -> None:
-    """Copy the seeds of several result folders into one, as machines without a shared disk leave them."""
+    """Merge the result folders of several machines, which share no disk, into one."""
     from discreet.experiments import sweep as sweeps
 
     new = sweeps.merge(folders, out)

@@ -77,7 +77,7 @@ def projected(
 ) -> tuple[Floats, Floats]:
     """Scale x (..., d) back to ||x|| <= bound, clip y (...) to [low, high]; non-finite values become 0.
 
-    This map of contributions into their contract is fixed in advance, and it never raises.
+    The function that makes each contribution satisfy its contract is fixed in advance and never raises.
     """
     x = np.array(x, np.float64)
     x[~np.isfinite(x).all(axis=-1)] = 0.0

@@ -136,7 +136,7 @@ class Engine(AbstractContextManager["Engine"]):
             self._executor.shutdown(wait=True, cancel_futures=True)
 
     def check(self, versions: Mapping[str, str]) -> None:
-        """Raise an error if a worker has other code, before any task is sent.
+        """Raise an error before any task is sent if a worker runs another version of the code.
 
         Engines that cannot query all workers skip this check.
 

@@ -94,7 +94,7 @@ class Paired:
 
 
 def number(value: float) -> str:
-    """Format a number for readers: four significant figures, separated thousands."""
+    """Format a number for readers: four significant figures, commas between thousands."""
     if not math.isfinite(value):
         return "—"
     if value == 0:

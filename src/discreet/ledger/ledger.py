@@ -52,7 +52,7 @@ limit. Signed limits cannot be opened without ``cryptography``.
 a dataset after this entry. The entry is signed with the previous key of the limit or with the *recovery key*.
 A
 signed limit declares the public part of the recovery key once, and the declaration cannot be changed. So a
-party that can write the ledger but has neither key cannot take over a limit, because they cannot sign an
+party that can write the ledger but has neither key cannot take control of a limit, because it cannot sign an
 entry. Entries that they remove are detected by the head and the statements. The holder of a key can check
 whether they handed the limit over to the present owner, directly or through others (:meth:`Ledger.heirs`).
 This check uses only entries after one that the holder signed, because that signature covers all earlier

@@ -98,7 +98,7 @@ def _own(name: str, **replaced: Any) -> Any:
 
 
 def mask(seed: bytes, modulus: int, shapes: Sequence[tuple[int, ...]]) -> list[Ints]:
-    """Expand a seed into arrays of independent uniform integers in [0, modulus), a power of two.
+    """Expand a seed into arrays of uniform integers in [0, modulus), modulus a power of two.
 
     The integers are taken from the key stream of ChaCha20 under SHA-256 of the seed, with 64 bits per entry.
     Each seed is used for only one mask.

@@ -16,10 +16,10 @@ a shuffler, bits      counts, rewards rounded to bits   the sum of n devices' ra
 a shuffler, reports   which records are reported        the reports' randomizers
 ====================  ================================  ===========================================
 
-The left column's draws are those of :mod:`discreet.envs.rollouts.rollout`, at addresses of (key, first user),
-and do not depend on privacy. The right column's draws are made in the sessions, which define the noise
-distributions (``submit_sum``). This module selects the draws that a session needs, and converts tables of
-counts to the families of a query. The fused simulation (:mod:`discreet.experiments.fused_driver_kernels`)
+The left column's draws are those of :mod:`discreet.envs.rollouts.rollout`, indexed by (key, first user), and
+are the same with and without privacy. The right column's draws are made in the sessions, which define the
+noise distributions (``submit_sum``). This module selects the draws that a session needs, and converts tables
+of counts to the families of a query. The fused simulation (:mod:`discreet.experiments.fused_driver_kernels`)
 does the same in one compiled loop, with identical results.
 
 For sums that are not functions of counts (clipped returns, clipped rewards), users are simulated one by one.

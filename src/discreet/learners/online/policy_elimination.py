@@ -362,7 +362,7 @@ class SDPPE(StagedLearner):
         return replace(memory, active=active, best=int(equals[chosen]))
 
     def _radius(self, spec: ProblemSpec, width: float, size: int) -> float:
-        """Return xi_b, the threshold of elimination by theory."""
+        """Return xi_b, the elimination threshold of the theory."""
         s, a, h = spec.states, spec.actions, spec.horizon
         length = spec.layout.rows * h * size
         floored = max(2.0, width) if width > 0.0 else 1.0

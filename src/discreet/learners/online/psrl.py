@@ -63,7 +63,7 @@ def dirichlet_rows(parameters: Floats, coins: np.random.Generator) -> Floats:
 class PSRL(RandomizedLearner):
     """Posterior sampling (Osband, Russo and Van Roy 2013) on exact counts: a non-private baseline.
 
-    The learner refuses private privatizers, because noisy sums give no posterior.
+    The learner refuses privatizers that add noise, because noisy sums give no posterior.
 
     Parameters
     ----------

@@ -54,7 +54,7 @@ class ReportedSession(FromDevices, MeasuredSession):
 
     @property
     def reports(self) -> StepReports:
-        """Reports that users send, or that the server draws for them."""
+        """Reports of users, either sent by them or drawn by the server on their behalf."""
         reports = self._mechanism.reports
         assert reports is not None
         return reports
