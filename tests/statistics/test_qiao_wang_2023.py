@@ -38,7 +38,7 @@ def test_patients_are_enough_when_each_state_is_counted_once() -> None:
         for seed in (300, 301):
             told = (icu.first_visits if method == "first visits" else icu.cohort)(ward, users, seed)
             found.append(icu.policies(ward, told, method, users, 3.0, seed)["behaviour"])
-        values = [icu.value(ward.mdp, policy) for policy in found]
+        values = [icu.policy_value(ward.mdp, policy) for policy in found]
         assert pages.beats_clinicians(values, clinicians)
         gains[method] = np.mean(values) - clinicians
     assert gains["first visits"] > 0.07 > gains["sum of the released steps"] > 0.02
