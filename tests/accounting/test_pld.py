@@ -1,6 +1,9 @@
 """Closed forms against numerical privacy-loss distributions."""
 
+import inspect
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -106,3 +109,10 @@ def test_rounding_of_transforms_is_on_the_safe_side(delta: float) -> None:
     true = brentq(beyond, 0.0, 60.0, xtol=1e-13)
     stated = numerical.composed_epsilon((("discrete_gaussian", sigma, 1.0, count),), delta)
     assert true <= stated <= true + 0.003
+
+
+def test_cited_files_are_there() -> None:
+    """What the accountant's page cites is in the repository."""
+    root = Path(__file__).parents[2]
+    for name in re.findall(r"[\w/.-]+\.md\b", inspect.getsource(numerical)):
+        assert list(root.rglob(name)), name

@@ -1,21 +1,14 @@
-"""Commands and options of version 0.2.0 are answered with their new names; examples of every help parse."""
+"""Commands and options of version 0.2.0 are answered with their new names."""
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import call
-from typer.main import get_command
+from commands import ALL, call
 
-from discreet import cli
-from discreet.cli.examples import EXAMPLES, examples_of
 from discreet.cli.renamed import COMMANDS, MOVED, OPTIONS
-
-ALL: dict[str, Any] = dict(get_command(cli.app).commands)  # type: ignore[attr-defined]
-ALL |= {f"{group} {name}": one for group in ("ledger",) for name, one in ALL[group].commands.items()}
 
 
 @pytest.mark.parametrize("old", COMMANDS)
@@ -62,18 +55,3 @@ def test_option_is_an_alias_of_set() -> None:
 def test_options_of_the_ledger_stand_after_its_command(tmp_path: Path, own_ledger: Path) -> None:
     assert "must be given after `recover`" in call("ledger", "--json", "recover", code=2).stderr
     assert "0 found" in call("ledger", "recover", tmp_path).stdout
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_every_help_ends_with_two_examples_that_parse(name: str) -> None:
-    assert ALL[name].epilog == examples_of(name)
-    assert len(EXAMPLES[name]) == 2
-    for line in EXAMPLES[name]:
-        words = shlex.split(line)
-        assert words[: 1 + len(name.split())] == ["discreet", *name.split()]
-        ALL[name].make_context(name, words[1 + len(name.split()) :])
-
-
-def test_examples_are_of_commands_that_exist() -> None:
-    assert set(EXAMPLES) == set(ALL)
-    assert examples_of("papers list") is None

@@ -1,7 +1,8 @@
 """Exact sentences of earlier versions of the statement, so that old files can be verified.
 
 New text does not use these sentences. Several of them claim more than the numbers support. A comment states
-the error of each, and ``tests/accounting/text/test_meanings.py`` contains a counterexample to each.
+the error of each, and ``tests/accounting/text/sentence_templates/test_meanings.py`` contains a counterexample
+to each.
 """
 
 from __future__ import annotations

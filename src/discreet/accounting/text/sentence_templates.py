@@ -16,8 +16,8 @@ P'(E) + delta **for every event E**, and no more than that. In particular:
 - rho and mu are separate measures. Each implies an epsilon at every delta; an epsilon that is computed
   from the noise itself may be smaller.
 
-``tests/accounting/text/test_meanings.py`` evaluates each of these statements on mechanisms with exactly known
-distributions.
+``tests/accounting/text/sentence_templates/test_meanings.py`` evaluates each of these statements on mechanisms
+with exactly known distributions.
 
 Versions. A statement's version fixes its sentences: :func:`words` returns the sentences of a version, and a
 folder is verified with the sentences of its version. :data:`NOW` holds the newest sentences;

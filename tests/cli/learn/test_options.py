@@ -1,7 +1,5 @@
 """Every option that a command on stored data offers is accepted in some combination, and its help is true."""
 
-import inspect
-import json
 import re
 import shutil
 from pathlib import Path
@@ -194,10 +192,6 @@ def test_a_bound_of_returns_is_taken_where_the_help_says(place: Path, schema: st
         assert "must stand in the schema (return_bound = ...)" in " ".join(done.stderr.split())
 
 
-def test_another_name_of_an_option_is_told() -> None:
-    assert "did you mean --episodes?" in call("run", "--users", 5, code=2).stderr
-
-
 def test_gains_are_forecast_of_the_learner_that_runs(place: Path) -> None:
     gain = ["--users", "60", *map(str, BUDGET), "--target-gain", "0.5", "--draws", "2"]
     for more, message in (
@@ -208,23 +202,3 @@ def test_gains_are_forecast_of_the_learner_that_runs(place: Path) -> None:
         done = RUNNER.invoke(cli.app, ["power", "--schema", "H.toml", *gain, *more])
         assert done.exit_code == 2
         assert message in " ".join(done.stderr.split())
-
-
-def test_no_two_defaults_contradict_each_other() -> None:
-    """Of times of release one rule stands: every so many users, or by a growth."""
-    for one in registry.entries():
-        if "replan_growth" in registry.options_of(one.factory()):
-            defaults = registry.defaults_of(one)
-            both = {"replan_every", "replan_growth"} & {k for k, v in defaults.items() if v is not None}
-            assert len(both) < 2 or defaults["replan_growth"] == 1.0, one.name
-    told = json.loads(call("describe", "noise-aware", "--json").stdout)["defaults"]
-    assert (told["replan_every"], told["replan_growth"]) == (None, 1.1)
-
-
-def test_cited_files_are_there() -> None:
-    """What the accountant's page cites is in the repository."""
-    from discreet.accounting import pld as numerical
-
-    root = Path(__file__).parents[2]
-    for name in re.findall(r"[\w/.-]+\.md\b", inspect.getsource(numerical)):
-        assert list(root.rglob(name)), name

@@ -34,7 +34,7 @@ from discreet.reports.trade_off_function import TradeOff
 
 EPSILONS, DELTAS = (0.1, 0.5, 1.0, 2.0, 5.0), (0.0, 1e-8, 1e-5, 1e-2)
 UNITS = 8  # of its grid by which one person moves a discrete sum
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 # ------------------------------------------------------------------------------ laws

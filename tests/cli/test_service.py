@@ -13,10 +13,16 @@ from typer.testing import CliRunner
 
 import discreet as dr
 from discreet.cli import app, service
+from discreet.service import database
 from discreet.service.database import ReservationRequest, Store, hashed
 from discreet.service.server import database_of, key_of, opened
 from discreet.service.study_config import read_study
 from discreet.utils.toml_file import to_toml
+
+
+@pytest.fixture(autouse=True)
+def _nobody_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "_SYNCHRONOUS", "OFF")
 
 
 @pytest.fixture
