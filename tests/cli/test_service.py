@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from late_requests import requests_are_never_late  # noqa: F401 - a fixture for all tests of this file
 from serving import ENV, table
 from typer.testing import CliRunner
 

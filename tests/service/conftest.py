@@ -1,7 +1,4 @@
-"""No request is late because the machine is busy.
-
-Limits of seconds are for people and broken networks. Tests that are about a limit set a short one themselves.
-"""
+"""Fixtures of the service: no late requests, no waiting for the disk, a service without a server."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,25 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import LIMIT
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _requests_are_never_late() -> Iterator[None]:
-    if not (find_spec("httpx") and find_spec("fastapi")):
-        yield
-        return
-    import httpx
-
-    from discreet.device.http_client import Client
-    from discreet.service import app
-
-    with pytest.MonkeyPatch.context() as patch:
-        for call in (httpx.Client.__init__, httpx.AsyncClient.__init__, httpx.get, httpx.post):
-            patch.setitem(call.__kwdefaults__, "timeout", httpx.Timeout(LIMIT))
-        patch.setitem(Client.__init__.__kwdefaults__, "timeout", LIMIT)
-        patch.setattr(app, "BODY_SECONDS", LIMIT)
-        yield
+from late_requests import requests_are_never_late  # noqa: F401 - a fixture for all tests of this folder
 
 
 @pytest.fixture(autouse=True)
