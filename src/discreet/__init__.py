@@ -75,7 +75,8 @@ class _EarlierModules:
 
             new = renamed(fullname)
             if new is not None:
-                raise ModuleNotFoundError(f"{fullname} was renamed in 0.3.0: {new}", name=fullname)
+                # without name=: `from discreet import OLD` ignores an error that names what it looks for
+                raise ModuleNotFoundError(f"{fullname} was renamed in 0.3.0: {new}")
 
 
 sys.meta_path.append(_EarlierModules)  # after all others: asked only for modules that they did not find

@@ -99,7 +99,10 @@ def test_the_guides_own_module_conforms(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(registry, "_added", {})
     monkeypatch.syspath_prepend(EXAMPLES)
     monkeypatch.delitem(sys.modules, "my_module", raising=False)
-    outcomes = [case.outcome() for case in conformance.plugin_cases("my_module")]
+    outcomes = dr.check_plugin("my_module")
+    assert [(o.subject, o.check) for o in outcomes] == [
+        (case.subject, case.check) for case in dr.audit.plugin_cases("my_module")
+    ]
     assert not [outcome for outcome in outcomes if outcome.status == "failed"]
     passed = {(o.subject, o.check) for o in outcomes if o.status == "passed"}
     assert ("imagined-visits x mostly-transitions", "guarantee is what the noise buys") in passed
@@ -384,6 +387,8 @@ def test_a_module_that_registers_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "toy_empty_module.py").write_text("x = 1\n")
     with pytest.raises(ValueError, match="registers nothing"):
         list(conformance.plugin_cases("toy_empty_module"))
+    with pytest.raises(ValueError, match="registers nothing"):
+        dr.check_plugin("toy_empty_module")
 
 
 def test_an_error_without_a_text_is_told_by_its_kind_and_place() -> None:

@@ -366,6 +366,12 @@ def test_a_renamed_name_says_the_new_one() -> None:
         _ = dr.envs.nothing  # type: ignore[attr-defined]
     with pytest.raises(ModuleNotFoundError, match=r"discreet\.offline was renamed in 0\.3\.0"):
         importlib.import_module("discreet.offline.release")
+    with pytest.raises(
+        ImportError, match=r"discreet\.UCBVI was renamed in 0\.3\.0: discreet\.learners\.UCBVI"
+    ):
+        exec("from discreet import UCBVI")
+    with pytest.raises(ImportError, match="cannot import name 'nothing'"):
+        exec("from discreet import nothing")
     with pytest.raises(ModuleNotFoundError, match="No module named 'discreet.nothing'"):
         importlib.import_module("discreet.nothing")
 
