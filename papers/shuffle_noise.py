@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from discreet.accounting.binomial_noise import Calibration
 from discreet.accounting.shuffle_amplification import local_epsilon
 from discreet.core.count_mechanism import CountMechanism
-from discreet.core.count_query import TRANSITIONS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import TRANSITIONS
 from discreet.core.layout import Layout
 from discreet.core.rng import Seeded
 from discreet.mechanisms.interfaces import Schedule

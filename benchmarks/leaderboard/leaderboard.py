@@ -25,7 +25,8 @@ import numpy as np
 from benchmarks.leaderboard.env_suites import BROAD
 from discreet.accounting.text.guarantee_sentences import up
 from discreet.core import checks
-from discreet.core.count_query import TRANSITIONS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import TRANSITIONS
 from discreet.core.guarantee import Guarantee
 from discreet.core.rng import Seeded
 from discreet.experiments.run_config import RunConfig

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.layout import Layout
 from discreet.core.noise.random_streams_kernels import ROLE_NOISE, generator_at, run_key
 from discreet.core.rng import Seeded

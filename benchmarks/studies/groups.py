@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from benchmarks.studies.decision_points import World
 from benchmarks.studies.hidden_causes import PERSISTENT, _scales, random_valid
-from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.trajectories import Trajectories
 from discreet.learners.ope.consistency_test import consistency_of
 from discreet.learners.ope.first_visit_query import FirstVisits, Told

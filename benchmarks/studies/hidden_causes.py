@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from benchmarks.studies.decision_points import WORLDS, Study
 from benchmarks.studies.decision_points import World as Valid
-from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.layout import Layout
 from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectories

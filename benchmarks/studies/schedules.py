@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from benchmarks.leaderboard.env_suites import SUITE
 from discreet.core.count_mechanism import CountMechanism
-from discreet.core.count_query import TRANSITIONS
+from discreet.core.families import TRANSITIONS
 from discreet.experiments import statistics
 from discreet.experiments.simulate import Setup
 from discreet.learners.online.ldp_obi import LDPOBI

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS
+from discreet.core.families import CENTERED_REWARDS, TRANSITIONS
 from discreet.core.rng import Seeded
 from discreet.envs import riverswim
 from discreet.envs.mdp.tabular import TabularMDP

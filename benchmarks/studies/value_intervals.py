@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.accounting.noise_distributions.distributions import GaussianSumLaw, NoNoise
-from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
 from discreet.core.noise.random_streams_kernels import ROLE_BATCH, open_at

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.rng import Seeded
 from discreet.data.row_batches import open_source
 from discreet.data.schema import read_schema

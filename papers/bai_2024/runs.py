@@ -35,7 +35,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.leaderboard.env_suites import tuning_shares
-from discreet.core.count_query import TRANSITIONS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import TRANSITIONS
 from discreet.core.rng import Seeded
 from discreet.envs import combination_lock, random_mdp, riverswim
 from discreet.envs.mdp.tabular import TabularMDP

@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 
 from discreet.accounting import budget as budgets
 from discreet.core import checks
-from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.noise.random_streams_kernels import ROLE_BATCH, ROLE_MODEL, generator_at, open_at, run_key
 from discreet.core.rng import Seeded
 from discreet.envs.icu_sepsis import DEATH, END, SURVIVAL, expert_policy, icu_sepsis

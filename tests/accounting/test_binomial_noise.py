@@ -15,7 +15,8 @@ from discreet.accounting.pld import verify
 from discreet.accounting.pld_calibration import extremes, shift_patterns
 from discreet.accounting.randomized_response_event import composable_from_dict
 from discreet.accounting.serialization import records_from_dict
-from discreet.core.count_query import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS
 from discreet.core.guarantee import Guarantee, guarantee_of
 from discreet.core.layout import Layout
 from discreet.device.shuffle_payload import COIN

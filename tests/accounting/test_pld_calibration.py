@@ -10,7 +10,8 @@ import pytest
 from discreet.accounting import pld as numerical
 from discreet.accounting import pld_calibration as calibration
 from discreet.accounting import pld_convolution as convolution
-from discreet.core.count_query import TRANSITIONS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import TRANSITIONS
 from discreet.core.layout import Layout
 from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectory

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import discreet as dr
-from discreet.core.count_query import CENTERED_REWARDS
+from discreet.core.families import CENTERED_REWARDS
 from discreet.core.rng import Seeded
 from discreet.envs.rollouts.simulated_users import played_counts
 from discreet.experiments.simulate import Setup

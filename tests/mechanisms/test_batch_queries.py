@@ -16,7 +16,8 @@ from scipy.stats import binom
 import discreet as dr
 from discreet.accounting import binomial_noise as accountant
 from discreet.core.count_mechanism import CountMechanism, Exact
-from discreet.core.count_query import TRANSITIONS, VISITS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import TRANSITIONS, VISITS
 from discreet.core.guarantee import Guarantee, parallel
 from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededRng

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from discreet.accounting import budget
-from discreet.core.count_query import POOLED_TRANSITIONS, TRANSITIONS, VISITS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import POOLED_TRANSITIONS, TRANSITIONS, VISITS
 from discreet.core.layout import Layout
 from discreet.envs.mdp.planning import occupancy, optimal_values, policy_value
 from discreet.envs.mdp.tabular import TabularMDP

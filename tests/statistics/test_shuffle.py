@@ -11,7 +11,8 @@ import discreet as dr
 from benchmarks.studies.shuffle_regret import compare, setups
 from discreet.accounting.binomial_noise import pmf
 from discreet.audit.black_box import bounds_of
-from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import CENTERED_REWARDS, TRANSITIONS
 from discreet.core.layout import Layout
 from discreet.core.rng import Seeded
 from discreet.device.shuffle_encoder import ShuffleEncoder, SimulatedCoins, noise_ones

@@ -62,7 +62,8 @@ from scipy import fft, special
 
 from discreet.accounting.pld_calibration import extremes
 from discreet.core import checks
-from discreet.core.count_query import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import CENTERED_REWARDS, TRANSITIONS
 from discreet.device.shuffle_encoder import MOST_FLIPS
 from discreet.device.shuffle_payload import COIN
 
@@ -128,26 +129,27 @@ def ways(query: CountQuery) -> tuple[Way, ...]:
     Raises ``ValueError`` for queries in which a user adds more than one bit to a counter: pooled steps, group
     returns.
     """
-    horizon = query.counted_steps
-    names = set(query.row_families)
-    if query.stationary or not names <= {VISITS, TRANSITIONS, REWARDS, CENTERED_REWARDS}:
+    found = query.shifts()
+    if found is None:
         raise ValueError(
             "query: the shuffle protocol counts bits, one a user, step and cell; counts pooled over steps "
             "(stationary, pooled) and group returns are not"
         )
-    centred = CENTERED_REWARDS in names
-    found = []
-    for same in range(horizon, -1, -1) if centred else (0,):
-        apart = horizon - same
-        moving = apart + min(same, apart + 1)
-        moves: list[Move] = [(TRANSITIONS, 1, moving), (TRANSITIONS, -1, moving)]
-        for name in (VISITS, REWARDS):
-            if name in names:
-                moves += [(name, 1, apart), (name, -1, apart)]
-        if centred:
-            moves += [(CENTERED_REWARDS, 1, 2 * apart), (CENTERED_REWARDS, 2, same)]
-        found.append(tuple(move for move in moves if move[2]))
-    return tuple(found)
+    return tuple(
+        tuple(
+            move
+            for name, shift, cells in sorted(way, key=lambda moved: moved[0] != TRANSITIONS)
+            for move in _bits(name, shift, cells)
+        )
+        for way in found
+    )
+
+
+def _bits(name: str, shift: float, cells: int) -> tuple[Move, ...]:
+    """Return the moved counters of a family: a centred reward has two bits, other values have one bit."""
+    if name == CENTERED_REWARDS:
+        return ((name, round(2 * shift), cells),)
+    return (name, 1, cells // 2), (name, -1, cells // 2)
 
 
 def unit_changes(query: CountQuery) -> int:

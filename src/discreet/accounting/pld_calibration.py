@@ -4,50 +4,37 @@ The noise of continuous Gaussians, and of Laplace variables at delta = 0, is set
 cases need numerical computation. Discrete Gaussian noise has the closed form of zCDP (7 % too much noise at
 epsilon = 1, delta = 1e-6). Laplace noise at delta > 0 can be far smaller than at delta = 0 if H >= 5.
 
-Changes by one replaced user. At each step of the horizon the user's record and its replacement may differ in
-the pair (s, a). This moves two cells of every family. Otherwise they differ only in s' and r, which moves two
-transition cells and one reward cell:
-
-====================  ============  ==================  =======================================
-case                  visits        transitions         rewards (raw / centred at 1/2)
-====================  ============  ==================  =======================================
-other (s, a)          2 x 1         2 x 1               2 x 1 / 2 x 1/2
-same (s, a), other s' none          2 x 1               1 x 1
-same (s, a, s')       none          none                1 x 1
-====================  ============  ==================  =======================================
-
-(Smaller moves are dominated, because a smaller shift has a smaller loss.) Let k = 0 .. H steps be in the same
-pair and H - k in others. Users who went to different states are in different pairs next. At most min(k, H - k
-+ 1) of the k steps are therefore of the second case (:mod:`discreet.core.count_query`), and this maximal
-number dominates smaller ones. Every coordinate is shifted in each of the ``levels`` noisy sums that contain
-the user, and the guarantee is the worst over k. (A query of one step counts as H = 1.) The noise must be
-independent by coordinate and drawn after the user's record was added (:mod:`discreet.core.correlated_noise`,
-c). This holds for batches, trees with fresh nodes, and one user's own message. Counts pooled over steps move
-one cell by more than a unit and are not covered. Users with several episodes are not covered either: they can
-move one cell by several units, or several cells, and it is not known which of these ways is worst. The noise
-for pooled counts and for several episodes comes from the closed forms.
+Changes by one replaced user. The query lists the undominated ways to replace a user, as cells that move by
+known amounts (:meth:`discreet.core.query.SumQuery.shifts`). (Smaller moves are dominated, because a smaller
+shift has a smaller loss.) Every coordinate is shifted in each of the ``levels`` noisy sums that contain the
+user, and the guarantee is the worst over the ways. The noise must be independent by coordinate and drawn
+after the user's record was added (:mod:`discreet.core.correlated_noise`, c). This holds for batches, trees
+with fresh nodes, and one user's own message. Counts pooled over steps move one cell by more than a unit and
+are not covered. Users with several episodes are not covered either: they can move one cell by several units,
+or several cells, and it is not known which of these ways is worst. The noise for pooled counts and for
+several episodes comes from the closed forms.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
 from discreet.accounting import pld as numerical
 from discreet.accounting import pld_convolution as convolution
-from discreet.core.count_query import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
 from discreet.core.events import MechanismRecord
+from discreet.core.families import CENTERED_REWARDS, RECORD_FAMILIES, REWARDS, TRANSITIONS
+from discreet.core.query import Shift, SumQuery, shifts_of
 from discreet.core.releases import Floats
 
 T = TypeVar("T")
-Pattern = tuple[tuple[str, float, int], ...]
+Pattern = tuple[Shift, ...]
 """(family, absolute shift, number of coordinates) of one way to replace a user."""
 
 _SLACK = 3e-3  # relative to epsilon: the part that the search can leave unused
 _EQUAL = 1e-9  # relative difference between two computations of the same norm
-_MOVED = {VISITS, TRANSITIONS, REWARDS, CENTERED_REWARDS}
 
 __all__ = [
     "Pattern", "check_listed", "exchanges", "extremes", "is_listed", "least_factor", "named",
@@ -55,34 +42,34 @@ __all__ = [
 ]  # fmt: skip
 
 
-def shift_patterns(query: CountQuery, levels: int) -> tuple[Pattern, ...] | None:
-    """Return the undominated ways to replace a user.
+def shift_patterns(query: SumQuery, levels: int) -> tuple[Pattern, ...] | None:
+    """Return the undominated ways to replace a user, in all ``levels`` sums that contain the user.
 
-    Returns None if steps are pooled or if a user can have several episodes.
+    Returns None if the worst way is not known (:meth:`~discreet.core.query.SumQuery.shifts`).
     """
-    names = set(query.row_families)
-    if query.episodes > 1 or query.stationary or not names <= _MOVED:
+    return _in_levels(query.shifts(), levels)
+
+
+def _in_levels(ways: Sequence[Pattern] | None, levels: int) -> tuple[Pattern, ...] | None:
+    """Return the ways in the order of files, transitions first, with the cells of all ``levels`` sums."""
+    if ways is None:
         return None
-    return _patterns(names, query.counted_steps, levels)
+    return tuple(
+        tuple(
+            (name, shift, count * levels)
+            for name, shift, count in sorted(way, key=lambda move: move[0] != TRANSITIONS)
+        )
+        for way in ways
+    )
 
 
-def _patterns(names: Collection[str], horizon: int, levels: int, chained: bool = True) -> tuple[Pattern, ...]:
-    """Return the patterns; ``chained`` False allows the second case at all steps (versions up to 0.2.0)."""
-    found = []
-    mixed = CENTERED_REWARDS in names  # otherwise the first case moves all that the second moves
-    for same in range(horizon, -1, -1) if mixed else (0,):
-        apart = horizon - same
-        moving = apart + min(same, apart + 1) if chained else horizon
-        moves: list[tuple[str, float, int]] = [(TRANSITIONS, 1.0, 2 * moving * levels)]
-        if VISITS in names:
-            moves.append((VISITS, 1.0, 2 * apart * levels))
-        if REWARDS in names:
-            moves.append((REWARDS, 1.0, (2 * apart + same) * levels))
-        if CENTERED_REWARDS in names:
-            moves.append((CENTERED_REWARDS, 0.5, 2 * apart * levels))
-            moves.append((CENTERED_REWARDS, 1.0, same * levels))
-        found.append(tuple(move for move in moves if move[2]))
-    return tuple(dict.fromkeys(found))
+def _listed_before(ways: Sequence[Pattern], horizon: int) -> tuple[Pattern, ...]:
+    """Return the ways as versions up to 0.2.0 listed them: they let all H steps differ in the successor."""
+    moved = 2 * horizon
+    return tuple(
+        tuple((name, shift, moved if name == TRANSITIONS else count) for name, shift, count in way)
+        for way in ways
+    )
 
 
 def extremes(ways: Sequence[T]) -> tuple[T, ...]:
@@ -129,8 +116,12 @@ def is_listed(record: MechanismRecord, horizon: int) -> bool:
     ones, so the guarantees stated then are valid. Records of those versions stay readable, because ledgers
     keep them.
     """
-    names, levels = record.scales, record.levels
-    return any(_is_list(record, _patterns(names, horizon, levels, chained)) for chained in (True, False))
+    families = [family for name, family in RECORD_FAMILIES.items() if name in record.scales]
+    ways = shifts_of(families, horizon)
+    return any(
+        _is_list(record, _in_levels(listed, record.levels) or ())
+        for listed in (ways, _listed_before(ways, horizon))
+    )
 
 
 def _is_list(record: MechanismRecord, patterns: Sequence[Pattern]) -> bool:
@@ -167,17 +158,17 @@ def check_listed(record: MechanismRecord) -> None:
         )
     if {noise for way in record.exchanges for noise, *_ in way} != {record.noise}:
         raise ValueError(f"exchanges: must be of {record.noise} noise, as the record")
-    if set(record.scales) <= _MOVED and TRANSITIONS in record.scales:
+    if set(record.scales) <= set(RECORD_FAMILIES) and TRANSITIONS in record.scales:
         horizon = round(record.sensitivities[TRANSITIONS] ** power / 2)
         if not is_listed(record, max(horizon, 1)):
             raise ValueError(f"exchanges: must be those of a user of {horizon} steps under these scales")
 
 
-def named(query: CountQuery, scales: Floats, grid: int | None) -> tuple[tuple[str, float, int], ...]:
+def named(query: SumQuery, scales: Floats, grid: int | None) -> tuple[tuple[str, float, int], ...]:
     """Return (family, scale, grid of its values) for each family, in the order of the query."""
     return tuple(
-        (name, float(scale), 1 if grid is None or name in (VISITS, TRANSITIONS) else grid)
-        for name, scale in zip(query.row_families, scales, strict=True)
+        (family.name, float(scale), 1 if grid is None or family.integral else grid)
+        for family, scale in zip(query.listed, scales, strict=True)
     )
 
 

@@ -64,7 +64,8 @@ from discreet.audit.noise_model import (  # fmt: skip
 )
 from discreet.core import checks
 from discreet.core.clipped_returns import taking_turns
-from discreet.core.count_query import TRANSITIONS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import TRANSITIONS
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededRng

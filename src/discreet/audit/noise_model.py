@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from discreet.audit import noise_matrix as walks
 from discreet.core import count_kernels as kernels
 from discreet.core.correlated_noise.decaying_sum import Decaying
-from discreet.core.count_query import GROUP_RETURNS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import GROUP_RETURNS
 from discreet.core.releases import Estimate, Floats, Release
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.linear.linear_queries import GramQuery, LinearQuery

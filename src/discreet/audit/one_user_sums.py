@@ -12,14 +12,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from discreet.core.clipped_returns import clipped_return
-from discreet.core.count_query import (
+from discreet.core.count_query import CountQuery
+from discreet.core.families import (
     CUT_REWARDS,
     GROUP_RETURNS,
     POOLED_REWARDS,
     POOLED_TRANSITIONS,
     TRANSITIONS,
     VISITS,
-    CountQuery,
 )
 from discreet.core.releases import Floats
 from discreet.core.trajectories import Trajectory

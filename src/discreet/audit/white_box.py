@@ -65,7 +65,7 @@ from discreet.audit.noise_model import (  # fmt: skip
     whitened,
 )
 from discreet.core import checks
-from discreet.core.count_query import TRANSITIONS
+from discreet.core.families import TRANSITIONS
 from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.releases import Floats, Message, Plan, Release, Schedule

@@ -89,13 +89,13 @@ internal sums continue.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from discreet.core import count_kernels as kernels
-from discreet.core.count_query import CENTERED_REWARDS, CUT_REWARDS, GROUP_RETURNS, CountQuery, Norm
+from discreet.core.count_query import CountQuery
+from discreet.core.families import CENTERED_REWARDS, CUT_REWARDS, GROUP_RETURNS
 from discreet.core.releases import Floats
 from discreet.core.trajectories import Trajectory
 
@@ -103,60 +103,16 @@ if TYPE_CHECKING:
     from discreet.core.count_mechanism import CountMechanism
 
 __all__ = [
-    "at_share", "change", "check_mechanism", "check_on_grid", "check_query", "clipped_return", "shapes",
-    "split_scales", "taking_turns", "widest_scales",
+    "at_share", "check_mechanism", "check_on_grid", "clipped_return", "split_scales", "taking_turns",
+    "widest_scales",
 ]  # fmt: skip
 
-LEAST_CUT = 1e-6  # scales are proportional to C / C_0; C above this loses no digits
-
-
 # ------------------------------------------------------------------------------ the families
-
-
-def check_query(query: CountQuery) -> None:
-    """Raise ``ValueError`` if groups or a clipping threshold do not fit the rest of the query."""
-    groups, clip, cut, horizon = query.groups, query.clip, query.cut, query.layout.horizon
-    if (clip > 0.0) != (groups > 0):
-        raise ValueError(f"clip = {clip:g}: must be above 0 with groups, and 0 without")
-    if not cut:
-        return
-    if cut < LEAST_CUT:
-        raise ValueError(f"cut = {cut:g}: must be 0, or in [{LEAST_CUT:g}, {horizon}]")
-    broken = {
-        "center_rewards": not query.center_rewards, "visits": query.visits,
-        "known_rewards": query.known_rewards, "stationary": query.stationary,
-        "pooled": query.pooled != "none", "groups": groups > 0,
-        "episodes": query.episodes > 1, "step": query.step is not None,
-    }  # fmt: skip
-    for name, wrong in broken.items():
-        if wrong:
-            raise ValueError(
-                f"cut = {cut:g}: needs center_rewards = True, visits = False, known_rewards = False, "
-                "stationary = False, pooled = 'none', groups = 0, episodes = 1 and step = None; "
-                f"{name} = {getattr(query, name)!r}"
-            )
-
-
-def shapes(query: CountQuery) -> dict[str, tuple[int, ...]]:
-    """Map each of these families to its shape over rows. They come after the other families."""
-    groups: dict[str, tuple[int, ...]] = {GROUP_RETURNS: (query.groups,)} if query.groups else {}
-    return groups | ({CUT_REWARDS: (1, query.layout.rows)} if query.cut else {})
 
 
 def clipped_return(query: CountQuery, trajectory: Trajectory) -> float:
     """Return min(return, C) of one checked user."""
     return min(float(trajectory.rewards.sum()), query.clip)
-
-
-def change(query: CountQuery, norm: Norm, w: Mapping[str, float]) -> float:
-    """Return the l1 or squared l2 change that replacing one episode causes in all released families."""
-    returns, up_to_cut = query.clip * w.get(GROUP_RETURNS, 0.0), query.cut * w.get(CUT_REWARDS, 0.0)
-    if norm == "l2":
-        returns, up_to_cut = returns * returns, up_to_cut * up_to_cut
-    if not query.cut:
-        return query.change_of_counts(norm, w) + returns
-    uncentred = {name: x for name, x in w.items() if name != CENTERED_REWARDS}  # one reward family
-    return max(query.change_of_counts(norm, uncentred) + 2 * up_to_cut, query.change_of_counts(norm, w))
 
 
 # ------------------------------------------------------------------------------ their mechanisms

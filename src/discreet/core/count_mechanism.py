@@ -49,8 +49,9 @@ from discreet.core.correlated_noise.optimal_tree import OptimalTree
 from discreet.core.correlated_noise.per_pair_schedule import Clocks
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
 from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
-from discreet.core.count_query import COUNTS, CountQuery
+from discreet.core.count_query import CountQuery
 from discreet.core.events import Coordinate
+from discreet.core.families import COUNTS
 from discreet.core.guarantee import Guarantee, MechanismRecord, NoiseFamily, guarantee_of, no_guarantee
 from discreet.core.releases import Floats, Norm, Schedule, Trust
 from discreet.core.rng import Randomness, Secure, Seeded

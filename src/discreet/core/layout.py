@@ -55,6 +55,10 @@ class Layout:
         mask.flags.writeable = False
         object.__setattr__(self, "mask", None if mask.all() else mask)
 
+    def copy(self) -> Layout:
+        """Return an equal layout that shares no array with this one."""
+        return Layout(self.states, self.actions, self.horizon, self.mask)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Layout):
             return NotImplemented

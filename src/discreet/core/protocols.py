@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from discreet.core.count_query import Norm
+    from discreet.core.query import Norm
     from discreet.core.trajectories import Trajectory
 
     Floats = NDArray[np.float64]

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from discreet.core import count_kernels as kernels
 from discreet.core.count_mechanism import CountMechanism
-from discreet.core.count_query import (
+from discreet.core.count_query import CountQuery, cut_to
+from discreet.core.families import (
     CENTERED_REWARDS,
     CUT_REWARDS,
     GROUP_RETURNS,
@@ -19,8 +20,6 @@ from discreet.core.count_query import (
     REWARDS,
     TRANSITIONS,
     VISITS,
-    CountQuery,
-    cut_to,
 )
 from discreet.core.releases import Floats, Ints, Message, Plan
 from discreet.core.short_repr import brief

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core import lazy as parts
-from discreet.core.count_query import Norm as Norm
 from discreet.core.events import Trust as Trust
+from discreet.core.query import Norm as Norm
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectory
 

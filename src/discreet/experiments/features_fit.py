@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core.count_query import CENTERED_REWARDS, REWARDS, TRANSITIONS
+from discreet.core.families import CENTERED_REWARDS, REWARDS, TRANSITIONS
 from discreet.core.releases import Release
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.mechanisms.features import Features, MixtureFeatures, fitting_features

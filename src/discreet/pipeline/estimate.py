@@ -53,7 +53,8 @@ from typing import TYPE_CHECKING, Any
 from scipy.special import ndtr, ndtri
 
 from discreet.core import checks
-from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Randomness, Secure, SecureRng, Seeded

@@ -84,7 +84,8 @@ from discreet.accounting.budget import zcdp_rho
 from discreet.accounting.noise_distributions.distributions import GaussianSumLaw
 from discreet.core import checks
 from discreet.core.count_mechanism import CountMechanism
-from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.guarantee import Guarantee, joint_loss
 from discreet.core.rng import Randomness, Secure, SecureRng, checked_on_grid
 from discreet.core.short_repr import brief

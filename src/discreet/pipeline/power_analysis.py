@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from discreet.core import checks
-from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.layout import Layout
 from discreet.core.noise.random_streams_kernels import ROLE_MODEL, ROLE_NOISE, generator_at, run_key
 from discreet.core.rng import Secure

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.short_repr import brief
 from discreet.learners.offline.apvi import OfflinePolicy
 from discreet.learners.ope.count_estimates import (

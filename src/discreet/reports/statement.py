@@ -48,7 +48,7 @@ from discreet.accounting.serialization import of_guarantee
 from discreet.accounting.text.guarantee_sentences import up
 from discreet.accounting.text.sentence_templates import NOW, with_modules_of, words
 from discreet.core import checks
-from discreet.core import count_query as counts
+from discreet.core import families as counts
 from discreet.core.count_query import CountQuery
 from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.core.short_repr import brief
@@ -603,7 +603,7 @@ def count_query(names: Sequence[str], schema: Schema, first_visits: bool = False
 
 
 _PROOFS = {
-    "counts": "sensitivity: derivation in the module discreet.core.count_query, tested by brute force on "
+    "counts": "sensitivity: derivation in the module discreet.core.exchange, tested by brute force on "
     "random neighbours",
     "linear": "sensitivity: lemmas in the module discreet.mechanisms.linear.sensitivities, tested by "
     "numerical maximisation",

@@ -8,7 +8,8 @@ import pytest
 from scipy import stats
 
 import discreet as dr
-from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.rng import Seeded
 from discreet.envs.rollouts.rollout import batch_counts, reported_step
 from discreet.experiments.estimate import estimate_run

@@ -10,7 +10,7 @@ import pytest
 from joint_runs import CENTRAL, DeclaredStationary, lived
 
 import discreet as dr
-from discreet.core.count_query import CUT_REWARDS
+from discreet.core.families import CUT_REWARDS
 from discreet.envs import random_mdp, switching_chain
 from discreet.experiments.simulate import Setup
 from discreet.learners.online import joint_posterior as joint

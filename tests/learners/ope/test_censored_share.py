@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.layout import Layout
 from discreet.core.trajectories import Trajectories
 from discreet.learners.ope import transition_gains as transitions

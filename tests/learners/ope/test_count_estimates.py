@@ -10,7 +10,7 @@ from scipy.stats import norm
 import discreet as dr
 from benchmarks.studies.value_intervals import Drawn, Setting, draw, played, setting_of
 from discreet.accounting.noise_distributions.distributions import NoNoise
-from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.envs.mdp.planning import evaluate_policy, occupancy, policy_value
 from discreet.learners.offline.apvi import DPAPVI
 from discreet.learners.ope import count_estimates as evaluation

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from benchmarks.studies.hidden_causes import Sick, Valid, _scales, random_valid, two_kinds
-from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.layout import Layout
 from discreet.core.trajectories import Trajectories
 from discreet.learners.ope import consistency_test as consistency

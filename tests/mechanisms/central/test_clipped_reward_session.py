@@ -18,8 +18,9 @@ from discreet.audit.run import saved_and_restored
 from discreet.audit.white_box import white_box
 from discreet.core import clipped_returns as steered
 from discreet.core.clipped_returns import taking_turns
-from discreet.core.count_query import CENTERED_REWARDS, CUT_REWARDS, TRANSITIONS, CountQuery
+from discreet.core.count_query import CountQuery
 from discreet.core.count_sessions import CountSession
+from discreet.core.families import CENTERED_REWARDS, CUT_REWARDS, TRANSITIONS
 from discreet.core.layout import Layout
 from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory

@@ -9,7 +9,8 @@ import pytest
 
 import discreet as dr
 from discreet.core.clipped_returns import split_scales
-from discreet.core.count_query import GROUP_RETURNS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import GROUP_RETURNS
 from discreet.core.layout import Layout
 from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory

@@ -13,7 +13,8 @@ import discreet as dr
 from discreet.accounting.pld import verify
 from discreet.accounting.shuffle_amplification import amplified_delta, amplified_epsilon, local_epsilon
 from discreet.core.count_mechanism import CountMechanism
-from discreet.core.count_query import TRANSITIONS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import TRANSITIONS
 from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, SecureRng, Seeded

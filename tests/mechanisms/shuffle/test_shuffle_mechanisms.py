@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from discreet.accounting.binomial_noise import COIN, Flips
-from discreet.core.count_query import CENTERED_REWARDS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import CENTERED_REWARDS
 from discreet.core.layout import Layout
 from discreet.core.releases import Schedule
 from discreet.mechanisms.shuffle.shuffle_mechanisms import batch_ends, flips_of, form_of

@@ -13,7 +13,8 @@ from scipy.stats import binom
 
 import discreet as dr
 from discreet.accounting.pld import verify
-from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import CENTERED_REWARDS, TRANSITIONS
 from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, SecureRng, Seeded

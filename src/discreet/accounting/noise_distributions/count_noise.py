@@ -21,7 +21,7 @@ from discreet.core import clipped_returns as steered
 from discreet.core import count_kernels as kernels
 from discreet.core.correlated_noise.decaying_sum import Decaying
 from discreet.core.correlated_noise.factorization import Walk
-from discreet.core.count_query import CENTERED_REWARDS, CUT_REWARDS
+from discreet.core.families import CENTERED_REWARDS, CUT_REWARDS
 from discreet.core.protocols import NoiseDistribution
 from discreet.core.releases import Floats, Ints
 

@@ -11,7 +11,7 @@ from discreet.core.correlated_noise.optimal_tree import OptimalTree
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
 from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
 from discreet.core.count_mechanism import Batches, CountMechanism, OnDevice
-from discreet.core.count_query import POOLED_REWARDS, POOLED_TRANSITIONS
+from discreet.core.families import POOLED_REWARDS, POOLED_TRANSITIONS
 
 __all__ = ["name_of"]
 

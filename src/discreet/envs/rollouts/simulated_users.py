@@ -36,7 +36,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.core import checks
-from discreet.core.count_query import (
+from discreet.core.count_query import CountQuery
+from discreet.core.count_sessions import CountSession
+from discreet.core.families import (
     CENTERED_REWARDS,
     CUT_REWARDS,
     GROUP_RETURNS,
@@ -45,9 +47,7 @@ from discreet.core.count_query import (
     REWARDS,
     TRANSITIONS,
     VISITS,
-    CountQuery,
 )
-from discreet.core.count_sessions import CountSession
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.rollouts import simulated_users_kernels as crowd_kernels
 from discreet.envs.rollouts.rollout import (

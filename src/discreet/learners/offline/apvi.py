@@ -68,7 +68,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet.accounting.noise_distributions.distributions import GaussianSumLaw, LaplaceSumLaw
 from discreet.core import checks
-from discreet.core.count_query import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
 from discreet.core.short_repr import brief

@@ -48,7 +48,8 @@ from numpy.typing import NDArray
 
 from discreet.accounting import budget as budgets
 from discreet.core import checks
-from discreet.core.count_query import CENTERED_REWARDS, CUT_REWARDS, TRANSITIONS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import CENTERED_REWARDS, CUT_REWARDS, TRANSITIONS
 from discreet.core.layout import Layout
 from discreet.core.noise.random_streams_kernels import ROLE_SAMPLES, open_at
 from discreet.core.short_repr import brief

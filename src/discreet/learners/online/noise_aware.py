@@ -58,15 +58,8 @@ from numpy.typing import NDArray
 
 from discreet.accounting.noise_distributions.randomized_response import ReportLaw
 from discreet.core import checks
-from discreet.core.count_query import (
-    CENTERED_REWARDS,
-    POOLED_REWARDS,
-    POOLED_TRANSITIONS,
-    REWARDS,
-    TRANSITIONS,
-    CountQuery,
-    Pooled,
-)
+from discreet.core.count_query import CountQuery, Pooled
+from discreet.core.families import CENTERED_REWARDS, POOLED_REWARDS, POOLED_TRANSITIONS, REWARDS, TRANSITIONS
 from discreet.learners.online import noise_aware_kernels as noise_kernels
 from discreet.learners.online import return_probe as returns
 from discreet.learners.online import tabular_planning_kernels as kernels

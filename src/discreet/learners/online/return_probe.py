@@ -43,7 +43,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.accounting import budget as budgets
-from discreet.core.count_query import GROUP_RETURNS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import GROUP_RETURNS
 from discreet.core.short_repr import brief
 from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.learners.online.tabular_base import LearnerState

@@ -88,7 +88,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core.count_query import CENTERED_REWARDS, VISITS
+from discreet.core.families import CENTERED_REWARDS, VISITS
 from discreet.device.linear_planning import Solution, Solved, optimistic_action
 from discreet.learners.estimation.linear_regression import Ridge, check_ridge, factored
 from discreet.learners.online.linear_base import SHARED, LinearLearner, LinearState, PlanningResult

@@ -88,7 +88,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import erfcx, ndtr, ndtri
 
 from discreet.core import checks
-from discreet.core.count_query import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS
+from discreet.core.families import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS
 from discreet.core.layout import Layout
 from discreet.core.short_repr import brief
 from discreet.learners.estimation.linear_regression import simplex_rows

@@ -13,7 +13,7 @@ from dataclasses import replace
 from discreet.core import checks
 from discreet.core import clipped_returns as steered
 from discreet.core.count_mechanism import CountMechanism
-from discreet.core.count_query import CUT_REWARDS
+from discreet.core.families import CUT_REWARDS
 from discreet.core.fresh_noise_session import DecayingSession
 from discreet.core.releases import Floats, Plan
 from discreet.core.rng import Randomness

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.count_mechanism import CountMechanism
-from discreet.core.count_query import TRANSITIONS
+from discreet.core.families import TRANSITIONS
 from discreet.core.fresh_noise_session import DecayingSession
 from discreet.core.layout import Layout
 from discreet.core.releases import Floats, Ints, Plan

@@ -47,7 +47,8 @@ from discreet.accounting.randomized_response_event import ReportRecord
 from discreet.core import checks
 from discreet.core import count_kernels as kernels
 from discreet.core.count_mechanism import CountMechanism
-from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.core.layout import Layout
 from discreet.core.lifecycle import Guarded, Saveable

@@ -63,7 +63,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.core import checks
-from discreet.core.count_query import POOLED_TRANSITIONS, TRANSITIONS, VISITS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import POOLED_TRANSITIONS, TRANSITIONS, VISITS
 from discreet.core.releases import Floats, Ints
 from discreet.core.rng import SecureRng, checked_on_grid
 from discreet.core.trajectories import Trajectories, checked

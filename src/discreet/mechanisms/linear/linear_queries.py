@@ -62,7 +62,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core.count_query import CENTERED_REWARDS, VISITS
+from discreet.core.families import CENTERED_REWARDS, VISITS
 from discreet.core.layout import Layout
 from discreet.core.releases import Floats, Ints, Norm
 from discreet.core.short_repr import brief

@@ -73,7 +73,8 @@ from numpy.typing import NDArray
 
 from discreet.accounting.noise_distributions.randomized_response import ReportLaw
 from discreet.core import checks
-from discreet.core.count_query import TRANSITIONS, VISITS, CountQuery, cut_to
+from discreet.core.count_query import CountQuery, cut_to
+from discreet.core.families import TRANSITIONS, VISITS
 from discreet.core.layout import Layout
 from discreet.core.noise.discrete_samplers import exp_minus
 from discreet.core.protocols import Coins

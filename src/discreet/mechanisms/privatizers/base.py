@@ -15,14 +15,14 @@ from discreet.accounting import pld_calibration as calibration
 from discreet.core import checks
 from discreet.core import count_kernels as kernels
 from discreet.core.count_mechanism import FINEST_ACCOUNTED, Stated, grid_of, noise_name
-from discreet.core.count_query import (
+from discreet.core.count_query import CountQuery
+from discreet.core.families import (
     CENTERED_REWARDS,
     COUNTS,
     POOLED_REWARDS,
     POOLED_TRANSITIONS,
     REWARDS,
     TRANSITIONS,
-    CountQuery,
 )
 from discreet.core.releases import Floats, Norm
 from discreet.core.rng import Randomness, Secure

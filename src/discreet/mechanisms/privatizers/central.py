@@ -32,7 +32,8 @@ from discreet.core.count_mechanism import (
     grid_of,
     leaves_of,
 )
-from discreet.core.count_query import POOLED_REWARDS, POOLED_TRANSITIONS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import POOLED_REWARDS, POOLED_TRANSITIONS
 from discreet.core.guarantee import joint_loss
 from discreet.core.releases import Floats, Norm, Schedule, Trust
 from discreet.core.rng import Randomness, Secure

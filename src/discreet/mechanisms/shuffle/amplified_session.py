@@ -48,7 +48,8 @@ from discreet.accounting.shuffle_amplification import local_epsilon
 from discreet.core import checks
 from discreet.core.call_protocols import Encoder
 from discreet.core.count_mechanism import Stated
-from discreet.core.count_query import TRANSITIONS, VISITS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import TRANSITIONS, VISITS
 from discreet.core.layout import Layout
 from discreet.core.noise import random_streams_kernels as streams
 from discreet.core.protocols import Coins

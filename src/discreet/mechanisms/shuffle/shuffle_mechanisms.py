@@ -30,7 +30,8 @@ from discreet.accounting.randomized_response_event import ReportRecord
 from discreet.accounting.shuffle_amplification_event import AmplifiedRecord
 from discreet.core import checks
 from discreet.core.count_mechanism import Stated
-from discreet.core.count_query import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS
 from discreet.core.guarantee import Guarantee, guarantee_of
 from discreet.core.protocols import Record
 from discreet.core.releases import Ints, Schedule, Trust

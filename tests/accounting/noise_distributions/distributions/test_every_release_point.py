@@ -29,7 +29,8 @@ import discreet as dr
 from discreet.audit.noise_matrix import noise_matrix
 from discreet.audit.noise_model import expected, expected_answer, readings, summand
 from discreet.core import count_sessions as core_session
-from discreet.core.count_query import COUNTS, CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.families import COUNTS
 from discreet.core.layout import Layout
 from discreet.core.noise import discrete_samplers as exact
 from discreet.core.noise import seeded_noise_kernels as seeded_kernels

@@ -1,0 +1,302 @@
+"""Queries: tuples of families of sums over users, and the sensitivity of all of them to one user.
+
+The price of a query is the largest total cost of the cells that one replaced trajectory moves
+(:mod:`discreet.core.exchange`). Families that share a way of reaching cells are priced together, case by
+case, and so are all families whose steps have cells of their own. The other families have bounds of their own
+(:mod:`discreet.core.families`). Prices of families that reach different cells are summed. A release contains
+one family of each :class:`~discreet.core.families.OneOf`, so the price is the largest over these choices.
+
+With costs w x the price is the joint l1 sensitivity in units of the noise; with costs (w x)^2 it is the
+square of the l2 sensitivity. For families per step both are exact if two states have two admissible actions:
+l1 = 2 H for each uncentred family and 6 H for the three of them, l2 = sqrt(2 H) and sqrt(6 H).
+
+Up to m episodes of a user (``episodes``). A user's contribution is x = x_1 + ... + x_k with k <= m episodes,
+possibly none. Replace it by x' = x'_1 + ... + x'_k', and extend both sums to m summands with zeros: the
+change is the sum of m differences x_j - x'_j. Two episodes differ by at most D, the bound for one episode in
+the same norm, weights included. An episode and a zero differ by at most D too: each step of the removed
+episode changes one record, which is half of OTHER, and a return is at most C. By the triangle inequality
+every sensitivity, l1 and l2, is at most m D. The bound is attained whenever D is attained: one user has m
+copies of one episode, the other m copies of another. All m can be in the same cells, so sqrt(m) would not be
+enough. The number of a user's episodes is private. The limit m is declared, and enforced by
+:class:`~discreet.mechanisms.dataset.dataset_release.OneShotSession`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.core.exchange import CaseCosts, Cost, Moves, Over, heaviest_of, mixes
+from discreet.core.families import OneOf, OwnBound, RecordFamily, SumFamily
+from discreet.core.layout import Layout
+
+Floats = NDArray[np.float64]
+Norm = Literal["l1", "l2"]
+Shift = tuple[str, float, int]
+"""(family, absolute change of a cell, number of such cells)."""
+
+__all__ = ["FamilyQuery", "Norm", "Shift", "SumQuery", "shifts_of"]
+
+
+class SumQuery(ABC):
+    """Sums over users of the families in ``parts``, kept in one flat vector of cells in their order.
+
+    layout : public sizes and mask; inadmissible pairs have no cells. episodes : m, the largest number of
+        episodes that one user may have. Every sensitivity is m times the sensitivity to one episode.
+    """
+
+    layout: Layout
+    episodes: int
+
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[SumFamily | OneOf, ...]:
+        """Families in order; one family of a ``OneOf`` is in a release."""
+
+    @abstractmethod
+    def copy(self) -> Self:
+        """Return an equal query that shares no array (offsets, rows, mask) with this one."""
+
+    # -------------------------------------------------------------------------- families and cells
+    @cached_property
+    def listed(self) -> tuple[SumFamily, ...]:
+        """All families, those of every ``OneOf`` included, in the order of the flat vector."""
+        return tuple(
+            f for part in self.parts for f in (part.families if isinstance(part, OneOf) else (part,))
+        )
+
+    @cached_property
+    def row_families(self) -> Mapping[str, tuple[int, ...]]:
+        """Map each name to its shape over rows (admissible pairs), in the order of the flat vector."""
+        return {family.name: family.shape(self.layout) for family in self.listed}
+
+    @property
+    def families(self) -> Mapping[str, tuple[int, ...]]:
+        """Map each name to its shape, e.g. ``visits (T, S, A)`` or ``transition_counts (T, S, A, S)``."""
+        pair = (self.layout.states, self.layout.actions)
+        return {
+            family.name: (shape[0], *pair, *shape[2:]) if family.by_pair else shape
+            for family, shape in zip(self.listed, self.row_families.values(), strict=True)
+        }
+
+    @property
+    def support(self) -> Mapping[str, NDArray[np.bool_]]:
+        """Cells that can be non-zero by public declaration: those of all admissible pairs."""
+        return {
+            family.name: self._table(family, np.ones(family.shape(self.layout))).astype(bool)
+            for family in self.listed
+        }
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """(families + 1,) first index of each family in the flat vector of cells."""
+        sizes = [math.prod(shape) for shape in self.row_families.values()]
+        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+    @property
+    def cells(self) -> int:
+        """Length of the flat vector: number of counters in a release."""
+        return int(self.offsets[-1])
+
+    def to_cells(self, sums: Mapping[str, Floats]) -> Floats:
+        """Convert ``sums``, a table by (state, action) for each of ``families``, to the flat vector of cells.
+
+        Raises ``ValueError`` if a family is missing, or has another shape or a number that is not finite.
+        """
+        missing = [name for name in self.families if name not in sums]
+        if missing:
+            raise ValueError(f"sums lacks {missing[0]!r}: must hold {', '.join(map(repr, self.families))}")
+        found = []
+        for family, shape in zip(self.listed, self.families.values(), strict=True):
+            table = checks.floats(f"sums[{family.name!r}]", sums[family.name], shape)
+            found.append(self.layout.to_rows(table).ravel() if family.by_pair else table.ravel())
+        return np.concatenate(found)
+
+    def _table(self, family: SumFamily, part: Floats) -> Floats:
+        """Return one family over rows as a table by (state, action), if its cells belong to pairs."""
+        return self.layout.from_rows(part) if family.by_pair else part.copy()
+
+    def from_cells(self, cells: Floats) -> Mapping[str, Floats]:
+        """Convert the flat vector of cells to tables by (state, action); views where the mask allows it."""
+        tables = {}
+        for f, (family, shape) in enumerate(zip(self.listed, self.row_families.values(), strict=True)):
+            part = cells[self.offsets[f] : self.offsets[f + 1]].reshape(shape)
+            tables[family.name] = self._table(family, part)
+        return tables
+
+    # -------------------------------------------------------------------------- sensitivity
+    def price(self, costs: Mapping[str, Cost], squares: bool) -> float:
+        """Return the largest total cost of the cells that replacing one episode moves, in one release.
+
+        costs : cost of a cell of each family, given its absolute change. squares : True if costs are squares
+            of changes in units of the noise, False if they are linear in the change.
+        """
+        return max(self._price_of(held, costs, squares) for held in self._choices())
+
+    def _choices(self) -> Iterator[tuple[SumFamily, ...]]:
+        """Return every set of families that one release can contain."""
+        return itertools.product(
+            *(part.families if isinstance(part, OneOf) else (part,) for part in self.parts)
+        )
+
+    def _price_of(self, held: tuple[SumFamily, ...], costs: Mapping[str, Cost], squares: bool) -> float:
+        horizon, states = self.layout.horizon, self.layout.states
+        groups: dict[Over, CaseCosts] = {}
+        own = 0.0
+        for family in held:
+            if isinstance(family, RecordFamily):
+                before = groups.get(family.over, CaseCosts(0.0, 0.0, 0.0))
+                added = family.costs(costs[family.name])
+                groups[family.over] = CaseCosts(*(a + b for a, b in zip(before, added, strict=True)))
+            elif isinstance(family, OwnBound):
+                own += family.price(costs[family.name], self.layout)
+            else:
+                raise TypeError(f"family = {family!r}: must be a RecordFamily or have a bound of its own")
+        per_step = [over for over in groups if over.steps(horizon) is not None]
+        prices = []
+        if len(per_step) > 1:  # steps of one walk: EachStep and OneStep, or several steps
+            walk = [CaseCosts(0.0, 0.0, 0.0)] * horizon
+            for over in per_step:
+                for h in over.steps(horizon) or ():
+                    walk[h] = CaseCosts(*(a + b for a, b in zip(walk[h], groups[over], strict=True)))
+            prices.append(heaviest_of(walk))
+        elif per_step:
+            prices.append(per_step[0].price(groups[per_step[0]], horizon, states, squares))
+        for over, cases in groups.items():
+            if over not in per_step:
+                prices.append(over.price(cases, horizon, states, squares))
+        return sum(prices) + own
+
+    def sensitivity(self, norm: Norm, weight: Mapping[str, float]) -> float:
+        """Return the joint replace-one sensitivity of all families, each multiplied by its weight.
+
+        With clipped rewards, the result is for the families of one release, with rewards clipped at the first
+        threshold.
+
+        Parameters
+        ----------
+        norm : "l1" or "l2"
+        weight : family name to non-negative weight (1 / noise scale); an omitted family has weight 0.
+
+        Returns
+        -------
+        float
+            A bound on the norm over all pairs of users. It is exact for families per step if two states have
+            two admissible actions.
+
+        Raises
+        ------
+        ValueError
+            If ``norm`` is another text, or ``weight`` has a name that is not a family of this query,
+            or a number that is negative or not finite.
+        """
+        checks.choice("norm", norm, ("l1", "l2"))
+        unknown = set(weight) - set(self.row_families)
+        if unknown:
+            raise ValueError(
+                f"weight[{sorted(unknown)[0]!r}]: must be one of {', '.join(map(repr, self.row_families))}"
+            )
+        linear = norm == "l1"
+        costs = {
+            name: _cost(checks.real(f"weight[{name!r}]", weight.get(name, 0.0), 0.0), linear)
+            for name in self.row_families
+        }
+        change = self.price(costs, squares=not linear)
+        return self.episodes * (change if linear else math.sqrt(change))
+
+    def shifts(self) -> tuple[tuple[Shift, ...], ...] | None:
+        """Return the undominated ways to replace a user, as moved cells; ways with few steps in OTHER first.
+
+        None if the worst way is not known: if records share cells, users can have several episodes, or a
+        family has a bound of its own.
+        """
+        records = [family for family in self.listed if isinstance(family, RecordFamily)]
+        steps = {family.over.steps(self.layout.horizon) for family in records}
+        if self.episodes > 1 or len(records) < len(self.listed) or len(steps) != 1:
+            return None
+        (counted,) = steps
+        return None if counted is None else shifts_of(records, len(counted))
+
+
+@dataclass(frozen=True, eq=False)
+class FamilyQuery(SumQuery):
+    """Query of any families: every combination has a sensitivity.
+
+    Parameters
+    ----------
+    layout : Layout
+    parts : at least one family or choice of families, with different names.
+    episodes : m >= 1, the largest number of episodes that one user may have.
+
+    Raises
+    ------
+    ValueError
+        If two families have the same name, or a family counts a step outside [0, H).
+    """
+
+    layout: Layout
+    parts: tuple[SumFamily | OneOf, ...] = ()
+    episodes: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", tuple(self.parts))
+        object.__setattr__(self, "episodes", checks.integer("episodes", self.episodes, 1))
+        names = [family.name for family in self.listed]
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"parts has families {names}: must be at least one, with different names")
+        for family in self.listed:
+            if not isinstance(family, RecordFamily | OwnBound):
+                raise ValueError(f"parts holds {family!r}: must be a RecordFamily or have a bound of its own")
+            if isinstance(family, RecordFamily):
+                counted = family.over.steps(self.layout.horizon)
+                if counted is not None and counted[-1] not in range(self.layout.horizon):
+                    raise ValueError(f"parts: {family.name!r} counts step {counted[-1]}, must be below H")
+
+    def copy(self) -> FamilyQuery:
+        """Return an equal query that shares no array (offsets, rows, mask) with this one."""
+        return replace(self, layout=self.layout.copy())
+
+
+def _cost(weight: float, linear: bool) -> Callable[[float], float]:
+    if linear:
+        return lambda change: weight * change
+    return lambda change: (weight * change) * (weight * change)
+
+
+def shifts_of(families: Sequence[RecordFamily], steps: int) -> tuple[tuple[Shift, ...], ...]:
+    """Return the undominated ways to replace a user in families of ``steps`` separate steps.
+
+    If OTHER moves at least as many cells as far as SUCCESSOR in every family, the only way is OTHER at all
+    steps. Otherwise there is one way for each number of steps in OTHER.
+    """
+    worst = all(_reaches(family.moves) for family in families)
+    found = []
+    for mix in mixes(steps)[-1:] if worst else mixes(steps):
+        moved: dict[tuple[str, float], int] = {}
+        for family in families:
+            for number, moves in zip(
+                (mix.other, mix.successor, mix.successor + mix.same), family.moves, strict=True
+            ):
+                for cells, change in moves:
+                    moved[family.name, change] = moved.get((family.name, change), 0) + cells * number
+        found.append(tuple((*key, cells) for key, cells in moved.items() if cells))
+    return tuple(dict.fromkeys(found))
+
+
+def _reaches(moves: tuple[Moves, Moves, Moves]) -> bool:
+    """Return whether OTHER moves at least as many cells at least as far as SUCCESSOR does."""
+    other, (extra, same) = moves[0], moves[1:]
+
+    def reached(moved: Moves, change: float) -> int:
+        return sum(cells for cells, x in moved if x >= change)
+
+    return all(reached(other, x) >= reached((*extra, *same), x) for _, x in (*extra, *same))

@@ -1,0 +1,184 @@
+"""Sensitivity of any combination of families, by brute force over all pairs of trajectories."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from discreet.core.count_query import CountQuery
+from discreet.core.exchange import ALL_STEPS, EACH_STEP, FIRST_VISITS, OneStep, Over
+from discreet.core.families import (
+    ClippedRewards,
+    GroupReturns,
+    OneOf,
+    RecordFamily,
+    SumFamily,
+    rewards,
+    transitions,
+    visits,
+)
+from discreet.core.layout import Layout
+from discreet.core.query import FamilyQuery
+
+Record = tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]
+
+
+def summand(family: SumFamily, layout: Layout, record: Record, group: int) -> np.ndarray:
+    """One user's summand, cell by cell."""
+    states, actions, paid = record
+    if isinstance(family, GroupReturns):
+        cells = np.zeros(family.groups)
+        cells[group] = min(sum(paid), family.clip)
+        return cells
+    table = np.zeros(family.shape(layout))
+    left = family.clip if isinstance(family, ClippedRewards) else 0.0
+    for h, (s, a, r) in enumerate(zip(states, actions, paid, strict=False)):
+        row = layout.row_index[s, a]
+        if isinstance(family, ClippedRewards):
+            counted = min(r, left)
+            table[0, row] += counted
+            left -= counted
+            continue
+        assert isinstance(family, RecordFamily)
+        if isinstance(family.over, OneStep) and family.over.step != h:
+            continue
+        if family.over == FIRST_VISITS and s in states[:h]:
+            continue
+        at = (h if family.over == EACH_STEP else 0, row)
+        at = (*at, states[h + 1]) if family.by_successor else at
+        table[at] += 1.0 if family.center is None else r - family.center
+    return table.ravel()
+
+
+def records(layout: Layout) -> list[Record]:
+    s, a, h = layout.states, layout.actions, layout.horizon
+    return list(
+        itertools.product(
+            itertools.product(range(s), repeat=h + 1),
+            itertools.product(range(a), repeat=h),
+            itertools.product((0.0, 1.0), repeat=h),
+        )
+    )
+
+
+def largest(query: FamilyQuery, norm: str, weight: dict[str, float]) -> float:
+    """Largest weighted change over all pairs, all choices of families included."""
+    everybody, worst = records(query.layout), 0.0
+    for held in query._choices():
+        vectors = np.array(
+            [
+                np.concatenate([weight[f.name] * summand(f, query.layout, one, 0) for f in held])
+                for one in everybody
+            ]
+        )
+        for vector in vectors:
+            change = np.abs(vectors - vector)
+            size = change.sum(axis=1) if norm == "l1" else np.sqrt((change * change).sum(axis=1))
+            worst = max(worst, float(size.max()))
+    return worst
+
+
+OVERS: tuple[Over, ...] = (EACH_STEP, ALL_STEPS, FIRST_VISITS, OneStep(0), OneStep(1))
+
+
+def drawn(rng: np.random.Generator, layout: Layout) -> FamilyQuery:
+    """Query of one to four random families."""
+    made: list[SumFamily | OneOf] = []
+    for i in range(rng.integers(1, 5)):
+        over = OVERS[rng.integers(len(OVERS) if layout.horizon > 1 else 4)]
+        center = float(rng.choice([0.0, 0.5, 0.2, 0.9]))
+        made.append(
+            [visits(over, f"v{i}"), transitions(over, f"t{i}"), rewards(center, over, f"r{i}")][
+                rng.integers(3)
+            ]
+        )
+    if rng.integers(3) == 0:
+        made.append(GroupReturns("g", 2, float(rng.uniform(0.2, layout.horizon))))
+    if rng.integers(3) == 0:
+        made.append(OneOf((ClippedRewards("c", float(rng.uniform(0.2, 2.0))), rewards(0.5, name="other"))))
+    return FamilyQuery(layout, tuple(made))
+
+
+@pytest.mark.parametrize("sizes", [(2, 2, 1), (2, 2, 2), (3, 1, 2), (1, 2, 2)], ids=str)
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_no_pair_of_trajectories_changes_more_than_the_sensitivity(
+    sizes: tuple[int, int, int], norm: str
+) -> None:
+    rng = np.random.default_rng(sum(sizes))
+    layout = Layout(*sizes)
+    for _ in range(30):
+        query = drawn(rng, layout)
+        weight = {name: float(rng.uniform(0.05, 2.0)) for name in query.families}
+        stated = query.sensitivity(norm, weight)  # type: ignore[arg-type]
+        assert largest(query, norm, weight) <= stated * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_families_of_separate_steps_attain_it(norm: str) -> None:
+    """Two states with two actions: families of all steps and of single steps are priced as one walk."""
+    layout, rng = Layout(2, 2, 2), np.random.default_rng(4)
+    for _ in range(40):
+        overs = [EACH_STEP, OneStep(0), OneStep(1)]
+        families = [
+            f
+            for i, over in enumerate(overs)
+            for f in (
+                visits(over, f"v{i}"),
+                transitions(over, f"t{i}"),
+                rewards(0.5 * (i % 2), over, f"r{i}"),
+            )
+            if rng.integers(2)
+        ]
+        if not families:
+            continue
+        query = FamilyQuery(layout, tuple(families))
+        weight = {name: float(rng.uniform(0.05, 2.0)) for name in query.families}
+        stated = query.sensitivity(norm, weight)  # type: ignore[arg-type]
+        assert largest(query, norm, weight) == pytest.approx(stated, rel=1e-12)
+
+
+def test_options_of_counts_are_families() -> None:
+    layout = Layout(3, 2, 4)
+    named = CountQuery(layout, pooled="first", groups=2, clip=2.0)
+    own = FamilyQuery(
+        layout,
+        (
+            visits(), transitions(), rewards(), transitions(FIRST_VISITS, "pooled_transition_counts"),
+            rewards(0.0, FIRST_VISITS, "pooled_reward_sums"), GroupReturns("group_returns", 2, 2.0),
+        ),
+    )  # fmt: skip
+    assert named.row_families == own.row_families
+    assert (named.offsets == own.offsets).all()
+    weight = {name: 0.3 + 0.1 * i for i, name in enumerate(named.families)}
+    assert named.sensitivity("l2", weight) == own.sensitivity("l2", weight)
+    assert named.shifts() is own.shifts() is None
+
+
+def test_several_episodes_multiply_the_sensitivity() -> None:
+    one, three = (FamilyQuery(Layout(2, 2, 2), (visits(), transitions()), m) for m in (1, 3))
+    weight = {"visits": 0.4, "transition_counts": 1.0}
+    for norm in ("l1", "l2"):
+        assert three.sensitivity(norm, weight) == 3 * one.sensitivity(norm, weight)  # type: ignore[arg-type]
+    assert (len(one.shifts() or ()), three.shifts()) == (1, None)
+
+
+def test_queries_without_meaning_are_refused() -> None:
+    layout = Layout(2, 2, 2)
+    with pytest.raises(ValueError, match="different names"):
+        FamilyQuery(layout, (visits(), visits(ALL_STEPS)))
+    with pytest.raises(ValueError, match="at least one"):
+        FamilyQuery(layout)
+    with pytest.raises(ValueError, match="step 2"):
+        FamilyQuery(layout, (visits(OneStep(2)),))
+    with pytest.raises(ValueError, match="own"):
+        FamilyQuery(layout, (SumFamilyOfNothing("x"),))
+
+
+class SumFamilyOfNothing(SumFamily):
+    """Family without a bound."""
+
+    def shape(self, layout: Layout) -> tuple[int, ...]:
+        return (1,)
+
+    def most(self, layout: Layout) -> float:
+        return 1.0
