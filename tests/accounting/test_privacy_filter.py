@@ -12,13 +12,14 @@ from discreet.accounting import pld as numerical
 from discreet.accounting import pld_calibration as calibration
 from discreet.accounting import privacy_filter as filters
 from discreet.accounting.randomized_response_event import ReportRecord
-from discreet.core import count_kernels as kernels
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
-from discreet.core.count_mechanism import Batches, CountMechanism, Prefixes, Stated
+from discreet.core.count_mechanism import CountMechanism, Stated
 from discreet.core.count_query import CountQuery
 from discreet.core.guarantee import MechanismRecord
 from discreet.core.layout import Layout
+from discreet.core.noise.noises import LAPLACE
 from discreet.core.releases import Schedule
+from discreet.core.strategies import Batches, Prefixes
 
 DELTA = 1e-6
 
@@ -142,7 +143,7 @@ def test_noise_that_is_used_before_its_data_does_not_compose_sum_by_sum(delta: f
     leaf = 3 ** (levels - 1)
     walk = SignedDigits(leaf + 2, 3, levels)
     mechanism = CountMechanism(
-        query, Schedule(leaf + 2), "seeded", Prefixes(walk), kernels.LAPLACE, np.array([scale])
+        query, Schedule(leaf + 2), "seeded", Prefixes(walk), LAPLACE, np.array([scale])
     )
     (record,) = mechanism.records
     assert record.loss == pytest.approx(levels * 2.0 / scale)
@@ -193,7 +194,7 @@ def test_the_way_in_a_later_record_may_follow_from_an_earlier_release() -> None:
     """Two records of one step with centred rewards: the second's way is chosen by the first one's loss."""
     query = CountQuery(Layout(3, 2, 1), center_rewards=True)
     mechanism = CountMechanism(
-        query, Schedule(3, np.arange(3)), "secure", Batches(), kernels.LAPLACE, np.array([5.5, 9.0, 1.7]), 2,
+        query, Schedule(3, np.arange(3)), "secure", Batches(), LAPLACE, np.array([5.5, 9.0, 1.7]), 2,
         stated=Stated(1e-3, numerical=True),
     )  # fmt: skip
     (record,) = mechanism.records

@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from discreet.accounting.binomial_noise import Flips
-from discreet.core import count_kernels as kernels
 from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.per_pair_schedule import Clocks
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
-from discreet.core.count_mechanism import Batches, CountMechanism, Prefixes, Stated
+from discreet.core.count_mechanism import CountMechanism, Stated
 from discreet.core.count_query import CountQuery
 from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
+from discreet.core.noise.noises import GAUSSIAN, LAPLACE, Laplace
 from discreet.core.rng import Secure, Seeded
+from discreet.core.strategies import Batches, Prefixes
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.batch_queries import BatchMechanism
 from discreet.mechanisms.interfaces import Message, Plan, Schedule
@@ -37,7 +38,7 @@ STRONG = StepReports.of(QUERY, "subset", 1.0, 1, 0.2)
 
 
 def counted(strategy: Any, schedule: Schedule | None = None, **changes: Any) -> CountMechanism:
-    given: dict[str, Any] = {"family": kernels.LAPLACE, "scales": SCALES, **changes}
+    given: dict[str, Any] = {"noise": LAPLACE, "scales": SCALES, **changes}
     return CountMechanism(QUERY, schedule or Schedule(17), "seeded", strategy, **given)
 
 
@@ -73,11 +74,11 @@ def test_numbers_of_a_strategy_are_those_that_were_checked() -> None:
     assert isinstance(walk, SignedDigits)
     assert type(walk.levels) is int
 
-    class Family(int):
+    class Wide(Laplace):
         pass
 
-    with pytest.raises(ValueError, match="family"):
-        counted(Batches(), family=Family(kernels.LAPLACE))
+    with pytest.raises(ValueError, match="noise"):
+        counted(Batches(), noise=Wide())
 
 
 def test_accounting_that_was_not_checked_is_not_done() -> None:
@@ -227,7 +228,7 @@ def _drawn(rng: np.random.Generator) -> tuple[CountMechanism, list[dict[str, Any
     schedule = Schedule(8, times=TIMES, reads="measurements")
     made = CountMechanism(
         query, schedule, "seeded", Batches(decay, clocks if plain and rng.integers(2) else None),
-        kernels.LAPLACE if laplace else kernels.GAUSSIAN, np.exp(rng.normal(0, 1, families)),
+        LAPLACE if laplace else GAUSSIAN, np.exp(rng.normal(0, 1, families)),
         stated=Stated(1e-6),
     )  # fmt: skip
     if kind != "cut" and rng.integers(2):  # as much as may be spent at every release, on other families
@@ -273,7 +274,7 @@ def test_no_exchange_moves_the_measurements_by_more_than_is_stated() -> None:
     ratios = []
     for _ in range(150):
         made, plans = _drawn(rng)
-        layout, laplace = made.query.layout, made.family == kernels.LAPLACE
+        layout, laplace = made.query.layout, made.noise == LAPLACE
         people = [
             Trajectory(
                 rng.integers(0, layout.states, layout.horizon + 1), rng.integers(0, 2, layout.horizon),

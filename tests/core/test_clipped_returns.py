@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from discreet.core import clipped_returns as steered
-from discreet.core.count_mechanism import Batches, CountMechanism
+from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.releases import Schedule
+from discreet.core.strategies import Batches
 from discreet.core.trajectories import Trajectory
 
 LAYOUT = Layout(3, 2, 4)

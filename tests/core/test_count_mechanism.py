@@ -16,19 +16,20 @@ from closure import closure
 
 import discreet as dr
 from discreet.accounting.randomized_response_event import ReportRecord
-from discreet.core import count_kernels as kernels
 from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.decaying_sum import Decaying
 from discreet.core.correlated_noise.optimal_tree import OptimalTree
 from discreet.core.correlated_noise.per_pair_schedule import Clocks
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
 from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
-from discreet.core.count_mechanism import Batches, CountMechanism, Exact, OnDevice, Prefixes, Stated, Strategy
+from discreet.core.count_mechanism import CountMechanism, Stated
 from discreet.core.count_query import CountQuery
 from discreet.core.events import MechanismRecord
 from discreet.core.guarantee import guarantee_of
 from discreet.core.layout import Layout
+from discreet.core.noise.noises import GAUSSIAN, LAPLACE
 from discreet.core.rng import Secure, Seeded
+from discreet.core.strategies import Batches, Exact, OnDevice, Prefixes, Strategy
 from discreet.experiments.simulate import Setup
 from discreet.mechanisms import open_session as sessions
 from discreet.mechanisms.interfaces import Schedule
@@ -44,14 +45,14 @@ STATED = Stated(1e-6, 1.0)
 SOURCE = Path(dr.__file__).parent
 
 STRATEGIES = {
-    "tree": (Prefixes(Tree(4)), kernels.LAPLACE, 2),
-    "tree of users": (Prefixes(Tree(100), "user"), kernels.LAPLACE, 7),
-    "batches": (Batches(), kernels.LAPLACE, 1),
-    "clocks": (Batches(0.0, Clocks()), kernels.LAPLACE, 1),
-    "device": (OnDevice(), kernels.LAPLACE, 1),
-    "gaussian tree": (Prefixes(Tree(4)), kernels.GAUSSIAN, 2),
-    "square root": (Prefixes(SquareRoot(4)), kernels.GAUSSIAN, 1),
-    "decaying": (Batches(0.8), kernels.GAUSSIAN, 1),
+    "tree": (Prefixes(Tree(4)), LAPLACE, 2),
+    "tree of users": (Prefixes(Tree(100), "user"), LAPLACE, 7),
+    "batches": (Batches(), LAPLACE, 1),
+    "clocks": (Batches(0.0, Clocks()), LAPLACE, 1),
+    "device": (OnDevice(), LAPLACE, 1),
+    "gaussian tree": (Prefixes(Tree(4)), GAUSSIAN, 2),
+    "square root": (Prefixes(SquareRoot(4)), GAUSSIAN, 1),
+    "decaying": (Batches(0.8), GAUSSIAN, 1),
 }
 
 
@@ -63,7 +64,7 @@ def test_scales_of_anybodys_making_state_what_they_buy(name: str, factor: float)
     made = CountMechanism(QUERY, SCHEDULE, "seeded", strategy, family, np.full(3, 20.0), stated=STATED)
     made = replace(made, scales=factor * made.noise_scales)
     for guarantee in (made.guarantee, sessions.session_of(made, Seeded(0)).guarantee):
-        if family == kernels.LAPLACE:
+        if family == LAPLACE:
             assert guarantee.epsilon == pytest.approx(levels * 24 / (20 * factor), rel=1e-12)
             assert guarantee.delta == 0.0
         else:
@@ -109,14 +110,14 @@ def test_what_a_mechanism_says_of_itself(
     assert made.by_release.shape == (0, 3)
     assert (made.reported, made.reports) == (None, None)
     claim = made.guarantee
-    assert claim.delta == (1e-6 if family == kernels.GAUSSIAN else 0.0)
+    assert claim.delta == (1e-6 if family == GAUSSIAN else 0.0)
     assert (claim.mu is not None) == (name == "gaussian")
     assert (claim.epsilon is None) == (family == 0)
     assert claim.epsilon_nominal == (1.0 if family else None)
     if family:
         assert made.scales_at(1).tolist() == [30.0] * 3
         rounding = Decaying(0.6).rounding(3, 4) if made.fixed_point else 0.0
-        plain = (24 if family == kernels.LAPLACE else 24**0.5) / 30
+        plain = (24 if family == LAPLACE else 24**0.5) / 30
         assert made.records[0].joint == pytest.approx(plain + 3**0.5 * rounding / 30, rel=1e-12)
         assert made.records[0].levels == made.levels
 
@@ -124,15 +125,13 @@ def test_what_a_mechanism_says_of_itself(
 def test_stored_people_are_released_centrally_and_may_have_several_episodes() -> None:
     query = CountQuery(LAYOUT, episodes=3)
     made = CountMechanism(
-        query, Schedule.one_shot(9), "seeded", Batches(), kernels.LAPLACE, np.full(3, 20.0), stored=True
+        query, Schedule.one_shot(9), "seeded", Batches(), LAPLACE, np.full(3, 20.0), stored=True
     )
     assert (made.trust, made.guarantee.trust, made.guarantee.episodes) == ("central", "central", 3)
     assert made.guarantee.epsilon == pytest.approx(3 * 24 / 20, rel=1e-12)
     exact = CountMechanism(query, Schedule.one_shot(9), "seeded", Exact(), stored=True)
     assert (exact.trust, exact.guarantee.trust, exact.guarantee.episodes) == ("none", "none", 3)
-    users = CountMechanism(
-        QUERY, Schedule(8), "seeded", Prefixes(Tree(8), "user"), kernels.LAPLACE, np.full(3, 20.0)
-    )
+    users = CountMechanism(QUERY, Schedule(8), "seeded", Prefixes(Tree(8), "user"), LAPLACE, np.full(3, 20.0))
     assert (users.leaf, users.levels) == ("user", 3)
 
 
@@ -216,9 +215,9 @@ def test_the_source_must_be_that_of_the_mechanism() -> None:
     ],
 )  # fmt: skip
 def test_parts_that_do_not_fit_are_refused(changes: dict[str, object], message: str) -> None:
-    plain = CountMechanism(QUERY, SCHEDULE, "seeded", Batches(), kernels.LAPLACE, np.full(3, 20.0))
+    plain = CountMechanism(QUERY, SCHEDULE, "seeded", Batches(), LAPLACE, np.full(3, 20.0))
     if "family" in changes and changes["family"] == 1:
-        changes["family"] = kernels.GAUSSIAN
+        changes["noise"] = GAUSSIAN
     with pytest.raises(ValueError, match=message):
         replace(plain, **changes)  # type: ignore[arg-type]
 
@@ -236,7 +235,7 @@ def test_exact_noise_has_scales_that_can_be_drawn_and_added(
     strategy: Batches | Prefixes | OnDevice, schedule: Schedule, stored: bool, most: float
 ) -> None:
     """Grid units: of rewards 1 / 1024, of counts 1; each family has its own limit at either end."""
-    made = partial(CountMechanism, QUERY, schedule, "secure", strategy, kernels.LAPLACE, reward_grid=1024)
+    made = partial(CountMechanism, QUERY, schedule, "secure", strategy, LAPLACE, reward_grid=1024)
     units = np.array([1024.0 if "reward" in name else 1.0 for name in QUERY.row_families])
     for end, beyond in ((2.0**-20, 0.999), (most, 1.001)):
         made(scales=end / units, stored=stored)
@@ -255,9 +254,7 @@ def test_exact_noise_has_scales_that_can_be_drawn_and_added(
 )
 def test_noise_in_fixed_point_has_scales_that_can_be_drawn(units: float, fits: bool) -> None:
     """One draw is sigma / gain in units of 2^-20, of every family."""
-    made = partial(
-        CountMechanism, QUERY, SCHEDULE, "secure", Batches(0.5), kernels.GAUSSIAN, reward_grid=1024
-    )
+    made = partial(CountMechanism, QUERY, SCHEDULE, "secure", Batches(0.5), GAUSSIAN, reward_grid=1024)
     for i in range(3):
         scales = np.full(3, 2.0)
         scales[i] = units * Decaying(0.5).gain / 2**20
@@ -271,16 +268,16 @@ def test_scales_of_every_release_can_be_drawn_exactly(release: int) -> None:
     scales = np.full((4, 3), 20.0)
     scales[release, 0] = 2.0**39
     with pytest.raises(ValueError, match="exact noise of scale"):
-        CountMechanism(QUERY, SCHEDULE, "secure", Batches(), kernels.LAPLACE, np.full(3, 20.0), 1024, scales)
+        CountMechanism(QUERY, SCHEDULE, "secure", Batches(), LAPLACE, np.full(3, 20.0), 1024, scales)
 
 
 @pytest.mark.parametrize(
     ("strategy", "family", "schedule"),
     [
-        (Prefixes(SignedDigits(4, 3)), kernels.LAPLACE, SCHEDULE),  # noise is drawn ahead of its data
-        (Prefixes(SquareRoot(4)), kernels.GAUSSIAN, SCHEDULE),  # a draw is in sums of other people
-        (Prefixes(Tree(None)), kernels.LAPLACE, Schedule(None)),  # scales that grow with the epochs
-        (Batches(0.5), kernels.GAUSSIAN, SCHEDULE),  # a user is in every later sum
+        (Prefixes(SignedDigits(4, 3)), LAPLACE, SCHEDULE),  # noise is drawn ahead of its data
+        (Prefixes(SquareRoot(4)), GAUSSIAN, SCHEDULE),  # a draw is in sums of other people
+        (Prefixes(Tree(None)), LAPLACE, Schedule(None)),  # scales that grow with the epochs
+        (Batches(0.5), GAUSSIAN, SCHEDULE),  # a user is in every later sum
     ],
     ids=["digits", "square root", "open tree", "decaying"],
 )
@@ -296,8 +293,8 @@ def test_privacy_loss_distributions_are_of_fresh_draws_only(
 @pytest.mark.parametrize(
     "noise",
     [
-        {"family": kernels.LAPLACE}, {"scales": np.full(3, 20.0)},
-        {"family": kernels.LAPLACE, "scales": np.full(3, 20.0)}, {"release_scales": np.full((4, 3), 20.0)},
+        {"noise": LAPLACE}, {"scales": np.full(3, 20.0)},
+        {"noise": LAPLACE, "scales": np.full(3, 20.0)}, {"release_scales": np.full((4, 3), 20.0)},
         {"reward_grid": 64},
     ],
     ids=lambda noise: " ".join(noise),
@@ -351,7 +348,7 @@ def test_each_kind_of_sums_has_one_session_that_takes_no_other() -> None:
     scales = np.full(2, 20.0)
     clocked = CountMechanism(
         CountQuery(QUERY.layout, visits=False), SCHEDULE, "seeded", Batches(clocks=Clocks(0.5)),
-        kernels.GAUSSIAN, scales, stated=STATED,
+        GAUSSIAN, scales, stated=STATED,
     )  # fmt: skip
     groups = CountMechanism(CountQuery(QUERY.layout, groups=2, clip=1.0), SCHEDULE, "seeded", Exact())
     cut = CountMechanism(

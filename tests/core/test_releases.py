@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discreet.core.count_mechanism import CountMechanism, Exact, leaves_of
+from discreet.core.count_mechanism import CountMechanism, leaves_of
 from discreet.core.count_query import CountQuery
 from discreet.core.count_sessions import MeasuredSession
 from discreet.core.layout import Layout
 from discreet.core.raw_encoder import RawEncoder
 from discreet.core.releases import Message, Plan, Schedule, numbered
 from discreet.core.rng import Seeded
+from discreet.core.strategies import Exact
 from discreet.mechanisms.open_session import session_of
 
 TIMES = np.array([0, 2, 5, 9])

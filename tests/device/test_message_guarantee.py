@@ -11,13 +11,14 @@ from scipy.stats import binom
 
 import discreet as dr
 from discreet import envs
-from discreet.core import count_kernels as kernels
-from discreet.core.count_mechanism import CountMechanism, OnDevice, Stated
+from discreet.core.count_mechanism import CountMechanism, Stated
 from discreet.core.count_query import CountQuery
 from discreet.core.epsilon_conversions import gdp_epsilon, zcdp_epsilon
 from discreet.core.layout import Layout
+from discreet.core.noise.noises import LAPLACE
 from discreet.core.raw_encoder import add_record, family_begins
 from discreet.core.rng import Secure, Seeded
+from discreet.core.strategies import OnDevice
 from discreet.core.trajectories import Trajectory
 from discreet.device.count_device import CountDevice
 from discreet.device.linear_device import LinearDevice
@@ -360,7 +361,7 @@ def test_a_device_counts_what_the_server_counts(name: str) -> None:
     """Bit for bit: NumPy here, the compiled kernel there; 50 trajectories that come back to states."""
     query, rng = COUNTS[name], np.random.default_rng(7)
     mechanism = CountMechanism(
-        query, Schedule(9), "seeded", OnDevice(), kernels.LAPLACE, np.full(len(query.row_families), 2.0),
+        query, Schedule(9), "seeded", OnDevice(), LAPLACE, np.full(len(query.row_families), 2.0),
         stated=Stated(),
     )  # fmt: skip
     device = device_session.device_of(query, mechanism, 0)

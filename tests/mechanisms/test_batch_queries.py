@@ -15,13 +15,14 @@ from scipy.stats import binom
 
 import discreet as dr
 from discreet.accounting import binomial_noise as accountant
-from discreet.core.count_mechanism import CountMechanism, Exact
+from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CountQuery
 from discreet.core.families import TRANSITIONS, VISITS
 from discreet.core.guarantee import Guarantee, parallel
 from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, SecureRng, Seeded
+from discreet.core.strategies import Exact
 from discreet.core.trajectories import Trajectories
 from discreet.device.message_envelope import MessageRejected
 from discreet.envs.rollouts.rollout import rollout_batch

@@ -5,26 +5,12 @@ its records, guarantee and noise distributions. :class:`~discreet.core.count_ses
 noise. The guarantee is always computed, never passed in. A mechanism that a user builds with other scales
 states the epsilon of those scales. Parts that do not fit together are rejected.
 
-The privacy loss of each strategy (l1 with Laplace noise, l2 with Gaussian noise; Delta(1 / scale) is the
-joint sensitivity of :class:`~discreet.core.count_query.CountQuery` in units of the noise):
-
-- :class:`Exact`: no noise, no guarantee.
-- :class:`Prefixes`: correlated noise on prefix sums. A user is in one time step. ``walk.levels`` is the
-  largest l1 norm of a column of the factorization, and its square root is the largest l2 norm
-  (:mod:`discreet.core.correlated_noise.factorization`), so epsilon = levels * Delta_1 or mu^2 = levels *
-  Delta_2^2. Signed digits use noise before its data exist, which only pure-epsilon accounting allows. The
-  Toeplitz factorization has a large l1 norm, so it is used with Gaussian noise only.
-- :class:`Batches`: one fresh noise at each scheduled release, on the batch or on a decaying sum of batches. A
-  user's column has l2 norm at most 1 (:mod:`discreet.core.correlated_noise.decaying_sum`), and l1 norm 1 only
-  without decay: Laplace noise requires decay 0. If scales change from release to release, no release may cost
-  more than it would with ``scales``. Then the total loss is a weighted sum of losses that are at most Delta,
-  and the weights of the column sum to at most 1. Per-pair schedules do not change the joint sensitivity
-  (:mod:`discreet.core.correlated_noise.per_pair_schedule`), nor do budgets with a new split at each release
-  (:mod:`discreet.core.clipped_returns`).
-- :class:`OnDevice`: each user's counters have independent noise, so a user is in one sum.
-- :class:`~discreet.mechanisms.local.randomized_response_strategy.Reported`: randomized responses about a few
-  steps, each randomized independently (:mod:`discreet.mechanisms.local.randomized_response`), on the device
-  or, once for each trajectory, by a trusted server that stores nothing else about it.
+The privacy loss is the joint sensitivity of the query in units of the noise, in the norm of the noise, times
+the largest norm of a user's column of the strategy (:mod:`discreet.core.strategies`). If scales change from
+release to release, no release may cost more than it would with ``scales``. Then the total loss is a weighted
+sum of losses that are at most that of ``scales``, and the weights of the column sum to at most 1. Per-pair
+schedules do not change the joint sensitivity (:mod:`discreet.core.correlated_noise.per_pair_schedule`), nor
+do budgets with a new split at each release (:mod:`discreet.core.clipped_returns`).
 
 Under exact noise (``source = "secure"``) values are on a grid: rewards are multiples of 1 / ``reward_grid``,
 and counts are integers. The noise is discrete on the same grid, within the size that can be drawn exactly.
@@ -33,29 +19,26 @@ and counts are integers. The noise is discrete on the same grid, within the size
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
 from discreet.core import checks
-from discreet.core import count_kernels as kernels
 from discreet.core import lazy as parts
-from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.decaying_sum import FINE, Decaying
 from discreet.core.correlated_noise.factorization import Walk
-from discreet.core.correlated_noise.optimal_tree import OptimalTree
 from discreet.core.correlated_noise.per_pair_schedule import Clocks
-from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
-from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
 from discreet.core.count_query import CountQuery
 from discreet.core.events import Coordinate
 from discreet.core.families import COUNTS
-from discreet.core.guarantee import Guarantee, MechanismRecord, NoiseFamily, guarantee_of, no_guarantee
+from discreet.core.guarantee import Guarantee, MechanismRecord, guarantee_of, no_guarantee
+from discreet.core.noise.noises import NOISES, AdditiveNoise
 from discreet.core.releases import Floats, Norm, Schedule, Trust
 from discreet.core.rng import Randomness, Secure, Seeded
 from discreet.core.short_repr import brief
+from discreet.core.strategies import STRATEGIES, Batches, Exact, Prefixes, Strategy, Stream
 
 if TYPE_CHECKING:
     from discreet.accounting.noise_distributions.count_noise import CountLaws
@@ -63,71 +46,9 @@ if TYPE_CHECKING:
     from discreet.core.protocols import NoiseDistribution, Record
     from discreet.mechanisms.local.randomized_response import StepReports
 
-__all__ = [
-    "WALKS", "Batches", "CountMechanism", "Exact", "OnDevice", "OverTime", "Prefixes", "Stated", "Strategy",
-    "grid_of", "leaves_of", "noise_name", "plain_walk",
-]  # fmt: skip
+__all__ = ["CountMechanism", "OverTime", "Stated", "grid_of", "leaves_of"]
 
-WALKS = (OptimalTree, SignedDigits, SquareRoot, Tree)
 FINEST_ACCOUNTED = 4096  # finest grid of rewards with numerical accounting; a finer grid has too many values
-
-
-# ------------------------------------------------------------------------------ strategies over time
-
-
-@dataclass(frozen=True)
-class Exact:
-    """Sums without noise, at every release: no guarantee."""
-
-
-@dataclass(frozen=True)
-class Prefixes:
-    """Prefix sums with correlated noise: each release covers all users so far.
-
-    Parameters
-    ----------
-    walk : :class:`Tree`, :class:`OptimalTree`, :class:`SignedDigits` or :class:`SquareRoot`, with the number
-        of time steps of the schedule. A mechanism raises ``ValueError`` for another number.
-    leaf : time step: "batch" for the users between two scheduled releases, or "user" for a single user.
-    """
-
-    __repr__ = brief
-
-    walk: Walk
-    leaf: Literal["batch", "user"] = "batch"
-
-
-@dataclass(frozen=True)
-class Batches:
-    """Fresh noise at each scheduled release, on the batch since the previous release or on a decaying sum.
-
-    A mechanism raises ``ValueError`` for a decay outside [0, 1), or within 1e-8 of 1.
-
-    Parameters
-    ----------
-    decay : in [0, 1), factor of the earlier sum before a batch is added to it; 0: only the batch.
-    clocks : :class:`Clocks`, if rows are measured on separate schedules; None: one common schedule.
-    """
-
-    __repr__ = brief
-
-    decay: float = 0.0
-    clocks: Clocks | None = None
-
-
-@dataclass(frozen=True)
-class OnDevice:
-    """Noise in every counter of each user, drawn on the user's device."""
-
-
-Strategy: TypeAlias = "Exact | Prefixes | Batches | OnDevice | ReportStrategy"
-Stream = Literal["exact", "walk", "local", "decaying", "reports"]
-_STREAMS: dict[type, Stream] = {Exact: "exact", Prefixes: "walk", OnDevice: "local", Batches: "decaying"}
-
-
-def _stream(strategy: Any) -> Stream | None:
-    """Return the name of the strategy in sessions and audits, or None if the strategy is unknown."""
-    return "reports" if parts.is_reported(strategy) else _STREAMS.get(type(strategy))
 
 
 @dataclass(frozen=True)
@@ -197,8 +118,8 @@ class CountMechanism(OverTime):
     source : "seeded" or "secure"
         Source of the noise: ``secure`` is exact and discrete.
     strategy : Exact, Prefixes, Batches, OnDevice or Reported
-    family : ``kernels.NO_NOISE``, ``LAPLACE`` or ``GAUSSIAN``
-    scales : (families,) Laplace scale or standard deviation of one draw, in the order of the query.
+    noise : noise of every cell (:mod:`discreet.core.noise.noises`), or None without noise in sums.
+    scales : (families,) scales of one draw, in the order of the query (Laplace scale, standard deviation).
     reward_grid : for noise from a secure source: rewards are multiples of 1 / reward_grid. Otherwise None.
     release_scales : (releases + 1, families) scales of each release, used instead of ``scales``. Shape (0,
         families): use ``scales`` at every release.
@@ -218,7 +139,7 @@ class CountMechanism(OverTime):
     schedule: Schedule
     source: Literal["seeded", "secure"]
     strategy: Strategy
-    family: int = kernels.NO_NOISE
+    noise: AdditiveNoise | None = None
     scales: Floats | None = None
     reward_grid: int | None = None
     release_scales: Floats | None = None
@@ -227,19 +148,24 @@ class CountMechanism(OverTime):
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        for name, kind in (("query", CountQuery), ("schedule", Schedule), ("stated", Stated)):
-            if type(getattr(self, name)) is not kind:  # a subclass could override anything
-                raise ValueError(f"{name} = {getattr(self, name)!r}: must be a {kind.__name__}, no subclass")
-        if _stream(self.strategy) is None:
-            raise ValueError(f"strategy = {self.strategy!r}: must be one of {', '.join(_NAMES)}")
+        exact: dict[str, tuple[type, ...]] = {
+            "query": (CountQuery,), "schedule": (Schedule,), "stated": (Stated,),
+            "strategy": tuple(STRATEGIES),
+        }  # fmt: skip
+        for name, kinds in exact.items():
+            if type(getattr(self, name)) not in kinds:  # a subclass could override anything
+                names = ", ".join(kind.__name__ for kind in kinds)
+                raise ValueError(f"{name} = {getattr(self, name)!r}: must be one of {names}, no subclass")
         checks.choice("source", self.source, ("seeded", "secure"))
         checks.flag("stored", self.stored)
         checks.flag("stated.numerical", self.stated.numerical)
-        if type(self.family) is not int:  # both reads must give the same value
-            raise ValueError(f"family = {self.family!r}: must be LAPLACE or GAUSSIAN")
+        if self.noise is not None:
+            if type(self.noise) not in NOISES:
+                raise ValueError(f"noise = {self.noise!r}: must be LAPLACE or GAUSSIAN")
+            put(self, "noise", type(self.noise)())
         if self.reward_grid is not None:
             put(self, "reward_grid", checks.integer("reward_grid", self.reward_grid, 2))
-        put(self, "strategy", _plain_strategy(self.strategy))
+        put(self, "strategy", self.strategy.plain())
         put(self, "query", self.query.copy())
         put(self, "schedule", replace(self.schedule))
         families = len(self.query.row_families)
@@ -260,10 +186,10 @@ class CountMechanism(OverTime):
     def _check_parts(self) -> None:
         """Raise ``ValueError`` if the strategy cannot answer the query on the schedule."""
         query, strategy = self.query, self.strategy
-        if query.episodes > 1 and not self.stored:
-            raise ValueError(f"query.episodes = {query.episodes}: must be 1 but for stored people")
-        if query.first and not self.stored:
-            raise ValueError("query.first = True: must be False but for stored people")
+        if query.stored_only and not self.stored:
+            raise ValueError(
+                f"query.episodes = {query.episodes}, first visits: only for stored people (stored = True)"
+            )
         if query.steered:
             parts.module("steered").check_mechanism(self)
         if self.stored and (strategy not in (Exact(), Batches()) or self.by_release.size):
@@ -279,36 +205,34 @@ class CountMechanism(OverTime):
                 raise ValueError("schedule.users = None: Batches(...) need a known number of users")
             if strategy.clocks is not None and query.pooled != "none":
                 raise ValueError(f"query.pooled = {query.pooled!r}: must be 'none' under clocks of rows")
-        if self.reported is not None:
-            self.reported.check(query)
+        strategy.check(query)
         if not self.noisy:
-            if self.family != kernels.NO_NOISE or np.any(self.scales) or self.by_release.size:
-                raise ValueError(f"family, scales: {type(strategy).__name__}() has no noise in sums")
+            if self.noise is not None or np.any(self.scales) or self.by_release.size:
+                raise ValueError(f"noise, scales: {type(strategy).__name__}() has no noise in sums")
             if self.reward_grid is not None:
                 raise ValueError(f"reward_grid = {self.reward_grid}: must be None without noise in sums")
 
     def _check_noise(self, by_release: Floats) -> None:
         """Raise ``ValueError`` if the noise does not have the loss that the records state."""
         scales = self.noise_scales
-        if self.family not in (kernels.LAPLACE, kernels.GAUSSIAN):
-            raise ValueError(f"family = {self.family!r}: must be LAPLACE or GAUSSIAN")
+        if self.noise is None:
+            raise ValueError("noise = None: must be LAPLACE or GAUSSIAN")
         if not (np.isfinite(scales).all() and (scales > 0).all()):
             raise ValueError(f"scales = {scales}: must be positive and finite")
         if (self.reward_grid is not None) != (self.source == "secure"):
             raise ValueError(
                 f"reward_grid = {self.reward_grid}: must be given with source 'secure', and only then"
             )
-        laplace, walk = self.family == kernels.LAPLACE, self.walk
-        if isinstance(walk, SignedDigits) and not laplace:
-            raise ValueError("family: must be LAPLACE for signed digits, whose noise comes before its data")
-        if isinstance(walk, SquareRoot) and laplace:
-            raise ValueError("family: must be GAUSSIAN for a square-root walk, whose l1 norm is large")
-        if isinstance(walk, Tree) and walk.leaves is None and walk.gaussian == laplace:
-            raise ValueError("strategy.walk.gaussian: must be that of the noise, it sets the epochs' scales")
-        if isinstance(walk, OptimalTree | SquareRoot) and self.source == "secure":
-            raise ValueError("source = 'secure': least-squares trees and square roots add up no integers")
-        if self.decay and laplace:
-            raise ValueError(f"strategy.decay = {self.decay:g}: must be 0 with Laplace noise")
+        if not math.isfinite(self.strategy.column_norm(self.norm)):
+            raise ValueError(
+                f"noise = {self.noise!r}: must be of the other norm, since a user's column of "
+                f"{self.strategy!r} has no finite {self.norm} norm that prices it"
+            )
+        if self.strategy.weighted and self.source == "secure":
+            raise ValueError(
+                "source = 'secure': must be 'seeded' with least-squares trees and square roots, since "
+                "coefficients of their sums are not integers"
+            )
         if by_release.size:
             self._check_release_scales(by_release)
         if self.stated.numerical:
@@ -338,10 +262,8 @@ class CountMechanism(OverTime):
 
     def _check_accounted(self) -> None:
         """Raise ``ValueError`` if privacy-loss distributions of single draws do not give a valid bound."""
-        walk = self.walk
-        fresh = isinstance(walk, Tree | OptimalTree) and walk.leaves is not None if walk else not self.decay
         if (
-            not fresh
+            not self.strategy.fresh
             or parts.module("calibration").shift_patterns(self.query, 1) is None
             or self.by_release.size
         ):
@@ -358,7 +280,7 @@ class CountMechanism(OverTime):
         epochs = self.schedule.users is None and not self.stored
         # A tree sums at most 63 draws. Sums of more draws stay below 2^52 units except with probability
         # e^-8000.
-        many = math.sqrt(self.walk.leaves) if isinstance(self.walk, SignedDigits) else 1.0
+        many = 1.0 if self.walk is None else self.walk.spread
         widest = self.noise_scales
         if self.query.steered:
             widest = parts.module("steered").widest_scales(self.query, widest)
@@ -385,9 +307,7 @@ class CountMechanism(OverTime):
     @property
     def stream(self) -> Stream:
         """Name of the strategy in sessions and audits."""
-        found = _stream(self.strategy)
-        assert found is not None
-        return found
+        return self.strategy.stream
 
     @property
     def asks(self) -> Literal["plain", "group", "cut", "clocked"]:
@@ -399,7 +319,7 @@ class CountMechanism(OverTime):
     @property
     def noisy(self) -> bool:
         """True if noise is added to sums."""
-        return isinstance(self.strategy, Prefixes | Batches | OnDevice)
+        return self.strategy.noisy
 
     @property
     def noise_scales(self) -> Floats:
@@ -461,27 +381,29 @@ class CountMechanism(OverTime):
     @property
     def norm(self) -> Norm:
         """Norm in which a change of the sums is measured."""
-        return "l1" if self.family == kernels.LAPLACE else "l2"
+        return "l2" if self.noise is None else self.noise.norm
+
+    @property
+    def family(self) -> int:
+        """Number of the noise in compiled code; 0 without noise, -1 for a noise without compiled code."""
+        return 0 if self.noise is None else self.noise.code
 
     @property
     def trust(self) -> Trust:
         """Trust model, which says which party sees raw data."""
         if isinstance(self.strategy, Exact):
             return "none"
-        if isinstance(self.strategy, OnDevice) or (
-            self.reported is not None and self.reported.by == "device"
-        ):
+        if self.strategy.on_device:
             return "local"
         return "central" if self.stored else "joint"
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
         """Public records that describe the effect of the mechanism on one user. Empty without noise."""
-        if isinstance(self.strategy, Exact):
-            return ()
-        if self.reported is not None:
-            return (self.reported.record(self.schedule),)
-        name, grid = noise_name(self.family, self.reward_grid), self.reward_grid
+        whole = self.strategy.record(self.schedule)
+        if whole is not None or self.noise is None:
+            return () if whole is None else (whole,)
+        name, grid = self.noise.record_name(self.reward_grid), self.reward_grid
         exchanges: tuple[tuple[Coordinate, ...], ...] = ()
         if self.stated.numerical:
             calibration = parts.module("calibration")
@@ -501,7 +423,7 @@ class CountMechanism(OverTime):
         """Guarantee of every participating user, computed from the records."""
         if not self.records:
             return no_guarantee(self.source, episodes=self.query.episodes)
-        pure = self.reported is not None or (self.family == kernels.LAPLACE and not self.stated.numerical)
+        pure = self.reported is not None or (self.norm == "l1" and not self.stated.numerical)
         return guarantee_of(
             self.trust, self.records, randomness=self.source, delta=None if pure else self.stated.delta,
             epsilon_nominal=self.stated.epsilon, episodes=self.query.episodes,
@@ -522,56 +444,12 @@ class CountMechanism(OverTime):
         self._check_drawn(randomness, self.reward_grid)
 
 
-_NAMES = [*(kind.__name__ for kind in _STREAMS), "Reported"]
-
-
-def plain_walk(walk: Any, allowed: tuple[type[Walk], ...]) -> Walk:
-    """Rebuild the factorization from plain numbers, so that the caller's objects cannot change it later.
-
-    Raises ``ValueError`` on a factorization of another class, and on a number that its class does not accept.
-    """
-    if type(walk) not in allowed:
-        raise ValueError(
-            f"strategy.walk = {walk!r}: must be one of {', '.join(kind.__name__ for kind in allowed)}"
-        )
-    numbers: dict[str, Any] = {item.name: getattr(walk, item.name) for item in fields(walk)}
-    for name, value in numbers.items():
-        if name == "gaussian":  # a value such as 2 would be read differently by check and program
-            numbers[name] = checks.flag("strategy.walk.gaussian", value)
-        elif value is not None:
-            numbers[name] = checks.integer(f"strategy.walk.{name}", value)
-    made: Walk = type(walk)(**numbers)
-    return made
-
-
-def _plain_strategy(strategy: Strategy) -> Strategy:
-    """Rebuild the strategy from plain values and exact classes. Raises ``ValueError`` for other classes."""
-    if isinstance(strategy, Prefixes):
-        leaf = checks.choice("strategy.leaf", strategy.leaf, ("batch", "user"))
-        return Prefixes(plain_walk(strategy.walk, WALKS), leaf)
-    if isinstance(strategy, Batches):
-        clocks = strategy.clocks
-        if clocks is not None and type(clocks) is not Clocks:
-            raise ValueError(f"strategy.clocks = {clocks!r}: must be Clocks or None, no subclass")
-        return Batches(Decaying(strategy.decay).decay, None if clocks is None else Clocks(clocks.growth))
-    if parts.is_reported(strategy):
-        return cast("Strategy", cast("ReportStrategy", strategy).plain())
-    return strategy
-
-
 # ------------------------------------------------------------------------------ public values
 
 
 def grid_of(randomness: Randomness) -> int | None:
     """Return the grid of rewards (multiples of 1 / grid) if noise is exact, otherwise None."""
     return randomness.reward_grid if isinstance(randomness, Secure) else None
-
-
-def noise_name(family: int, grid: int | None) -> NoiseFamily:
-    """Return the name of the noise in records."""
-    if family == kernels.LAPLACE:
-        return "laplace" if grid is None else "discrete_laplace"
-    return "gaussian" if grid is None else "discrete_gaussian"
 
 
 def leaves_of(schedule: Schedule, leaf: Literal["batch", "user"]) -> int | None:

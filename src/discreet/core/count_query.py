@@ -239,12 +239,9 @@ class CountQuery(SumQuery):
         return min(self.layout.states, self.layout.horizon)
 
     @property
-    def steered(self) -> bool:
-        """True if plans choose the scales of releases (group returns, clipped rewards).
-
-        Releases then contain measurements only.
-        """
-        return self.groups > 0 or self.cut > 0.0
+    def stored_only(self) -> bool:
+        """True if the query is for offline data sets only: several episodes, first visits only."""
+        return self.episodes > 1 or self.first
 
     @cached_property
     def parts(self) -> tuple[SumFamily | OneOf, ...]:

@@ -56,6 +56,21 @@ class SumQuery(ABC):
 
     layout: Layout
     episodes: int
+    groups: int = 0
+    cut: float = 0.0
+
+    @property
+    def steered(self) -> bool:
+        """True if plans choose the scales of releases (group returns, clipped rewards).
+
+        Releases then contain measurements only.
+        """
+        return self.groups > 0 or self.cut > 0.0
+
+    @property
+    def stored_only(self) -> bool:
+        """True if the query is for offline data sets only."""
+        return self.episodes > 1
 
     @property
     @abstractmethod

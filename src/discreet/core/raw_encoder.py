@@ -73,10 +73,11 @@ def noise_vector(
     Family f has scale factor * scales[f].
     """
     scales = mechanism.noise_scales if scales is None else scales
-    draw = coins.laplace if mechanism.family == kernels.LAPLACE else coins.normal
+    noise = mechanism.noise
+    assert noise is not None
     sizes = np.diff(query.offsets)
     parts = [
-        draw(factor * float(scale), int(size), mechanism.grid(name))
+        noise.draw(coins, factor * float(scale), int(size), mechanism.grid(name))
         for name, scale, size in zip(query.row_families, scales, sizes, strict=True)
     ]
     return np.concatenate(parts)

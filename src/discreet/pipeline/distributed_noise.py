@@ -76,10 +76,10 @@ from functools import cached_property
 import numpy as np
 
 from discreet.core import checks
-from discreet.core import count_kernels as kernels
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CountQuery
 from discreet.core.guarantee import Guarantee, MechanismRecord, guarantee_of, joint_loss
+from discreet.core.noise.noises import GAUSSIAN
 from discreet.core.short_repr import brief
 
 __all__ = ["SplitNoise", "sum_distance"]
@@ -130,7 +130,7 @@ class SplitNoise:
             raise ValueError(
                 f"mechanism = {checks.said(mechanism)}: must be of stored people, from secure noise"
             )
-        if mechanism.family != kernels.GAUSSIAN:
+        if mechanism.noise != GAUSSIAN:
             raise ValueError("mechanism: noise that sites share must be Gaussian: give a delta, rho or mu")
         sites = checks.integer("sites", self.sites, 2)
         checks.integer("honest", self.honest, 1, sites)

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discreet.core.count_mechanism import Batches, CountMechanism, Exact, Stated
+from discreet.core.count_mechanism import CountMechanism, Stated
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.releases import Plan, Schedule
 from discreet.core.rng import Secure, Seeded
+from discreet.core.strategies import Batches, Exact
 from discreet.mechanisms.open_session import session_of
 
 LAYOUT = Layout(3, 2, 4)

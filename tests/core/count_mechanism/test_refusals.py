@@ -12,20 +12,21 @@ import pytest
 
 from discreet.accounting.binomial_noise import Flips
 from discreet.accounting.binomial_noise_event import BinomialRecord
-from discreet.core import count_kernels as kernels
 from discreet.core import rng as randomness
 from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.per_pair_schedule import Clocks
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
-from discreet.core.count_mechanism import FINEST_ACCOUNTED, Batches, CountMechanism, Exact, Prefixes, Stated
+from discreet.core.count_mechanism import FINEST_ACCOUNTED, CountMechanism, Stated
 from discreet.core.count_query import CountQuery
 from discreet.core.count_sessions import MeasuredSession
 from discreet.core.events import MechanismRecord
 from discreet.core.guarantee import Guarantee, guarantee_of
 from discreet.core.layout import Layout
+from discreet.core.noise.noises import GAUSSIAN, LAPLACE
 from discreet.core.raw_encoder import RawEncoder
 from discreet.core.releases import MOST_RELEASES, Message
 from discreet.core.rng import SecureRng, Seeded
+from discreet.core.strategies import Batches, Exact, Prefixes
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.interfaces import Plan, Schedule
 from discreet.mechanisms.open_session import session_of
@@ -74,7 +75,7 @@ class AnotherGuarantee(Guarantee):
 def batches(scales: Any = 3.0, query: CountQuery = QUERY, **more: Any) -> CountMechanism:
     """A mechanism of seeded Laplace noise, with parts exchanged."""
     how: dict[str, Any] = {"schedule": SCHEDULE, "strategy": Batches(), "stated": STATED}
-    how |= {"source": "seeded", "family": kernels.LAPLACE, **more}
+    how |= {"source": "seeded", "noise": LAPLACE, **more}
     return CountMechanism(query, scales=np.full(len(query.row_families), scales), **how)
 
 
@@ -122,7 +123,7 @@ def too_many() -> None:
         (lambda: batches(query=CUT, release_scales=rows(3.0, CUT)), "release_scales: are for Batches"),
         (
             lambda: batches(
-                family=kernels.GAUSSIAN,
+                noise=GAUSSIAN,
                 strategy=Batches(0.5),
                 reward_grid=1024,
                 release_scales=rows(3.0),
@@ -146,14 +147,14 @@ def too_many() -> None:
             "strategy.leaf = 'leaf': must be one of 'batch'",
         ),
         (lambda: batches(strategy=Prefixes(Tree(4, 2))), "strategy.walk.gaussian = 2: must be true or false"),
-        (lambda: batches(family=1.0), "family = 1.0: must be LAPLACE or GAUSSIAN"),
-        (lambda: batches(family=3), "family = 3: must be LAPLACE or GAUSSIAN"),
+        (lambda: batches(noise=1), "noise = 1: must be LAPLACE or GAUSSIAN"),
+        (lambda: batches(noise=None), "noise = None: must be LAPLACE or GAUSSIAN"),
         (lambda: batches(stored=1), "stored = 1: must be true or false"),
         (lambda: batches(source="urandom"), "source = 'urandom': must be one of 'seeded', 'secure'"),
         (lambda: batches(stated=Stated(1e-6, 1.0, 1)), "stated.numerical = 1: must be true or false"),
         (
-            lambda: batches(strategy=Prefixes(SignedDigits(4, 3)), family=kernels.GAUSSIAN),
-            "family: must be LAPLACE for signed digits",
+            lambda: batches(strategy=Prefixes(SignedDigits(4, 3)), noise=GAUSSIAN),
+            "has no finite l2 norm that prices it",
         ),
         (lambda: batches(stated=Stated(None, None, True)).guarantee, "delta"),
         (lambda: RawEncoder(2)(LIFE, Plan(POLICY, number=1), SecureRng()), "plan.number = 1: must be 2"),
@@ -167,7 +168,7 @@ def too_many() -> None:
         (lambda: batches(release_scales=rows(2.9)), "release_scales[1]: must not cost more than scales, "),
         (
             lambda: CountMechanism(
-                GROUPS, SCHEDULE, "secure", Batches(), kernels.GAUSSIAN, np.full(3, 9.0), 1024, stated=STATED
+                GROUPS, SCHEDULE, "secure", Batches(), GAUSSIAN, np.full(3, 9.0), 1024, stated=STATED
             ),
             "source = 'secure': group returns are released with seeded noise only",
         ),

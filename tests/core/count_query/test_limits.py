@@ -20,7 +20,7 @@ from discreet.core.correlated_noise.optimal_tree import OptimalTree
 from discreet.core.correlated_noise.per_pair_schedule import Clocks
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
 from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
-from discreet.core.count_mechanism import Batches, CountMechanism, Prefixes, Stated
+from discreet.core.count_mechanism import CountMechanism, Stated
 from discreet.core.count_query import CountQuery, cut_to
 from discreet.core.events import MechanismRecord, joint_loss
 from discreet.core.guarantee import guarantee_of, no_guarantee
@@ -29,6 +29,7 @@ from discreet.core.noise import discrete_samplers as exact
 from discreet.core.raw_encoder import add_record, noise_vector
 from discreet.core.releases import Estimate, Measurement, Message, Plan, Release, Schedule
 from discreet.core.rng import Secure, SecureRng, Seeded
+from discreet.core.strategies import Batches, Prefixes
 from discreet.core.stream_session import StreamSession
 from discreet.core.trajectories import Trajectory
 

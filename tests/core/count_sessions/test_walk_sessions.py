@@ -15,15 +15,15 @@ from discreet.accounting.noise_distributions.distributions import (
     WeightedLaplaceLaw,
 )
 from discreet.audit.noise_matrix import noise_matrix
-from discreet.core import count_kernels as kernels
 from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
 from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
-from discreet.core.count_mechanism import Exact, Prefixes
 from discreet.core.count_query import CountQuery
 from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
+from discreet.core.noise.noises import GAUSSIAN, LAPLACE
 from discreet.core.rng import Secure, SecureRng, Seeded
+from discreet.core.strategies import Exact, Prefixes
 from discreet.core.trajectories import Trajectory
 from discreet.experiments.simulate import Setup
 from discreet.mechanisms.interfaces import Plan, Release, Schedule
@@ -250,9 +250,9 @@ def test_a_mechanism_and_its_walk_must_fit() -> None:
     with pytest.raises(ValueError, match="has no noise in sums"):
         replace(fits, strategy=Exact())
     with pytest.raises(ValueError, match="whose noise comes before its data"):
-        replace(fits, strategy=Prefixes(SignedDigits(10, 3, 2)), family=kernels.GAUSSIAN)
+        replace(fits, strategy=Prefixes(SignedDigits(10, 3, 2)), noise=GAUSSIAN)
     with pytest.raises(ValueError, match="l1 norm is large"):
-        replace(fits, strategy=Prefixes(SquareRoot(10)), family=kernels.LAPLACE)
+        replace(fits, strategy=Prefixes(SquareRoot(10)), noise=LAPLACE)
 
 
 @every_walk

@@ -12,10 +12,11 @@ from discreet.core.correlated_noise.optimal_tree import OptimalTree
 from discreet.core.correlated_noise.per_pair_schedule import Clocks
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
 from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
-from discreet.core.count_mechanism import Batches, Exact, OnDevice, Prefixes, Stated
+from discreet.core.count_mechanism import Stated
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.rng import Secure, Seeded
+from discreet.core.strategies import Batches, Exact, OnDevice, Prefixes
 from discreet.mechanisms.features import Features, MixtureFeatures
 from discreet.mechanisms.interfaces import Schedule
 from discreet.mechanisms.linear.exact_square_root import ExactSquareRoot

@@ -6,11 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from discreet.core import count_kernels as kernels
-from discreet.core.correlated_noise.optimal_tree import OptimalTree
-from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
-from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
-from discreet.core.count_mechanism import Batches, CountMechanism, OnDevice
+from discreet.core.count_mechanism import CountMechanism
 from discreet.core.families import POOLED_REWARDS, POOLED_TRANSITIONS
 
 __all__ = ["name_of"]
@@ -18,41 +14,8 @@ __all__ = ["name_of"]
 
 def name_of(mechanism: CountMechanism) -> str:
     """Return the name of the mechanism in its guarantee."""
-    return "; ".join([_core_words(mechanism), *_remarks(mechanism)])
-
-
-def _core_words(mechanism: CountMechanism) -> str:
-    strategy, walk, leaf = mechanism.strategy, mechanism.walk, mechanism.leaf
-    if mechanism.stored:
-        return "one noisy sum over all users"
-    if isinstance(strategy, OnDevice):
-        return "each user's own counters on the device"
-    if isinstance(strategy, Batches) and not strategy.decay:
-        return "one noisy sum for each scheduled batch of users"
-    if isinstance(strategy, Batches):
-        return (
-            f"one noisy sum for each scheduled release, of all batches decaying by {strategy.decay:g} a "
-            "release (a user's column has l2 norm below 1, so it costs no more than one sum)"
-        )
-    if isinstance(walk, SignedDigits):
-        return (
-            f"signed-digit trees of arity {walk.arity}, a leaf is a {leaf} (noise of blocks ahead of "
-            "their data, which a pure epsilon allows)"
-        )
-    if isinstance(walk, SquareRoot):
-        return (
-            f"noise correlated by a Toeplitz matrix near the square root of summation, a leaf is a {leaf} (a "
-            "user's column of the strategy has l2 norm at most 1, so it costs no more than one sum)"
-        )
-    if isinstance(walk, OptimalTree):
-        return f"binary tree, a leaf is a {leaf}, released as least-squares estimates from its nodes"
-    if mechanism.schedule.users is not None:
-        return f"binary tree, a leaf is a {leaf}"
-    growth = "e + 1" if mechanism.family == kernels.LAPLACE else "sqrt(e + 1)"
-    return (
-        "binary trees over epochs of 1, 2, 4, ... users, a leaf is a user; in epoch e = 0, 1, ... "
-        f"with e + 1 levels and {growth} times the scales of epoch 0, which are given here"
-    )
+    whole = "one noisy sum over all users" if mechanism.stored else mechanism.strategy.text()
+    return "; ".join([whole, *_remarks(mechanism)])
 
 
 def _remarks(mechanism: CountMechanism) -> Iterable[str]:

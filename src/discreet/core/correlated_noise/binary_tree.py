@@ -20,12 +20,13 @@ including its root. Each user is in one epoch, so each epoch uses the whole budg
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from discreet.core import checks
 from discreet.core.correlated_noise import factorization_kernels as walks
-from discreet.core.correlated_noise.factorization import Form, Walk
+from discreet.core.correlated_noise.factorization import Form, Norm, Walk
 from discreet.core.short_repr import brief
 
 
@@ -58,6 +59,25 @@ class Tree(Walk):
         If N is unknown, the value for epoch 0.
         """
         return 1 if self.leaves is None else max(1, (self.leaves - 1).bit_length())
+
+    def column_norm(self, norm: Norm) -> float:
+        """Return L or sqrt(L). If N is unknown, scales grow with the epochs in one norm only."""
+        if self.leaves is None:
+            return 1.0 if self.gaussian == (norm == "l2") else math.inf
+        return float(self.levels) if norm == "l1" else math.sqrt(self.levels)
+
+    @property
+    def fresh(self) -> bool:
+        return self.leaves is not None
+
+    def text(self, leaf: str) -> str:
+        if self.leaves is not None:
+            return f"binary tree, a leaf is a {leaf}"
+        growth = "sqrt(e + 1)" if self.gaussian else "e + 1"
+        return (
+            "binary trees over epochs of 1, 2, 4, ... users, a leaf is a user; in epoch e = 0, 1, ... "
+            f"with e + 1 levels and {growth} times the scales of epoch 0, which are given here"
+        )
 
     @property
     def form(self) -> Form:

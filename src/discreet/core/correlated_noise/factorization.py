@@ -4,10 +4,9 @@ In code, ``Walk`` means factorization mechanism and ``leaf`` means time step. A 
 users between two scheduled releases. Let x be the sums of the time steps, A the lower triangular matrix of
 ones and z independent noise. The mechanism releases A x + B z, and A = B C for a matrix C, its strategy.
 Replacing one user moves one entry of x, so an adversary sees z shifted by at most one column of C times the
-user's own change. ``levels`` is the largest l1 norm of a column: epsilon = levels * (epsilon of one draw) for
-(discrete) Laplace noise. The square root of ``levels`` is the largest l2 norm: either columns consist of
-zeros and ones, or the strategy is scaled so that both norms are 1. So mu = sqrt(levels) * (mu of one draw)
-for Gaussian noise.
+user's own change. The largest norm of a column (:meth:`Walk.column_norm`) therefore prices a user: epsilon =
+l1 norm
+* (epsilon of one draw) for (discrete) Laplace noise, mu = l2 norm * (mu of one draw) for Gaussian noise.
 
 The program that computes B z one draw at a time is in
 :mod:`discreet.core.correlated_noise.factorization_kernels`.
@@ -17,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +25,7 @@ from discreet.core.correlated_noise import factorization_kernels as walks
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Norm = Literal["l1", "l2"]
 
 
 class Form(NamedTuple):
@@ -41,7 +41,9 @@ class Walk(ABC):
     """Public constants of a factorization over ``leaves`` time steps. The last time step is never released.
 
     code : number of the kernel's noise program (-1: no program). weighted : True if B has entries other than
-        -1, 0 and 1; sums are then not integers.
+        -1, 0 and 1; sums are then not integers, so that noise cannot be exact. fresh : True if every draw is
+        made after the records that it hides, and columns of C consist of zeros and ones: losses of single
+        draws can then be composed numerically.
     """
 
     code: ClassVar[int] = -1
@@ -51,7 +53,25 @@ class Walk(ABC):
     @property
     @abstractmethod
     def levels(self) -> int:
-        """Largest l1 norm of a column of C. Its square root is the largest l2 norm."""
+        """Number of noisy sums that the records of one user count for: l1 norm, or squared l2 norm."""
+
+    @abstractmethod
+    def column_norm(self, norm: Norm) -> float:
+        """Return the largest norm of a column of C; infinity if noise of this norm must not be used."""
+
+    @property
+    def fresh(self) -> bool:
+        """True if losses of single draws can be composed numerically (class docstring)."""
+        return False
+
+    @property
+    def spread(self) -> float:
+        """Bound on the noise of a prefix in units of one draw, for the range of exact integers."""
+        return 1.0
+
+    @abstractmethod
+    def text(self, leaf: str) -> str:
+        """Describe the mechanism in a guarantee. ``leaf`` : "batch" or "user"."""
 
     @property
     @abstractmethod

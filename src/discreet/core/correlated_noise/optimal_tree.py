@@ -18,13 +18,14 @@ equals that of the binary tree without averaging, and the noise is 1.3 to 1.4 ti
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
 from discreet.core import checks
 from discreet.core.correlated_noise import factorization_kernels as walks
-from discreet.core.correlated_noise.factorization import Form, Walk
+from discreet.core.correlated_noise.factorization import Form, Norm, Walk
 from discreet.core.short_repr import brief
 
 
@@ -60,6 +61,17 @@ class OptimalTree(Walk):
     def levels(self) -> int:
         """L: largest number of nodes that one time step can be in."""
         return max(1, (self.leaves - 1).bit_length())
+
+    def column_norm(self, norm: Norm) -> float:
+        """Return L or sqrt(L)."""
+        return float(self.levels) if norm == "l1" else math.sqrt(self.levels)
+
+    @property
+    def fresh(self) -> bool:
+        return True
+
+    def text(self, leaf: str) -> str:
+        return f"binary tree, a leaf is a {leaf}, released as least-squares estimates from its nodes"
 
     @property
     def form(self) -> Form:

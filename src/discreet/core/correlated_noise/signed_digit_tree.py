@@ -26,12 +26,13 @@ before that base. After that they are only read.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from discreet.core import checks
 from discreet.core.correlated_noise import factorization_kernels as walks
-from discreet.core.correlated_noise.factorization import Form, Walk
+from discreet.core.correlated_noise.factorization import Form, Norm, Walk
 from discreet.core.short_repr import brief
 
 MOST_ARITY = 1024  # a level stores k/2 noise arrays
@@ -69,6 +70,20 @@ class SignedDigits(Walk):
     def below(self) -> int:
         """Largest magnitude of a negative digit."""
         return (self.arity + 1) // 2 - 1
+
+    def column_norm(self, norm: Norm) -> float:
+        """Return L; infinite for l2, because noise that is used before its data allows pure epsilon only."""
+        return float(self.levels) if norm == "l1" else math.inf
+
+    @property
+    def spread(self) -> float:
+        return math.sqrt(self.leaves)
+
+    def text(self, leaf: str) -> str:
+        return (
+            f"signed-digit trees of arity {self.arity}, a leaf is a {leaf} (noise of blocks ahead of "
+            "their data, which a pure epsilon allows)"
+        )
 
     @property
     def form(self) -> Form:

@@ -37,7 +37,7 @@ import numpy as np
 
 from discreet.core import checks
 from discreet.core.correlated_noise import factorization_kernels as walks
-from discreet.core.correlated_noise.factorization import Floats, Form, Walk
+from discreet.core.correlated_noise.factorization import Floats, Form, Norm, Walk
 from discreet.core.short_repr import brief
 
 MOST_LEAVES = 10**7  # the column and the variances are stored as arrays
@@ -93,6 +93,16 @@ class Toeplitz(Walk):
     def levels(self) -> int:
         """1: bound on the l2 norm of a column."""
         return 1
+
+    def column_norm(self, norm: Norm) -> float:
+        """Return 1; infinite for l1, whose norm grows with the number of releases."""
+        return 1.0 if norm == "l2" else math.inf
+
+    def text(self, leaf: str) -> str:
+        return (
+            f"noise correlated by a Toeplitz matrix near the square root of summation, a leaf is a {leaf} (a "
+            "user's column of the strategy has l2 norm at most 1, so it costs no more than one sum)"
+        )
 
 
 @dataclass(frozen=True)

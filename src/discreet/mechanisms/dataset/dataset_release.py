@@ -45,7 +45,6 @@ from numpy.typing import ArrayLike
 from discreet.accounting.noise_distributions import distributions as laws
 from discreet.accounting.randomized_response_event import ReportRecord
 from discreet.core import checks
-from discreet.core import count_kernels as kernels
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CountQuery
 from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
@@ -325,7 +324,8 @@ class OneShotRelease(Guarded):
     def _add_noise(self, step: int, tables: Mapping[str, Floats]) -> None:
         """Add independent noise to every cell, in place; seeded noise has one random stream per step."""
         mechanism = self._facts.mechanism
-        if mechanism.family == kernels.NO_NOISE:
+        law = mechanism.noise
+        if law is None:
             return
         scales = mechanism.noise_scales
         if self._key is not None:
@@ -339,10 +339,9 @@ class OneShotRelease(Guarded):
                 table += noise[begin : begin + table.size]
             return
         coins = SecureRng()
-        draw = coins.laplace if mechanism.family == kernels.LAPLACE else coins.normal
 
         def add(part: Floats, scale: float, grid: int | None) -> None:
-            part += draw(scale, part.size, grid)
+            part += law.draw(coins, scale, part.size, grid)
 
         parts = [
             (table[begin : begin + _BLOCK], scale, mechanism.grid(name))
@@ -399,9 +398,9 @@ class KeptRelease:
 def _laws(mechanism: CountMechanism) -> dict[str, NoiseDistribution]:
     """Return the noise distribution of every family; bounds hold over all its cells."""
     query = mechanism.query
-    if mechanism.family == kernels.NO_NOISE:
+    if mechanism.noise is None:
         return {name: laws.NoNoise() for name in query.row_families}
-    law = laws.LaplaceSumLaw if mechanism.family == kernels.LAPLACE else laws.GaussianSumLaw
+    law = laws.LaplaceSumLaw if mechanism.norm == "l1" else laws.GaussianSumLaw
     found: dict[str, NoiseDistribution] = {}
     rows = query.slots * query.layout.rows
     for (name, shape), scale in zip(query.row_families.items(), mechanism.noise_scales.tolist(), strict=True):

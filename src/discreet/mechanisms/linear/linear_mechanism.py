@@ -25,22 +25,13 @@ from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.factorization import Walk
 from discreet.core.correlated_noise.optimal_tree import OptimalTree
 from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
-from discreet.core.count_kernels import GAUSSIAN, LAPLACE
-from discreet.core.count_mechanism import (
-    Batches,
-    Exact,
-    OnDevice,
-    OverTime,
-    Prefixes,
-    Stated,
-    leaves_of,
-    noise_name,
-    plain_walk,
-)
+from discreet.core.count_mechanism import OverTime, Stated, leaves_of
 from discreet.core.events import Fixed
 from discreet.core.guarantee import Guarantee, MechanismRecord, guarantee_of, no_guarantee
+from discreet.core.noise.noises import GAUSSIAN, LAPLACE
 from discreet.core.releases import Floats, Schedule, Trust
 from discreet.core.short_repr import brief
+from discreet.core.strategies import Batches, Exact, OnDevice, Prefixes, plain_walk
 from discreet.mechanisms.linear.adaptive_queries import Question, checked_plan, planned_records
 from discreet.mechanisms.linear.exact_square_root import ExactSquareRoot
 from discreet.mechanisms.linear.linear_queries import GramQuery, LinearQuery, MixtureQuery, Noise
@@ -239,7 +230,7 @@ class LinearMechanism(OverTime):
                 named[f"{name}[{unit.step}]"] = float(self.scales[name][unit.step])
                 own[f"{name}[{unit.step}]"] = sensitivity
         discrete = self.source == "secure"
-        family = noise_name(LAPLACE if self.noise == "laplace" else GAUSSIAN, self.grid)
+        family = (LAPLACE if self.noise == "laplace" else GAUSSIAN).record_name(self.grid)
         found = (MechanismRecord(self.words, family, named, own, joint, self.levels),)
         if not self.questions:
             return found

@@ -5,22 +5,26 @@ The derivations are in :mod:`discreet.mechanisms.local.randomized_response`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from discreet.accounting.randomized_response_event import ReportRecord
 from discreet.core import checks
 from discreet.core.count_query import CountQuery
 from discreet.core.protocols import NoiseDistribution
+from discreet.core.query import Norm, SumQuery
 from discreet.core.releases import Schedule
+from discreet.core.strategies import Strategy, Stream, registered
 from discreet.mechanisms.local import randomized_response as local_reports
 from discreet.mechanisms.local.randomized_response import StepReports
 
 __all__ = ["Reported"]
 
 
+@registered
 @dataclass(frozen=True)
-class Reported:
+class Reported(Strategy):
     """Noise strategy of randomized reports of a few steps of each user.
 
     reports : :class:`StepReports`, the number of steps and the randomizer. by : party that draws the reports:
@@ -30,6 +34,18 @@ class Reported:
 
     reports: StepReports
     by: Literal["device", "server"]
+    stream: ClassVar[Stream] = "reports"
+    noisy: ClassVar[bool] = False
+
+    def column_norm(self, norm: Norm) -> float:
+        return math.inf  # no noise is added to sums: :meth:`record` states the loss
+
+    @property
+    def on_device(self) -> bool:
+        return self.by == "device"
+
+    def text(self) -> str:
+        return self.reports.words()
 
     def plain(self) -> Reported:
         """Return a copy whose parts have the exact classes. Raises ``ValueError`` on other classes."""
@@ -37,8 +53,10 @@ class Reported:
             raise ValueError(f"strategy.reports = {self.reports!r}: must be StepReports, no subclass")
         return Reported(self.reports, checks.choice("strategy.by", self.by, ("device", "server")))
 
-    def check(self, query: CountQuery) -> None:
+    def check(self, query: SumQuery) -> None:
         """Raise ``ValueError`` unless the reports are exact randomizers of this query's records."""
+        if not isinstance(query, CountQuery):
+            raise ValueError(f"query = {query!r}: must be a CountQuery, reports hold its families only")
         if query.pooled != "none":
             raise ValueError(f"query.pooled = {query.pooled!r}: reports hold no pooled counts")
         self.reports.check(query)

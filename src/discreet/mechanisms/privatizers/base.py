@@ -13,8 +13,7 @@ from discreet.accounting import budget as budgets
 from discreet.accounting import pld as numerical
 from discreet.accounting import pld_calibration as calibration
 from discreet.core import checks
-from discreet.core import count_kernels as kernels
-from discreet.core.count_mechanism import FINEST_ACCOUNTED, Stated, grid_of, noise_name
+from discreet.core.count_mechanism import FINEST_ACCOUNTED, Stated, grid_of
 from discreet.core.count_query import CountQuery
 from discreet.core.families import (
     CENTERED_REWARDS,
@@ -24,6 +23,7 @@ from discreet.core.families import (
     REWARDS,
     TRANSITIONS,
 )
+from discreet.core.noise.noises import GAUSSIAN, LAPLACE, AdditiveNoise
 from discreet.core.releases import Floats, Norm
 from discreet.core.rng import Randomness, Secure
 from discreet.mechanisms.interfaces import Budget
@@ -135,7 +135,7 @@ class Budgeted(Knobs):
         laplace: bool = True,
         gaussian: bool = True,
         fresh: bool = True,
-    ) -> list[tuple[int, Floats, float]]:
+    ) -> list[tuple[AdditiveNoise, Floats, float]]:
         """Return (family, scales, std of one draw in a transition cell) for each noise that meets the budget.
 
         With a single state the std is for a cell of rewards, because transitions then have no information.
@@ -144,52 +144,58 @@ class Budgeted(Knobs):
             requires.
         """
         mu = self._target_mu(discrete)
-        options: list[tuple[int, Floats, float]] = []
+        options: list[tuple[AdditiveNoise, Floats, float]] = []
         told = TRANSITIONS
         if query.layout.states == 1 and not query.known_rewards:
             told = CENTERED_REWARDS if query.center_rewards else REWARDS
         at = list(query.row_families).index(told)
         if laplace and self.noise in ("laplace", "auto") and self.epsilon is not None:
             scales = self._laplace(query, levels)
-            if not discrete and self._numerical(query, kernels.LAPLACE, discrete, fresh):
-                scales = scales * self._least(query, levels, kernels.LAPLACE, scales, None, 1.0)
-            options.append((kernels.LAPLACE, scales, math.sqrt(2) * float(scales[at])))
+            if not discrete and self._numerical(query, LAPLACE, discrete, fresh):
+                scales = scales * self._least(query, levels, LAPLACE, scales, None, 1.0)
+            options.append((LAPLACE, scales, math.sqrt(2) * float(scales[at])))
         if gaussian and self.noise in ("gaussian", "auto") and mu is not None:
             scales = self._gaussian(query, levels, mu)
-            options.append((kernels.GAUSSIAN, scales, float(scales[at])))
+            options.append((GAUSSIAN, scales, float(scales[at])))
         return options
 
-    def _numerical(self, query: CountQuery, family: int, discrete: bool, fresh: bool) -> bool:
+    def _numerical(self, query: CountQuery, noise: AdditiveNoise, discrete: bool, fresh: bool) -> bool:
         """Return whether the noise is calibrated by its privacy-loss distribution.
 
         This is the case if no closed form is equally good.
         """
-        wanted = discrete if family == kernels.GAUSSIAN else self.noise == "laplace"
+        wanted = discrete if noise == GAUSSIAN else self.noise == "laplace"
         known = self.delta is not None and self.delta >= numerical.LEAST_DELTA  # below it: closed forms
         asked = self.epsilon is not None and known and self.calibration == "exact"
         return wanted and asked and fresh and calibration.shift_patterns(query, 1) is not None
 
     def _least(
-        self, query: CountQuery, levels: int, family: int, scales: Floats, grid: int | None, guess: float
+        self,
+        query: CountQuery,
+        levels: int,
+        noise: AdditiveNoise,
+        scales: Floats,
+        grid: int | None,
+        guess: float,
     ) -> float:
         """Return the least factor with which scales from a closed form still meet the budget."""
         patterns = calibration.shift_patterns(query, levels)
         assert patterns is not None and self.epsilon is not None and self.delta is not None
         named = calibration.named(query, scales, grid)
         return calibration.least_factor(
-            patterns, noise_name(family, grid), named, self.epsilon, self.delta, 1.0, guess
+            patterns, noise.record_name(grid), named, self.epsilon, self.delta, 1.0, guess
         )
 
-    def _stated(self, query: CountQuery, family: int, randomness: Randomness, fresh: bool) -> Stated:
+    def _stated(self, query: CountQuery, noise: AdditiveNoise, randomness: Randomness, fresh: bool) -> Stated:
         """Return the options for stating the privacy loss of noise of this family."""
-        numerical = self._numerical(query, family, isinstance(randomness, Secure), fresh)
+        numerical = self._numerical(query, noise, isinstance(randomness, Secure), fresh)
         numerical = numerical and (grid_of(randomness) or 1) <= FINEST_ACCOUNTED
         return Stated(self.delta or _STATED_DELTA, self.epsilon, numerical)
 
     def _least_scales(
         self,
         query: CountQuery,
-        family: int,
+        noise: AdditiveNoise,
         scales: Floats,
         levels: int,
         stated: Stated,
@@ -200,10 +206,10 @@ class Budgeted(Knobs):
             return scales
         assert self.epsilon is not None and self.delta is not None
         guess = 1.0
-        if family == kernels.GAUSSIAN:  # the first guess is the scale of continuous noise
+        if noise == GAUSSIAN:  # the first guess is the scale of continuous noise
             guess = math.sqrt(2 * budgets.zcdp_rho(self.epsilon, self.delta)) * 1.001
             guess /= budgets.gdp_mu(self.epsilon, self.delta)
-        return scales * self._least(query, levels, family, scales, randomness.reward_grid, guess)
+        return scales * self._least(query, levels, noise, scales, randomness.reward_grid, guess)
 
 
 # ------------------------------------------------------------------------------ shares of the budget

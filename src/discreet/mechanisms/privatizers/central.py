@@ -15,7 +15,6 @@ import numpy as np
 
 from discreet.accounting.noise_distributions.prefix_variance import best_digits, noise_of, rate_std, sum_terms
 from discreet.core import checks
-from discreet.core import count_kernels as kernels
 from discreet.core.clipped_returns import check_on_grid, widest_scales
 from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.decaying_sum import Decaying
@@ -24,19 +23,14 @@ from discreet.core.correlated_noise.optimal_tree import OptimalTree
 from discreet.core.correlated_noise.per_pair_schedule import Clocks
 from discreet.core.correlated_noise.signed_digit_tree import MOST_ARITY, SignedDigits
 from discreet.core.correlated_noise.square_root_toeplitz import MOST_LEAVES, SquareRoot
-from discreet.core.count_mechanism import (
-    Batches,
-    CountMechanism,
-    Prefixes,
-    Stated,
-    grid_of,
-    leaves_of,
-)
+from discreet.core.count_mechanism import CountMechanism, Stated, grid_of, leaves_of
 from discreet.core.count_query import CountQuery
 from discreet.core.families import POOLED_REWARDS, POOLED_TRANSITIONS
 from discreet.core.guarantee import joint_loss
+from discreet.core.noise.noises import GAUSSIAN, LAPLACE, AdditiveNoise
 from discreet.core.releases import Floats, Norm, Schedule, Trust
 from discreet.core.rng import Randomness, Secure
+from discreet.core.strategies import Batches, Prefixes
 from discreet.mechanisms.interfaces import Budget, Mechanism
 from discreet.mechanisms.local.choose_randomizer import NAMES, best_reports, weighed_error
 from discreet.mechanisms.local.randomized_response import StepReports
@@ -83,8 +77,8 @@ class Choice:
         Decay of the stream.
     levels : int
         Number of noisy sums that contain one user.
-    family, scales
-        Family and scales of one noise.
+    drawn, scales
+        Noise and scales of one draw.
     error : float
         For sums, the root mean square over the releases of the standard deviation of a transition count. For
         measurements, the standard deviation of the equivalent count at the last release. For reports,
@@ -99,7 +93,7 @@ class Choice:
     release: str
     decay: float
     levels: int
-    family: int
+    drawn: AdditiveNoise | None
     scales: Floats
     error: float
     walk: Walk | None = None
@@ -110,7 +104,7 @@ class Choice:
         """Noise family, in words."""
         if self.reports is not None:
             return NAMES[self.reports.kind]
-        return "Laplace" if self.family == kernels.LAPLACE else "Gaussian"
+        return "Laplace" if self.drawn == LAPLACE else "Gaussian"
 
     @property
     def name(self) -> str:
@@ -337,7 +331,7 @@ class Central(Budgeted, Proposes):
             for release, laplace, walk in self._walks(leaves, discrete):
                 # signed digits need a pure guarantee; the square root needs Gaussian noise, since its columns
                 # have a large l1 norm
-                for family, scales, std in self._options(
+                for noise, scales, std in self._options(
                     query,
                     walk.levels,
                     discrete,
@@ -345,10 +339,10 @@ class Central(Budgeted, Proposes):
                     laplace is not True,
                     _fresh(walk),
                 ):
-                    gaussian = family == kernels.GAUSSIAN
+                    gaussian = noise == GAUSSIAN
                     at = Tree(None, gaussian) if leaves is None else walk
                     std *= noise_of(at).rms()
-                    found.append(Choice(release, 0.0, walk.levels, family, scales, std, at))
+                    found.append(Choice(release, 0.0, walk.levels, noise, scales, std, at))
         if schedule.users is None:
             if self.release in ("batches", "decaying"):
                 raise ValueError(f"users = None: release = {self.release!r} needs a known number of users")
@@ -361,14 +355,14 @@ class Central(Budgeted, Proposes):
                 name = "batches" if decay == 0.0 else "decaying"
                 rates = schedule.reads == "measurements"
                 factor = rate_std(stream, sizes) if rates else _rms_sum(stream, sizes.size)
-                for family, scales, std in self._options(query, 1, discrete, laplace=decay == 0.0):
+                for noise, scales, std in self._options(query, 1, discrete, laplace=decay == 0.0):
                     if discrete and decay:
                         wider = _widening(stream, query, sizes.size, scales)
                         scales, std = scales * wider, std * wider
                         widest = np.concatenate([scales, widest_scales(query, scales)])
                         if not all(stream.fits(schedule.users, query.layout.horizon, b) for b in widest):
                             continue
-                    found.append(Choice(name, decay, 1, family, scales, std * factor))
+                    found.append(Choice(name, decay, 1, noise, scales, std * factor))
         if not found:
             raise ValueError(
                 f"release = {self.release!r}, noise = {self.noise!r}: no such mechanism meets this budget "
@@ -411,7 +405,7 @@ class Central(Budgeted, Proposes):
                 )
         reports = best_reports(query, self.epsilon, schedule.plans == "stochastic")
         error = weighed_error(reports, query, schedule)
-        return Choice("reports", 0.0, 1, kernels.NO_NOISE, np.zeros(0), error, reports=reports)
+        return Choice("reports", 0.0, 1, None, np.zeros(0), error, reports=reports)
 
     def _by_preset(self, option: str) -> str:
         """Return a note for errors if a preset chose the option's value, else an empty string."""
@@ -491,6 +485,7 @@ class Central(Budgeted, Proposes):
             return CountMechanism(
                 query, schedule, randomness.kind, Reported(choice.reports, "server"), stated=stated
             )
+        assert choice.drawn is not None
         strategy: Prefixes | Batches
         if choice.walk is not None:
             strategy, fresh = Prefixes(choice.walk, self.leaf or "batch"), _fresh(choice.walk)
@@ -502,14 +497,14 @@ class Central(Budgeted, Proposes):
                     f"= {query.pooled!r}); give pooled = 'none', or clocks = 'common'"
                 )
             strategy, fresh = Batches(choice.decay, clocks), choice.decay == 0.0
-        stated = self._stated(query, choice.family, randomness, fresh)
+        stated = self._stated(query, choice.drawn, randomness, fresh)
         return CountMechanism(
             query,
             schedule,
             randomness.kind,
             strategy,
-            choice.family,
-            self._least_scales(query, choice.family, choice.scales, choice.levels, stated, randomness),
+            choice.drawn,
+            self._least_scales(query, choice.drawn, choice.scales, choice.levels, stated, randomness),
             grid_of(randomness),
             self._release_scales(query, schedule, choice),
             stated,
@@ -530,7 +525,7 @@ class Central(Budgeted, Proposes):
         scales = np.full(len(query.row_families), self._published(query, schedule))
         leaves = leaves_of(schedule, self.leaf or "batch")
         walk = next(self._walks(leaves, isinstance(randomness, Secure)))[2]
-        return Choice("tree", 0.0, walk.levels, kernels.LAPLACE, scales, 0.0, walk)
+        return Choice("tree", 0.0, walk.levels, LAPLACE, scales, 0.0, walk)
 
     def stored_mechanism(self, query: Any, randomness: Randomness) -> CountMechanism:
         """Return the mechanism of one noisy sum over an offline data set, for any number of users.
@@ -555,11 +550,11 @@ class Central(Budgeted, Proposes):
         options = self._options(query, 1, isinstance(randomness, Secure))
         if not options:
             raise ValueError(f"noise = {self.noise!r}: does not meet this budget")
-        family, scales, _ = min(options, key=lambda option: option[2])
-        stated = self._stated(query, family, randomness, True)
-        scales = self._least_scales(query, family, scales, 1, stated, randomness)
+        noise, scales, _ = min(options, key=lambda option: option[2])
+        stated = self._stated(query, noise, randomness, True)
+        scales = self._least_scales(query, noise, scales, 1, stated, randomness)
         return CountMechanism(
-            query, Schedule.one_shot(1), randomness.kind, Batches(), family, scales, grid_of(randomness),
+            query, Schedule.one_shot(1), randomness.kind, Batches(), noise, scales, grid_of(randomness),
             stated=stated, stored=True,
         )  # fmt: skip
 
@@ -593,7 +588,7 @@ class Central(Budgeted, Proposes):
             raise ValueError(
                 "schedule.pooled_shares: must be None for a tree, whose releases carry no measurements"
             )
-        norm: Norm = "l1" if choice.family == kernels.LAPLACE else "l2"
+        norm: Norm = "l1" if choice.drawn == LAPLACE else "l2"
         pooled = np.array([name in (POOLED_TRANSITIONS, POOLED_REWARDS) for name in query.row_families])
         inverse = 1.0 / choice.scales
         loss = [

@@ -39,9 +39,10 @@ from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.factorization import Walk
 from discreet.core.correlated_noise.optimal_tree import OptimalTree
 from discreet.core.correlated_noise.square_root_toeplitz import MOST_LEAVES, SquareRoot
-from discreet.core.count_mechanism import Batches, Exact, OnDevice, Prefixes, Stated, leaves_of
+from discreet.core.count_mechanism import Stated, leaves_of
 from discreet.core.releases import Floats, Schedule
 from discreet.core.rng import Randomness, Secure
+from discreet.core.strategies import Batches, Exact, OnDevice, Prefixes
 from discreet.mechanisms.linear.adaptive_queries import Question
 from discreet.mechanisms.linear.exact_square_root import MOST_LEAVES as MOST_KEPT
 from discreet.mechanisms.linear.exact_square_root import ExactSquareRoot

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from discreet.core import checks
-from discreet.core import count_kernels as kernels
-from discreet.core.count_mechanism import CountMechanism, OnDevice, Stated, grid_of
+from discreet.core.count_mechanism import CountMechanism, Stated, grid_of
 from discreet.core.count_query import CountQuery
+from discreet.core.noise.noises import GAUSSIAN, LAPLACE, AdditiveNoise
 from discreet.core.releases import Floats, Schedule, Trust
 from discreet.core.rng import Randomness, Secure
+from discreet.core.strategies import OnDevice
 from discreet.mechanisms.interfaces import Mechanism
 from discreet.mechanisms.local.choose_randomizer import NAMES, report_candidates, reports_of
 from discreet.mechanisms.local.randomized_response import KINDS, Kind
@@ -182,8 +183,8 @@ class Local(Budgeted, Proposes):
         found: list[LocalChoice] = []
         steps_only = self.steps is not None or self.reward_share is not None
         if self.randomizer in ("auto", *_VECTORS) and not steps_only:
-            for family, scales, std in self._options(query, 1, isinstance(randomness, Secure)):
-                name = "laplace" if family == kernels.LAPLACE else "gaussian"
+            for noise, scales, std in self._options(query, 1, isinstance(randomness, Secure)):
+                name = noise.name
                 found.append(LocalChoice(name, 0, 0.0, std, scales))
         kinds = KINDS if self.randomizer == "auto" else tuple(k for k in KINDS if k == self.randomizer)
         if query.pooled != "none":  # reports have no pooled counts: zeros would mislead
@@ -235,7 +236,8 @@ class Local(Budgeted, Proposes):
         if schedule.pooled_shares is not None:
             raise ValueError("schedule.pooled_shares: must be None, a device's noise has one scale")
         if self.calibration == "published":
-            family, scales = kernels.LAPLACE, np.full(len(query.row_families), self._published(query))
+            drawn: AdditiveNoise = LAPLACE
+            scales = np.full(len(query.row_families), self._published(query))
         else:
             choice = self._count_choices(query, schedule, randomness)[0]
             if choice.randomizer in KINDS:
@@ -245,12 +247,12 @@ class Local(Budgeted, Proposes):
                 stated = Stated(epsilon=self.epsilon)
                 strategy = Reported(reports, "device")
                 return CountMechanism(query, schedule, randomness.kind, strategy, stated=stated)
-            family = kernels.LAPLACE if choice.randomizer == "laplace" else kernels.GAUSSIAN
+            drawn = LAPLACE if choice.randomizer == "laplace" else GAUSSIAN
             scales = choice.scales
-        stated = self._stated(query, family, randomness, True)
-        scales = self._least_scales(query, family, scales, 1, stated, randomness)
+        stated = self._stated(query, drawn, randomness, True)
+        scales = self._least_scales(query, drawn, scales, 1, stated, randomness)
         return CountMechanism(
-            query, schedule, randomness.kind, OnDevice(), family, scales, grid_of(randomness), stated=stated
+            query, schedule, randomness.kind, OnDevice(), drawn, scales, grid_of(randomness), stated=stated
         )
 
     def _check_linear(self) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from discreet.core.count_mechanism import CountMechanism, Exact
+from discreet.core.count_mechanism import CountMechanism
 from discreet.core.releases import Schedule, Trust
 from discreet.core.rng import Randomness
+from discreet.core.strategies import Exact
 from discreet.mechanisms.interfaces import Budget, Mechanism
 from discreet.mechanisms.open_session import Proposes
 from discreet.mechanisms.query_checks import (

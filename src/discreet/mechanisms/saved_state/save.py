@@ -37,9 +37,9 @@ _HOMES = {
     "mechanisms.linear.linear_queries": ("GramQuery", "MixtureQuery", "Prepared"),
     "device.randomized_response_device": ("Randomizer",),
     "mechanisms.local.randomized_response": ("StepReports",),
-    "core.count_mechanism": (
-        "Batches", "CountMechanism", "Exact", "OnDevice", "Prefixes", "Stated",
-    ),
+    "core.count_mechanism": ("CountMechanism", "Stated"),
+    "core.strategies": ("Batches", "Exact", "OnDevice", "Prefixes"),
+    "core.noise.noises": ("Gaussian", "Laplace"),
     "accounting.noise_distributions.binomial": ("BinomialLaw",),
     "accounting.noise_distributions.distributions": (
         "GaussianSumLaw", "LaplaceSumLaw", "NoNoise", "SubGaussianSumLaw", "WeightedLaplaceLaw",

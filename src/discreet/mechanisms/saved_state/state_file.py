@@ -79,6 +79,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from discreet.core import checks
+from discreet.core.noise.noises import GAUSSIAN, LAPLACE
 from discreet.core.user_data_dir import user_folder
 from discreet.utils.sync_folder import sync_folder
 
@@ -93,6 +94,21 @@ _SYNCHRONOUS = "EXTRA"  # a commit is on the disk, including the folder's entrie
 
 WRITTEN_NAMES = {"SessionConfig": "Form"}
 """Classes whose name in files is that of an earlier version."""
+
+
+def _current_fields(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a class, given those of a file of any version.
+
+    Versions up to 0.2.0 stored the noise of a mechanism as a number.
+    """
+    if kind == "CountMechanism" and "family" in fields:
+        codes = {0: None, LAPLACE.code: LAPLACE, GAUSSIAN.code: GAUSSIAN}
+        return {
+            **{key: item for key, item in fields.items() if key != "family"},
+            "noise": codes[fields["family"]],
+        }
+    return fields
+
 
 Classes = Mapping[str, type]
 PathLike = str | os.PathLike[str]
@@ -162,7 +178,8 @@ def _decode(value: Any, classes: Classes, arrays: Sequence[np.ndarray[Any, Any]]
         return tuple(_decode(item, classes, arrays) for item in inside)
     if kind == "map":
         return {_decode(k, classes, arrays): _decode(item, classes, arrays) for k, item in inside}
-    return classes[kind](**{key: _decode(item, classes, arrays) for key, item in inside.items()})
+    fields = {key: _decode(item, classes, arrays) for key, item in inside.items()}
+    return classes[kind](**_current_fields(kind, fields))
 
 
 # ------------------------------------------------------------------------------ the file

@@ -1,0 +1,236 @@
+"""Strategies over time: which sums are released with which noise, and what one user's records cost in them.
+
+The largest norm of one user's column (:meth:`Strategy.column_norm`) multiplies the joint sensitivity of the
+query, l1 with Laplace noise and l2 with Gaussian noise:
+
+- :class:`Exact`: no noise, no guarantee.
+- :class:`Prefixes`: correlated noise on prefix sums; a user is in one time step
+  (:mod:`discreet.core.correlated_noise.factorization`). Signed digits use noise before its data exist, which
+  only pure-epsilon accounting allows. The Toeplitz factorization has a large l1 norm, so it is used with
+  Gaussian noise only.
+- :class:`Batches`: one fresh noise at each scheduled release, on the batch or on a decaying sum of batches. A
+  user's column has l2 norm at most 1 (:mod:`discreet.core.correlated_noise.decaying_sum`), and l1 norm 1 only
+  without decay.
+- :class:`OnDevice`: each user's counters have independent noise, so a user is in one sum.
+
+A strategy is a frozen value of a registered class (:data:`STRATEGIES`), since its class derives its price.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
+
+from discreet.core import checks
+from discreet.core.correlated_noise.binary_tree import Tree
+from discreet.core.correlated_noise.decaying_sum import Decaying
+from discreet.core.correlated_noise.factorization import Norm, Walk
+from discreet.core.correlated_noise.optimal_tree import OptimalTree
+from discreet.core.correlated_noise.per_pair_schedule import Clocks
+from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
+from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
+from discreet.core.short_repr import brief
+
+if TYPE_CHECKING:
+    from discreet.core.protocols import Record
+    from discreet.core.query import SumQuery
+    from discreet.core.releases import Schedule
+
+__all__ = [
+    "STRATEGIES", "WALKS", "Batches", "Exact", "OnDevice", "Prefixes", "Strategy", "Stream", "plain_walk",
+    "registered",
+]  # fmt: skip
+
+Stream = Literal["exact", "walk", "local", "decaying", "reports"]
+STRATEGIES: list[type[Strategy]] = []
+"""Classes whose price this library derives. A subclass of one of them could state another price."""
+WALKS: list[type[Walk]] = [OptimalTree, SignedDigits, SquareRoot, Tree]
+"""Factorizations that a :class:`Prefixes` can use."""
+T = TypeVar("T", bound="type[Strategy]")
+
+
+def registered(kind: T) -> T:
+    """Add a class to :data:`STRATEGIES`. Raises ``ValueError`` if another class has its name."""
+    if kind.__name__ in {known.__name__ for known in STRATEGIES}:
+        raise ValueError(f"strategy {kind.__name__}: is registered already")
+    STRATEGIES.append(kind)
+    return kind
+
+
+class Strategy(ABC):
+    """Strategy over time.
+
+    stream : name in sessions and audits. noisy : True if noise is added to sums.
+    """
+
+    stream: ClassVar[Stream]
+    noisy: ClassVar[bool] = True
+
+    @abstractmethod
+    def column_norm(self, norm: Norm) -> float:
+        """Return the largest norm of one user's column; infinity if noise of this norm has no price."""
+
+    @property
+    def fresh(self) -> bool:
+        """True if losses of single draws can be composed numerically: draws follow the records that they hide.
+
+        A user's column then consists of zeros and ones.
+        """
+        return True
+
+    @property
+    def weighted(self) -> bool:
+        """True if sums have other coefficients than -1, 0 and 1, so that discrete noise is not exact."""
+        return False
+
+    def plain(self) -> Self:
+        """Return the strategy rebuilt from plain values. Raises ``ValueError`` on values of other classes."""
+        return self
+
+    @property
+    def on_device(self) -> bool:
+        """True if the randomness is drawn on the user's device, so that no other party sees raw data."""
+        return False
+
+    def check(self, query: SumQuery) -> None:  # noqa: B027 - most strategies answer every query
+        """Raise ``ValueError`` unless the strategy can answer the query."""
+
+    def record(self, schedule: Schedule) -> Record | None:
+        """Return the record of one user's whole loss, or None if the noise of the sums determines it."""
+        return None
+
+    @abstractmethod
+    def text(self) -> str:
+        """Describe the mechanism in a guarantee."""
+
+
+@registered
+@dataclass(frozen=True)
+class Exact(Strategy):
+    """Sums without noise, at every release: no guarantee."""
+
+    stream: ClassVar[Stream] = "exact"
+    noisy: ClassVar[bool] = False
+
+    def column_norm(self, norm: Norm) -> float:
+        return math.inf
+
+    def text(self) -> str:
+        return "exact sums"
+
+
+@registered
+@dataclass(frozen=True)
+class Prefixes(Strategy):
+    """Prefix sums with correlated noise: each release covers all users so far.
+
+    Parameters
+    ----------
+    walk : :class:`Tree`, :class:`OptimalTree`, :class:`SignedDigits` or :class:`SquareRoot`, with the number
+        of time steps of the schedule. A mechanism raises ``ValueError`` for another number.
+    leaf : time step: "batch" for the users between two scheduled releases, or "user" for a single user.
+    """
+
+    __repr__ = brief
+
+    walk: Walk
+    leaf: Literal["batch", "user"] = "batch"
+    stream: ClassVar[Stream] = "walk"
+
+    def column_norm(self, norm: Norm) -> float:
+        return self.walk.column_norm(norm)
+
+    @property
+    def fresh(self) -> bool:
+        return self.walk.fresh
+
+    @property
+    def weighted(self) -> bool:
+        return self.walk.weighted
+
+    def plain(self) -> Prefixes:
+        return Prefixes(plain_walk(self.walk, WALKS), checks.choice("leaf", self.leaf, ("batch", "user")))
+
+    def text(self) -> str:
+        return self.walk.text(self.leaf)
+
+
+@registered
+@dataclass(frozen=True)
+class Batches(Strategy):
+    """Fresh noise at each scheduled release, on the batch since the previous release or on a decaying sum.
+
+    A mechanism raises ``ValueError`` for a decay outside [0, 1), or within 1e-8 of 1.
+
+    Parameters
+    ----------
+    decay : in [0, 1), factor of the earlier sum before a batch is added to it; 0: only the batch.
+    clocks : :class:`Clocks`, if rows are measured on separate schedules; None: one common schedule.
+    """
+
+    __repr__ = brief
+
+    decay: float = 0.0
+    clocks: Clocks | None = None
+    stream: ClassVar[Stream] = "decaying"
+
+    def column_norm(self, norm: Norm) -> float:
+        return 1.0 if norm == "l2" or not self.decay else math.inf
+
+    @property
+    def fresh(self) -> bool:
+        return not self.decay
+
+    def plain(self) -> Batches:
+        clocks = self.clocks
+        if clocks is not None and type(clocks) is not Clocks:
+            raise ValueError(f"strategy.clocks = {clocks!r}: must be Clocks or None, no subclass")
+        return Batches(Decaying(self.decay).decay, None if clocks is None else Clocks(clocks.growth))
+
+    def text(self) -> str:
+        if not self.decay:
+            return "one noisy sum for each scheduled batch of users"
+        return (
+            f"one noisy sum for each scheduled release, of all batches decaying by {self.decay:g} a "
+            "release (a user's column has l2 norm below 1, so it costs no more than one sum)"
+        )
+
+
+@registered
+@dataclass(frozen=True)
+class OnDevice(Strategy):
+    """Noise in every counter of each user, drawn on the user's device."""
+
+    stream: ClassVar[Stream] = "local"
+
+    @property
+    def on_device(self) -> bool:
+        return True
+
+    def column_norm(self, norm: Norm) -> float:
+        return 1.0
+
+    def text(self) -> str:
+        return "each user's own counters on the device"
+
+
+def plain_walk(walk: Any, allowed: Sequence[type[Walk]]) -> Walk:
+    """Rebuild the factorization from plain numbers, so that the caller's objects cannot change it later.
+
+    Raises ``ValueError`` on a factorization of another class, and on a number that its class does not accept.
+    """
+    if type(walk) not in allowed:
+        raise ValueError(
+            f"strategy.walk = {walk!r}: must be one of {', '.join(kind.__name__ for kind in allowed)}"
+        )
+    numbers: dict[str, Any] = {item.name: getattr(walk, item.name) for item in fields(walk)}
+    for name, value in numbers.items():
+        if name == "gaussian":  # a value such as 2 would be read differently by check and program
+            numbers[name] = checks.flag("strategy.walk.gaussian", value)
+        elif value is not None:
+            numbers[name] = checks.integer(f"strategy.walk.{name}", value)
+    made: Walk = type(walk)(**numbers)
+    return made
