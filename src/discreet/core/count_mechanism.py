@@ -18,9 +18,8 @@ joint sensitivity of :class:`~discreet.core.count_query.CountQuery` in units of 
   user's column has l2 norm at most 1 (:mod:`discreet.core.correlated_noise.decaying_sum`), and l1 norm 1 only
   without decay: Laplace noise requires decay 0. If scales change from release to release, no release may cost
   more than it would with ``scales``. Then the total loss is a weighted sum of losses that are at most Delta,
-  and the weights of the column sum to at most 1. Per-pair schedules do not change the joint sensitivity
-  (:mod:`discreet.core.correlated_noise.per_pair_schedule`), nor do budgets with a new split at each release
-  (:mod:`discreet.core.clipped_returns`).
+  and the weights of the column sum to at most 1. Budgets with a new split at each release do not change the
+  joint sensitivity (:mod:`discreet.core.clipped_returns`).
 - :class:`OnDevice`: each user's counters have independent noise, so a user is in one sum.
 - :class:`~discreet.mechanisms.local.randomized_response_strategy.Reported`: randomized responses about a few
   steps, each randomized independently (:mod:`discreet.mechanisms.local.randomized_response`), on the device
@@ -46,7 +45,6 @@ from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.decaying_sum import FINE, Decaying
 from discreet.core.correlated_noise.factorization import Walk
 from discreet.core.correlated_noise.optimal_tree import OptimalTree
-from discreet.core.correlated_noise.per_pair_schedule import Clocks
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
 from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
 from discreet.core.count_query import COUNTS, CountQuery
@@ -105,13 +103,11 @@ class Batches:
     Parameters
     ----------
     decay : in [0, 1), factor of the earlier sum before a batch is added to it; 0: only the batch.
-    clocks : :class:`Clocks`, if rows are measured on separate schedules; None: one common schedule.
     """
 
     __repr__ = brief
 
     decay: float = 0.0
-    clocks: Clocks | None = None
 
 
 @dataclass(frozen=True)
@@ -276,8 +272,6 @@ class CountMechanism(OverTime):
         if isinstance(strategy, Batches):
             if not self.stored and self.schedule.users is None:
                 raise ValueError("schedule.users = None: Batches(...) need a known number of users")
-            if strategy.clocks is not None and query.pooled != "none":
-                raise ValueError(f"query.pooled = {query.pooled!r}: must be 'none' under clocks of rows")
         if self.reported is not None:
             self.reported.check(query)
         if not self.noisy:
@@ -389,11 +383,11 @@ class CountMechanism(OverTime):
         return found
 
     @property
-    def asks(self) -> Literal["plain", "group", "cut", "clocked"]:
-        """Feature that plans of this mechanism can set: a group, a threshold, or admissible rows."""
+    def asks(self) -> Literal["plain", "group", "cut"]:
+        """Feature that plans of this mechanism can set: a group or a threshold."""
         if self.query.steered:
             return "group" if self.query.groups else "cut"
-        return "plain" if self.clocks is None else "clocked"
+        return "plain"
 
     @property
     def noisy(self) -> bool:
@@ -410,11 +404,6 @@ class CountMechanism(OverTime):
     def decay(self) -> float:
         """Decay of a batch strategy; 0 for others."""
         return self.strategy.decay if isinstance(self.strategy, Batches) else 0.0
-
-    @property
-    def clocks(self) -> Clocks | None:
-        """Per-pair schedules of a batch strategy, if it has any."""
-        return self.strategy.clocks if isinstance(self.strategy, Batches) else None
 
     @property
     def reported(self) -> ReportStrategy | None:
@@ -549,10 +538,7 @@ def _plain_strategy(strategy: Strategy) -> Strategy:
         leaf = checks.choice("strategy.leaf", strategy.leaf, ("batch", "user"))
         return Prefixes(plain_walk(strategy.walk, WALKS), leaf)
     if isinstance(strategy, Batches):
-        clocks = strategy.clocks
-        if clocks is not None and type(clocks) is not Clocks:
-            raise ValueError(f"strategy.clocks = {clocks!r}: must be Clocks or None, no subclass")
-        return Batches(Decaying(strategy.decay).decay, None if clocks is None else Clocks(clocks.growth))
+        return Batches(Decaying(strategy.decay).decay)
     if parts.is_reported(strategy):
         return cast("Strategy", cast("ReportStrategy", strategy).plain())
     return strategy

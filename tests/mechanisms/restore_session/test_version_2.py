@@ -52,3 +52,9 @@ def test_stored_answers_continue(tmp_path: Path) -> None:
     assert isinstance(session, ResponseSession)
     assert (session.users, session.asked, session.layout.states) == (3, 1, WIDE.states)
     session.response(0, NEXT_VALUES[1])
+
+
+def test_a_session_with_schedules_of_single_pairs_names_the_last_version(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"version 0\.2 was the last that continues it"):
+        restored("clocks", tmp_path)
+    assert (tmp_path / "copy").exists()
