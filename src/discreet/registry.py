@@ -714,7 +714,7 @@ def make(name: str | gymnasium.Env[Any, Any], **options: Any) -> TabularMDP:
 def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
     """Return (label, privatizer) of every mechanism that the registered privatizers offer at this budget.
 
-    The options ``release`` and ``noise``, or ``randomizer``, then ``tree_estimate`` and ``clocks`` choose a
+    The options ``release`` and ``noise``, or ``randomizer``, then ``tree_estimate`` choose a
     mechanism. The function tries all values of these options, with pure epsilon and otherwise at delta, and
     the papers' presets. It omits combinations that a class refuses.
     """
@@ -730,15 +730,12 @@ def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
             tables = [{**table, name: value} for table in tables for value in values] or tables
         if "release" in takes and "reports" in _choices(takes["release"].annotation):
             tables.append({"release": "reports"})  # reports have no option for the noise
-        for name, value in (("tree_estimate", "optimal"), ("clocks", "rows")):
-            if name in takes:
-                tables += [{**table, name: value} for table in tables]
+        if "tree_estimate" in takes:
+            tables += [{**table, "tree_estimate": "optimal"} for table in tables]
         if "paper" in presets_of(one.factory(), one.fixed):
             tables.append({"preset": "paper"})
         for table in tables:
-            words = [
-                f"{name} {v}" if name in ("tree_estimate", "clocks") else str(v) for name, v in table.items()
-            ]
+            words = [f"{name} {v}" if name == "tree_estimate" else str(v) for name, v in table.items()]
             label = " ".join([one.name, *words]).replace("_", " ")
             preset, options = table.get("preset"), {k: v for k, v in table.items() if k != "preset"}
             budgets: list[dict[str, float]] = [{}]

@@ -9,7 +9,6 @@ import pytest
 
 from discreet.accounting.binomial_noise import Flips
 from discreet.core.correlated_noise.binary_tree import Tree
-from discreet.core.correlated_noise.per_pair_schedule import Clocks
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
 from discreet.core.count_mechanism import CountMechanism, Stated
 from discreet.core.count_query import CountQuery
@@ -99,20 +98,15 @@ def test_accounting_that_was_not_checked_is_not_done() -> None:
         counted(Prefixes(SignedDigits(17, 3, 3)), scales=np.full(3, 30.0), stated=stated)
 
 
-def test_clocks_and_reports_are_of_the_classes_that_were_proved() -> None:
+def test_reports_are_of_the_class_that_was_proved() -> None:
     class Mine(StepReports):
         def check(self, query: CountQuery) -> None:
             """Anything."""
-
-    class MyClocks(Clocks):
-        pass
 
     fields = {name: getattr(WEAK, name) for name in ("kind", "steps", "share", "horizon", "shift", "moves")}
     mine = Mine(**fields, rewards=WEAK.rewards)
     with pytest.raises(ValueError, match="no subclass"):
         CountMechanism(QUERY, Schedule(10), "seeded", Reported(mine, "device"))
-    with pytest.raises(ValueError, match="no subclass"):
-        counted(Batches(0.0, MyClocks()))
 
 
 # ------------------------------------------------------------------------------ lists that change later
@@ -206,7 +200,7 @@ def test_batches_are_asked_what_the_schedule_says() -> None:
 
 
 def _drawn(rng: np.random.Generator) -> tuple[CountMechanism, list[dict[str, Any]]]:
-    """Batches with scales, decay, clocks and shares of anybody's making, and the plans of seven users."""
+    """Batches with scales, decay and shares of anybody's making, and the plans of seven users."""
     layout = Layout(int(rng.integers(1, 4)), 2, int(rng.integers(1, 4)))
     horizon, kind = layout.horizon, str(rng.choice(["plain", "plain", "groups", "cut"]))
     given: dict[str, Any] = {"visits": bool(rng.integers(2)), "center_rewards": bool(rng.integers(2))}
@@ -222,12 +216,10 @@ def _drawn(rng: np.random.Generator) -> tuple[CountMechanism, list[dict[str, Any
     query = CountQuery(layout, **given)
     laplace = bool(rng.integers(2))
     decay = 0.0 if laplace else float(rng.choice([0.0, rng.uniform(0.1, 0.95)]))
-    clocks = Clocks(float(rng.choice([0.0, 0.5, 1.0])))
-    plain = kind == "plain" and query.pooled == "none"
     families = len(query.row_families)
     schedule = Schedule(8, times=TIMES, reads="measurements")
     made = CountMechanism(
-        query, schedule, "seeded", Batches(decay, clocks if plain and rng.integers(2) else None),
+        query, schedule, "seeded", Batches(decay),
         LAPLACE if laplace else GAUSSIAN, np.exp(rng.normal(0, 1, families)),
         stated=Stated(1e-6),
     )  # fmt: skip

@@ -96,15 +96,11 @@ def test_the_walk_finds_what_is_hidden() -> None:
 
 
 SMALL = {"env.states": 3, "env.horizon": 2}
-ROWS = {"privatizer.release": "batches", "privatizer.clocks": "rows", "learner.pooled": "none"}
 KINDS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "exact": ("riverswim", "dp-ucbvi", "none", {}),
     "tree": ("riverswim", "dp-ucbvi", "central", {"privatizer.release": "tree"}),
     "batches": ("riverswim", "noise-aware", "central", {"privatizer.release": "batches"}),
     "decaying": ("riverswim", "noise-aware", "central", {"privatizer.release": "decaying", "delta": 1e-6}),
-    "clocks": (
-        "riverswim", "noise-aware", "central", ROWS,
-    ),
     "server reports": ("riverswim", "dp-ucbvi", "central", {"privatizer.release": "reports"}),
     "local": ("riverswim", "dp-ucbvi", "local", {"privatizer.randomizer": "laplace"}),
     "local reports": ("riverswim", "dp-ucbvi", "local", {}),

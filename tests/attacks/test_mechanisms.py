@@ -1,4 +1,4 @@
-"""Attacks on walks, clocks, splits, reports and numerical calibration that once worked: each must fail."""
+"""Attacks on walks, splits, reports and numerical calibration that once worked: each must fail."""
 
 from typing import Any
 

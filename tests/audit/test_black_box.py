@@ -30,7 +30,6 @@ from discreet.core.rng import Seeded
 from discreet.device import count_device as counts
 from discreet.learners.online.policy_elimination import SDPPE
 from discreet.mechanisms import restore_session as restoring
-from discreet.mechanisms.central.per_pair_session import ClockSession
 from discreet.mechanisms.interfaces import Plan, Schedule
 from discreet.mechanisms.local import noisy_vector_session as device_session
 from discreet.mechanisms.local.randomized_response import ReportEncoder, StepReports
@@ -67,10 +66,6 @@ WALKS = {
     "square root": Central(mu=1.0, release="square-root"),
     "square root, a leaf is a user": Central(mu=1.0, release="square-root", leaf="user"),
 }
-CLOCKS = {
-    "clocks laplace": Central(epsilon=1.0, clocks="rows"),
-    "clocks decaying": Central(mu=1.0, clocks="rows", release="decaying", clock_growth=0.5),
-}
 FRESH = {
     "batches laplace": Central(epsilon=1.0, release="batches"),
     "batches gaussian": Central(mu=1.0, release="batches"),
@@ -91,11 +86,10 @@ ALWAYS = {"refused", "own", "once", "2H", "sums"}
 ADDED = ALWAYS | {"support", "moves", "law", "cells", "fresh", "loss", "stated"}
 IDENTITIES = {  # of each kind of session: which there are, and which do not apply
     **dict.fromkeys(WALKS, (ADDED, {"sums"})),
-    **dict.fromkeys(CLOCKS, (ADDED | {"unplayed"}, {"sums", "stated"})),
     **dict.fromkeys([*FRESH, *VECTORS], (ADDED, set())),
     **dict.fromkeys(REPORTS, (ALWAYS | {"message", "reports"}, set())),
 }
-RIGHT = {**WALKS, **CLOCKS, **FRESH, **VECTORS, **REPORTS}
+RIGHT = {**WALKS, **FRESH, **VECTORS, **REPORTS}
 
 
 def broken(privatizer: Any, kind: type[CountSession]) -> Any:
@@ -222,7 +216,7 @@ class HalfScale(CountSession):
         return super()._node_noise(end, factor / 2, level)
 
 
-@pytest.mark.parametrize("name", every_second([*WALKS, *CLOCKS, "batches laplace", "decaying"]))
+@pytest.mark.parametrize("name", every_second([*WALKS, "batches laplace", "decaying"]))
 def test_a_noise_scale_halved(name: str) -> None:
     assert "law" in failed(broken(RIGHT[name], HalfScale))
 
@@ -244,7 +238,7 @@ class Underpriced(CountSession):
 
 
 @pytest.mark.parametrize(
-    "name", every_second([*WALKS, *CLOCKS, "decaying", "laplace at delta", "local laplace"], first=1)
+    "name", every_second([*WALKS, "decaying", "laplace at delta", "local laplace"], first=1)
 )
 def test_a_level_left_out_of_the_composition(name: str) -> None:
     assert failed(broken(RIGHT[name], Underpriced)) == {"loss"}
@@ -288,7 +282,7 @@ class TwinFamilies(CountSession):
 @pytest.mark.parametrize(
     ("name", "kind"),
     by_turns(
-        ["tree laplace", "square root", "signed digits", "batches gaussian", *CLOCKS],
+        ["tree laplace", "square root", "signed digits", "batches gaussian"],
         {"one draw": SharedDraw, "twins": TwinFamilies},
     ),
 )
@@ -314,10 +308,10 @@ def test_a_node_drawn_twice(name: str) -> None:
 class FreshOnCumulative(CountSession):
     """5. Every release is the sum over all users with noise for one batch."""
 
-    def _measure(self, n: int, reports: int, due: Any) -> Any:
+    def _measure(self, n: int, reports: int) -> Any:
         before = getattr(self, "_raw", np.zeros(self._query.cells))
         batch = self._cells.copy()
-        _, fresh = super()._measure(n, reports, due)
+        _, fresh = super()._measure(n, reports)
         self._raw = before + batch
         return self._raw + (fresh - batch), fresh
 
@@ -342,20 +336,18 @@ class VisitedOnly(CountSession):
     def _noisy(self, walk: Any, leaf: int) -> Any:
         return np.where(self._cells == 0, 0.0, super()._noisy(walk, leaf))
 
-    def _measure(self, n: int, reports: int, due: Any) -> Any:
+    def _measure(self, n: int, reports: int) -> Any:
         empty = self._cells + self._filtered == 0
-        sums, fresh = super()._measure(n, reports, due)
+        sums, fresh = super()._measure(n, reports)
         return np.where(empty, 0.0, sums), np.where(empty, 0.0, fresh)
 
 
-@pytest.mark.parametrize(
-    "name", ["tree laplace", "signed digits", "square root", "batches gaussian", *CLOCKS]
-)
+@pytest.mark.parametrize("name", ["tree laplace", "signed digits", "square root", "batches gaussian"])
 def test_noise_on_visited_cells_only(name: str) -> None:
     assert "support" in failed(broken(RIGHT[name], VisitedOnly))
 
 
-@pytest.mark.parametrize("name", ["tree laplace", "signed digits", "decaying", "clocks decaying"])
+@pytest.mark.parametrize("name", ["tree laplace", "signed digits", "decaying"])
 def test_a_restart_that_draws_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """7. Restored from its sums, with new noise for what was released before."""
     revived = restoring._revived
@@ -401,7 +393,6 @@ def test_a_reward_out_of_range(monkeypatch: pytest.MonkeyPatch) -> None:
     for one in (
         WALKS["signed digits"],
         FRESH["decaying"],
-        CLOCKS["clocks laplace"],
         VECTORS["local laplace"],
     ):
         assert "refused" in failed(one.start)
@@ -412,8 +403,8 @@ def test_a_reward_out_of_range(monkeypatch: pytest.MonkeyPatch) -> None:
 class RawWeights(CountSession):
     """10. A batch's weight is how many people really came to the last state."""
 
-    def _described(self, fresh: Any, laws: Any, n: int, due: Any) -> Any:
-        made = super()._described(fresh, laws, n, due)
+    def _described(self, fresh: Any, laws: Any, n: int) -> Any:
+        made = super()._described(fresh, laws, n)
         seen = float(self._filtered[self._query.offsets[-1] // 2 :].sum())
         return dataclasses.replace(
             made,
@@ -427,48 +418,15 @@ class RawWeights(CountSession):
 class RawScaling(CountSession):
     """10b. The sums themselves are reweighted by a raw count: cells move that the user never touched."""
 
-    def _measure(self, n: int, reports: int, due: Any) -> Any:
+    def _measure(self, n: int, reports: int) -> Any:
         raw = float(self._cells[0])
-        sums, fresh = super()._measure(n, reports, due)
+        sums, fresh = super()._measure(n, reports)
         return sums * (1.0 + 0.01 * raw), fresh
-
-
-class RawClocks(ClockSession):
-    """10c. Rows are due when people were there, not when a public policy played them."""
-
-    def _tick(self, n: int) -> Any:
-        due = super()._tick(n)
-        seen = np.zeros_like(due)
-        np.maximum.at(seen, self._row_of(), (self._cells != 0).astype(np.float64))
-        return due * seen
-
-
-class RawRows(ClockSession):
-    """10d. Rows that are not due are released all the same."""
-
-    def _measure(self, n: int, reports: int, due: Any) -> Any:
-        sums, fresh = super()._measure(n, reports, None)
-        return sums, fresh
-
-
-class OffPolicy(ClockSession):
-    """10e. What a user did off her policy is added too: clocks count assignments, which it has none of."""
-
-    def _assign(self, plan: Any, users: int) -> None:
-        super()._assign(plan, users)
-        self._played = None
 
 
 def test_weights_that_depend_on_raw_data() -> None:
     assert failed(broken(Central(mu=1.0, release="batches"), RawWeights)) == {"moves"}
     assert failed(broken(Central(mu=1.0, release="decaying"), RawScaling)) >= {"moves", "sums"}
-
-
-@pytest.mark.parametrize("name", CLOCKS)
-def test_clocks_that_follow_raw_data(name: str) -> None:
-    assert "moves" in failed(broken(CLOCKS[name], RawClocks))
-    assert "unplayed" in failed(broken(CLOCKS[name], RawRows))
-    assert "unplayed" in failed(broken(CLOCKS[name], OffPolicy))
 
 
 # ------------------------------------------------------------------------------- bugs of devices that report

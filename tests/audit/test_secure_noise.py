@@ -99,8 +99,6 @@ COUNTS = {
     "batches laplace": (Central(epsilon=0.5, release="batches"), ANY, "both"),
     "batches gaussian": (Central(mu=0.3, release="batches"), ANY, "both"),
     "decaying": (Central(mu=0.3, release="decaying"), ANY, "both"),
-    "clocks": (Central(epsilon=0.5, clocks="rows"), READS, "both"),
-    "clocks decaying": (Central(mu=0.3, clocks="rows", release="decaying"), READS, "both"),
     "one release of stored people": (Central(mu=0.3), Schedule.one_shot(5), "both"),
     "local laplace": (Local(epsilon=0.5, randomizer="laplace"), ANY, "both"),
     "local gaussian": (Local(mu=0.3), ANY, "both"),
@@ -284,7 +282,7 @@ def shared_by(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts, "drawn", lambda *given: again(of_device(*given), given[3]))
 
 
-SECURE = ["tree laplace", "batches gaussian", "signed digits", "clocks", "local laplace", "local gaussian"]
+SECURE = ["tree laplace", "batches gaussian", "signed digits", "local laplace", "local gaussian"]
 
 
 @pytest.mark.parametrize("name", SECURE)

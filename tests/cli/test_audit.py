@@ -135,7 +135,7 @@ def test_mechanisms_are_every_combination_that_fits() -> None:
     assert {
         "central tree laplace", "central tree gaussian tree estimate optimal",
         "central signed-digits laplace",
-        "central square-root gaussian", "central decaying gaussian", "central batches laplace clocks rows",
+        "central square-root gaussian", "central decaying gaussian",
         "central reports",
         "central paper", "local laplace", "local gaussian", "local subset", "local oue", "local krr",
     } <= set(names)  # fmt: skip

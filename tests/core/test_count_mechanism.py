@@ -19,7 +19,6 @@ from discreet.accounting.randomized_response_event import ReportRecord
 from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.decaying_sum import Decaying
 from discreet.core.correlated_noise.optimal_tree import OptimalTree
-from discreet.core.correlated_noise.per_pair_schedule import Clocks
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
 from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
 from discreet.core.count_mechanism import CountMechanism, Stated
@@ -48,7 +47,6 @@ STRATEGIES = {
     "tree": (Prefixes(Tree(4)), LAPLACE, 2),
     "tree of users": (Prefixes(Tree(100), "user"), LAPLACE, 7),
     "batches": (Batches(), LAPLACE, 1),
-    "clocks": (Batches(0.0, Clocks()), LAPLACE, 1),
     "device": (OnDevice(), LAPLACE, 1),
     "gaussian tree": (Prefixes(Tree(4)), GAUSSIAN, 2),
     "square root": (Prefixes(SquareRoot(4)), GAUSSIAN, 1),
@@ -81,8 +79,6 @@ def test_scales_of_anybodys_making_state_what_they_buy(name: str, factor: float)
         (Batches(0.6), 2, None, ("decaying", "plain", True, None, 1, "joint", "l2", "gaussian", 1.0, None)),
         (Batches(0.6), 2, 64,
          ("decaying", "plain", True, None, 1, "joint", "l2", "discrete_gaussian", 1.25, 2**20)),
-        (Batches(0.0, Clocks()), 2, 64,
-         ("decaying", "clocked", True, None, 1, "joint", "l2", "discrete_gaussian", 1.0, 1)),
         (Prefixes(Tree(4)), 2, 64,
          ("walk", "plain", True, Tree(4), 2, "joint", "l2", "discrete_gaussian", 1.0, 1)),
         (OnDevice(), 1, 64, ("local", "plain", True, None, 1, "local", "l1", "discrete_laplace", 1.0, 1)),
@@ -106,7 +102,6 @@ def test_what_a_mechanism_says_of_itself(
     assert made.grid("transition_counts") == made.grid("visits")
     assert made.leaf == "batch"
     assert made.decay == (strategy.decay if isinstance(strategy, Batches) else 0.0)
-    assert made.clocks == (strategy.clocks if isinstance(strategy, Batches) else None)
     assert made.by_release.shape == (0, 3)
     assert (made.reported, made.reports) == (None, None)
     claim = made.guarantee
@@ -204,8 +199,7 @@ def test_the_source_must_be_that_of_the_mechanism() -> None:
         ({"strategy": Prefixes(SquareRoot(4)), "family": 1, "source": "secure", "reward_grid": 64},
          "add up no integers"),
         ({"query": CountQuery(LAYOUT, groups=2, clip=1.0), "strategy": OnDevice(), "scales": np.ones(4)},
-         "common clock"),
-        ({"stored": True, "strategy": Batches(0.0, Clocks())}, "by plain"),
+         r"need Exact\(\) or Batches"),
         ({"stored": True, "release_scales": np.full((4, 3), 20.0)}, "by plain"),
         ({"strategy": Prefixes(SignedDigits(2**20, 4, 3), "user"), "schedule": Schedule(2**20),
           "source": "secure", "reward_grid": 1024, "scales": np.full(3, 2.0**26)}, "grid units"),
@@ -345,11 +339,6 @@ def test_guarantees_are_made_by_mechanisms_alone() -> None:
 
 
 def test_each_kind_of_sums_has_one_session_that_takes_no_other() -> None:
-    scales = np.full(2, 20.0)
-    clocked = CountMechanism(
-        CountQuery(QUERY.layout, visits=False), SCHEDULE, "seeded", Batches(clocks=Clocks(0.5)),
-        GAUSSIAN, scales, stated=STATED,
-    )  # fmt: skip
     groups = CountMechanism(CountQuery(QUERY.layout, groups=2, clip=1.0), SCHEDULE, "seeded", Exact())
     cut = CountMechanism(
         CountQuery(QUERY.layout, visits=False, center_rewards=True, cut=1.0), SCHEDULE, "seeded", Exact()
@@ -357,12 +346,9 @@ def test_each_kind_of_sums_has_one_session_that_takes_no_other() -> None:
     reported = dr.Local(epsilon=1.0, randomizer="subset").mechanism(QUERY, SCHEDULE, Seeded(0))
     device = dr.Local(epsilon=1.0, randomizer="laplace").mechanism(QUERY, SCHEDULE, Seeded(0))
     plain = CountMechanism(QUERY, SCHEDULE, "seeded", Exact())
-    made = {
-        type(sessions.session_of(one, Seeded(0))): one
-        for one in (clocked, groups, cut, reported, device, plain)
-    }
-    assert len(made) == 6
-    assert len({kind._kind for kind in made}) == 6
+    made = {type(sessions.session_of(one, Seeded(0))): one for one in (groups, cut, reported, device, plain)}
+    assert len(made) == 5
+    assert len({kind._kind for kind in made}) == 5
     for kind, own in made.items():
         for other in made.values():
             if other is not own:

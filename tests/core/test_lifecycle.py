@@ -217,7 +217,6 @@ PRIVATIZERS = {
     "none": (NoPrivacy(), {}),
     "tree": (Central(epsilon=1.0, release="tree"), {}),
     "batches": (Central(epsilon=1.0, release="batches"), {}),
-    "clocks": (Central(epsilon=1.0, release="batches", clocks="rows"), {}),
     "groups": (Central(mu=1.0, release="decaying"), {"groups": 2, "clip": 1.0}),
     "cut": (NoPrivacy(), {"visits": False, "center_rewards": True, "cut": 1.0}),
     "device": (Local(epsilon=1.0, randomizer="laplace"), {}),
@@ -233,7 +232,7 @@ def test_who_closes_forgets_sums_noise_and_releases(name: str) -> None:
     schedule = Schedule(
         8,
         times=np.array([0, 2, 4, 6]),
-        reads="measurements" if name in ("clocks", "groups", "cut") else "sums",
+        reads="measurements" if name in ("groups", "cut") else "sums",
     )
     session: Any = privatizer.start(query, schedule, Seeded(0))  # type: ignore[attr-defined]
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Raw records: off the policy nothing is added, and an encoder is of one plan."""
+"""Raw records are added once, and an encoder is of one plan."""
 
 import numpy as np
 import pytest
@@ -14,17 +14,12 @@ LAYOUT = Layout(2, 2, 3)
 RECORD = Trajectory(np.array([0, 1, 0, 1]), np.array([1, 0, 1]), np.array([0.5, 1.0, 0.0]))
 
 
-def test_records_off_the_policy_add_nothing() -> None:
+def test_a_record_adds_its_visits() -> None:
     query = CountQuery(LAYOUT)
-    begins = family_begins(query)
-    some, none = np.zeros(query.cells), np.zeros(query.cells)
-    played = np.ones((3, LAYOUT.rows), bool)
-    played[1] = False
-    add_record(query, begins, RECORD, some, played)
-    add_record(query, begins, RECORD, none, np.zeros_like(played))
-    assert not none.any()
-    visits = some[query.offsets[0] : query.offsets[1]].reshape(3, -1)
-    assert visits.sum(axis=1).tolist() == [1.0, 0.0, 1.0]
+    cells = np.zeros(query.cells)
+    add_record(query, family_begins(query), RECORD, cells)
+    visits = cells[query.offsets[0] : query.offsets[1]].reshape(3, -1)
+    assert visits.sum(axis=1).tolist() == [1.0, 1.0, 1.0]
 
 
 def test_families_begin_one_after_the_other_and_absent_ones_at_minus_one() -> None:

@@ -99,11 +99,10 @@ def test_the_noise_aware_learner_is_equal_too(options: dict[str, bool], privatiz
     assert (runs[0].gap_regret == runs[1].gap_regret).all()
 
 
-@pytest.mark.parametrize("clocks", ["common", "rows"])
-def test_several_plans_of_a_batch_are_equal_too(clocks: str) -> None:
-    """Plans of one batch may be submitted as one crowd, but not where clocks tick by what each may play."""
+def test_several_plans_of_a_batch_are_equal_too() -> None:
+    """Plans of one batch may be submitted as one crowd."""
     learner = dr.NoiseAwareUCBVI(tie_batches=4, replan_every=200)
-    privatizer = dr.Central(epsilon=10.0, delta=1e-6, clocks=clocks)
+    privatizer = dr.Central(epsilon=10.0, delta=1e-6)
     fused, stepwise = (
         dr.simulate(
             dr.make("riverswim"), learner, privatizer, 2000, seeds=2, by="batch", stepwise=s, workers=1
@@ -118,7 +117,6 @@ EXPLORED = {
     "decaying": dr.Central(epsilon=3.0, delta=1e-6, release="decaying"),
     "batches": dr.Central(epsilon=3.0, delta=1e-6, release="batches"),
     "pure, pooled": dr.Central(epsilon=3.0, release="batches"),
-    "rows": dr.Central(epsilon=3.0, delta=1e-6, clocks="rows"),
     "reports": dr.Central(epsilon=10.0, release="reports"),
     "local": dr.Local(epsilon=3.0),
 }

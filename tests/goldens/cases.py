@@ -183,12 +183,6 @@ RUNS: Mapping[str, tuple[Any, ...]] = {
     ),
     "noise-aware returns": ("lock", _AWARE(explore="returns"), dr.Central(epsilon=4.0, delta=1e-4), 400),
     "noise-aware plain": ("random", _AWARE(flow=False, consistent=False, shrink=False), _GAUSS, 300),
-    "noise-aware clocks": (
-        "small", _AWARE(pooled="none"), dr.Central(epsilon=2.0, delta=1e-4, clocks="rows"), 300,
-    ),
-    "noise-aware clocks that grow": (
-        "small", _AWARE(pooled="none"), dr.Central(epsilon=2.0, clocks="rows", clock_growth=0.3), 300,
-    ),
     "noise-aware-sums": ("small", NoiseAwareOnSums(), dr.Central(epsilon=2.0, release="tree"), 150),
     # rewards up to a cut
     "joint cut": ("alike", dr.JointPosterior(samples=4), dr.Central(epsilon=4.0, delta=1e-4), 300),
@@ -243,7 +237,7 @@ for _name in RUNS:
 for _name in (  # by batches, equal in law only
     "private-ucb-vi tree", "private-ucb-vi reports", "dp-ucbvi auto", "private-ucb-po", "noise-aware",
     "noise-aware decaying", "noise-aware pool of all", "noise-aware pool of first", "noise-aware returns",
-    "noise-aware clocks", "dp-ucbvi local gaussian", "noise-aware local oue", "noise-aware shuffle",
+    "dp-ucbvi local gaussian", "noise-aware local oue", "noise-aware shuffle",
     "noise-aware shuffle amplified", "joint cut", "sdp-pe", "sdp-pe shuffle", "sdp-pe-om", "ucrl-vtr",
     "lsvi-ucb", "psrl",
 ):  # fmt: skip
@@ -376,8 +370,6 @@ _PRIVATIZERS: Mapping[str, Any] = {
     "central decaying best": dr.Central(mu=0.5, release="decaying"),
     "central reports": dr.Central(epsilon=3.0, release="reports"),
     "central weights": dr.Central(epsilon=1.0, weights=(0.2, 0.3, 0.5)),
-    "central clocks": dr.Central(epsilon=1.0, delta=1e-6, clocks="rows"),
-    "central clocks grow": dr.Central(epsilon=1.0, clocks="rows", clock_growth=0.5),
     "local": dr.Local(epsilon=1.0),
     "local laplace": dr.Local(epsilon=1.0, randomizer="laplace"),
     "local gaussian": dr.Local(epsilon=1.0, delta=1e-6, noise="gaussian"),
@@ -432,14 +424,13 @@ def _estimates(series: list[Mapping[str, Any]], laws_too: bool = True) -> dict[s
 def _released(releases: list[Any], laws: bool = True) -> dict[str, Any]:
     """Everything in a run's releases, or their values only."""
     newest = [release.measurement for release in releases if release.measurement is not None]
-    fresh = [m.fresh.ravel() for m in newest if m.fresh is not None]
     return {
         "users": np.array([release.users for release in releases]),
         "numbers": np.array([release.number for release in releases]),
         "sums": _estimates([release.estimates for release in releases], laws),
         "measured": _estimates([m.estimates for m in newest], laws),
         "stream": np.array([[m.decay, m.gain] for m in newest], np.float64),
-        "fresh": np.concatenate(fresh) if fresh else None,
+        "fresh": None,
     }
 
 
@@ -528,10 +519,10 @@ def _cuts(k: int) -> Mapping[str, Any]:
 
 
 _COUNTED = [
-    *((p, "raw", "some") for p in _PRIVATIZERS if "clocks" not in p),
+    *((p, "raw", "some") for p in _PRIVATIZERS),
     *((p, "lean", "read") for p in (
         "none", "central", "central delta", "central mu", "central batches", "central decaying",
-        "central decaying best", "central reports", "central clocks", "central clocks grow", "local",
+        "central decaying best", "central reports", "local",
         "local gaussian", "shuffle", "shuffle amplified",
     )),
     *((p, "lean", "each") for p in (
@@ -540,7 +531,7 @@ _COUNTED = [
     )),
     *((p, "raw", "open") for p in ("none", "central tree", "central tree mu", "local laplace", "local oue")),
     *((p, "alike", "some") for p in ("central", "central square root", "local laplace", "local")),
-    *((p, "alike", "read") for p in ("central clocks", "central decaying")),
+    *((p, "alike", "read") for p in ("central decaying",)),
     *((p, "known", "once") for p in ("central", "central mu", "shuffle", "local krr")),
     *((p, "step", "some") for p in ("central", "central delta", "local subset", "shuffle")),
     *((p, q, "read") for p in ("central", "central decaying", "none") for q in ("pool", "first")),
@@ -698,7 +689,7 @@ def _stated(privatizer: Any, query: Any, schedule: dr.Schedule, source: Any) -> 
 
 _SOURCES: Mapping[str, Any] = {"seeded": dr.Seeded(0, 0), "secure": dr.Secure(reward_grid=64)}
 _MATRIX: list[tuple[str, str, str, str]] = [
-    *((p, "lean", "large", "seeded") for p in _PRIVATIZERS if not re.search("clocks|weights", p)),
+    *((p, "lean", "large", "seeded") for p in _PRIVATIZERS if "weights" not in p),
     *((p, "raw", "large once", "seeded") for p in (
         "central", "central delta", "central rho", "central mu", "central weights", "local", "local paper",
         "shuffle", "shuffle composed", "shuffle amplified",
@@ -1012,7 +1003,7 @@ for _p, _q, _s in (
     ("none", "raw", "some"), ("central tree", "raw", "some"), ("central tree optimal", "raw", "some"),
     ("central paper", "raw", "some"), ("central digits", "raw", "some"),
     ("central square root", "raw", "some"), ("central batches", "lean", "read"),
-    ("central decaying", "lean", "read"), ("central clocks", "lean", "read"),
+    ("central decaying", "lean", "read"),
     ("central reports", "raw", "some"),
     ("central decaying", "pool", "shares"), ("central decaying", "groups", "read"),
     ("central decaying", "cut", "read"), ("local laplace", "raw", "some"), ("local oue", "raw", "some"),

@@ -109,7 +109,7 @@ def test_a_batch_is_the_privatizers_own_one_shot_session(privatizer: object) -> 
         mine = found[i + 1]
         assert same(mine.estimates, release.estimates)
         assert same(mine.measurement.estimates, release.estimates)
-        assert (mine.measurement.decay, mine.measurement.gain, mine.measurement.fresh) == (0.0, 1.0, None)
+        assert (mine.measurement.decay, mine.measurement.gain) == (0.0, 1.0)
         for name, estimate in mine.estimates.items():
             assert estimate.value.shape[0] == (1 if query.step is not None else 4)
             assert estimate.covers == size

@@ -53,8 +53,6 @@ JOINT = {
     "optimal tree": (Central(mu=1.0, release="tree", tree_estimate="optimal"), SUMS, 4),
     "signed digits": (Central(epsilon=1.0, release="signed-digits", arity=3), SUMS, 2),
     "square root": (Central(mu=1.0, release="square-root"), SUMS, 2),
-    "clocks": (Central(epsilon=1.0, clocks="rows"), MEASURED, 2),
-    "clocks, decaying": (Central(mu=1.0, clocks="rows", release="decaying"), MEASURED, 2),
 }
 VECTORS = {"laplace": Local(epsilon=1.0, randomizer="laplace"), "gaussian": Local(mu=1.0)}
 REPORTS = {
@@ -65,7 +63,7 @@ REPORTS = {
 LOCAL = {name: (right, SUMS, 2) for name, right in {**VECTORS, **REPORTS}.items()}
 
 
-@pytest.mark.parametrize("name", ["decaying", "optimal tree", "signed digits", "clocks", *LOCAL])
+@pytest.mark.parametrize("name", ["decaying", "optimal tree", "signed digits", *LOCAL])
 def test_bounds_stay_below_the_claim(name: str) -> None:
     privatizer, learner, users = {**JOINT, **LOCAL}[name]
     found = black_box(privatizer.start, learner, 1000 if name in JOINT else 5000, people=People(users))

@@ -52,7 +52,6 @@ KERNELS = {  # compiled lines are not followed: the tests of what calls them
     "discreet/core/count_kernels.py": (
         "tests/core/test_count_query.py",
         "tests/core/test_count_sessions.py",
-        "tests/core/correlated_noise/test_per_pair_schedule.py",
         "tests/core/count_sessions/test_pooled.py",
         "tests/core/correlated_noise/test_binary_tree.py",
     ),

@@ -382,8 +382,6 @@ def public_numbers(release: Release) -> Floats:
     estimates = list(release.estimates.values())
     if release.measurement is not None:
         parts += [release.measurement.decay, release.measurement.gain]
-        if release.measurement.fresh is not None:
-            parts.append(release.measurement.fresh)
         estimates += release.measurement.estimates.values()
     for estimate in estimates:
         parts += [estimate.law.std(), estimate.covers, estimate.effective]
@@ -504,7 +502,7 @@ def claimed_noise(session: Any, query: AuditQuery, times: Sequence[int]) -> Nois
 
 
 def uniform(layout: Layout) -> Floats:
-    """Return (H, S, A) uniform probabilities of admissible actions, under which all clocks advance."""
+    """Return (H, S, A) uniform probabilities of admissible actions."""
     mask = np.ones((layout.states, layout.actions)) if layout.mask is None else layout.mask.astype(np.float64)
     return np.broadcast_to(mask / mask.sum(axis=1, keepdims=True), (layout.horizon, *mask.shape)).copy()
 

@@ -5,7 +5,7 @@ plus B_f z with z independent and of scale 1, B_f = (mixing of the mechanism) ti
 factorization mechanism the mixing is read off its program (:func:`discreet.audit.noise_matrix.noise_matrix`).
 Some sessions release only measurements (rows with separate schedules, group returns, clipped rewards). Each
 measurement is gain * S plus fresh noise in the cells that were due, where S is the decaying sum of the row's
-data. Decay, gain, due rows and scales are read from the release, and S is recomputed here from records.
+data. Decay, gain, due cells and scales are read from the release, and S is recomputed here from records.
 
 For linear sums, "family" means here a contiguous block of cells that share a scale
 (:attr:`LinearQuery.blocks`: the diagonal of a Gram matrix at one step, the part above it, an array). For
@@ -106,8 +106,7 @@ class Noise:
 
 def has_sums(session: Any) -> bool:
     """Return False for sessions that release only measurements."""
-    mechanism, query = getattr(session, "mechanism", None), getattr(session, "query", None)
-    return getattr(mechanism, "clocks", None) is None and not getattr(query, "steered", False)
+    return not getattr(getattr(session, "query", None), "steered", False)
 
 
 def _linear_noise(session: Any, query: LinearQuery, times: Sequence[int]) -> Noise | None:
@@ -225,18 +224,14 @@ def readings(query: AuditQuery, releases: Sequence[Release]) -> Readings:
         made = release.measurement
         assert made is not None
         decay[i], gain[i] = made.decay, made.gain
-        for f, (name, full) in enumerate(query.families.items()):
+        for f, name in enumerate(query.families):
             part = slice(query.offsets[f], query.offsets[f + 1])
             if name not in made.estimates:
                 scales[i, part] = math.inf
                 continue
             one = made.estimates[name]
             values[i, part], scales[i, part] = _cells(query, name, one.value), scale_of(one)
-            if made.fresh is None or name == GROUP_RETURNS:
-                due[i, part] = True
-                continue
-            fresh = made.fresh.reshape(made.fresh.shape + (1,) * (len(full) - 3))
-            due[i, part] = _cells(query, name, np.broadcast_to(fresh, full))
+            due[i, part] = True
     return Readings(values, due, scales, decay, gain, True)
 
 

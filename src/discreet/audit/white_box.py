@@ -351,30 +351,8 @@ def _responses(bench: _PrivatizerBench) -> tuple[Floats, list[str]]:
             public_numbers(a).tobytes() != public_numbers(b).tobytes()
             for a, b in zip(base, other, strict=True)
         ):
-            wrong.append(f"a weight, law, clock or number of users depends on the data of user {k + 1}")
+            wrong.append(f"a weight, law or number of users depends on the data of user {k + 1}")
     return matrix, wrong
-
-
-def _unplayed(bench: _PrivatizerBench) -> Identity:
-    """Check that, with schedules by row, rows outside the policy are not measured and ignore records."""
-    layout, times = bench.query.layout, bench.times
-    lives = bench.lives()
-    last, at = layout.states - 1, min(bench.times[0], times[-1] - 1)  # a user in the second release
-    ways = []
-    for state, reward in ((0, 1.0), (last, 0.0)):  # the policy takes the first action, the user the last
-        lives[at] = _life(layout, [state], _LAST, [reward])
-        ways.append(bench.read(bench.releases(lives)))
-    same = ways[0].values.tobytes() == ways[1].values.tobytes()
-    said = int((ways[0].values[~ways[0].due] != 0).sum())
-    idle = int((~ways[0].due).sum())
-    found = (
-        f"{idle} cells of {ways[0].due.size} were not due, {said} of them hold something; a record off the "
-        f"policy {'adds nothing' if same else 'moves releases'}"
-    )
-    several = layout.actions > 1
-    return Identity(
-        "what no policy plays holds nothing", same and not said and (idle > 0 or not several), found
-    )
 
 
 def _made_from(bench: _PrivatizerBench) -> Identity:
@@ -650,8 +628,6 @@ def white_box(
     if linear is None:
         out += [_changed(bench), _made_from(bench)]
     session: Any = bench.session()
-    if getattr(getattr(session, "mechanism", None), "clocks", None) is not None:
-        out.append(_unplayed(bench))
     session.release()
     noise = claimed_noise(session, bench.query, bench.times)
     if noise is not None and isinstance(bench, _LinearBench) and bench.query.requeries:

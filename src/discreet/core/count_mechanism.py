@@ -8,9 +8,8 @@ states the epsilon of those scales. Parts that do not fit together are rejected.
 The privacy loss is the joint sensitivity of the query in units of the noise, in the norm of the noise, times
 the largest norm of a user's column of the strategy (:mod:`discreet.core.strategies`). If scales change from
 release to release, no release may cost more than it would with ``scales``. Then the total loss is a weighted
-sum of losses that are at most that of ``scales``, and the weights of the column sum to at most 1. Per-pair
-schedules do not change the joint sensitivity (:mod:`discreet.core.correlated_noise.per_pair_schedule`), nor
-do budgets with a new split at each release (:mod:`discreet.core.clipped_returns`).
+sum of losses that are at most that of ``scales``, and the weights of the column sum to at most 1. Budgets
+with a new split at each release do not change the joint sensitivity (:mod:`discreet.core.clipped_returns`).
 
 Under exact noise (``source = "secure"``) values are on a grid: rewards are multiples of 1 / ``reward_grid``,
 and counts are integers. The noise is discrete on the same grid, within the size that can be drawn exactly.
@@ -29,7 +28,6 @@ from discreet.core import checks
 from discreet.core import lazy as parts
 from discreet.core.correlated_noise.decaying_sum import FINE, Decaying
 from discreet.core.correlated_noise.factorization import Walk
-from discreet.core.correlated_noise.per_pair_schedule import Clocks
 from discreet.core.count_query import CountQuery
 from discreet.core.events import Coordinate
 from discreet.core.families import COUNTS
@@ -203,8 +201,6 @@ class CountMechanism(OverTime):
         if isinstance(strategy, Batches):
             if not self.stored and self.schedule.users is None:
                 raise ValueError("schedule.users = None: Batches(...) need a known number of users")
-            if strategy.clocks is not None and query.pooled != "none":
-                raise ValueError(f"query.pooled = {query.pooled!r}: must be 'none' under clocks of rows")
         strategy.check(query)
         if not self.noisy:
             if self.noise is not None or np.any(self.scales) or self.by_release.size:
@@ -310,11 +306,11 @@ class CountMechanism(OverTime):
         return self.strategy.stream
 
     @property
-    def asks(self) -> Literal["plain", "group", "cut", "clocked"]:
-        """Feature that plans of this mechanism can set: a group, a threshold, or admissible rows."""
+    def asks(self) -> Literal["plain", "group", "cut"]:
+        """Feature that plans of this mechanism can set: a group or a threshold."""
         if self.query.steered:
             return "group" if self.query.groups else "cut"
-        return "plain" if self.clocks is None else "clocked"
+        return "plain"
 
     @property
     def noisy(self) -> bool:
@@ -331,11 +327,6 @@ class CountMechanism(OverTime):
     def decay(self) -> float:
         """Decay of a batch strategy; 0 for others."""
         return self.strategy.decay if isinstance(self.strategy, Batches) else 0.0
-
-    @property
-    def clocks(self) -> Clocks | None:
-        """Per-pair schedules of a batch strategy, if it has any."""
-        return self.strategy.clocks if isinstance(self.strategy, Batches) else None
 
     @property
     def reported(self) -> ReportStrategy | None:

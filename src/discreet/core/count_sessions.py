@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core import lazy as parts
@@ -53,7 +52,6 @@ class CountSession(StreamSession):
 
     _streams: ClassVar[tuple[str, ...]]  # supported values of CountMechanism.stream
     _asks: ClassVar[str] = "plain"  # supported value of CountMechanism.asks
-    _played: NDArray[np.bool_] | None = None  # admissible rows of the open plan; None: any
     _STATE = (*StreamSession._STATE, "_cells")
     _DERIVED = (*StreamSession._DERIVED, "_query", "_trust", "_laws", "_scales", "_begins")
 
@@ -145,7 +143,7 @@ class CountSession(StreamSession):
 
     def _put(self, record: Trajectory) -> None:
         """Add the checked record of a user who was counted before."""
-        add_record(self._query, self._begins, record, self._cells, self._played, self._up_to)
+        add_record(self._query, self._begins, record, self._cells, self._up_to)
 
     def submit_many(self, trajectories: Trajectories, plan: int) -> None:
         """Add the trajectories of many users of the open plan. The sums are the same as with single calls.
@@ -185,12 +183,11 @@ class CountSession(StreamSession):
         rewards, grid = records.rewards, self._mechanism.reward_grid
         if grid is not None:
             rewards = SecureRng().rounded(rewards, grid)
-        played = np.zeros((0, layout.rows)) if self._played is None else self._played.astype(np.float64)
         self._count(len(records))
         records_kernels.add_trajectories(
             records.states, records.actions, rewards, layout.row_index, query.counted.start,
             query.counted_steps, query.slots, layout.rows, self._begins, query.reward_shift, self._up_to,
-            played, self._cells, self._cells,
+            self._cells, self._cells,
         )  # fmt: skip
 
     def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
@@ -282,27 +279,18 @@ class MeasuredSession(CountSession):
     def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement]:
         share = None if n == 0 or self._plan is None else self._plan.return_share
         reports = n - self._absent
-        laws, due = self.measurement_laws(n, reports - self._reported, share), self._tick(n)
-        cells, fresh = self._measure(n, reports, due)
-        measurement = self._described(fresh, laws, n, due)
+        laws = self.measurement_laws(n, reports - self._reported, share)
+        cells, fresh = self._measure(n, reports)
+        measurement = self._described(fresh, laws, n)
         return self._summed(cells, n, *self._terms()), measurement
 
-    def _tick(self, n: int) -> Floats | None:
-        """Return (T R,) 1 for rows that are measured now, else 0.
-
-        None on a common schedule, which measures all rows.
-        """
-        return None
-
-    def _measure(self, n: int, reports: int, due: Floats | None) -> tuple[Floats, Floats]:
+    def _measure(self, n: int, reports: int) -> tuple[Floats, Floats]:
         """Return (sums over all users, newest measurement) and close the batch since the last release."""
         cells = self._cells.copy()
         self._next |= {"_filtered": cells, "_reported": reports}
         return cells.copy(), cells - self._filtered
 
-    def _described(
-        self, fresh: Floats, laws: Mapping[str, NoiseDistribution], n: int, due: Floats | None
-    ) -> Measurement:
+    def _described(self, fresh: Floats, laws: Mapping[str, NoiseDistribution], n: int) -> Measurement:
         """Describe the newest measurement, with its number of users and its effective sample size."""
         batch = n - self._closed_users
         self._next |= {"_closed_users": n}

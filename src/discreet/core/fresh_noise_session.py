@@ -67,11 +67,9 @@ class DecayingSession(MeasuredSession):
         number, squares = (self._next.get(name, vars(self)[name]) for name in ("_measurements", "_squares"))
         return number, squares
 
-    def _described(
-        self, fresh: Floats, laws: Mapping[str, NoiseDistribution], n: int, due: Floats | None
-    ) -> Measurement:
+    def _described(self, fresh: Floats, laws: Mapping[str, NoiseDistribution], n: int) -> Measurement:
         if self._mechanism.stream != "decaying":  # exact, where plans set more than a policy
-            return super()._described(fresh, laws, n, due)
+            return super()._described(fresh, laws, n)
         decay, batch = self._decaying.decay, n - self._closed_users
         gain = self._decaying.gain
         if self._forgotten:
@@ -83,17 +81,13 @@ class DecayingSession(MeasuredSession):
         effective = weights[0] ** 2 / weights[1] if weights[1] else 0.0
         covers, estimand = (n, "weighted") if decay else (batch, "sum")
         estimates = self._estimates(fresh, laws, estimand, covers, effective)  # type: ignore[arg-type]
-        pairs = None
-        if due is not None:
-            pairs = self._query.layout.from_rows(due.reshape(self._query.slots, -1)) > 0
-            pairs.flags.writeable = False
-        return Measurement(estimates, decay, gain, pairs)
+        return Measurement(estimates, decay, gain)
 
     def _forgets(self, n: int) -> bool:
         """Return whether the release after n users closes the stream of all users so far."""
         return n > 0 and self._plan is not None and self._plan.forget
 
-    def _measure(self, n: int, reports: int, due: Floats | None) -> tuple[Floats, Floats]:
+    def _measure(self, n: int, reports: int) -> tuple[Floats, Floats]:
         """Return (sums over all users, newest measurement) and close the batch since the last release.
 
         An interrupt (Ctrl-C) during a release can waste a draw of noise but never costs privacy. The index of
@@ -102,7 +96,7 @@ class DecayingSession(MeasuredSession):
         the release is made.
         """
         if self._mechanism.stream != "decaying":
-            return super()._measure(n, reports, due)
+            return super()._measure(n, reports)
         if n == 0:
             return self._cells.copy(), self._cells.copy()
         decay, gain = self._decaying.decay, self._decaying.gain
@@ -125,16 +119,9 @@ class DecayingSession(MeasuredSession):
         else:
             self._on_grid(fresh)
         measured, made = self._measured + fresh, self._measurements + 1
-        fresh, left, filtered = self._closed_batch(due, fresh, filtered)
         filtered = np.zeros(self._query.cells) if self._forgets(n) else filtered
         self._next |= {
-            "_cells": left, "_filtered": filtered, "_measured": measured, "_measurements": made,
-            "_squares": squares,
+            "_cells": np.zeros(self._query.cells), "_filtered": filtered, "_measured": measured,
+            "_measurements": made, "_squares": squares,
         }  # fmt: skip
         return sums, fresh
-
-    def _closed_batch(
-        self, due: Floats | None, fresh: Floats, filtered: Floats
-    ) -> tuple[Floats, Floats, Floats]:
-        """Return (measurement, remaining cells, decaying sum) after the rows that are due were measured."""
-        return fresh, np.zeros(self._query.cells), filtered

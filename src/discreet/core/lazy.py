@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from discreet.core import checks
 
-__all__ = ["RECORDS", "is_record", "is_reported", "module", "record_class"]
+__all__ = ["RECORDS", "is_record", "module", "record_class"]
 
 Part = Literal[
     "accounting", "calibration", "contributions", "exceeding", "laws", "mechanism words", "plain",
@@ -47,12 +47,6 @@ RECORDS = {
 """Every kind of record, as files name it, with the module and name of its class."""
 
 
-_REPORTED = (
-    "discreet.mechanisms.local.randomized_response_strategy",
-    "Reported",
-)  # the strategy of a mechanism of counts
-
-
 def module(name: Part) -> Any:
     """Import and return an optional module."""
     return import_module(_MODULES[name])
@@ -71,11 +65,6 @@ def _is(value: Any, homes: Collection[tuple[str, str]]) -> bool:
     """
     home = type(value).__module__, type(value).__qualname__
     return home in homes and type(value) is getattr(import_module(home[0]), home[1])
-
-
-def is_reported(value: Any) -> bool:
-    """Return whether the value is exactly a randomized-response strategy; subclasses are rejected."""
-    return _is(value, (_REPORTED,))
 
 
 def is_record(value: Any) -> bool:

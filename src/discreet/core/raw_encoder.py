@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discreet.core import count_kernels as kernels
 from discreet.core.count_mechanism import CountMechanism
@@ -88,18 +87,14 @@ def add_record(
     begins: Ints,
     record: Trajectory,
     cells: Floats,
-    played: NDArray[np.bool_] | None = None,
     cut: float = 0.0,
 ) -> None:
-    """Add one checked user's counted records, except those outside ``played``, to a flat vector of cells.
+    """Add one checked user's counted records to a flat vector of cells.
 
-    ``played`` : (T, R), rows to count at each of the T counted steps. ``cut`` : upper limit of the user's
-        total in clipped rewards.
+    ``cut`` : upper limit of the user's total in clipped rewards.
     """
     layout, record = query.layout, cut_to(record, query.step)
     rows = layout.row_index[record.states[:-1], record.actions]
-    if played is not None:
-        rows = np.where(played[np.arange(rows.size), rows], rows, -1)
     kernels.add_trajectory(
         record.states, rows, record.rewards, query.slots, layout.rows, layout.states, begins,
         query.reward_shift, cut, cells,

@@ -243,10 +243,6 @@ class Measurement:
 
     If rewards are clipped, the measurement has one of the two reward families. It includes group returns only
     if they have a share of the budget.
-
-    ``fresh`` is None if all pairs are measured. Under per-pair schedules it is a (T, S, A) mask of the
-    measured pairs. The batches of a pair are then those between measurements of that pair, and pairs that are
-    not measured have value 0.
     """
 
     __repr__ = brief
@@ -254,7 +250,6 @@ class Measurement:
     estimates: Mapping[str, Estimate]
     decay: float
     gain: float
-    fresh: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,6 @@ from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.decaying_sum import Decaying
 from discreet.core.correlated_noise.factorization import Norm, Walk
 from discreet.core.correlated_noise.optimal_tree import OptimalTree
-from discreet.core.correlated_noise.per_pair_schedule import Clocks
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
 from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
 from discreet.core.short_repr import brief
@@ -75,7 +74,7 @@ class Strategy(ABC):
 
     @property
     def fresh(self) -> bool:
-        """True if losses of single draws can be composed numerically: draws follow the records that they hide.
+        """True if losses of single draws can be composed numerically, as they follow the hidden records.
 
         A user's column then consists of zeros and ones.
         """
@@ -168,13 +167,11 @@ class Batches(Strategy):
     Parameters
     ----------
     decay : in [0, 1), factor of the earlier sum before a batch is added to it; 0: only the batch.
-    clocks : :class:`Clocks`, if rows are measured on separate schedules; None: one common schedule.
     """
 
     __repr__ = brief
 
     decay: float = 0.0
-    clocks: Clocks | None = None
     stream: ClassVar[Stream] = "decaying"
 
     def column_norm(self, norm: Norm) -> float:
@@ -185,10 +182,7 @@ class Batches(Strategy):
         return not self.decay
 
     def plain(self) -> Batches:
-        clocks = self.clocks
-        if clocks is not None and type(clocks) is not Clocks:
-            raise ValueError(f"strategy.clocks = {clocks!r}: must be Clocks or None, no subclass")
-        return Batches(Decaying(self.decay).decay, None if clocks is None else Clocks(clocks.growth))
+        return Batches(Decaying(self.decay).decay)
 
     def text(self) -> str:
         if not self.decay:

@@ -16,19 +16,14 @@ Counts = NDArray[np.generic]  # integers or floats
 @kernel
 def add_trajectories(
     states: Ints, actions: Ints, rewards: Floats, row_index: Ints, first: int, steps: int, slots: int,
-    all_rows: int, begins: Ints, reward_shift: float, cut: float, played: Floats,
-    counts: Counts, sums: Floats,
+    all_rows: int, begins: Ints, reward_shift: float, cut: float, counts: Counts,
+    sums: Floats,
 ) -> None:  # fmt: skip
-    """Add some steps of checked users one after another, by the same code as for one user.
-
-    played (steps, R) : 0 where the public policy cannot act and nothing is added; (0, R): no restriction.
-    """
+    """Add some steps of checked users one after another, by the same code as for one user."""
     rows, last = np.empty(steps, np.int64), first + steps
     for i in range(states.shape[0]):
         for h in range(steps):
             rows[h] = row_index[states[i, first + h], actions[i, first + h]]
-            if played.shape[0] > 0 and played[h, rows[h]] == 0.0:
-                rows[h] = -1
         add_records(
             states[i, first : last + 1], rows, rewards[i, first:last], slots, all_rows, row_index.shape[0],
             begins, reward_shift, cut, counts, sums,

@@ -32,12 +32,10 @@ from discreet.learners.estimation.model_kernels import REWARD_SUMS, assemble
 from discreet.learners.online.noise_aware_kernels import (
     DECAY,
     GAIN,
-    count_assignments,
     noise_aware_step,
     note_assignments,
 )
 from discreet.learners.online.tabular_planning_kernels import LearnerKernel, choose, part_size, plan_step
-from discreet.mechanisms.central.per_pair_kernels import tick_rows
 from discreet.mechanisms.local.randomized_response_kernels import (
     SHARE,
     STEPS,
@@ -78,11 +76,6 @@ class Stream(NamedTuple):
     stack: Floats  # factorization: registers; else (filtered or last sums, sum of measurements)
     decay: float
     gain: float
-    clock_growth: float  # of separate schedules per row; below 0: one common schedule.
-    row_of: Ints  # (cells,) row of each cell, with separate schedules.
-    pending: Floats  # (T R,) users assigned since the row's last measurement.
-    counted: Floats  # (T R,) users assigned before that.
-    due: Floats  # (T R,) 1 if a row is measured now; empty with a common schedule
     program: Program  # of a factorization
     reports: ReportArrays
     release_scales: Floats  # (releases + 1, families) replace scales at each release; (0, families): unused
@@ -189,8 +182,6 @@ def run_releases(
     tie_state = np.empty(4, np.uint64)
     noise_state = np.empty(4, np.uint64)
     in_place = begins[0] >= 0 and side.reward_family == REWARD_SUMS  # the cells have the layout of the tables
-    row_of, pending, counted, due = stream.row_of, stream.pending, stream.counted, stream.due
-    clocked = stream.clock_growth >= 0.0
     table = 0
     known = False  # True if policy_values holds the value of `before`
     for release in range(first, last):
@@ -213,12 +204,7 @@ def run_releases(
                 draw_noise(family, noise_key, release, 0, 1.0, offsets, scales, noise_state, noise)
             released = scratch.released
             decay, gain = stream.decay, stream.gain
-            if clocked:
-                tick_rows(stream.clock_growth, pending, counted, due)
             for c in range(cells):
-                if clocked and due[row_of[c]] == 0.0:
-                    released[c] = 0.0
-                    continue
                 held, fresh, prefix = decay_cell(
                     sums[c], stack[0, c], stack[1, c], noise[c], True, decay, gain, 0.0
                 )
@@ -261,7 +247,7 @@ def run_releases(
             followed = trials if exploring[release].sum() > 0 else trials[:0]
             noise_aware_step(
                 lk.knobs, state_ptr, horizon, n, release, transitions, reward_sums, pooled_transitions,
-                pooled_rewards, side.known_rewards, errors, due, side.memory, side.values, q, ties_key,
+                pooled_rewards, side.known_rewards, errors, side.memory, side.values, q, ties_key,
                 followed, scratch.plan,
             )  # fmt: skip
         else:
@@ -284,8 +270,6 @@ def run_releases(
                     choose(lk, state_ptr, horizon, trials[j - parts], tie_state, policy_rows)
                 if side.measures:
                     note_assignments(side.memory, slots, all_rows, begins[3] >= 0, policy_rows, size)
-                    if clocked:
-                        count_assignments(pending, slots, all_rows, False, policy_rows, size)
             if stochastic or not known or not _same(policy_rows, before):
                 evaluate(world, stochastic, policy_rows, probabilities, policy_values)
                 before[:, :] = policy_rows

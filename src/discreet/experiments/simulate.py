@@ -384,12 +384,10 @@ def _added_at_once(setup: Setup, session: Session) -> bool:
 
     This is possible if only the users' actions depend on the plan. The sums of several plans are then the
     sums of one mixed batch, so that a learner that plays thousands of policies needs one call for all of
-    them. It is not possible if each plan advances the release schedules of the pairs that it selects, or if
-    the plan decides which sums are released.
+    them. It is not possible if the plan decides which sums are released.
     """
     counted = isinstance(setup.query, CountQuery) and not setup.query.steered
-    ticks = getattr(setup.privatizer, "clocks", None) == "rows"
-    return counted and setup.privatizer.trust != "local" and reports_of(session) is None and not ticks
+    return counted and setup.privatizer.trust != "local" and reports_of(session) is None
 
 
 # ---------------------------------------------------------------------------------- fused
@@ -404,8 +402,7 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
     stream = drivers.Stream(
         arrays.stream, arrays.family, arrays.key, arrays.offsets, arrays.scales, arrays.by_user,
         arrays.begins, arrays.slots, arrays.reward_shift, arrays.cells, arrays.ends, arrays.stack,
-        arrays.decay, arrays.gain, arrays.clock_growth, arrays.row_of, arrays.pending, arrays.counted,
-        np.zeros(arrays.pending.size), arrays.program, arrays.reports, arrays.release_scales,
+        arrays.decay, arrays.gain, arrays.program, arrays.reports, arrays.release_scales,
     )  # fmt: skip
     side = _fused_side(setup, randomness)
     scratch = _fused_scratch(setup, arrays.stream)

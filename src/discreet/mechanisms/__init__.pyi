@@ -2,7 +2,6 @@
 
 from discreet.core.correlated_noise.binary_tree import Tree as Tree
 from discreet.core.correlated_noise.optimal_tree import OptimalTree as OptimalTree
-from discreet.core.correlated_noise.per_pair_schedule import Clocks as Clocks
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits as SignedDigits
 from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot as SquareRoot
 from discreet.core.count_mechanism import CountMechanism as CountMechanism

@@ -20,7 +20,6 @@ _PLACES = {
 _COUNTS = {  # by CountMechanism.asks, otherwise by the strategy
     "group": ("mechanisms.central.policy_return_session", "GroupSession"),
     "cut": ("mechanisms.central.clipped_reward_session", "CutSession"),
-    "clocked": ("mechanisms.central.per_pair_session", "ClockSession"),
     "exact": ("core.count_sessions", "MeasuredSession"),
     "walk": ("core.count_sessions", "WalkSession"),
     "decaying": ("core.fresh_noise_session", "DecayingSession"),

@@ -16,7 +16,6 @@ from discreet.core.count_sessions import CountSession, MeasuredSession, WalkSess
 from discreet.core.fresh_noise_session import DecayingSession
 from discreet.mechanisms.batch_queries import BatchSession
 from discreet.mechanisms.central.clipped_reward_session import CutSession
-from discreet.mechanisms.central.per_pair_session import ClockSession
 from discreet.mechanisms.central.policy_return_session import GroupSession
 from discreet.mechanisms.dataset.dataset_release import OneShotSession
 from discreet.mechanisms.linear.adaptive_queries import ResponseSession
@@ -31,7 +30,7 @@ from discreet.mechanisms.shuffle.shuffle_session import ShuffleSession
 Restored = CountSession | LinearSession | ShuffleSession | BatchSession | ResponseSession | OneShotSession
 
 _SESSIONS: tuple[type[Restored], ...] = (
-    MeasuredSession, WalkSession, DecayingSession, GroupSession, CutSession, ClockSession, DeviceSession,
+    MeasuredSession, WalkSession, DecayingSession, GroupSession, CutSession, DeviceSession,
     ReportedSession, LinearSession, ShuffleSession, AmplifiedSession, BatchSession, ResponseSession,
     OneShotSession,
 )  # fmt: skip

@@ -14,7 +14,6 @@ from discreet.accounting.binomial_noise import Flips
 from discreet.accounting.binomial_noise_event import BinomialRecord
 from discreet.core import rng as randomness
 from discreet.core.correlated_noise.binary_tree import Tree
-from discreet.core.correlated_noise.per_pair_schedule import Clocks
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
 from discreet.core.count_mechanism import FINEST_ACCOUNTED, CountMechanism, Stated
 from discreet.core.count_query import CountQuery
@@ -64,10 +63,6 @@ class AnotherTree(Tree):
     """Could run another program."""
 
 
-class AnotherClocks(Clocks):
-    """Could look at data."""
-
-
 class AnotherGuarantee(Guarantee):
     """Could promise anything."""
 
@@ -114,12 +109,6 @@ def too_many() -> None:
             lambda: replace(GIVEN, records=(), kinds=(("a", GIVEN), ("b", AnotherGuarantee(**vars(GIVEN))))),
             "kinds: 'b' must be of a Guarantee, no subclass",
         ),
-        (
-            lambda: batches(
-                query=CountQuery(LAYOUT, pooled="all"), strategy=Batches(0.0, Clocks()), scales=9.0
-            ),
-            "query.pooled = 'all': must be 'none' under clocks of rows",
-        ),
         (lambda: batches(query=CUT, release_scales=rows(3.0, CUT)), "release_scales: are for Batches"),
         (
             lambda: batches(
@@ -141,7 +130,6 @@ def too_many() -> None:
             lambda: batches(strategy=Prefixes(AnotherTree(4))),
             "must be one of OptimalTree, SignedDigits, SquareRoot, Tree",
         ),
-        (lambda: batches(strategy=Batches(0.0, AnotherClocks())), "must be Clocks or None, no subclass"),
         (
             lambda: batches(strategy=Prefixes(Tree(4), "leaf")),
             "strategy.leaf = 'leaf': must be one of 'batch'",

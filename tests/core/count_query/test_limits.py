@@ -17,7 +17,6 @@ from discreet.core import checks
 from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.decaying_sum import Decaying
 from discreet.core.correlated_noise.optimal_tree import OptimalTree
-from discreet.core.correlated_noise.per_pair_schedule import Clocks
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
 from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
 from discreet.core.count_mechanism import CountMechanism, Stated
@@ -27,7 +26,7 @@ from discreet.core.guarantee import guarantee_of, no_guarantee
 from discreet.core.layout import Layout
 from discreet.core.noise import discrete_samplers as exact
 from discreet.core.raw_encoder import add_record, noise_vector
-from discreet.core.releases import Estimate, Measurement, Message, Plan, Release, Schedule
+from discreet.core.releases import Estimate, Message, Plan, Release, Schedule
 from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.strategies import Batches, Prefixes
 from discreet.core.stream_session import StreamSession
@@ -74,7 +73,6 @@ ENDS: list[tuple[Callable[[Any], object], str, tuple[Any, ...], tuple[Any, ...]]
     (lambda n: SignedDigits(9, 3, n), "levels", (1, 64), (0, 65)),
     (SquareRoot, "leaves", (1, 10**7), (0, 10**7 + 1)),
     (OptimalTree, "leaves", (1,), (0,)),
-    (Clocks, "clock_growth", (0.0, 1e9), (-ABOVE_0, math.inf)),
     (Decaying, "decay", (0.0, BELOW_1), (-ABOVE_0, 1.0)),
     (lambda n: Secure(n), "reward_grid", (2, 2**20), (1, 3, 2**21)),
     (lambda n: Seeded(n), "seed", (0, 2**100), (-1, 0.5)),
@@ -186,10 +184,9 @@ DEFAULTS: dict[type, dict[str, Any]] = {
         "answers": 0, "reads": "sums", "plans": "any", "final": False,
     },
     Estimate: {"estimand": "sum", "covers": 0, "effective": 0.0},
-    Measurement: {"fresh": None},
     Release: {"measurement": None},
     Message: {"trajectory": None, "message": None},
-    Batches: {"decay": 0.0, "clocks": None},
+    Batches: {"decay": 0.0},
     Prefixes: {"leaf": "batch"},
     Stated: {"delta": None, "epsilon": None, "numerical": False},
     CountMechanism: {
@@ -198,7 +195,6 @@ DEFAULTS: dict[type, dict[str, Any]] = {
     },
     SignedDigits: {"levels": 1},
     Tree: {"gaussian": False},
-    Clocks: {"growth": 0.0},
     Decaying: {"decay": 0.0},
     Seeded: {"seed": 0, "run": 0, "batch": None, "kind": "seeded"},
     Secure: {"reward_grid": 1024, "kind": "secure"},
@@ -230,7 +226,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
         {"delta": None, "epsilon_nominal": None, "users_public": True, "episodes": 1},
     ),
     (StreamSession.absent, {"users": 1}),
-    (add_record, {"played": None, "cut": 0.0}),
+    (add_record, {"cut": 0.0}),
     (noise_vector, {"scales": None}),
     (SecureRng.laplace, {"grid": None}),
     (SecureRng.normal, {"grid": None}),

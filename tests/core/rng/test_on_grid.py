@@ -160,10 +160,6 @@ class Between(SecureRng):
 EXITS: dict[str, tuple[Callable[[], Any], Any]] = {
     "batches": (lambda: stream(dr.Central(**BUDGET, release="batches")), core_session),
     "decaying": (lambda: stream(dr.Central(**BUDGET, release="decaying")), core_session),
-    "clocks": (
-        lambda: stream(dr.Central(**BUDGET, clocks="rows", release="batches"), QUERY, "measurements"),
-        core_session,
-    ),
     "tree": (lambda: stream(dr.Central(epsilon=0.5, release="tree", tree_estimate="plain")), core_session),
     "signed digits": (
         lambda: stream(dr.Central(epsilon=0.5, release="signed-digits", arity=3)), core_session,

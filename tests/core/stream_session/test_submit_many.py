@@ -80,41 +80,6 @@ def test_late_reports_local_sessions_and_closed_plans_are_refused() -> None:
         start(Local(epsilon=1.0)).submit_many(people(), 1)
 
 
-@pytest.mark.parametrize("stationary", [False, True])
-@pytest.mark.parametrize("randomness", [Seeded(3), Secure()], ids=["seeded", "secure"])
-@pytest.mark.parametrize("options", [{"release": "batches"}, {"release": "decaying", "mu": 1.0}])
-def test_under_clocks_of_rows_nothing_off_the_policy_is_counted(
-    options: Any, randomness: Any, stationary: bool
-) -> None:
-    """A row that no public policy plays is not measured, so it must hold nothing (half the steps are off)."""
-    budget = {} if "mu" in options else {"epsilon": 1.0}
-    schedule = Schedule(10 * N, times=np.array([0, N]), reads="measurements")
-    many, single = (
-        Central(**budget, **options, clocks="rows").start(
-            CountQuery(LAYOUT, stationary=stationary), schedule, randomness
-        )
-        for _ in range(2)
-    )
-    records = people()
-    for session in (many, single):
-        session.release()
-        session.begin(Plan(POLICY, users=N))
-    many.submit_many(records, 1)
-    for record in records:
-        single.submit(Message(plan=1, trajectory=record))
-    played = LAYOUT.row_index[np.arange(2), 0]
-    off = np.setdiff1d(np.arange(LAYOUT.rows), played)
-    for name, table in many._query.from_cells(many._cells).items():
-        rows = np.asarray(LAYOUT.to_rows(table if name != "transition_counts" else table.sum(axis=-1)))
-        assert (rows[:, off] == 0).all()
-    on = sum((record.actions == 0).sum() for record in records)
-    visits = many._query.from_cells(many._cells)["visits"]
-    assert visits.sum() == on
-    assert 0 < on < 4 * N
-    tolerance = 0 if isinstance(randomness, Seeded) else 4 * N / 1000  # each rounds rewards by its own coins
-    np.testing.assert_allclose(many._cells, single._cells, rtol=0, atol=tolerance)
-
-
 def test_secure_sessions_round_rewards_to_the_grid_without_bias() -> None:
     session = start(Central(epsilon=1e6, release="batches"), CountQuery(LAYOUT), Secure(reward_grid=4), 5000)
     records = people(5000)

@@ -23,7 +23,6 @@ def feed(
     sigmas: np.ndarray,
     decay: float,
     consistent: bool = False,
-    due: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(counts, their noise std, totals, q, their sampling variance) after measurements of so many visits.
 
@@ -44,8 +43,7 @@ def feed(
         given = fresh.copy()
         noise_kernels.noise_aware_step(
             knobs, pointers, SLOTS, i, i, given, np.zeros((SLOTS, ROWS)), np.zeros((0, 0, 0)),
-            np.zeros((0, 0)), np.zeros((0, 0)), errors, np.zeros(0) if due is None else due, memory, values,
-            q, TIES, NO_TRIALS, work,
+            np.zeros((0, 0)), np.zeros((0, 0)), errors, memory, values, q, TIES, NO_TRIALS, work,
         )  # fmt: skip
         np.testing.assert_array_equal(given, fresh)  # a release may be looked at again
         sums = noise_kernels._sums(memory, cells, STATES)
@@ -99,12 +97,11 @@ def small_world(rng: np.random.Generator, decay: float) -> tuple[np.ndarray, np.
     return rng.normal(8, 30, (6, SLOTS, ROWS, STATES)), coming, np.array(behind)
 
 
-def test_what_has_no_noise_or_clocks_of_its_own_is_left_alone() -> None:
+def test_what_has_no_noise_is_left_alone() -> None:
     measurements, coming, _ = small_world(np.random.default_rng(5), 0.7)
-    for sigma, due in ((0.0, None), (12.0, np.ones(SLOTS * ROWS))):
-        runs = [feed(measurements, coming, np.full(6, sigma), 0.7, flag, due) for flag in (False, True)]
-        for mine, other in zip(*runs, strict=True):
-            np.testing.assert_array_equal(mine, other)
+    runs = [feed(measurements, coming, np.zeros(6), 0.7, flag) for flag in (False, True)]
+    for mine, other in zip(*runs, strict=True):
+        np.testing.assert_array_equal(mine, other)
 
 
 def test_without_noise_counts_are_plain_sums() -> None:
@@ -156,7 +153,7 @@ def test_names_of_states_do_not_matter(pooled: bool, consistent: bool) -> None:
                 rewards[max(i - 1, 0)][:, by_row].copy(),
                 fresh.sum(axis=0, keepdims=True)[: int(pooled)],
                 rewards[max(i - 1, 0)][:, by_row].sum(axis=0, keepdims=True)[: int(pooled)],
-                np.zeros((0, 0)), errors, np.zeros(0), memory, values, q, TIES, NO_TRIALS, work,
+                np.zeros((0, 0)), errors, memory, values, q, TIES, NO_TRIALS, work,
             )  # fmt: skip
             if i < 8:
                 coming = noise_kernels._sums(memory, all_cells, states).coming

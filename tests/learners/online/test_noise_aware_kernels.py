@@ -482,7 +482,7 @@ class Setting:
                 more = 0.7 * self.reward_sigma * rng.normal(size=(1, ROWS)) + self.gain * earned.sum(axis=0)
             noise_kernels.noise_aware_step(
                 knobs, POINTERS, HORIZON, USERS * i, i, fresh, sums, extra, more, known, errors,
-                np.zeros(0), memory, values, q, ties, trials, work,
+                memory, values, q, ties, trials, work,
             )  # fmt: skip
             yield SimpleNamespace(
                 number=i, users=USERS * i, memory=memory, q=q, trials=trials, values=values, ties=ties,
@@ -740,7 +740,7 @@ def test_sums_of_rewards_are_as_wrong_as_noise_makes_them(pay: float, centered: 
         sums = many * (pay - half) + reward_sigma * rng.normal(size=(1, ROWS))
         noise_kernels.noise_aware_step(
             knobs, POINTERS, 1, int(many), 1, moves, sums, np.zeros((0, 0, 0)), none, none, errors,
-            np.zeros(0), memory, np.zeros((2, STATES)), np.zeros((1, ROWS)), run_key(0),
+            memory, np.zeros((2, STATES)), np.zeros((1, ROWS)), run_key(0),
             np.zeros((EXPLORERS, 1, ROWS)), work,
         )  # fmt: skip
         model = noise_kernels._cells(work, ROWS, STATES)
@@ -764,7 +764,7 @@ def drawn(seed: int, number: int, users: int = 50_000, explorers: int = DRAWING)
     noise_kernels.noise_aware_step(
         np.zeros(noise_kernels.KNOBS), POINTERS, 1, users, number, np.zeros((1, ROWS, STATES)),
         np.zeros((1, ROWS)), np.zeros((0, 0, 0)), np.zeros((0, 0)), np.zeros((0, 0)),
-        np.zeros(noise_kernels.ERRORS), np.ones(0), memory, np.zeros((2, STATES)), q, run_key(seed), trials,
+        np.zeros(noise_kernels.ERRORS), memory, np.zeros((2, STATES)), q, run_key(seed), trials,
         np.full(noise_kernels.work_size(ROWS, ROWS, STATES), np.nan),
     )  # fmt: skip
     assert (q == 1.0).all()
@@ -960,7 +960,7 @@ def believed_of_a_step(visits: int, differs: bool, sigma: float = 0.0) -> tuple[
     none, q = np.zeros((0, 0)), np.zeros((HORIZON, ROWS))
     noise_kernels.noise_aware_step(
         knobs, POINTERS, HORIZON, 10**8, 1, many[..., None] * law, many * (pay - 0.5), np.zeros((0, 0, 0)),
-        none, none, errors, np.zeros(0), memory, np.zeros((HORIZON + 1, STATES)), q, run_key(0),
+        none, none, errors, memory, np.zeros((HORIZON + 1, STATES)), q, run_key(0),
         np.zeros((EXPLORERS, HORIZON, ROWS)), work,
     )  # fmt: skip
     model = noise_kernels._cells(work, setting.cells, STATES)
@@ -1026,7 +1026,7 @@ def far_hoped(users: int, number: int, farther: bool) -> np.ndarray:
     none, trials = np.zeros((0, 0)), np.zeros((EXPLORERS, 1, ROWS))
     noise_kernels.noise_aware_step(
         knobs, POINTERS, 1, users, number, np.full((1, ROWS, STATES), many / STATES),
-        np.full((1, ROWS), -0.3 * many), np.zeros((0, 0, 0)), none, none, errors, np.zeros(0), memory,
+        np.full((1, ROWS), -0.3 * many), np.zeros((0, 0, 0)), none, none, errors, memory,
         np.zeros((2, STATES)), np.zeros((1, ROWS)), run_key(0), trials,
         np.zeros(noise_kernels.work_size(ROWS, ROWS, STATES)),
     )  # fmt: skip

@@ -633,7 +633,6 @@ def test_mechanisms_that_cannot_release_a_cut_refuse_it() -> None:
         (Central(epsilon=1.0, release="tree"), SCHEDULE, Seeded(0), "no measurements"),
         (Central(epsilon=1.0, release="tree"), sums, Seeded(0), "schedule.reads"),
         (Central(epsilon=1.0, preset="paper"), sums, Seeded(0), "query.cut"),
-        (Central(epsilon=1.0, clocks="rows"), SCHEDULE, Seeded(0), "clocks"),
         (Central(epsilon=1.0, weights=(0.5, 0.25, 0.25)), SCHEDULE, Seeded(0), "weights"),
         (Central(epsilon=1.0), own, Seeded(0), "query.cut"),
         (NoPrivacy(), own, Seeded(0), "query.cut"),

@@ -250,7 +250,6 @@ def test_groups_are_refused_where_they_do_not_fit():
     refused = [
         (Local(epsilon=1.0), Seeded(0)), (Central(epsilon=1.0, release="tree"), Seeded(0)),
         (Central(epsilon=1.0, calibration="published"), Seeded(0)), (Central(epsilon=1.0), Secure()),
-        (Central(epsilon=1.0, clocks="rows"), Seeded(0)),
     ]  # fmt: skip
     for privatizer, randomness in refused:
         with pytest.raises(ValueError, match="groups|no measurements"):

@@ -9,7 +9,6 @@ import pytest
 
 from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.optimal_tree import OptimalTree
-from discreet.core.correlated_noise.per_pair_schedule import Clocks
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
 from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
 from discreet.core.count_mechanism import Stated
@@ -93,8 +92,7 @@ class Cheaper(Batches):
         ({"grid": 1024}, "grid = 1024: must be given with noise from source 'secure'"),
         ({"source": "secure"}, "grid = None: must be given with noise from source 'secure'"),
         ({"stated": Stated(delta=1e-6, numerical=True)}, "stated.numerical = True"),
-        ({"strategy": Batches(0.5)}, "no decay and no clocks"),
-        ({"strategy": Batches(0.0, Clocks())}, "no decay and no clocks"),
+        ({"strategy": Batches(0.5)}, "have no decay"),
         ({"strategy": Prefixes(Tree(LEAVES + 1))}, "has 5 leaves, which are not those"),
         ({"strategy": Prefixes(Tree(LEAVES), "user")}, "has 4 leaves, which are not those"),
         ({"strategy": Prefixes(Tree(LEAVES), "person")}, "strategy.leaf = 'person'"),  # type: ignore[arg-type]

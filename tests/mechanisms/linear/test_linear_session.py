@@ -609,7 +609,6 @@ def test_calls_out_of_order_and_broken_records_are_refused():
         (dr.Central(mu=1.0), Schedule(None), "users"),
         (dr.Central(mu=1.0), Schedule(9, reads="measurements"), "reads"),
         (dr.Local(epsilon=1.0, randomizer="subset"), Schedule(9), "randomizer"),
-        (dr.Central(mu=1.0, clocks="rows"), Schedule(9), "clocks"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(privatizer, schedule, message):

@@ -43,7 +43,7 @@ def test_auto_takes_reports_at_a_large_pure_epsilon_and_not_at_a_small_one():
     assert "reports (2 random steps), subset selection: error" in str(best)
     assert "reports" not in {c.release for c in ahead(10.0, delta=1e-6)}
     assert "reports" not in {c.release for c in ahead(10.0, noise="laplace")}
-    assert "reports" not in {c.release for c in ahead(10.0, clocks="rows", noise="laplace")}
+    assert "reports" not in {c.release for c in ahead(10.0, noise="laplace")}
     assert "reports" not in {c.release for c in ahead(10.0, dr.NoiseAwareUCBVI(explore="returns"))}
     assert "reports" not in {c.release for c in ahead(10.0, dr.NoiseAwareUCBVI(pooled="all"))}
     grows = dr.DPUCBVI(replan_growth=1.1)

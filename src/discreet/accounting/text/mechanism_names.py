@@ -19,7 +19,7 @@ def name_of(mechanism: CountMechanism) -> str:
 
 
 def _remarks(mechanism: CountMechanism) -> Iterable[str]:
-    query, clocks, shares = mechanism.query, mechanism.clocks, mechanism.schedule.pooled_shares
+    query, shares = mechanism.query, mechanism.schedule.pooled_shares
     if query.groups:
         yield (
             f"returns clipped at {query.clip:g} are summed over public groups, and the budget of each "
@@ -31,12 +31,6 @@ def _remarks(mechanism: CountMechanism) -> Iterable[str]:
             f"which is {query.cut:g} at first and never decreases, with noise in proportion to C (the "
             "composition lists it at the first one), or, from a public release on, centred ones per "
             "step; either at the same joint loss"
-        )
-    if clocks is not None:
-        growth = f" by {clocks.growth:.4g} of itself" if clocks.growth else ""
-        yield (
-            "each (step, state, action) measured by its own clock, when the public number of users "
-            f"whose policy plays it has grown{growth}"
         )
     if shares is not None and mechanism.by_release.size:
         first, last = (f"{share:.3g}" for share in shares[[0, -1]])

@@ -36,8 +36,7 @@ before the user starts, and the user's record belongs to the batch that was open
 (:class:`~discreet.core.releases.Schedule`). The random bits of policies and environments are separate from
 the noise (:mod:`discreet.core.rng`). No noise is drawn twice, and no state is continued twice
 (:mod:`discreet.core.lifecycle`). One person is one user. The neighbouring relation replaces a user, so the
-number of users is public. Per-pair schedules need further conditions
-(:mod:`discreet.core.correlated_noise.per_pair_schedule`).
+number of users is public.
 
 Sources: Chan, Shi and Song 2011 and Dwork, Naor, Pitassi and Rothblum 2010 (trees); Denisov, McMahan, Rush,
 Smith and Thakurta 2022 (adaptive inputs of Gaussian factorizations).

@@ -12,7 +12,6 @@ from discreet.core.correlated_noise.factorization import program
 from discreet.core.count_sessions import CountSession
 from discreet.core.releases import Floats, Ints
 from discreet.core.rng import Key
-from discreet.mechanisms.central.per_pair_session import ClockSession
 from discreet.mechanisms.local import randomized_response_kernels as local_kernels
 from discreet.mechanisms.local.randomized_response_session import report_arrays
 
@@ -48,10 +47,6 @@ class SessionKernel:
     stack: Floats
     decay: float
     gain: float
-    clock_growth: float  # growth factor of rows' separate schedules; below 0: common schedule
-    row_of: Ints  # (cells,) row of each cell; empty for a common schedule
-    pending: Floats
-    counted: Floats
     program: walks.Program
     reports: local_kernels.ReportArrays
     release_scales: Floats
@@ -71,7 +66,7 @@ def handed_over(session: CountSession) -> SessionKernel:
             raise RuntimeError(
                 "kernel: only a fresh, seeded session with a known number of users can be fused"
             )
-        mechanism, clocked = session._mechanism, session if isinstance(session, ClockSession) else None
+        mechanism = session._mechanism
         walk, decaying = mechanism.walk, Decaying(mechanism.decay)
         out = SessionKernel(
             stream=_STREAMS.index(mechanism.stream),
@@ -88,10 +83,6 @@ def handed_over(session: CountSession) -> SessionKernel:
             stack=np.zeros((walk.registers if walk else 2, session._query.cells)),
             decay=decaying.decay,
             gain=decaying.gain,
-            clock_growth=-1.0 if mechanism.clocks is None else mechanism.clocks.growth,
-            row_of=clocked._row_of() if clocked else np.zeros(0, np.int64),
-            pending=clocked._pending if clocked else np.zeros(0),
-            counted=clocked._counted if clocked else np.zeros(0),
             program=_NO_PROGRAM if walk is None else program(walk),
             reports=_report_arrays(session),
             release_scales=np.array(mechanism.release_scales),

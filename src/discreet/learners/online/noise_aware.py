@@ -149,7 +149,7 @@ def _approximate(spec: ProblemSpec) -> bool:
     return budget is None or (budget.trust == "joint" and not budget.pure)
 
 
-_NO_ROWS, _NO_CELLS, _NONE_DUE = np.zeros((0, 0, 0)), np.zeros((0, 0)), np.zeros(0)
+_NO_ROWS, _NO_CELLS = np.zeros((0, 0, 0)), np.zeros((0, 0))
 _MANY = 1_000.0  # Users of explorers 1 and 2; afterwards, their share falls like 1 / sqrt(users).
 _MORE = 2.0  # Users that the optimistic explorer gets per user that explorers 1 and 2 lose.
 # The share of the optimistic explorer begins to fall later than that of explorers 1 and 2, by this factor in
@@ -458,12 +458,8 @@ class NoiseAwareUCBVI(GreedyLearner):
             known = layout.to_rows(spec.known_rewards)
         errors = self.errors({name: e.law for name, e in newest.estimates.items()}, spec)
         errors[noise_kernels.DECAY], errors[noise_kernels.GAIN] = newest.decay, newest.gain
-        due = np.zeros(0)
-        if newest.fresh is not None:
-            due = layout.to_rows(newest.fresh.astype(np.float64)).ravel()
         return self.stepped(
             state, release.users, release.number, transitions, rewards, errors, pooled, pooled_rewards, known,
-            due,
         )  # fmt: skip
 
     def stepped(
@@ -477,7 +473,6 @@ class NoiseAwareUCBVI(GreedyLearner):
         pooled: Floats = _NO_ROWS,
         pooled_rewards: Floats = _NO_CELLS,
         known: Floats = _NO_CELLS,
-        due: Floats = _NONE_DUE,
     ) -> LearnerState:
         """Return the state after one more measurement, given as arrays over rows: (T, R, S) and (T, R).
 
@@ -487,14 +482,13 @@ class NoiseAwareUCBVI(GreedyLearner):
         - pooled (1, R, S) and pooled_rewards (1, R) : the pooled families, or empty.
         - known (H, R) : mean rewards if they are public, else empty.
         - errors : as :meth:`errors` returns them, with decay and gain.
-        - due (T R,) : 0 where a row was not measured, empty if all were.
         """
         layout = state.spec.layout
         memory, values, q = state.memory.copy(), np.empty_like(state.values), np.empty_like(state.q)
         trials = np.empty_like(state.trials)
         noise_kernels.noise_aware_step(
             state.kernel.knobs, layout.state_ptr, layout.horizon, int(users), int(number), _own(transitions),
-            _own(rewards), _own(pooled), _own(pooled_rewards), known, errors, due, memory, values, q,
+            _own(rewards), _own(pooled), _own(pooled_rewards), known, errors, memory, values, q,
             state.ties, trials, np.empty(self.work_size(state.spec)),
         )  # fmt: skip
         return replace(state, memory=memory, values=values, q=q, trials=trials, number=number, part=0)

@@ -296,7 +296,6 @@ def noise_aware_step(
     pooled_rewards: Floats,
     known_rewards: Floats,
     errors: Floats,
-    due: Floats,
     memory: Floats,
     values: Floats,
     q: Floats,
@@ -314,8 +313,6 @@ def noise_aware_step(
         Measurement of the pooled families, or empty.
     errors : (ERRORS,)
         See the names above.
-    due : (T R,)
-        0 for rows that were not measured; empty if all were.
     memory : floats
         Carried between calls; overwritten at number 0.
     values, q, trials : (H + 1, S), (H, R) and (E, H, R)
@@ -337,17 +334,17 @@ def noise_aware_step(
     else:
         steps = slots * rows
         moves, sigma = transitions.reshape(steps, states), errors[SIGMA_T]
-        one_noise = sigma > 0.0 and errors[INFLATION] == 0.0 and due.shape[0] == 0
+        one_noise = sigma > 0.0 and errors[INFLATION] == 0.0
         if knobs[CONSISTENT] > 0.0 and one_noise and slots == horizon:
             left = _consistent(problem, sums, model, errors[DECAY], errors[GAIN], moves, scratch)
             moves, sigma = model.raw[:steps], sigma * np.sqrt(left)
         _absorb(
-            sums, 0, sigma, errors[SIGMA_R], errors[DECAY], errors[INFLATION], due, moves,
+            sums, 0, sigma, errors[SIGMA_R], errors[DECAY], errors[INFLATION], moves,
             reward_sums.reshape(steps), known,
         )  # fmt: skip
         if pooled:
             _absorb(
-                sums, steps, errors[POOLED_SIGMA_T], errors[POOLED_SIGMA_R], errors[DECAY], 0.0, due[:0],
+                sums, steps, errors[POOLED_SIGMA_T], errors[POOLED_SIGMA_R], errors[DECAY], 0.0,
                 pooled_transitions.reshape(rows, states),
                 pooled_rewards.reshape(pooled_rewards.shape[0] * pooled_rewards.shape[1]), known,
             )  # fmt: skip
@@ -446,7 +443,6 @@ def _absorb(
     reward_sigma: float,
     decay: float,
     inflation: float,
-    due: Floats,
     moves: Floats,
     rewards: Floats,
     known: bool,
@@ -461,8 +457,6 @@ def _absorb(
     per_user, per_user_reward = square, reward_square
     for i in range(moves.shape[0]):
         c = first + i
-        if due.shape[0] > 0 and due[i] == 0.0:
-            continue
         if reports:  # only users who were assigned the cell add noise to it
             square = per_user * sums.assigned[c] * unit * unit
             reward_square = per_user_reward * sums.assigned[c] * unit * unit

@@ -77,13 +77,11 @@ class Stored:
 
         half = half if self._halves == 2 else np.zeros_like(half)
         if self.dense:
-            everywhere = np.zeros((0, self._pairs))
             for g in range(self._halves):
                 own = half == g
                 records_kernels.add_trajectories(
                     states[own], actions[own], rewards[own], self._index, 0, self._horizon, self._horizon,
-                    self._pairs, _BEGINS, 0.0, 0.0, everywhere, self._cells[g].reshape(-1),
-                    self._sums[g].reshape(-1),
+                    self._pairs, _BEGINS, 0.0, 0.0, self._cells[g].reshape(-1), self._sums[g].reshape(-1),
                 )  # fmt: skip
             return
         pairs = states[:, :-1] * self._actions + actions

@@ -126,8 +126,8 @@ class LinearMechanism(OverTime):
             raise ValueError(
                 f"grid = {self.grid}: must be given with noise from source 'secure', and only then"
             )
-        if isinstance(strategy, Batches) and (strategy.decay or strategy.clocks is not None):
-            raise ValueError("strategy: batches of linear sums have no decay and no clocks of rows")
+        if isinstance(strategy, Batches) and strategy.decay:
+            raise ValueError("strategy: batches of linear sums have no decay")
         if not isinstance(strategy, Prefixes):
             return
         walk = strategy.walk

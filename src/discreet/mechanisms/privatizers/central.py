@@ -20,7 +20,6 @@ from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.decaying_sum import Decaying
 from discreet.core.correlated_noise.factorization import Walk
 from discreet.core.correlated_noise.optimal_tree import OptimalTree
-from discreet.core.correlated_noise.per_pair_schedule import Clocks
 from discreet.core.correlated_noise.signed_digit_tree import MOST_ARITY, SignedDigits
 from discreet.core.correlated_noise.square_root_toeplitz import MOST_LEAVES, SquareRoot
 from discreet.core.count_mechanism import CountMechanism, Stated, grid_of, leaves_of
@@ -159,12 +158,9 @@ class Central(Budgeted, Proposes):
     calibration : "exact" or "published"
         ``exact``: the stated budget is the true one. ``published``: the papers' 3 H log(K) / epsilon
         per node of the tree; the guarantee states the actual epsilon.
-    clocks : "common" or "rows"
-        ``rows``: each (h, s, a) is measured on its own schedule, after a number of users whose public policy
-        plays it (:mod:`discreet.core.correlated_noise.per_pair_schedule`); a pair that no policy plays has no
-        noise. For learners that read measurements.
-    clock_growth : float
-        With clocks of rows: share by which a row's assigned users must have grown; 0: at every release.
+    clocks, clock_growth : "common", 0.0
+        Options of version 0.2, kept so that its files are read. Other values were removed and raise
+        ``ValueError``.
     log_base : 2 or e
         Base of the logarithm in the published scale; the papers do not state it.
     weights : tuple, optional
@@ -176,7 +172,7 @@ class Central(Budgeted, Proposes):
     release: ReleaseName | None = None
     leaf: Literal["batch", "user"] | None = None
     decay: float | None = None
-    clocks: Literal["common", "rows"] | None = None
+    clocks: Literal["common"] | None = None
     clock_growth: float | None = None
     log_base: float | str | None = None
     arity: int | None = None
@@ -208,14 +204,13 @@ class Central(Budgeted, Proposes):
             object.__setattr__(self, "decay", checks.real("decay", self.decay, 0.0, 1.0, open_high=True))
             if self.release != "decaying":
                 raise ValueError(f"decay = {self.decay!r}: is an option of release = 'decaying' only")
-        checks.choice("clocks", self.clocks, ("common", "rows"))
-        object.__setattr__(self, "clock_growth", Clocks(self.clock_growth or 0.0).growth)
-        if self.clock_growth and self.clocks != "rows":
-            raise ValueError(f"clock_growth = {self.clock_growth!r}: is an option of clocks = 'rows' only")
-        if self.clocks == "rows" and (self.release in _WALKS or self.calibration == "published"):
-            raise ValueError(
-                "clocks = 'rows': are for release 'batches', 'decaying' or 'auto', not for a tree"
-            )
+        for name, only in (("clocks", "common"), ("clock_growth", 0.0)):
+            if (given := getattr(self, name)) != only and given is not None:
+                raise ValueError(
+                    f"{name} = {given!r}: must be {only!r}, version 0.2 was the last with a schedule for "
+                    "each state-action pair"
+                )
+        object.__setattr__(self, "clock_growth", 0.0)
         if self.arity is not None:
             object.__setattr__(self, "arity", checks.integer("arity", self.arity, 2, MOST_ARITY))
             if self.release != "signed-digits":
@@ -251,7 +246,7 @@ class Central(Budgeted, Proposes):
             raise ValueError(
                 "release = 'reports': its guarantee is a pure epsilon; give epsilon and no delta"
             )
-        for name, nothing in (("noise", "auto"), ("weights", None), ("clocks", "common"), ("leaf", "batch")):
+        for name, nothing in (("noise", "auto"), ("weights", None), ("leaf", "batch")):
             if getattr(self, name) != nothing:
                 raise ValueError(
                     f"{name} = {getattr(self, name)!r}: must be {nothing!r} with release = 'reports', which "
@@ -273,7 +268,7 @@ class Central(Budgeted, Proposes):
     def _may_report(self) -> bool:
         """True if budget and options allow reports."""
         pure = self.epsilon is not None and self.delta is None
-        plain = self.noise == "auto" and self.weights is None and self.clocks == "common"
+        plain = self.noise == "auto" and self.weights is None
         return pure and plain and self.release in ("auto", "reports")
 
     def choices(
@@ -303,22 +298,15 @@ class Central(Budgeted, Proposes):
         self._check_reader(schedule)
         discrete = isinstance(randomness, Secure)
         found: list[Choice] = []
-        if self.clocks == "rows" and schedule.reads == "sums":
-            raise ValueError("clocks = 'rows': are for learners that read measurements, this one reads sums")
-        if query.groups and (
-            discrete or schedule.reads == "sums" or self.release in _WALKS or self.clocks == "rows"
-        ):
+        if query.groups and (discrete or schedule.reads == "sums" or self.release in _WALKS):
             raise ValueError(
                 "explore = 'returns': groups' returns are released to learners that read measurements, by "
-                "release 'batches', 'decaying' or 'auto' on the common clock, and with seeded noise (in "
-                "simulation) only"
+                "release 'batches', 'decaying' or 'auto', and with seeded noise (in simulation) only"
             )
         if query.cut:
             check_cut(query, schedule)
             grid = randomness.reward_grid if isinstance(randomness, Secure) else None
             check_on_grid("query.cut", query.cut, grid)
-            if self.clocks == "rows":
-                raise ValueError("clocks = 'rows': must be 'common' for a query with a cut")
         if self.release == "reports":
             found.append(self._reported(query, schedule))
         elif self._may_report and self._reports_fit(query, schedule):
@@ -471,8 +459,6 @@ class Central(Budgeted, Proposes):
             from discreet.mechanisms.privatizers.linear_sums import linear_central
 
             self._check_linear()
-            if self.clocks == "rows":
-                raise ValueError("clocks = 'rows': are for counts, not for linear sums")
             return linear_central(
                 self, query, schedule, randomness, release=self.release or "auto", leaf=self.leaf or "batch",
                 optimal=self.tree_estimate == "optimal",
@@ -490,13 +476,7 @@ class Central(Budgeted, Proposes):
         if choice.walk is not None:
             strategy, fresh = Prefixes(choice.walk, self.leaf or "batch"), _fresh(choice.walk)
         else:
-            clocks = Clocks(self.clock_growth or 0.0) if self.clocks == "rows" else None
-            if clocks is not None and query.pooled != "none":
-                raise ValueError(
-                    f"clocks = 'rows': do not go with counts pooled over steps (the learner asks for pooled "
-                    f"= {query.pooled!r}); give pooled = 'none', or clocks = 'common'"
-                )
-            strategy, fresh = Batches(choice.decay, clocks), choice.decay == 0.0
+            strategy, fresh = Batches(choice.decay), choice.decay == 0.0
         stated = self._stated(query, choice.drawn, randomness, fresh)
         return CountMechanism(
             query,
@@ -538,14 +518,10 @@ class Central(Budgeted, Proposes):
         query = private_query(query)
         check_source(randomness)
         check_query(query)
-        if (
-            self.release not in ("auto", "batches")
-            or self.calibration == "published"
-            or self.clocks == "rows"
-        ):
+        if self.release not in ("auto", "batches") or self.calibration == "published":
             raise ValueError(
-                f"release = {self.release!r}, calibration = {self.calibration!r}, clocks = {self.clocks!r}: "
-                "must be 'auto' or 'batches', 'exact' and 'common', stored people are released once"
+                f"release = {self.release!r}, calibration = {self.calibration!r}: must be 'auto' or "
+                "'batches', and 'exact', stored people are released once"
             )
         options = self._options(query, 1, isinstance(randomness, Secure))
         if not options:

@@ -24,7 +24,6 @@ _HOMES = {
     "mechanisms.batch_queries": ("BatchMechanism",),
     "accounting.shuffle_amplification_event": ("AmplifiedRecord",),
     "accounting.binomial_noise_event": ("BinomialRecord",),
-    "core.correlated_noise.per_pair_schedule": ("Clocks",),
     "mechanisms.linear.exact_square_root": ("ExactSquareRoot",),
     "core.correlated_noise.optimal_tree": ("OptimalTree",),
     "core.correlated_noise.signed_digit_tree": ("SignedDigits",),

@@ -110,6 +110,13 @@ def _current_fields(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
+REMOVED = {
+    "Clocks": "a schedule for each state-action pair (clocks = 'rows')",
+    "Batches.clocks": "a schedule for each state-action pair (clocks = 'rows')",
+    "Measurement.fresh": "a schedule for each state-action pair (clocks = 'rows')",
+}
+"""Classes and arguments of files of version 0.2 that were removed; None is still read for an argument."""
+
 Classes = Mapping[str, type]
 PathLike = str | os.PathLike[str]
 
@@ -178,8 +185,17 @@ def _decode(value: Any, classes: Classes, arrays: Sequence[np.ndarray[Any, Any]]
         return tuple(_decode(item, classes, arrays) for item in inside)
     if kind == "map":
         return {_decode(k, classes, arrays): _decode(item, classes, arrays) for k, item in inside}
-    fields = {key: _decode(item, classes, arrays) for key, item in inside.items()}
-    return classes[kind](**_current_fields(kind, fields))
+    if kind in REMOVED:
+        raise _removed(kind)
+    given = {key: _decode(item, classes, arrays) for key, item in inside.items()}
+    for key in [key for key in given if f"{kind}.{key}" in REMOVED]:
+        if given.pop(key) is not None:
+            raise _removed(f"{kind}.{key}")
+    return classes[kind](**_current_fields(kind, given))
+
+
+def _removed(name: str) -> ValueError:
+    return ValueError(f"{REMOVED[name]}: version 0.2 was the last that continues it")
 
 
 # ------------------------------------------------------------------------------ the file
@@ -497,7 +513,7 @@ def _check_names(values: Mapping[str, Any], table: Sequence[str]) -> None:
         raise ValueError(f"{min(set(values).symmetric_difference(table), key=str)} is missing or new")
 
 
-_SOMETIMES = {"_plan": ("Plan",), "_last": ("Release", "tuple"), "_played": ("ndarray",)}  # else None
+_SOMETIMES = {"_plan": ("Plan",), "_last": ("Release", "tuple")}  # else None
 
 
 def check_same_kind(name: str, value: Any, fresh: Any) -> None:

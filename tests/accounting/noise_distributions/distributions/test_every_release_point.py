@@ -148,8 +148,7 @@ def stream(
     batches with noise of their own: a piece is a family over all releases.
     """
     layout, times = query.layout, np.concatenate([[0], np.cumsum(sizes)])
-    of_rows = getattr(privatizer, "clocks", None) == "rows"
-    reads: Any = "measurements" if plans or of_rows else "sums"
+    reads: Any = "measurements" if plans else "sums"
     noises: dict[tuple[str, int], list[Any]] = {}
     laws: dict[tuple[str, int], Law] = {}
     released: dict[tuple[str, int], list[Any]] = {}
@@ -161,10 +160,7 @@ def stream(
             blocks, made, batches = blocks_of(session, source(run)), [], []
             session.release()
             for i, size in enumerate(sizes):
-                shape = layout.horizon, layout.states
-                policy: Any = rng.integers(0, layout.actions, shape)
-                if of_rows:  # it may play every row, so that many are due at once
-                    policy = np.full((*shape, layout.actions), 1.0 / layout.actions)
+                policy: Any = rng.integers(0, layout.actions, (layout.horizon, layout.states))
                 context = context_of(query)
                 plan = Plan(policy, size, context, **(plans(i) if plans else {}))
                 session.begin(plan)
@@ -740,13 +736,6 @@ CASES: dict[str, Case] = {
     "counts of all steps": Case(batches(replace(COUNTED, stationary=True), GAUSSIAN, 14), IN_CORE, CORE),
     "cut rewards, then centred": Case(cut_then_centred, IN_CORE, CORE),
     "group returns": Case(grouped, IN_CORE, only("seeded", CORE)),
-    "clocks of rows": Case(
-        lambda source: stream(
-            dr.Central(**GAUSSIAN, clocks="rows", release="batches"), CENTRED, [2] * 40, 1, source
-        ),
-        IN_CORE,
-        CORE,
-    ),
     "decaying": Case(
         lambda source: stream(
             dr.Central(**GAUSSIAN, release="decaying"), COUNTED, [2, 1, 2], 7, source, on_grid=False
@@ -859,7 +848,7 @@ def test_noise_is_of_the_size_that_its_record_says(name: str, source: str, tmp_p
 
 LARGE = 2**27  # units: beside it the rounding of rewards, and what people add up to, are nothing
 EVERY_CELL = (
-    "counts, Gaussian", "counts, Laplace", "centred counts", "counts pooled beside", "clocks of rows",
+    "counts, Gaussian", "counts, Laplace", "centred counts", "counts pooled beside",
     "tree, Gaussian", "stored people", "stored people, Laplace", "first visits", "a tally's people", "sites",
     "linear sums in batches", "linear sums in batches, Laplace", "mixtures in batches", "answers",
     "answers, Laplace", "devices' counts", "devices' linear sums",
