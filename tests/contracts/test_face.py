@@ -16,7 +16,6 @@ from public import BY_NAME, PUBLIC
 
 import discreet as dr
 from discreet import registry
-from discreet.core.count_kernels import LAPLACE
 from discreet.utils import renamed as renaming
 from discreet.utils.short_repr import LINES, WIDTH
 
@@ -142,7 +141,7 @@ def test_a_mechanism_is_built_and_run_by_public_names() -> None:
     schedule = dr.Schedule(8, np.array([0, 4]))
     scales = np.full(len(list(query.row_families)), 20.0)
     built = dr.mechanisms.CountMechanism(
-        query, schedule, "seeded", dr.mechanisms.Batches(), family=LAPLACE, scales=scales
+        query, schedule, "seeded", dr.mechanisms.Batches(), noise=dr.mechanisms.Laplace(), scales=scales
     )
     loss = query.sensitivity("l1", dict.fromkeys(query.row_families, 1 / 20.0))
     assert built.guarantee.epsilon == pytest.approx(loss)

@@ -12,6 +12,7 @@ from discreet.core import clipped_returns as steered
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
+from discreet.core.noise.noises import LAPLACE
 from discreet.core.releases import Schedule
 from discreet.core.strategies import Batches
 from discreet.core.trajectories import Trajectory
@@ -41,9 +42,11 @@ def test_returns_are_clipped_and_cuts_lie_on_the_grid() -> None:
         steered.check_on_grid("x", 1.25, 2)
     with pytest.raises(ValueError, match="query.cut = 1.25"):
         CountMechanism(
-            cut(1.25), Schedule(9), "secure", Batches(), 1, np.full(3, 20.0), reward_grid=2
+            cut(1.25), Schedule(9), "secure", Batches(), LAPLACE, np.full(3, 20.0), reward_grid=2
         )  # fmt: skip
-    made = CountMechanism(cut(1.25), Schedule(9), "secure", Batches(), 1, np.full(3, 20.0), reward_grid=4)
+    made = CountMechanism(
+        cut(1.25), Schedule(9), "secure", Batches(), LAPLACE, np.full(3, 20.0), reward_grid=4
+    )
     assert replace(made, query=cut(1.5)).query.cut == 1.5
 
 

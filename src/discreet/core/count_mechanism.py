@@ -152,8 +152,8 @@ class CountMechanism(OverTime):
         }  # fmt: skip
         for name, kinds in exact.items():
             if type(getattr(self, name)) not in kinds:  # a subclass could override anything
-                names = ", ".join(kind.__name__ for kind in kinds)
-                raise ValueError(f"{name} = {getattr(self, name)!r}: must be one of {names}, no subclass")
+                names = " or ".join(kind.__name__ for kind in kinds)
+                raise ValueError(f"{name} = {getattr(self, name)!r}: must be a {names}, no subclass")
         checks.choice("source", self.source, ("seeded", "secure"))
         checks.flag("stored", self.stored)
         checks.flag("stated.numerical", self.stated.numerical)

@@ -175,7 +175,7 @@ class AllSteps(Over):
 
 
 @dataclass(frozen=True)
-class FirstVisits(Over):
+class FirstVisitRecords(Over):
     """Only the record of a user's first visit to each state is counted, whatever its step."""
 
     code = 2
@@ -184,4 +184,4 @@ class FirstVisits(Over):
         return min(states, horizon)
 
 
-EACH_STEP, ALL_STEPS, FIRST_VISITS = EachStep(), AllSteps(), FirstVisits()
+EACH_STEP, ALL_STEPS, FIRST_VISITS = EachStep(), AllSteps(), FirstVisitRecords()

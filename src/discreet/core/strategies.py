@@ -151,7 +151,9 @@ class Prefixes(Strategy):
         return self.walk.weighted
 
     def plain(self) -> Prefixes:
-        return Prefixes(plain_walk(self.walk, WALKS), checks.choice("leaf", self.leaf, ("batch", "user")))
+        return Prefixes(
+            plain_walk(self.walk, WALKS), checks.choice("strategy.leaf", self.leaf, ("batch", "user"))
+        )
 
     def text(self) -> str:
         return self.walk.text(self.leaf)

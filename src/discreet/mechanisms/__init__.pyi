@@ -7,6 +7,8 @@ from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot as Sq
 from discreet.core.count_mechanism import CountMechanism as CountMechanism
 from discreet.core.count_mechanism import Stated as Stated
 from discreet.core.count_query import CountQuery as CountQuery
+from discreet.core.noise.noises import Gaussian as Gaussian
+from discreet.core.noise.noises import Laplace as Laplace
 from discreet.core.noise.seeded_rng import SeededRng as SeededRng
 from discreet.core.rng import Secure as Secure
 from discreet.core.rng import SecureRng as SecureRng

@@ -14,12 +14,14 @@ from discreet.mechanisms.linear.exact_square_root import ExactSquareRoot
 
 def test_a_walk_says_its_levels_and_its_program_or_is_none() -> None:
     """What it costs is no default that one could forget."""
-    for given in ("levels", "form"):
-        half = type("Half", (Walk,), {given: 1})
+    for missing in ("levels", "form", "column_norm", "text"):
+        rest = {"levels": 1, "form": 1, "column_norm": 1, "text": 1}
+        half = type("Half", (Walk,), {name: rest[name] for name in rest if name != missing})
         with pytest.raises(TypeError, match="abstract"):
             half()
-    whole = type("Whole", (Walk,), {"levels": 1, "form": Tree(5).form})()
+    whole = type("Whole", (Walk,), {"levels": 1, "form": Tree(5).form, "column_norm": 1, "text": 1})()
     assert (whole.row, whole.registers, whole.code, whole.weighted) == (None, 4, -1, False)
+    assert (whole.fresh, whole.spread) == (False, 1.0)
     assert [kind.weighted for kind in (Tree, SignedDigits, OptimalTree, SquareRoot)] == [False] * 2 + [
         True
     ] * 2

@@ -12,6 +12,7 @@ import pytest
 from discreet.core.count_mechanism import CountMechanism, Stated
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
+from discreet.core.noise.noises import GAUSSIAN, LAPLACE
 from discreet.core.releases import Plan, Schedule
 from discreet.core.rng import Secure, Seeded
 from discreet.core.strategies import Batches, Exact
@@ -30,13 +31,13 @@ def asked(**options: Any) -> CountQuery:
         (lambda s: CountMechanism(asked(), s, "seeded", Exact()), Seeded(0), 1),
         (
             lambda s: CountMechanism(
-                asked(), s, "secure", Batches(), 1, np.full(3, 20.0), reward_grid=64
+                asked(), s, "secure", Batches(), LAPLACE, np.full(3, 20.0), reward_grid=64
             ),
             Secure(64), 64,
         ),
         (
             lambda s: CountMechanism(
-                asked(), s, "secure", Batches(0.5), 2, np.full(3, 20.0), reward_grid=64, stated=Stated(1e-6)
+                asked(), s, "secure", Batches(0.5), GAUSSIAN, np.full(3, 20.0), reward_grid=64, stated=Stated(1e-6)
             ),
             Secure(64), 2**20,
         ),

@@ -190,7 +190,7 @@ DEFAULTS: dict[type, dict[str, Any]] = {
     Prefixes: {"leaf": "batch"},
     Stated: {"delta": None, "epsilon": None, "numerical": False},
     CountMechanism: {
-        "family": 0, **dict.fromkeys(("scales", "reward_grid", "release_scales"), None),
+        "noise": None, **dict.fromkeys(("scales", "reward_grid", "release_scales"), None),
         "stated": Stated(), "stored": False,
     },
     SignedDigits: {"levels": 1},
