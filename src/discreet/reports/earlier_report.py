@@ -17,14 +17,14 @@ from discreet.reports.verdict_text import ENDED
 __all__ = ["SINCE", "EarlierReport"]
 
 SINCE = 5
-"""First version of the statement with a verdict on hidden causes."""
+"""First version of the statement that contains a verdict on hidden causes."""
 _LACKED = (
     "verdict_kind", "hidden_cause", "consistency", "covered", "hinted", "censored", "outcomes", "compared",
 )  # fmt: skip
 
 
 class EarlierReport(DecisionReport):
-    """Report on decision points as in statements before version ``SINCE``."""
+    """Report on decision points in the format that belongs to statements before version ``SINCE``."""
 
     supposed = (
         "the state holds all that matters for what follows (no hidden cause of both action and outcome): no "
@@ -44,7 +44,7 @@ class EarlierReport(DecisionReport):
 
     @classmethod
     def of(cls, report: DecisionReport) -> EarlierReport:
-        """Return the report in the earlier format with the numbers of a present report."""
+        """Return a report in the earlier format with the numbers of a report in the present format."""
         return cls(**{**vars(report), "verdict": _verdict(report)})
 
     @property
@@ -53,7 +53,7 @@ class EarlierReport(DecisionReport):
         return self.gain.shown
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
+        """Return the results as a dictionary of plain values that JSON can represent."""
         plain = {name: value for name, value in super().to_dict().items() if name not in _LACKED}
         return {**plain, "version": 1}
 
