@@ -49,7 +49,7 @@ class RegistryEntry:
     target : dotted path ``module:attribute`` of the factory, or the factory itself.
     fixed : options that the name implies; options that the user sets take precedence.
     summary : description in one line.
-    fits : names or kinds of other parts that the part can be combined with.
+    fits : text that says with which other parts of a run the named object can be combined.
     baseline : for a private learner, the name of the learner that is identical without noise.
     plugin : module that registered the name; None for built-in names.
     """
@@ -447,7 +447,10 @@ def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-    """Return the alternatives of a union, with None last. A type that is not a union is the only one."""
+    """Return the alternatives of a union, with None last.
+
+    If the annotation is not a union, it is the only alternative.
+    """
     if typing.get_origin(annotation) in (Union, types.UnionType):
         flat = [member for part in typing.get_args(annotation) for member in _members(part)]
         return tuple(sorted(flat, key=lambda member: member is type(None)))
@@ -601,11 +604,11 @@ def build(kind: Kind, name: str, preset: str | None = None, options: Mapping[str
         raise ValueError(f"{missing[0].name} is missing: {kind} {name!r} needs {_list_or_flag(missing)}")
     try:
         made = factory(**given)
-    except ImportError as error:  # an optional dependency
+    except ImportError as error:  # an optional dependency is not installed
         raise ValueError(f"{kind} {name!r} cannot be built: {error}") from error
     if kind == "environment":
         own = {name: value for name, value in given.items() if name not in found.fixed}
-        with suppress(TypeError):  # raised if an environment of another package has no weak references
+        with suppress(TypeError):  # raised for objects that do not support weak references
             remember(made, RegisteredPart(name, options=own, plugins=_plugins(found)))
     return made
 
@@ -730,9 +733,10 @@ def must_be_one_of(names: Iterable[str]) -> str:
 def make(name: str | gymnasium.Env[Any, Any], **options: Any) -> TabularMDP:
     """Build an environment: ``make("riverswim", rewards="bernoulli")``, ``make(env, horizon=50)``.
 
-    name : one of ``discreet list``, ``"gym:ID"``, or a tabular Gymnasium environment
-        (:func:`discreet.from_gymnasium` states the requirements). options : those that ``discreet options
-        NAME`` lists. Unknown options raise ``ValueError`` with the list of known options.
+    name : a name that ``discreet list`` shows, ``"gym:ID"``, or a tabular Gymnasium environment
+        (:func:`discreet.from_gymnasium` states the requirements).
+    options : options that ``discreet options NAME`` lists. Unknown options raise ``ValueError`` with the list
+        of known options.
     """
     if not isinstance(name, str):
         from discreet.envs import from_gymnasium
@@ -762,7 +766,7 @@ def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
             values = [v for v in _choices(takes[name].annotation) if v != "auto"] if name in takes else []
             tables = [{**table, name: value} for table in tables for value in values] or tables
         if "release" in takes and "reports" in _choices(takes["release"].annotation):
-            tables.append({"release": "reports"})  # reports have no option for the noise
+            tables.append({"release": "reports"})  # the value "reports" is used without an option for the noise
         for name, value in (("tree_estimate", "optimal"), ("clocks", "rows")):
             if name in takes:
                 tables += [{**table, name: value} for table in tables]

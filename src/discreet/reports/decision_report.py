@@ -120,7 +120,8 @@ class DecisionReport(ReportPage):
     judged : the numbers on which the verdict is based
     gain : gain of the learned policy over the users' behaviour
     behaviour, learned : values of the users' behaviour and of the learned policy
-    others : gains of policies that need no data; None if too few users acted like such a policy
+    others : gains of policies that are defined without outcomes, for example the uniform policy, by name;
+        None if too few users acted like the policy
     lacking : for each policy in ``others``, the share of its decisions that lack support
     changes : the changed states, in decreasing order of visits
     changed_decisions : expected number of decisions in changed states, per episode
@@ -182,7 +183,7 @@ class DecisionReport(ReportPage):
 
     @property
     def _mark(self) -> str:
-        """Words that repeat the verdict next to the gain, because both are far apart on the page."""
+        """Words next to the gain in the table of gains that repeat a verdict other than "shown"."""
         return "" if self.judged.shown else " (not shown)" if self.states_changed else " (nothing is changed)"
 
     def to_dict(self) -> dict[str, Any]:

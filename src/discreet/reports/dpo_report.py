@@ -198,7 +198,7 @@ def _group_of(people: Document) -> str:
 def _reward(reward: Document) -> str:
     if reward["source"] == "outcomes":
         paid = ", ".join(f"{label} {earned:g}" for label, earned in reward["outcomes"].items())
-        left = reward.get("censored")  # absent in statements of earlier versions
+        left = reward.get("censored")  # statements of earlier versions do not have this key
         more = "" if left is None else f"; the outcome of '{left}' is not known (censored ends)"
         return f"paid by rule on arrival in a last state ({paid}); no column is read{more}"
     ends = f"from {reward['low']:g} to {reward['high']:g}"

@@ -1,7 +1,8 @@
-"""Report on decision points in the format of earlier statement versions, for the verification of old folders.
+"""Report on decision points in the format of earlier statement versions, used to verify old folders.
 
-New reports do not use this format. It has a defect: it says "shown to be better" for every gain whose
-interval is above 0, even if an unrecorded cause could explain the gain. It does not test for such a cause.
+New reports do not use this format, because it has a defect. It says "shown to be better" for every gain whose
+interval is above 0, even if an unrecorded cause could explain the gain. A report in this format contains no
+test for such a cause.
 """
 
 from __future__ import annotations

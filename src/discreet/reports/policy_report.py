@@ -372,7 +372,7 @@ def make_report(
         The layout, known rewards, and the rule for returns: units, bounds, and terminal states. Visits of
         terminal states do not count as decisions. All values are in the units of the return.
     unsupported : "abstain", "behaviour" or "policy"
-        Action where the policy lacks support (module docstring).
+        Action at steps and states where the policy lacks support; see the docstring of the module.
     level, return_bound, episodes_per_user
         As for :func:`~discreet.learners.ope.count_estimates.evaluate`.
     labels : {"states": names, "actions": names}, optional

@@ -233,8 +233,9 @@ class RunFacts:
         Hashes (by :func:`file_hash`) of all files in the folder except the statement and its pages. Names
         separate folders by ``/``.
     ledger : LedgerFacts or None
-        None: no ledger recorded the release, and the statement says so in capitals. Must be None for
-        synthetic data and for noise from a seed, because they spend no budget and protect no user.
+        Facts about the entry in the ledger. If no ledger recorded the release, the value is None, and the
+        statement says so in capitals. The value must be None for synthetic data and for noise from a seed,
+        because they spend no budget and protect no user.
     synthetic : bool
         True for synthetic data; the statement is then not about real users.
     replanned : bool
@@ -488,7 +489,7 @@ def _data(schema: Schema) -> dict[str, Any]:
 PAGES: Mapping[str, Callable[[Mapping[str, Any]], list[Line]]] = {
     MARKDOWN_NAME: markdown_lines, OFFICER_NAME: officer_markdown, HTML_NAME: officer_html,
 }  # fmt: skip
-"""Functions that write the pages of a statement, by file name. Each takes the document."""
+"""Functions that write the pages of a statement, by file name. The argument is the JSON document."""
 
 
 def write_statement(folder: str | Path, statement: Statement) -> None:

@@ -216,7 +216,7 @@ JSON_SCHEMA: dict[str, Any] = {
                     }
                 )
             ),
-            "verdict": {  # only for decision points
+            "verdict": {  # null for learners other than decision-points
                 "anyOf": [
                     {"type": "null"},
                     _table(

@@ -49,7 +49,7 @@ _DO_NOT_ACT = (
 def times(strength: float) -> str:
     """Return a factor by which odds change as text, rounded down to two decimals.
 
-    Larger factors than ``LARGEST`` were not searched, so for ``LARGEST`` the text ends with "or more".
+    The search for factors stops at ``LARGEST``. For this value, the text ends with "or more".
     """
     if strength >= LARGEST:
         return f"{LARGEST:g} or more"
@@ -164,7 +164,7 @@ def condition(each_step: float, lasting: float, ended: float) -> str:
     Parameters
     ----------
     each_step : factor of odds up to which the gain holds against a cause that is drawn again at each step
-    lasting : the same for a cause that lasts longer than a step
+    lasting : factor of odds up to which the gain holds against a cause that lasts longer than a step
     ended : share of episodes that reached a terminal state before the last step
     """
     # A lasting cause can be almost the same as a cause that is drawn again at each step. So the factor of a
@@ -192,7 +192,11 @@ def _why(found: Verdict) -> str:
 
 
 def _contradiction(found: Verdict, named: Named) -> str:
-    """Return a sentence about the state and action with the largest contradiction between two readings."""
+    """Return a sentence about the state and action with the largest contradiction.
+
+    The contradiction is between two estimates of what users earn after the action: from observed returns, and
+    from the states to which they went next.
+    """
     test, contrasts = found.consistency, found.consistency.contrasts
     at = int(abs(contrasts.z).argmax())
     apart = abs(float(contrasts.value[at] / contrasts.deviation[at]))
