@@ -766,7 +766,7 @@ def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
             values = [v for v in _choices(takes[name].annotation) if v != "auto"] if name in takes else []
             tables = [{**table, name: value} for table in tables for value in values] or tables
         if "release" in takes and "reports" in _choices(takes["release"].annotation):
-            tables.append({"release": "reports"})  # the value "reports" is used without an option for the noise
+            tables.append({"release": "reports"})  # "reports" has no option for the noise
         for name, value in (("tree_estimate", "optimal"), ("clocks", "rows")):
             if name in takes:
                 tables += [{**table, name: value} for table in tables]

@@ -149,7 +149,7 @@ class TradeOff:
         return self.excess(0.0)
 
     def right_guess(self, prior: float) -> float:
-        """Return the largest probability that an attacker guesses the record rightly, at a prior in (0, 1)."""
+        """Return the largest probability that the attacker guesses rightly, at this prior in (0, 1)."""
         p = checks.real("prior", prior, 0.0, 1.0, open_low=True, open_high=True)
         p = min(p, 1.0 - p)
         return 1.0 - p + p * self.excess(math.log((1.0 - p) / p))

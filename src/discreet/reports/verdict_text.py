@@ -194,8 +194,8 @@ def _why(found: Verdict) -> str:
 def _contradiction(found: Verdict, named: Named) -> str:
     """Return a sentence about the state and action with the largest contradiction.
 
-    The contradiction is between two estimates of what users earn after the action: from observed returns, and
-    from the states to which they went next.
+    The contradiction is between two estimates of the mean return after the action. One is from observed
+    returns, the other is from the next states.
     """
     test, contrasts = found.consistency, found.consistency.contrasts
     at = int(abs(contrasts.z).argmax())
