@@ -22,9 +22,9 @@ If e < 1, the logarithm of the ratio is at most ln((1 + e) / (1 - e)) in absolut
 
 *n terms.* Suppose that the probabilities of a sum of k terms are within a factor e^{+-T} of those of the
 discrete Gaussian with parameter k sigma^2. If an independent term with parameter sigma^2 is added to both
-variables, their probabilities are still within this factor. By (1), the sum of the discrete Gaussian and the
-new term is close to the discrete Gaussian with parameter (k + 1) sigma^2. Here u = k sigma^2, v = sigma^2 and
-s^2 = sigma^2 k / (k + 1). Therefore
+variables, the probabilities of the two new sums are still within this factor of each other. By (1), the sum
+of the discrete Gaussian and the new term is close to the discrete Gaussian with parameter (k + 1) sigma^2.
+Here u = k sigma^2, v = sigma^2 and s^2 = sigma^2 k / (k + 1). Therefore
 
     |ln P(X_1 + .. + X_n = z) / P(W = z)| <= tau_n = sum_{k < n} ln((1 + e_k) / (1 - e_k)),
 

@@ -113,7 +113,10 @@ class _ParsedTable:
         return np.where(self._admissible[:, :, None], scaled, 0.0)
 
     def _check_pairs(self, told: Any) -> None:
-        """Raise ``ValueError`` unless exactly the admissible pairs of non-terminal states have rows."""
+        """Raise ``ValueError`` if an admissible pair of a non-terminal state has no row.
+
+        It is also raised if another pair has a row. told : (S, A) bool, True for pairs that have rows.
+        """
         if told[self._ends].any():
             end = self._ends[int(told[self._ends].any(axis=1).argmax())]
             raise ValueError(f"{_NAME}: {self._state(end)} is an end: must have no rows")

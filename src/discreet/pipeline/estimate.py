@@ -381,7 +381,7 @@ class _Support:
 
 @dataclass(frozen=True, eq=False)
 class _Setting:
-    """Values in a forecast for learners on counts that are the same for every epsilon."""
+    """Values of a forecast that are the same for every epsilon, for learners that read counts."""
 
     kind: Any  # an object of type Kind whose learner reads counts
     users: int

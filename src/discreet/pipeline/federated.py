@@ -288,7 +288,7 @@ class FederationPlan:
 
     def check_room(self, people: int) -> None:
         """Raise ``ValueError`` if sums over ``people`` users can exceed the range of a secure sum."""
-        units = 1 if self.query.known_rewards else _GRID // 2  # rewards are centred at 1/2
+        units = 1 if self.query.known_rewards else _GRID // 2  # centred rewards are in [-1/2, 1/2]
         if people * self.query.episodes * units > _MOST:
             raise ValueError(
                 f"people = {people}: must be at most {_MOST // (units * self.query.episodes)} at one site, "

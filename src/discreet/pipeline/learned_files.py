@@ -163,7 +163,7 @@ class _Report(Protocol):
 class PlannedPolicy:
     """Policy that was learned from a release, and the report on it.
 
-    earlier : table of the policy in the format of earlier statement versions; None if it is the same.
+    earlier : table of the policy in the format of earlier statement versions; None if ``table`` has it.
     """
 
     table: PolicyTable
@@ -469,7 +469,10 @@ def _in_units(values: Floats, schema: Schema) -> Floats:
 
 
 def _gain_in_units(gain: LinearGain, level: float, schema: Schema) -> LinearGain:
-    """Return the gain in the units in which the file states returns. level : level of its interval."""
+    """Return the gain in the units of the returns in the file.
+
+    level : confidence level of the interval of the gain.
+    """
     scale = schema.high - schema.low
     least, most = schema.returns.bounds(schema.horizon)
     parts = ("estimate", "noise", "sampling", "lacking", "bent", "usual_error")
@@ -535,12 +538,16 @@ def default_algorithm(schema: Schema) -> str:
 
 
 def name_of(learner: Any) -> str:
-    """Return the name of the learner on the command line, or the name of its class if it has none."""
+    """Return the name of the learner on the command line, or else the name of its class."""
     return next((name for name, kind in _LEARNERS.items() if type(learner) is kind), type(learner).__name__)
 
 
 def learner_of(algorithm: str, options: Mapping[str, Any]) -> Any:
-    """Build a learner. algorithm : its name on the command line. options : as from :func:`options_of`."""
+    """Build a learner.
+
+    algorithm : name of the learner on the command line. options : its options, as :func:`options_of` returns
+    them.
+    """
     checks.choice("algorithm", algorithm, tuple(_LEARNERS))
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
     return _LEARNERS[algorithm](**given)

@@ -60,7 +60,7 @@ class LinearForecast:
     better : share of draws in which the true gain of the learned policy is positive
     gain : mean true gain of the learned policies, in the units of the return
     best : gain of the best policy, in the units of the return
-    nonlinear : result of :func:`nonlinear` for the MDP
+    nonlinear : largest error of the best linear fits of the MDP (:func:`nonlinear`)
     """
 
     users: int

@@ -212,8 +212,8 @@ def _finished(one: Lost, folder: Path, ledger: Ledger | None, progress: Progress
 def _mark(one: Lost, told: Any, files: dict[str, str], ledger: Ledger | None) -> None:
     """Mark a release as published in the ledger, with the hashes of its files.
 
-    Nothing is written if the release is already marked. This happens if a run stopped after it marked the
-    release and before it gave the folder its final name.
+    Nothing is written if the release is already marked. A release is already marked if the run stopped after
+    it marked the release and before it renamed the folder.
     """
     if ledger is None or one.number is None:
         return

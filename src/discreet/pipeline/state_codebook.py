@@ -194,7 +194,7 @@ def _apart(number: int, size: int) -> float:
     between centres. Real users, and therefore their centres, are closer together.
     """
     points = _points_apart(number, size)
-    if number == 1:  # one centre has no difference to other centres
+    if number == 1:  # differences between centres require at least two centres
         return points
     return min(points, _CERTAIN * math.sqrt((1.0 - number ** (-2.0 / size)) / 12))
 
@@ -405,8 +405,8 @@ def fit_codebook(
 
     Parameters
     ----------
-    where, how : the records and the options ``sql``, ``reads``, ``delimiter``, ``decimal``, ``encoding``,
-        ``scratch`` for reading them, as for :func:`discreet.data.prepare.prepare`
+    where, how : records, and options for reading them (``sql``, ``reads``, ``delimiter``, ``decimal``,
+        ``encoding``, ``scratch``), as for :func:`discreet.data.prepare.prepare`
     out : new folder. It will contain ``codebook.csv`` or ``cuts.toml``, and ``codebook.json``, which states
         the privacy cost
     ledger : Ledger, which is charged. If None, nothing is recorded. Must be None for seeded noise
@@ -511,7 +511,8 @@ class _Release:
             facts["files"] = {file: _digest(hidden / file) for file in written}
             text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
             write_codebook_pages(hidden, text)
-            (hidden / FACTS).write_text(text, "utf-8", newline="\n")  # last: it marks the folder as complete
+            # This file is written last, because its presence shows that the folder is complete.
+            (hidden / FACTS).write_text(text, "utf-8", newline="\n")
             published = hashes(hidden)
         if ledger is not None and reservation is not None:
             ledger.mark(reservation, published)

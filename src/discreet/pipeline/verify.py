@@ -114,8 +114,8 @@ def verify(
     folder : folder with ``statement.json``, its pages and all files that the statement names
     ledger : open ledger of the run, if available. The statement is then also compared with the run's entry
         and the totals in the ledger
-    learner : learner of the run. It is required only if it is not part of this library. Learners of this
-        library are rebuilt from their options
+    learner : learner of the run. Required only for a learner that is not part of this library. Learners of
+        this library are rebuilt from their options
     public_keys : public keys; for each key, a signature with this key must be in the folder
         (:func:`discreet.ledger.signatures.read_public_key`). Without ``public_keys``, each signature is
         checked only with the key that it names, and anyone can make such a key.
@@ -440,7 +440,7 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
     It is also checked that the values of the release have not changed since they were written.
     """
     release = read_tables(folder / "release.parquet")
-    if not release.facts.linear:  # a release of counts must have exactly these tables
+    if not release.facts.linear:  # read_release raises an error if a release of counts has other tables
         release = read_release(folder / "release.parquet")
     release.check()
     found, population = release.facts.to_dict(), document["population"]
