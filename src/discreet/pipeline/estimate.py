@@ -302,7 +302,7 @@ def visits_needed(share: float, successors: int, std: float, reward_std: float =
 
     Parameters
     ----------
-    share : c > 0 in (2)
+    share : largest share c > 0 of the statistical error that privacy is allowed to cost
     successors : number of states S, or a smaller number k of next states
     std, reward_std : standard deviation of the noise in a transition count and in a sum of rewards
     """
@@ -614,8 +614,8 @@ def _family(name: str, law: Any, query: CountQuery) -> FamilyNoise:
 def _cell_bytes(law: Any) -> float:
     """Return an estimate of the number of bytes that one cell needs in the file of the release.
 
-    For noise on a grid, this is the entropy of the noise. For continuous noise, it is 8, and for exact sums
-    1.
+    For noise on a grid, the estimate is the entropy of the noise in bytes. For continuous noise, it is 8. For
+    exact sums, it is 1.
     """
     if not law.std():
         return 1.0

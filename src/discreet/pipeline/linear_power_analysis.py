@@ -217,7 +217,7 @@ def linear_smallest_epsilon(
     Parameters
     ----------
     world, features, users, draws, seed : as for :func:`linear_gain_power`
-    learner : learner with its options. Its own epsilon is not used
+    learner : learner with its options, except epsilon, which is replaced by each value in ``epsilons``
     epsilons : values of epsilon in increasing order
     chance : required share of draws that show a gain, in (0, 1)
 

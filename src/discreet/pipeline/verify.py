@@ -7,7 +7,7 @@ comparisons are:
 - The hash of every file is compared with the statement and, if the ledger is given, with the hashes in the
   ledger. Other files and links are rejected. The pages are compared with pages made from the statement.
 - Every signature is compared with its key, the fingerprint and the files. All keys that are given must have
-  signed.
+  signed the folder.
 - The verdict is compared with ``report.json``, which is recomputed from the release.
 - The population is compared with ``schema.toml``, and sensitivities with the query that the schema
   determines. The guarantee is compared with the records of its mechanisms, by closed forms and through
@@ -167,7 +167,7 @@ _WRONG = (ValueError, OSError, ArithmeticError, KeyError, TypeError, AttributeEr
 
 
 def _run_parts(parts: Sequence[_Part], progress: Progress | None) -> list[Check]:
-    """Return the checks of all parts. A part that cannot be read gives one failed check."""
+    """Return the checks of all parts. If a part raises an error, its result is one failed check."""
     found: list[Check] = []
     for done, (name, part) in enumerate(parts):
         if progress is not None:
@@ -222,8 +222,8 @@ def _compared(name: str, stated: Any, recomputed: Any) -> Check:
 def _leaves(name: str, stated: Any, recomputed: Any) -> Iterator[Check]:
     """Yield the checks that compare two JSON values.
 
-    There is one check for every number, text or truth value inside, and a failed check for every key that
-    only one of the two JSON values has.
+    There is one check for every number, text or truth value that both JSON values contain. There is a failed
+    check for every key that only one of them contains.
     """
     if isinstance(stated, dict) and isinstance(recomputed, dict):
         for key in dict.fromkeys((*stated, *recomputed)):

@@ -2,12 +2,12 @@
 
 All results are computed from the release, the policy that was learned from it and public facts, so the report
 costs no privacy. :mod:`discreet.learners.ope.count_estimates` computes values and their intervals. The first
-line says whether the lower bound of the learned policy's value exceeds the value of the behaviour.
+line says whether the lower bound of the learned policy's gain over the behaviour is above 0.
 
 ``unsupported`` sets the action at a step and state where the policy lacks support
-(``OfflinePolicy.supported``). ``"abstain"`` (the policy gives no action there) and ``"behaviour"`` (it gives
-the usual action) are both evaluated with the behaviour policy at this step and state. ``"policy"`` uses the
-learned action there too.
+(``OfflinePolicy.supported``). With ``"abstain"``, the policy selects no action. With ``"behaviour"``, it
+selects the users' most frequent action. Both choices are evaluated with the behaviour policy at this step and
+state. With ``"policy"``, the policy selects the learned action.
 """
 
 from __future__ import annotations

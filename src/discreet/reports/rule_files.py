@@ -1,9 +1,10 @@
 """Rules for comparison with a learned policy: CSV files of states, actions and probabilities.
 
-A rule is stationary. Its file has the columns ``state,action`` or ``state,action,probability``. The states
-and actions are labels of the schema or indices from 0. In states that the rule does not name, users act as
-before. The ``policy.csv`` of a folder can also be used as a rule, if the policy selects the same action at
-every step. Rules are public: the folder of a comparison contains them.
+A rule selects actions with the same probabilities at every step. Its file has the columns ``state,action`` or
+``state,action,probability``. The states and actions are labels of the schema or indices from 0. In states
+that the rule does not name, users act as before. The ``policy.csv`` of a folder can also be used as a rule,
+if the policy selects the same action at every step. Rules are public: the folder of a comparison contains
+them.
 """
 
 from __future__ import annotations

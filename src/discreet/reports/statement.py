@@ -222,7 +222,7 @@ class RunFacts:
     users : int
         Number of users in the release, at least 1.
     guarantee : Guarantee
-        Guarantee of the session.
+        Privacy guarantee of the release.
     records : tuple
         Mechanism records of the guarantee; empty if exact sums were released.
     algorithm, options

@@ -27,7 +27,7 @@ __all__ = [
 ]  # fmt: skip
 
 FORMAT = "discreet privacy statement"
-# Versions 1 to 3 of the statement can no longer be read. In version 1, guarantees were sentences. In version
+# Versions 1 to 3 of the statement can no longer be read. In version 1, guarantees were texts. In version
 # 2, the sentence was about one release only, and the statement contained the command. Version 3 did not state
 # the declarations, nor who signed the limit. Version 4 can be read; its sentences about epsilon, delta, rho
 # and mu are different (discreet.accounting.text.earlier_sentences).
