@@ -36,20 +36,20 @@ KINDS: tuple[Kind, ...] = ("learner", "offline learner", "privatizer", "environm
 PLUGIN_GROUP = "discreet.plugins"
 GYM_PREFIX = "gym:"
 CODE_PREFIX = "code:"
-BY_FLAG = ("preset", "epsilon", "delta")  # settings with separate flags, not options
+BY_FLAG = ("preset", "epsilon", "delta")  # settings that have their own command-line flags
 
 
 @dataclass(frozen=True)
 class RegistryEntry:
-    """Registered name.
+    """Entry of the registry: a name and the factory that builds the named object.
 
     Parameters
     ----------
     kind, name : kind and name, as on the command line.
-    target : dotted path ``module:attribute`` of the factory, or the factory.
-    fixed : options that the name implies; options of the user take precedence.
+    target : dotted path ``module:attribute`` of the factory, or the factory itself.
+    fixed : options that the name implies; options that the user sets take precedence.
     summary : description in one line.
-    fits : names or kinds of other parts that the part can be combined with.
+    fits : text that says with which other parts of a run the named object can be combined.
     baseline : for a private learner, the name of the learner that is identical without noise.
     plugin : module that registered the name; None for built-in names.
     """
@@ -197,7 +197,7 @@ _GYM = RegistryEntry(
 )
 
 _added: dict[tuple[Kind, str], RegistryEntry] = {}
-_published_code: dict[str, Callable[..., Any]] = {}  # published code of papers, by preset
+_published_code: dict[str, Callable[..., Any]] = {}  # functions that set up the code of papers, by preset
 _loaded_entry_points = False
 
 
@@ -225,7 +225,11 @@ def entries(kind: Kind | None = None) -> tuple[RegistryEntry, ...]:
 
 
 def entry(kind: Kind, name: str) -> RegistryEntry:
-    """Return the entry of a name. An unknown name raises ``ValueError`` with known names, nearest first."""
+    """Return the entry of a name.
+
+    Raises ``ValueError`` if the name is unknown. The message states the most similar name and all known
+    names.
+    """
     checks.choice("kind", kind, KINDS)
     found = _BUILT_IN.get((kind, name)) or _added.get((kind, name))
     if found is None:
@@ -253,16 +257,16 @@ def register(
     baseline: str | None = None,
     **fixed: Any,
 ) -> None:
-    """Add a user's name to the registry.
+    """Add a name to the registry.
 
     Parameters
     ----------
     kind : "learner", "offline learner", "privatizer" or "environment".
     name : name on the command line. A name that another factory uses is refused.
-    factory : class or function that builds the object from keyword options. Their annotations type
-        the options of the command line.
-    summary : one line for ``discreet list``; the first line of the docstring by default.
-    fits : text that describes the parts that it can be combined with.
+    factory : class or function that builds the object from keyword options. The annotations of these options
+        are the types to which text on the command line is converted.
+    summary : one line for ``discreet list``; the first line of the factory's docstring by default.
+    fits : text that says with which other parts of a run the object can be combined.
     baseline : for a private learner, the name of the learner that must be identical without noise.
     fixed : options that the name implies.
 
@@ -295,19 +299,21 @@ def register(
 
 
 def _origin(target: Any) -> tuple[str | None, str | None]:
-    """Return module and qualified name of a factory.
+    """Return the module and the qualified name of a factory.
 
-    A module that is imported twice can register names again.
+    Factories for which these are equal count as the same factory. Therefore a module that is imported twice
+    can register its names again.
     """
     return getattr(target, "__module__", None), getattr(target, "__qualname__", None)
 
 
 def register_published_code(preset: str, setup: Callable[..., Any]) -> None:
-    """Register a paper's published code as a preset of runs.
+    """Register the published code of a paper as a preset of runs.
 
     preset : text that begins with ``code:``. Other text raises ``ValueError``.
     setup : a function of (learner, privatizer, environment, users, epsilon) that returns a
-        :class:`discreet.experiments.simulate.Setup`. Learner and privatizer are names of the command line.
+        :class:`discreet.experiments.simulate.Setup`. Learner and privatizer are names, as on the command
+        line.
     """
     if not isinstance(preset, str) or not preset.startswith(CODE_PREFIX) or preset == CODE_PREFIX:
         raise ValueError(f"preset = {preset!r}: must be a text that begins with {CODE_PREFIX}")
@@ -315,7 +321,7 @@ def register_published_code(preset: str, setup: Callable[..., Any]) -> None:
 
 
 def published_code(preset: str) -> Callable[..., Any]:
-    """Return the function registered for a preset. Raises ``ValueError`` if there is none."""
+    """Return the function that is registered for a preset. Raises ``ValueError`` for an unknown preset."""
     if preset not in _published_code:
         known = f"must be one of {', '.join(_published_code)}" if _published_code else "none is registered"
         raise ValueError(
@@ -326,9 +332,9 @@ def published_code(preset: str) -> Callable[..., Any]:
 
 
 def load_plugin(module: str) -> tuple[RegistryEntry, ...]:
-    """Import a module (also from the working directory) and return the names that it registers.
+    """Import a plug-in module and return the entries that it registers.
 
-    Raises ``ValueError`` if the module cannot be imported.
+    The module can be in the working directory. Raises ``ValueError`` if the module cannot be imported.
     """
     before = set(_added)
     if "" not in sys.path and "." not in sys.path:
@@ -343,7 +349,7 @@ def load_plugin(module: str) -> tuple[RegistryEntry, ...]:
 # ------------------------------------------------------------------------------------- options
 @dataclass(frozen=True)
 class OptionSpec:
-    """Option of a class or function: the type, and whether the option is required."""
+    """Option of a class or function: its name, its type, and whether the option is required."""
 
     name: str
     annotation: Any
@@ -372,7 +378,11 @@ def options_of(factory: Callable[..., Any]) -> dict[str, OptionSpec]:
 
 
 def defaults_of(found: RegistryEntry) -> dict[str, Any]:
-    """Return default values of a name's options, from the signature and the default preset."""
+    """Return the default values of an entry's options.
+
+    The values come from the signature of the factory, its default preset and the options that the name
+    implies.
+    """
     factory = found.factory()
     values: dict[str, Any] = {
         p.name: p.default
@@ -381,20 +391,23 @@ def defaults_of(found: RegistryEntry) -> dict[str, Any]:
     }
     values |= {**_preset_table(factory, found.fixed).get("default", {}), **found.fixed}
     if values.get("replan_growth") not in (None, 1.0):
-        values.pop("replan_every", None)  # only one option sets the times of release: here the growth
+        values.pop("replan_every", None)  # it has no effect: replan_growth sets the times of releases
     return values
 
 
 def descriptions_of(factory: Callable[..., Any]) -> dict[str, str]:
-    """Return the first sentence about each parameter, from the docstrings of the class and its bases."""
+    """Return the first sentence about each parameter of a factory, by name of the parameter.
+
+    The sentences come from the docstring of the function, or of the class and its base classes.
+    """
     found: dict[str, str] = {}
     for owner in factory.__mro__ if isinstance(factory, type) else (factory,):
         _, _, section = inspect.cleandoc(owner.__doc__ or "").partition("\nParameters\n----------\n")
         section = re.split(r"\n\S+\n-{3,}\n", section)[0]
-        # an item has names at the margin, an optional type, and indented lines
+        # Each item of the section has names at the left margin, an optional type, and indented lines.
         for names, kind, text in re.findall(r"^([\w, ]+?)(?: : (.*))?\n((?:[ ]+\S.*\n?)*)", section, re.M):
             sentence = _first_clause(" ".join((text or kind).split()))
-            if sentence.startswith("As for "):  # refers to another class, which can be a base class
+            if sentence.startswith("As for "):  # refers to another class; a base class may have the text
                 continue
             for name in names.split(","):
                 found.setdefault(name.strip(), re.sub(r":\w+:`~?([^`]*)`", r"\1", sentence).rstrip(".:"))
@@ -402,17 +415,21 @@ def descriptions_of(factory: Callable[..., Any]) -> dict[str, str]:
 
 
 def _first_clause(text: str) -> str:
-    """Return the text up to the first semicolon or end of a sentence outside brackets."""
+    """Return the text before the first semicolon or end of a sentence that is not inside brackets."""
     for end in re.finditer(r"(?<=\.)\s+(?=[A-Z])|;\s", text):
         before = text[: end.start()]
-        opened, closed = (sum(map(before.count, pair)) for pair in ("([", ")]"))  # [0, 1) closes too
+        # brackets are counted without regard to their kind, because of half-open intervals such as [0, 1)
+        opened, closed = (sum(map(before.count, pair)) for pair in ("([", ")]"))
         if opened == closed:
             return before
     return text
 
 
 def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
-    """Return annotations as types; annotations that only a type checker can resolve become ``Any``."""
+    """Return the annotations of a factory as types, by name of the parameter.
+
+    Annotations that only a type checker can resolve become ``Any``.
+    """
     try:
         return typing.get_type_hints(factory)
     except (NameError, AttributeError, TypeError):
@@ -430,7 +447,10 @@ def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-    """Return the alternatives of a union (or the single type), with None last."""
+    """Return the alternatives of a union, with None last.
+
+    If the annotation is not a union, it is the only alternative.
+    """
     if typing.get_origin(annotation) in (Union, types.UnionType):
         flat = [member for part in typing.get_args(annotation) for member in _members(part)]
         return tuple(sorted(flat, key=lambda member: member is type(None)))
@@ -461,9 +481,11 @@ def describe(annotation: Any) -> str:
 
 
 def coerce(name: str, value: Any, annotation: Any) -> Any:
-    """Convert text, or a value of TOML or Python, to the annotated type.
+    """Convert the value of an option to the annotated type. The value can be text or come from TOML or
+    Python.
 
-    Raises ``ValueError`` with the option, the value and the allowed values.
+    Raises ``ValueError`` if this is not possible. The message states the option, the value and the allowed
+    values.
     """
     for member in sorted(_members(annotation), key=_specificity):
         matched, converted = _as_member(name, value, member)
@@ -474,7 +496,10 @@ def coerce(name: str, value: Any, annotation: Any) -> Any:
 
 
 def _specificity(member: Any) -> int:
-    """Return a sort key for alternatives of a union. Text matches every value, so it is tried last."""
+    """Return the sort key that decides when an alternative of a union is tried.
+
+    ``str`` accepts every text and ``Any`` accepts every value. Therefore these types are tried last.
+    """
     order = {type(None): 0, bool: 1, int: 2, float: 3, str: 6, Any: 7}
     if typing.get_origin(member) is Literal:
         return 0
@@ -533,12 +558,15 @@ def _as_tuple(name: str, value: Any, text: str | None, member: Any) -> tuple[boo
 
 
 def list_options(options: Iterable[OptionSpec]) -> str:
-    """Return the options that a caller can set, with types, as text."""
+    """Return a text that lists the options with their types, except options in ``BY_FLAG``."""
     return ", ".join(str(option) for option in options if option.name not in BY_FLAG) or "none"
 
 
 def typed(found: RegistryEntry, options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Convert options of one entry to the annotated types. Unknown options raise ``ValueError``."""
+    """Convert options to the types in the annotations of an entry's factory.
+
+    Raises ``ValueError`` for unknown options. prefix : text before the name of an option in error messages.
+    """
     takes = options_of(found.factory())
     unknown = [name for name in options if name not in takes]
     if unknown:
@@ -554,9 +582,9 @@ def build(kind: Kind, name: str, preset: str | None = None, options: Mapping[str
 
     Parameters
     ----------
-    kind, name : see :func:`entries`.
-    preset : named settings of the class. Explicit options take precedence.
-    options : options by name, as text or as values.
+    kind, name : kind and name of an entry of the registry (see :func:`entries`).
+    preset : name of predefined option values of the class. Values in ``options`` take precedence.
+    options : values of options by name, as text or as Python values.
 
     Raises
     ------
@@ -576,11 +604,11 @@ def build(kind: Kind, name: str, preset: str | None = None, options: Mapping[str
         raise ValueError(f"{missing[0].name} is missing: {kind} {name!r} needs {_list_or_flag(missing)}")
     try:
         made = factory(**given)
-    except ImportError as error:  # an optional dependency
+    except ImportError as error:  # an optional dependency is not installed
         raise ValueError(f"{kind} {name!r} cannot be built: {error}") from error
     if kind == "environment":
         own = {name: value for name, value in given.items() if name not in found.fixed}
-        with suppress(TypeError):  # an environment of another package that does not support weak references
+        with suppress(TypeError):  # raised for objects that do not support weak references
             remember(made, RegisteredPart(name, options=own, plugins=_plugins(found)))
     return made
 
@@ -600,8 +628,8 @@ class RegisteredPart:
     Parameters
     ----------
     name : name in the registry.
-    preset : name of the preset; None for the default.
-    options : options that differ from those of the preset.
+    preset : name of the preset; None for the default preset.
+    options : options whose values differ from those in the preset.
     fixed : options that the name implies.
     plugins : modules that register the name.
     presets : names of all presets of the part.
@@ -619,12 +647,12 @@ _environments: WeakKeyDictionary[Any, RegisteredPart] = WeakKeyDictionary()
 
 
 def remember(mdp: TabularMDP, made_as: RegisteredPart) -> None:
-    """Store the name of an environment until the environment itself is deleted."""
+    """Store the name and options from which an environment was built, until the environment is deleted."""
     _environments[mdp] = made_as
 
 
 def remembered(mdp: TabularMDP) -> RegisteredPart | None:
-    """Return the name from which an environment was built, or None if it was built without a name."""
+    """Return the name and options from which an environment was built; None if no name was used."""
     try:
         return _environments.get(mdp)
     except TypeError:  # the object does not support weak references
@@ -632,7 +660,10 @@ def remembered(mdp: TabularMDP) -> RegisteredPart | None:
 
 
 def named(kind: str, value: Any) -> RegisteredPart | None:
-    """Return the name, preset and options that build an equal learner or privatizer, or None."""
+    """Return the name, preset and options from which the registry builds an object equal to ``value``.
+
+    ``value`` is a learner or a privatizer. Returns None if no registered name builds an equal object.
+    """
     for found in (*_BUILT_IN.values(), *_added.values()):
         if found.kind == kind and _is_of(found, value) and found.plugin != "__main__":
             factory = found.factory()
@@ -647,9 +678,9 @@ def named(kind: str, value: Any) -> RegisteredPart | None:
 
 
 def _is_of(found: RegistryEntry, value: Any) -> bool:
-    """Return whether a value has the class of an entry.
+    """Return True if ``value`` is an object of the class that the entry builds.
 
-    Compares dotted paths, so that no module is imported.
+    The function compares dotted paths, so that no module is imported.
     """
     if isinstance(found.target, str):
         return found.target == f"{type(value).__module__}:{type(value).__qualname__}"
@@ -659,7 +690,11 @@ def _is_of(found: RegistryEntry, value: Any) -> bool:
 def _fewest(
     found: RegistryEntry, preset: str | None, current: Mapping[str, Any], value: Any
 ) -> RegisteredPart | None:
-    """Return the name without options that the preset already sets, or None without an equal object."""
+    """Return the name, preset and fewest options from which an object equal to ``value`` is built.
+
+    Options that the preset already sets to the same value are omitted. Returns None if no equal object can be
+    built from options that a file can contain.
+    """
     kind, factory = found.kind, found.factory()
     every = {name: v for name, v in current.items() if v is not None and name not in found.fixed}
     takes = options_of(factory)
@@ -679,7 +714,7 @@ def _fewest(
 
 
 def presets_of(factory: Callable[..., Any], fixed: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """Return the names of the presets of a class, given the options that a name implies."""
+    """Return the names of the presets of a class. fixed : options that the registered name implies."""
     return tuple(_preset_table(factory, fixed or {}))
 
 
@@ -691,16 +726,17 @@ def _preset_table(factory: Callable[..., Any], fixed: Mapping[str, Any]) -> Mapp
 
 
 def must_be_one_of(names: Iterable[str]) -> str:
-    """Return the part of an error message that lists the allowed presets."""
+    """Return the part of an error message that lists the allowed names."""
     return "must be one of " + ", ".join(map(repr, names)) if names else "no presets"
 
 
 def make(name: str | gymnasium.Env[Any, Any], **options: Any) -> TabularMDP:
     """Build an environment: ``make("riverswim", rewards="bernoulli")``, ``make(env, horizon=50)``.
 
-    name : one of ``discreet list``, ``"gym:ID"``, or a tabular Gymnasium environment
-        (:func:`discreet.from_gymnasium` states the requirements). options : those that ``discreet options
-        NAME`` lists. Unknown options raise ``ValueError`` with the list of known options.
+    name : a name that ``discreet list`` shows, ``"gym:ID"``, or a tabular Gymnasium environment
+        (:func:`discreet.from_gymnasium` states the requirements).
+    options : options that ``discreet options NAME`` lists. Unknown options raise ``ValueError`` with the list
+        of known options.
     """
     if not isinstance(name, str):
         from discreet.envs import from_gymnasium
@@ -714,9 +750,10 @@ def make(name: str | gymnasium.Env[Any, Any], **options: Any) -> TabularMDP:
 def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
     """Return (label, privatizer) of every mechanism that the registered privatizers offer at this budget.
 
-    The options ``release`` and ``noise``, or ``randomizer``, then ``tree_estimate`` choose a
-    mechanism. The function tries all values of these options, with pure epsilon and otherwise at delta, and
-    the papers' presets. It omits combinations that a class refuses.
+    The options that select a mechanism are ``release`` and ``noise``, or ``randomizer``, and also
+    ``tree_estimate``. The function tries all values of these options, and the preset ``paper``. It tries pure
+    epsilon first; if the class refuses that, it tries ``delta``. Combinations that a class refuses are
+    omitted.
     """
     found: dict[str, Any] = {}
     for one in entries("privatizer"):
@@ -746,13 +783,13 @@ def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
                     given = {**options, "epsilon": epsilon, **budget}
                     found[label] = build("privatizer", one.name, preset, given)
                     if options:
-                        break  # mechanisms of pure epsilon are tried there
+                        break  # the mechanism offers pure epsilon, so it is not tried at delta
                     label += " at delta"
     return [*found.items()]
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:
-    """Return the values of a Literal, also inside a union."""
+    """Return the values of a ``Literal``, including one that is an alternative of a union."""
     if typing.get_origin(annotation) is Literal:
         return tuple(str(value) for value in typing.get_args(annotation))
     return tuple(value for part in typing.get_args(annotation) for value in _choices(part))

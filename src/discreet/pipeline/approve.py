@@ -1,4 +1,4 @@
-"""Approval of a release's folder: verify the statement, then sign it."""
+"""Approval of the folder of a release: the folder is verified and then signed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _hashes(folder: Path, names: Sequence[str]) -> dict[str, str] | None:
     try:
         return signed_hashes(folder, names)
     except OSError:
-        return None  # `verify` reports this
+        return None  # `verify` reports that a file is missing
 
 
 def _wrong_of_run(folder: Path, ledger: LedgerLike | None, learner: Any) -> str:
@@ -50,7 +50,7 @@ def sign(
     folder: str | Path, key: PrivateKey, *, name: str = "", ledger: LedgerLike | None = None,
     learner: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Verify a folder and sign it. Returns the entry that was added to ``signatures.json``.
+    """Verify a folder and sign it. Returns the entry that is added to ``signatures.json``.
 
     Parameters
     ----------
@@ -58,15 +58,15 @@ def sign(
         :func:`discreet.pipeline.state_codebook.fit_codebook`. Fill in the free lines before signing, because
         every later change invalidates the signature.
     key : private key, as returned by :func:`discreet.ledger.signatures.read_private_key`
-    name : name of the key's holder, one line. The name is only a declaration, because a key does not identify
-        its holder
+    name : name of the holder of the key, one line. The name is only a declaration, because a key does not
+        identify its holder
     ledger, learner : as for :func:`discreet.pipeline.verify.verify`
 
     Raises
     ------
     ValueError
-        If verification fails, or the folder was already signed with this key. Nothing is written in this
-        case.
+        If verification fails, or the folder was already signed with this key. In this case nothing is
+        written.
     """
     folder = Path(folder)
     if not isinstance(key, PrivateKey):

@@ -1,18 +1,21 @@
 r"""Noisy sums of a fit of centres or cut points, and all numbers that are computed from these sums.
 
 The only function of users' records that a fit releases is noisy sums
-(:mod:`discreet.mechanisms.linear.per_user_means`), in whole units of 2^-20. The sums are stored in the fit's
-folder as ``sums.csv``, next to the public start of k-means, ``start.csv``. Centres, cut points and shares are
-functions of these two files and of public sizes (:class:`CodebookQuery`). So anyone who has the folder can
-compute them again (:func:`discreet.pipeline.state_codebook.verify_codebook`). The verification detects
-numbers that do not follow from the noisy sums, for example exact counts.
+(:mod:`discreet.mechanisms.linear.per_user_means`), in whole units of 2^-20. The folder of the fit contains
+the sums in the file ``sums.csv``. For k-means, it also contains the public initial centres in the file
+``start.csv``. Centres, cut points and shares are functions of these two files and of public sizes
+(:class:`CodebookQuery`). So anyone who has the folder can compute these numbers again
+(:func:`discreet.pipeline.state_codebook.verify_codebook`). The verification detects numbers that do not
+follow from the noisy sums, for example exact counts.
 
-For k-means with released sums (z-part S_j, weight W_j) of cell j, R the radius and sigma the noise:
+For k-means, let S_j be the released sum of the scaled values z in cell j, and let W_j be the released sum of
+the weights. Let R be the radius, and let sigma be the standard deviation of the noise. Then a round computes
 
-    n_j = W_j / R,    c_j <- S_j / n_j, cut to the ranges, where n_j > 3 sigma / R;    else c_j stays,
+    n_j = W_j / R,    c_j <- S_j / n_j, clipped to the ranges, if n_j > 3 sigma / R.
 
-and the shares are those of max(n_j, 0) in the last round. For quantiles, the cumulative histogram is made
-monotone (isotonic regression), cut points are interpolated in it, and shares are its differences.
+Otherwise, c_j does not change. The share of centre j is proportional to max(n_j, 0) in the last round. For
+quantiles, the cumulative histogram is made monotone by isotonic regression. Cut points are interpolated in
+the monotone histogram, and shares are its differences.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ Ints = NDArray[np.int64]
 __all__ = ["CENTRES", "CUTS", "START", "STANDS_OUT", "SUMS", "CodebookQuery"]
 
 CENTRES, CUTS, SUMS, START = "codebook.csv", "cuts.toml", "sums.csv", "start.csv"
-STANDS_OUT = 3.0  # in standard deviations of the noise
+STANDS_OUT = 3.0  # a noisy count is used if it exceeds this number of standard deviations of the noise
 _EXACT = 2**53
 
 
@@ -49,11 +52,11 @@ class CodebookQuery:
     Parameters
     ----------
     what : "centres" or "quantiles".
-    names, low, high : names of the values and their declared ranges.
-    scale : (d,) units of distance; ones for quantiles.
-    number : k, number of centres or of bins with equal shares.
-    bins : cells of the histogram; 0 for centres.
-    rounds : number of noisy sums that are released.
+    names, low, high : names of the values, and lower and upper ends of their declared ranges.
+    scale : (d,) unit of distance for each value; ones for quantiles.
+    number : number k of centres, or of bins with equal shares of users.
+    bins : number of cells of the histogram; 0 for centres.
+    rounds : number of rounds; each round releases one noisy sum per cell.
     horizon, episodes, contribute : values in the schema, which bound the number of cells to which one user
         contributes.
     """
@@ -81,8 +84,10 @@ class CodebookQuery:
         bins: int = 0,
         rounds: int = 1,
     ) -> CodebookQuery:
-        """Return the sizes for a schema and the ranges of its values. scale : None for quantiles, which need
-        exactly one value.
+        """Return the sizes of a fit to data with the given schema.
+
+        ranges : declared range of each value. scale : (d,) unit of distance for each value. If it is None,
+        the fit is for quantiles, and ``ranges`` must have exactly one value.
         """
         low, high = (np.array([pair[end] for pair in ranges.values()], np.float64) for end in (0, 1))
         return cls(
@@ -93,9 +98,9 @@ class CodebookQuery:
 
     @classmethod
     def read(cls, query: Mapping[str, Any], forecast: Mapping[str, Any], episodes: int) -> CodebookQuery:
-        """Return the sizes that :meth:`to_dict` wrote.
+        """Return the sizes from the dictionary that :meth:`to_dict` returned.
 
-        Raises ``ValueError`` unless the values describe one complete fit.
+        Raises ``ValueError`` if the dictionary is incomplete or inconsistent.
         """
         if set(query) != set(_KEYS):
             raise ValueError(f"query: must have the keys {', '.join(_KEYS)}")
@@ -121,15 +126,17 @@ class CodebookQuery:
         own = found.to_dict(query["sigma"], query["start"])
         for name in _KEYS:
             same = own[name] == query[name]
-            if name == "radius":  # the last bits of sums can differ on another machine
+            if name == "radius":  # the last bits of a sum can differ on another machine
                 same = math.isclose(own[name], float(query[name]), rel_tol=1e-12)
             if not same:
                 raise ValueError(f"query.{name} = {checks.said(query[name])}: must be {own[name]!r}")
         return found
 
     def to_dict(self, sigma: int, start: str | None) -> dict[str, Any]:
-        """Return plain values. sigma : standard deviation of the noise, in grid units. start : "halton",
-        "file", or None.
+        """Return the sizes as a dictionary of plain values.
+
+        sigma : standard deviation of the noise, in units of the grid. start : origin of the initial centres,
+        "halton" or "file"; None for quantiles.
         """
         centres = self.what == "centres"
         ends = zip(self.low.tolist(), self.high.tolist(), strict=True)
@@ -150,24 +157,25 @@ class CodebookQuery:
 
     @property
     def half(self) -> Floats:
-        """(d,) half widths of the ranges, in scaled units z = (x - middle) / scale."""
+        """(d,) half widths of the ranges of the scaled values z = (x - middle) / scale."""
         return np.asarray((self.high - self.low) / 2 / self.scale)
 
     @cached_property
     def radius(self) -> float:
-        """R, the radius of a ball that contains every z, which is also the weight of one user; 1 for
-        quantiles.
+        """Radius R of a ball that contains all scaled values z. It is also the weight of one user.
+
+        For quantiles, it is 1.
         """
         return float(np.linalg.norm(self.half)) if self.what == "centres" else 1.0
 
     @property
     def cells(self) -> int:
-        """Number of rows (cells) in a sum."""
+        """Number of cells, which are the rows of the table of sums."""
         return self.number if self.what == "centres" else self.bins
 
     @cached_property
     def sums(self) -> PersonSums:
-        """Return the query with its sensitivity to one user."""
+        """Query of the sums, which defines their sensitivity to one user."""
         cells, radius = self.cells, self.radius
         touched = cells if self.contribute == "random" else min(cells, self.horizon * self.episodes)
         if self.what == "quantiles":
@@ -176,34 +184,40 @@ class CodebookQuery:
 
     @property
     def mechanism(self) -> str:
-        """Name of the mechanism in records."""
+        """Name of the mechanism in mechanism records."""
         return "k-means" if self.what == "centres" else "histogram"
 
     # -------------------------------------------------------------------------- what follows
     def scaled(self, values: Floats) -> Floats:
-        """Return z for values in their original units, after clipping to the ranges."""
+        """Return the scaled values z for values in original units. They are clipped to the ranges."""
         return np.clip((values - self.middle) / self.scale, -self.half, self.half)
 
     def people(self, released: Ints) -> Floats:
-        """(k,) noisy numbers of users, from the sums of a round."""
+        """Return the noisy number of users in each of the k cells, from the released sums of one round."""
         return np.asarray(released[:, -1].astype(np.float64) / GRID / self.radius)
 
     def moved(self, centres: Floats, released: Ints, sigma: int) -> Floats:
-        """Return (k, d) scaled centres after a round, from its released sums (k, d + 1)."""
+        """Return the (k, d) scaled centres after one round.
+
+        centres : (k, d) scaled centres before the round. released : (k, d + 1) noisy sums of the round.
+        """
         count, sums = self.people(released), released[:, :-1].astype(np.float64) / GRID
         seen = count > STANDS_OUT * sigma / GRID / self.radius
         means = sums / np.where(seen, count, 1.0)[:, None]
         return np.where(seen[:, None], np.clip(means, -self.half, self.half), centres)
 
     def monotone(self, released: Ints) -> Floats:
-        """Return (bins + 1,) numbers of users below each edge, from the released histogram (bins, 1)."""
+        """Return the estimated number of users below each of the bins + 1 edges of the histogram.
+
+        These numbers never decrease. released : (bins, 1) noisy histogram.
+        """
         from scipy.optimize import isotonic_regression
 
         below = isotonic_regression(np.cumsum(released[:, 0].astype(np.float64) / GRID)).x
         return np.concatenate([[0.0], np.clip(below, 0.0, None)])
 
     def cuts(self, released: Ints) -> Floats:
-        """Return the cut points between bins of equal shares, from the released histogram."""
+        """Return the cut points between bins with equal shares of users, from the noisy histogram."""
         (low,), (high,), below = self.low, self.high, self.monotone(released)
         edges = np.linspace(low, high, self.bins + 1)
         cuts = np.interp(below[-1] * np.arange(1, self.number) / self.number, below, edges)
@@ -211,13 +225,17 @@ class CodebookQuery:
         return np.unique(cuts[(cuts > low) & (cuts < high)])
 
     def shares(self, released: Ints) -> list[float]:
-        """Return noisy shares of users at each centre, or in each bin, from the sums of the last round."""
+        """Return the estimated share of users at each centre or in each cell of the histogram.
+
+        released : noisy sums of the last round.
+        """
         people = np.diff(self.monotone(released)) if self.bins else np.maximum(self.people(released), 0.0)
         return [round(one, 6) for one in (people / max(people.sum(), 1e-300)).tolist()]
 
     def found(self, start: str, released: Ints, sigma: int) -> Floats:
-        """Return centres or cut points in the original units of the values, from the text of ``start.csv``
-        and all released sums.
+        """Return the centres or cut points in the original units of the values.
+
+        start : text of ``start.csv``. released : noisy sums of all rounds.
         """
         if self.bins:
             return self.cuts(released[0])
@@ -228,22 +246,29 @@ class CodebookQuery:
 
     # -------------------------------------------------------------------------- as text
     def halton(self) -> str:
-        """Return the default start: points of a Halton sequence in the ranges."""
+        """Return the text of ``start.csv`` for the default initial centres.
+
+        These are points of a Halton sequence in the ranges of the values.
+        """
         from scipy.stats import qmc
 
-        # leaves out the first point, which is a corner of the ranges
+        # The first point of the sequence is left out, because it is a corner of the ranges.
         points = qmc.Halton(len(self.names), scramble=False).random(self.number + 1)[1:]
         return self.start_text((2 * points - 1) * self.half * self.scale + self.middle)
 
     def start_text(self, start: Floats) -> str:
-        """Return the text of ``start.csv`` for centres in the values' original units, exact to the
-        last bit.
+        """Return the text of ``start.csv`` for initial centres in the original units of the values.
+
+        The text contains every number exactly.
         """
         rows = [",".join(self.names), *(",".join(map(repr, row)) for row in start.tolist())]
         return "\n".join(rows) + "\n"
 
     def read_start(self, text: str) -> Floats:
-        """Read (k, d) scaled centres within the ranges. Raises ``ValueError`` on another table."""
+        """Return the (k, d) scaled initial centres from the text of ``start.csv``.
+
+        They are clipped to the ranges. Raises ``ValueError`` if the text has another format.
+        """
         rows = list(csv.reader(io.StringIO(text)))
         if len(rows) != self.number + 1 or tuple(rows[0]) != self.names:
             raise ValueError(f"must have {self.number} centres of {', '.join(self.names)}")
@@ -253,7 +278,10 @@ class CodebookQuery:
         return self.scaled(table)
 
     def sums_text(self, released: Ints) -> str:
-        """Return ``sums.csv`` for the released sums (rounds, cells, width), one line per cell and round."""
+        """Return the text of ``sums.csv``, which has one line per round and cell.
+
+        released : (rounds, cells, width) noisy sums.
+        """
         names = [] if self.bins else [f"sum_{name}" for name in self.names]
         lines = [",".join(["round", "cell", *names, "weight"])]
         for number, table in enumerate(released.tolist()):
@@ -261,7 +289,7 @@ class CodebookQuery:
         return "\n".join(lines) + "\n"
 
     def read_sums(self, text: str) -> Ints:
-        """Return the (rounds, cells, width) sums in a text that :meth:`sums_text` wrote.
+        """Return the (rounds, cells, width) noisy sums from a text that :meth:`sums_text` returned.
 
         Raises ``ValueError`` if the text has another format.
         """
@@ -278,8 +306,9 @@ class CodebookQuery:
         return released
 
     def table_text(self, found: Floats, facts: str) -> tuple[str, str]:
-        """Return name and text of the file that a declaration refers to. facts : name of the file with the
-        fit's facts.
+        """Return the name and the text of the file that contains the centres or the cut points.
+
+        A declaration of data refers to this file. facts : name of the file with the facts of the fit.
         """
         if self.bins:
             listed = ", ".join(f"{cut:.6g}" for cut in found)

@@ -1,70 +1,72 @@
-r"""Noise that several sites draw independently, with a proven bound on the privacy loss of its sum.
+r"""Noise that several sites draw independently, with a proven bound on the privacy loss of the summed noise.
 
-Every site adds an independent discrete Gaussian variable with parameter sigma^2 to each cell of its sums. The
-variance is nearly sigma^2. P(x) is proportional to e^{-x^2 / (2 sigma^2)} on the integers, and
-:mod:`discreet.core.noise.discrete_samplers` draws it exactly. Only the sum over sites is decrypted. A sum of
-n discrete Gaussians is not a discrete Gaussian, but is close to one. Kairouz, Liu and Steinke 2021 bound the
-distance (The distributed discrete Gaussian mechanism for federated learning with secure aggregation). The
-bound used here is derived below, with different constants.
+Every site adds an independent discrete Gaussian variable with parameter sigma^2 to each cell of its sums. Its
+probability P(x) is proportional to e^{-x^2 / (2 sigma^2)} on the integers, and its variance is nearly
+sigma^2. :mod:`discreet.core.noise.discrete_samplers` draws such variables exactly. Only the sum over sites is
+decrypted. A sum of n discrete Gaussians is not a discrete Gaussian, but its distribution is close to one.
+Kairouz, Liu and Steinke 2021 bound the distance (The distributed discrete Gaussian mechanism for federated
+learning with secure aggregation). The bound used here is derived below, with different constants.
 
-*Two terms.* Let X, Y be discrete Gaussians of parameters u, v, and W one of u + v. Completing the
-square, with s^2 = 1 / (1/u + 1/v) and c = z u / (u + v),
+*Two terms.* Let X and Y be independent discrete Gaussians with parameters u and v. Let W be a discrete
+Gaussian with parameter u + v. Completing the square, with s^2 = 1 / (1/u + 1/v) and c = z u / (u + v), gives
 
-    P(X + Y = z) = e^{-z^2 / (2 (u + v))} sum_x e^{-(x - c)^2 / (2 s^2)} / const,
+    P(X + Y = z) = e^{-z^2 / (2 (u + v))} sum_x e^{-(x - c)^2 / (2 s^2)} / const.
 
-and by Poisson's summation formula the sum over x is s sqrt(2 pi) (1 + theta(z)) with
-theta(z) = 2 sum_{k >= 1} e^{-2 pi^2 s^2 k^2} cos(2 pi k c). So P(X + Y = z) / P(W = z) is
-(1 + theta(z)) / E[1 + theta(W)]. With |theta| <= e, where
+By Poisson's summation formula, the sum over x is s sqrt(2 pi) (1 + theta(z)) with
+theta(z) = 2 sum_{k >= 1} e^{-2 pi^2 s^2 k^2} cos(2 pi k c). So the ratio P(X + Y = z) / P(W = z) is
+(1 + theta(z)) / E[1 + theta(W)]. Here |theta| <= e, where
 
-    e(s^2) = 2 q / (1 - q^3),   q = e^{-2 pi^2 s^2}      (k^2 >= 1 + 3 (k - 1)),
+    e(s^2) = 2 q / (1 - q^3),   q = e^{-2 pi^2 s^2}      (k^2 >= 1 + 3 (k - 1)).
 
-its logarithm is at most ln((1 + e) / (1 - e)) in absolute value, if e < 1.                              (1)
+If e < 1, the logarithm of the ratio is at most ln((1 + e) / (1 - e)) in absolute value.                 (1)
 
-*n terms.* Suppose that the distribution of a sum of k terms is within a factor e^{+-T} of the discrete
-Gaussian of parameter k sigma^2, point by point. If an independent term of parameter sigma^2 is added to both,
-their distributions still are within this factor. By (1), the sum of the discrete Gaussian and the term is
-close to the discrete Gaussian of parameter (k + 1) sigma^2. Here u = k sigma^2, v = sigma^2, s^2 = sigma^2 k
-/ (k + 1). Hence
+*n terms.* Suppose that the probabilities of a sum of k terms are within a factor e^{+-T} of those of the
+discrete Gaussian with parameter k sigma^2. If an independent term with parameter sigma^2 is added to both
+variables, the probabilities of the two new sums are still within this factor of each other. By (1), the sum
+of the discrete Gaussian and the new term is close to the discrete Gaussian with parameter (k + 1) sigma^2.
+Here u = k sigma^2, v = sigma^2 and s^2 = sigma^2 k / (k + 1). Therefore
 
     |ln P(X_1 + .. + X_n = z) / P(W = z)| <= tau_n = sum_{k < n} ln((1 + e_k) / (1 - e_k)),
 
-    e_k = e(sigma^2 k / (k + 1)),   W of parameter n sigma^2,   for every integer z.                      (2)
+    e_k = e(sigma^2 k / (k + 1)),   W with parameter n sigma^2,   for every integer z.                    (2)
 
-*Privacy loss of one exchanged user.* Let x and x' be the sums before and after the exchange. They differ in
-at most m_f cells of each family f, in units of its grid, and || (x - x') / (sqrt(n) sigma) || <= Delta in l2.
-Compare four distributions. P is that of x plus the sums of noises. In P~, the cells in which x and x' differ
-have discrete Gaussians of parameter n sigma_f^2 instead. Q and Q~ are the same for x'. In all other cells the
-four distributions are equal up to the common shift. Cells are independent.
+*Privacy loss of one exchanged user.* Let x and x' be the exact sums before and after the exchange. They
+differ in at most m_f cells of each family f. In units of the grid of each family, || (x - x') / (sqrt(n)
+sigma) || <= Delta in l2. The proof compares four distributions. P is the distribution of x plus the sum of
+the sites' noise. P~ differs from P in the cells in which x and x' differ: their noise is a discrete Gaussian
+with parameter n sigma_f^2. Q and Q~ are the same distributions for x' instead of x. In all other cells the
+four distributions are equal. Cells are independent.
 
-- P and P~: each of these cells is within tau_f, so its Renyi divergences are at most tau_f^2 alpha / 2 either
-  way (a pure tau is tau^2/2-zCDP; Bun and Steinke 2016, proposition 3.3), and together at most a^2 alpha / 2
-  with a^2 = sum_f m_f tau_f^2. The same for Q~ and Q.
-- P~ and Q~: at most Delta^2 alpha / 2 (Canonne, Kamath and Steinke 2020).
-- The square roots of these bounds are added. If D_alpha(A | B) <= a^2 alpha / 2 and D_alpha(B | C) <= b^2
-  alpha / 2 for all alpha > 1, then D_alpha(A | C) <= (a + b)^2 alpha / 2. For Hoelder's inequality on
-  (A^alpha B^{-r}) (B^r C^{1 - alpha}), r = alpha - 1/p, 1/p + 1/q = 1, gives
+- P and P~: in each of the m_f cells of a family, the logarithm of the ratio of probabilities is at most tau_f
+  in absolute value. So the Renyi divergences of this cell are at most tau_f^2 alpha / 2 in both directions (a
+  pure tau is tau^2/2-zCDP; Bun and Steinke 2016, proposition 3.3). The divergences of all cells together are
+  at most a^2 alpha / 2 with a^2 = sum_f m_f tau_f^2. The same bound holds for Q~ and Q.
+- P~ and Q~: the Renyi divergence is at most Delta^2 alpha / 2 (Canonne, Kamath and Steinke 2020).
+- The square roots of these bounds are summed. If D_alpha(A | B) <= a^2 alpha / 2 and D_alpha(B | C) <= b^2
+  alpha / 2 for all alpha > 1, then D_alpha(A | C) <= (a + b)^2 alpha / 2. The proof applies Hoelder's
+  inequality to (A^alpha B^{-r}) (B^r C^{1 - alpha}) with r = alpha - 1/p and 1/p + 1/q = 1. This gives
 
       D_alpha(A | C) <= (p alpha - 1) / (p (alpha - 1)) D_{p alpha}(A | B) + D_{q (alpha - 1) + 1}(B | C).
 
-  With p = 1 + t (alpha - 1) / alpha the orders are alpha + t (alpha - 1) and alpha (1 + 1/t). The right side
-  is a^2 (1 + t) alpha / 2 + b^2 (1 + 1/t) alpha / 2, least at t = b / a.
+  With p = 1 + t (alpha - 1) / alpha, the orders are alpha + t (alpha - 1) and alpha (1 + 1/t). The right side
+  is a^2 (1 + t) alpha / 2 + b^2 (1 + 1/t) alpha / 2, which is smallest at t = b / a.
 
-So the sum of n sites' noise is rho-zCDP with
+So the sum of the noise of n sites gives rho-zCDP with
 
     sqrt(2 rho) = Delta + 2 (sum_f m_f tau_f^2)^{1/2}.                                                   (3)
 
 *Honest sites.* Noise that an attacker knows protects no user. Therefore n does not count sites that collude
-with the analyst or add no noise. With t honest sites in the sum, (3) holds with n = t, whatever the other
-sites send (their messages are a function of what the attacker knows). If there are more than t honest sites,
-the other honest sites add further independent noise, which is post-processing. So rho is proportional to 1/t,
-except for the terms with tau.
+with the analyst or add no noise. With t honest sites in the sum, (3) holds with n = t for all messages of the
+other sites, because these messages are a function of what the attacker knows. If there are more than t honest
+sites, the other honest sites add further independent noise, which is post-processing. So rho is proportional
+to 1/t, except for the terms with tau.
 
-*Mechanism record.* Discrete Gaussian noise of scales (1 - eta) sqrt(t) sigma has the loss
-Delta / (1 - eta), at least Delta (1 + eta). With eta Delta at least the second term of (3), the record of
-that mechanism states the loss in (3) or a slightly larger loss; scales are also rounded down by 2^-50.
-:class:`SplitNoise` rejects sigma if eta would be above 1e-9 (sigma below about 1.6 units of the grid). No
-modular reduction occurs: sums that could leave the range of the secure sum are rejected before noise is drawn
-(:mod:`discreet.pipeline.federated`).
+*Mechanism record.* A mechanism with discrete Gaussian noise of scales (1 - eta) sqrt(t) sigma has the loss
+Delta / (1 - eta), which is at least Delta (1 + eta). The number eta is chosen so that eta Delta is at least
+the second term of (3). Then the record of this mechanism states the loss in (3) or a slightly larger loss. In
+addition, scales are rounded down by 2^-50. :class:`SplitNoise` rejects sigma if eta would be above 1e-9
+(sigma below about 1.6 units of the grid). No modular reduction occurs: sums that could exceed the range of
+the secure sum are rejected before noise is drawn (:mod:`discreet.pipeline.federated`).
 """
 
 from __future__ import annotations
@@ -84,14 +86,15 @@ from discreet.core.short_repr import brief
 
 __all__ = ["SplitNoise", "sum_distance"]
 
-_NEAR = 1e-9  # upper bound on eta
+_NEAR = 1e-9  # upper bound on eta (module docstring)
 _DOWN = 2.0**-50
 
 
 def sum_distance(sigma: float, terms: int) -> float:
-    """Return tau of equation (2), the distance between a sum of discrete Gaussians and one discrete Gaussian.
+    """Return the bound tau of equation (2) for a sum of ``terms`` discrete Gaussians.
 
-    Returns infinity if the bound does not apply (sigma below about 0.3).
+    It bounds the logarithm of the ratio between the probabilities of the sum and those of one discrete
+    Gaussian. Returns infinity if the bound does not apply (sigma below about 0.3).
     """
     sigma, terms = checks.positive("sigma", sigma), checks.integer("terms", terms, 1)
     parts = []
@@ -108,14 +111,17 @@ def sum_distance(sigma: float, terms: int) -> float:
 class SplitNoise:
     """Noise shares of sites. The sum of the noise of ``honest`` sites gives the guarantee of ``mechanism``.
 
+    Parameters
+    ----------
     mechanism : CountMechanism for offline data, with discrete Gaussian noise
     sites : number of sites that draw noise
-    honest : t, the least number of sites in every decrypted sum that do not collude
+    honest : smallest number t of sites in every decrypted sum that do not collude with the analyst
 
     Raises
     ------
     ValueError
-        If the mechanism is not of this kind, or the share of noise of each site is too small.
+        If the mechanism has other noise or is not for offline data, or if the noise share of a site is too
+        small.
     """
 
     __repr__ = brief
@@ -144,7 +150,7 @@ class SplitNoise:
 
     @cached_property
     def scales(self) -> dict[str, float]:
-        """Standard deviation of the noise that each site draws, by family, in the units of its values."""
+        """Scale of the noise that each site draws, by family of counts, in the units of the counts."""
         share = 1.0 / math.sqrt(self.honest)
         names = self.mechanism.query.row_families
         return dict(zip(names, (self.mechanism.noise_scales * share).tolist(), strict=True))
@@ -155,9 +161,7 @@ class SplitNoise:
 
     @cached_property
     def distance(self) -> float:
-        """eta, the relative amount by which the scales in the record are smaller than those of the sum of the
-        shares.
-        """
+        """The number eta: the scales in the record are (1 - eta) times those of the summed shares."""
         query = self.mechanism.query
         apart = math.sqrt(
             math.fsum(
@@ -173,8 +177,9 @@ class SplitNoise:
 
     @cached_property
     def record(self) -> MechanismRecord:
-        """Record of the privacy loss against an attacker who sees the sum and all noise except that of
-        ``honest`` sites.
+        """Mechanism record that states the privacy loss.
+
+        The attacker sees the sum and knows all noise except the noise of ``honest`` sites.
         """
         scales = {name: s * (1.0 - self.distance) * (1.0 - _DOWN) for name, s in self._together.items()}
         words = (
@@ -186,7 +191,7 @@ class SplitNoise:
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """Guarantee of the sum, at the mechanism's delta."""
+        """Privacy guarantee of the sum over sites, at the delta of the mechanism."""
         stated = self.mechanism.stated
         return guarantee_of(
             "central", (self.record,), randomness="secure", delta=stated.delta,
@@ -194,7 +199,7 @@ class SplitNoise:
         )  # fmt: skip
 
     def among(self, honest: int) -> SplitNoise:
-        """Return the same shares with another number of honest sites."""
+        """Return the noise for another number of honest sites. Each site draws the same noise as before."""
         share = math.sqrt(checks.integer("honest", honest, 1, self.sites) / self.honest)
         return SplitNoise(
             replace(self.mechanism, scales=self.mechanism.noise_scales * share), self.sites, honest
@@ -202,10 +207,11 @@ class SplitNoise:
 
 
 def moved_cells(query: CountQuery, family: str) -> int:
-    """Return m_f, the number of cells of a family in which the sums of two neighbouring data sets can differ.
+    """Return the largest number m_f of cells of a family in which the sums of two neighbouring datasets
+    differ.
 
-    Each record of the removed user is in one cell of a family, and so is each record of the user who takes
-    their place.
+    Each record of the removed user is counted in one cell of a family. Each record of the user who replaces
+    them is also counted in one cell.
     """
     records = query.first_records if query.first else query.counted_steps
     return min(2 * records * query.episodes, int(np.prod(query.row_families[family])))

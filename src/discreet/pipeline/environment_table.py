@@ -1,4 +1,4 @@
-"""Public MDP that is read from a table of transition probabilities and behaviour, both known or assumed.
+"""Public MDP that is read from a table of known or assumed transition probabilities and behaviour.
 
 Each row gives the probability that one state follows another under an action::
 
@@ -10,11 +10,11 @@ Each row gives the probability that one state follows another under an action::
     ...
 
 ``start`` is the share of users whose first state is ``state``. ``share`` is the probability that users select
-``action`` in ``state``. ``reward`` is the mean reward of the pair in the file's units (only if the schema has
-neither outcomes nor known rewards). Values that belong to a state, or to a pair of state and action, are
-repeated in each row of this state or pair. Default of ``start``: equal for all states that are not terminal.
-Default of ``share``: equal for all admissible actions. The schema defines states, actions, terminal states,
-horizon and rewards. Terminal states need no rows.
+``action`` in ``state``. ``reward`` is the mean reward of the pair in the file's units. This column is
+required only if the schema has neither outcomes nor known rewards. A value that belongs to a state, or to a
+pair of state and action, is repeated in each row of this state or pair. By default, ``start`` is equal for
+all states that are not terminal, and ``share`` is equal for all admissible actions. The schema defines
+states, actions, terminal states, horizon and rewards. Terminal states have no rows.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read_mdp(path: str | Path, schema: Schema) -> PublicMDP:
 
     Parameters
     ----------
-    path : file with the columns above
+    path : CSV or Parquet file with the columns that the docstring of the module describes
     schema : Schema
         Defines the names of states, actions and terminal states, the admissible actions, and the rewards.
 
@@ -74,7 +74,7 @@ def read_mdp(path: str | Path, schema: Schema) -> PublicMDP:
 
 
 class _ParsedTable:
-    """Rows of the file, with the schema's numbers of their states and actions."""
+    """Rows of the file, with the indices of their states and actions in the schema."""
 
     def __init__(self, schema: Schema, rows: Mapping[str, Any]) -> None:
         layout = schema.layout
@@ -88,7 +88,11 @@ class _ParsedTable:
         self._admissible = layout.row_index >= 0
 
     def transitions(self) -> Floats:
-        """Return the (S, A, S) transition probabilities, each sum exactly 1."""
+        """Return the (S, A, S) transition probabilities.
+
+        They are scaled so that the probabilities of each admissible pair sum to 1. Raises ``ValueError`` if
+        the sum of a pair in the file is not 1.
+        """
         states, actions = self._admissible.shape
         moves = np.zeros((states, actions, states))
         cells = (self._s, self._a, self._after)
@@ -109,7 +113,10 @@ class _ParsedTable:
         return np.where(self._admissible[:, :, None], scaled, 0.0)
 
     def _check_pairs(self, told: Any) -> None:
-        """Raise ``ValueError`` unless exactly the admissible pairs of non-terminal states have rows."""
+        """Raise ``ValueError`` if an admissible pair of a non-terminal state has no row.
+
+        It is also raised if another pair has a row. told : (S, A) bool, True for pairs that have rows.
+        """
         if told[self._ends].any():
             end = self._ends[int(told[self._ends].any(axis=1).argmax())]
             raise ValueError(f"{_NAME}: {self._state(end)} is an end: must have no rows")
@@ -121,7 +128,10 @@ class _ParsedTable:
                 raise ValueError(f"{_NAME}: {pair} {said}")
 
     def starts(self) -> Floats:
-        """Return the (S,) shares of users by first state; sum 1, or their number if the file has none."""
+        """Return the share of users that begin in each state, (S,), not scaled to the sum 1.
+
+        Without a column ``start``, the value is 1 for each state that is not terminal.
+        """
         start = np.zeros(len(self._admissible))
         start[self._live] = 1.0
         if "start" in self._rows:
@@ -132,7 +142,7 @@ class _ParsedTable:
         return start
 
     def shares(self) -> Floats:
-        """Return the (S, A) behaviour policy."""
+        """Return the behaviour policy as (S, A) probabilities of actions."""
         share = self._admissible.astype(np.float64)
         if "share" in self._rows:
             value = _numbers(self._rows, "share", 0.0, 1.0)
@@ -148,11 +158,14 @@ class _ParsedTable:
         return share
 
     def rewards(self) -> Floats:
-        """Return the rewards, scaled to [0, 1]; terminal states get the reward 0 of the file's units."""
+        """Return the rewards, scaled to [0, 1].
+
+        The reward of a terminal state is 0 in the units of the file.
+        """
         schema, (states, actions) = self._schema, self._admissible.shape
         width = schema.high - schema.low
         if schema.outcomes is not None:
-            # a censored end pays the middle
+            # the outcome of a censored end is the middle of the range of outcomes
             arrival, ends_pay = np.zeros(states), schema.returns.outcomes or {}
             arrival[list(ends_pay)] = list(ends_pay.values())
             paid = np.repeat(np.repeat(arrival[None, None], actions, axis=1), states, axis=0)
@@ -193,9 +206,9 @@ def _numbers(rows: Mapping[str, Any], column: str, low: float, high: float) -> F
 
 
 def _said_once(values: Floats, index: Any, shape: tuple[int, ...], column: str, named: Any) -> Floats:
-    """Return one value per state (or pair).
+    """Return an array of the given shape with one value per state, or per pair of state and action.
 
-    Raises ``ValueError`` unless the value is equal in all of its rows.
+    Raises ``ValueError`` if two rows of the same state or pair have different values.
     """
     out = np.zeros(shape)
     out[index] = values

@@ -2,44 +2,46 @@ r"""Forecast of a release for a schema, without reading data.
 
 Noise. The forecast starts the same session as ``learn``, with the same code
 (:func:`discreet.pipeline.learned_files.kind_of`). The session needs neither data nor the number of users. The
-forecast reads the session's noise distributions, then closes the session. The 95 % interval of a count is the
-exact quantile of one cell's distribution. Linear learners query several sums of features: for these the
-forecast states the largest noise of each kind of sum. The following text covers counts only.
+forecast reads the session's noise distributions, then closes the session. The 95 % interval of a count is
+computed from exact quantiles of the noise in one cell. Linear learners query several sums of features. For
+these learners, the forecast states the largest noise of each kind of sum. The following text covers counts
+only.
 
 Visits that a pair needs. Suppose that the learner estimates, from n visits to (h, s, a), the mean of a value
-function V over the next state. Its sampling error has standard deviation sqrt(Var_P(V) / n); noise of
-standard deviation sigma in each of the S counts adds sigma ||V - P V||_2 / n, independently. If the values of
-the successors of (h, s, a) vary as much as the values of all states, Var_P(V) = ||V - P V||_2^2 / S, and
+function V over the next state. The sampling error of this estimate has standard deviation
+sqrt(Var_P(V) / n). Noise of standard deviation sigma in each of the S counts adds an independent error of
+standard deviation sigma ||V - P V||_2 / n. If the values of the next states of (h, s, a) vary as much as the
+values of all states, then Var_P(V) = ||V - P V||_2^2 / S, and
 
     total / sampling = sqrt(1 + S sigma^2 / n).                                                       (1)
 
-Privacy costs at most a share c of the statistical error, total <= (1 + c) sampling, if
+Privacy costs at most a share c of the statistical error (total <= (1 + c) sampling) if
 
     n >= S sigma^2 / ((1 + c)^2 - 1).                                                                 (2)
 
-For a mean reward, with reward sums of noise sigma_r and rewards of variance 1/12 (uniform in their range),
-the condition is similar: n >= 12 sigma_r^2 / ((1 + c)^2 - 1). If both conditions hold, the bound also holds
-for the sum of the two estimates, because their variances are added. The noise of the visit count in the
-denominator is multiplied by the centred mean, so it is a second-order effect. Condition (2) is for the counts
-as released. Learners that truncate at 0 and project need fewer visits if few successors occur. Such learners
-need more visits if the successors that occur have similar values. If only k next states of a row occur and a
-projection could find them all, k replaces S in (2). The argument ``successors`` gives k; the result is an
-optimistic bound.
+The condition for a mean reward is similar: n >= 12 sigma_r^2 / ((1 + c)^2 - 1). Here sigma_r is the standard
+deviation of the noise in a sum of rewards, and rewards have variance 1/12 (uniform in their range). If both
+conditions hold, the bound also holds for the sum of the two estimates, because their variances are added. The
+noise of the visit count in the denominator is multiplied by the centred mean, so it is a second-order effect.
+Condition (2) is for the counts as they are released. Learners that truncate counts at 0 and project them need
+fewer visits if few next states occur. Such learners need more visits if the next states that occur have
+similar values. If only k next states of a pair occur and a projection could find all of these, k replaces S
+in (2). The argument ``successors`` gives k; the result is an optimistic bound.
 
-Number of users. An episode visits one pair per step. If visits are spread evenly over the R' reachable pairs
-of a step (a share of the R admissible pairs, by default all), R' n users are needed. Real behaviour is never
-that even, so this number is a lower bound for a learner that needs estimates of every pair. For counts that
-are pooled over steps, an episode visits H pairs. For first visits (decision points), an episode is assumed to
-visit one pair, which is the smallest possible number; the reward of a visit is then the return of the rest of
-the episode.
+Number of users. An episode visits one pair per step. Let R' be the number of reachable pairs of a step: a
+share of the R admissible pairs, by default all of these. If visits are spread evenly over the reachable
+pairs, R' n users are needed. Real behaviour is never that even, so this number is a lower bound for a learner
+that needs estimates of every pair. For counts that are pooled over steps, an episode visits H pairs. For
+first visits (learner ``decision-points``), an episode is assumed to visit one pair, which is the smallest
+possible number. The reward of a first visit is the return of the rest of the episode.
 
-Support. A pair is supported if its estimated visits exceed the learner's threshold T. With N users whose
-visits are spread evenly, the estimated visits are approximately normal with mean lambda = N / R' and variance
+Support. A pair is supported if its estimated number of visits exceeds the learner's threshold T. With N users
+whose visits are spread evenly, this estimate is approximately normal with mean lambda = N / R' and variance
 lambda (1 - 1/R') + sigma_v^2. Here sigma_v is the standard deviation of the noise in the learner's estimate
-(before its projection).
+before its projection.
 
-Forecasts for other epsilons assume continuous noise (closed forms); exact discrete noise differs by about 1
-%.
+Forecasts for other epsilons assume continuous noise, for which there are closed forms. The scale of exact
+discrete noise differs by about 1 %.
 """
 
 from __future__ import annotations
@@ -91,9 +93,12 @@ _TIMED = 2**16  # number of draws in the sample that measures the time for drawi
 class FamilyNoise:
     """Noise of one released table, or of the linear sums of one kind.
 
-    std : largest standard deviation of one cell
-    half_width : distance within which a noisy cell is of the exact value with probability at least 0.95
-    cells : number of cells of all steps
+    Parameters
+    ----------
+    std : largest standard deviation of the noise in one cell
+    half_width : bound that the noise in a cell does not exceed in absolute value, with probability at least
+        0.95
+    cells : number of cells over all steps
     """
 
     family: str
@@ -105,9 +110,9 @@ class FamilyNoise:
 
 @dataclass(frozen=True)
 class OtherEpsilon:
-    """Forecast for another epsilon at the same delta; fields as in :class:`SchemaForecast`.
+    """Forecast for another epsilon at the same delta. Most fields are those of :class:`SchemaForecast`.
 
-    std : standard deviation of the noise of a transition count, or of the first kind of linear sums
+    std : standard deviation of the noise in a transition count, or in the first kind of linear sums
     """
 
     epsilon: float
@@ -120,33 +125,34 @@ class OtherEpsilon:
 
 @dataclass(frozen=True, eq=False)
 class SchemaForecast:
-    """Forecast of a release before data are read; made by :func:`estimate_release`.
+    """Forecast of a release before data are read. :func:`estimate_release` makes it.
 
     Parameters
     ----------
-    dataset : name of the data set in the schema.
-    users, episodes_per_user : number of users in the call and of episodes per user, both at least 1.
+    dataset : name of the dataset in the schema.
+    users, episodes_per_user : number of users and number of episodes per user, both at least 1.
     algorithm : name of the learner. Fields on visits, pairs and support are None for linear learners. Fields
         on support are also None for other learners that have no threshold.
     guarantee : guarantee that the release will state.
-    delta_verdict : result of :func:`discreet.reports.statement.check_delta`, or ``"refused"``, or ``"none"``
-        without privacy.
-    noise : noise by table.
-    share : the argument c, the share of the statistical error that privacy is allowed to cost.
-    successors : k in (2), at most S.
-    needed_for_transitions, needed_for_rewards : fewest visits of a pair at which privacy costs no more
-        than ``share``.
-    visits_needed : the larger of the two preceding numbers; for first visits the smaller, because either
-        transitions or rewards are enough to evaluate an action.
+    delta_verdict : result of :func:`discreet.reports.statement.check_delta`, or ``"refused"`` if this
+        function rejects delta, or ``"none"`` without privacy.
+    noise : noise of each released table, or of each kind of linear sums.
+    share : largest share c of the statistical error that privacy is allowed to cost.
+    successors : number k of next states in condition (2) of the module docstring, at most S.
+    needed_for_transitions, needed_for_rewards : smallest number of visits to a pair at which privacy costs at
+        most ``share``, for transition probabilities and for mean rewards.
+    visits_needed : the larger of the two preceding numbers. For first visits it is the smaller number,
+        because either transitions or rewards are enough to evaluate an action.
     users_needed : number of users that is needed if visits are spread evenly over the reachable pairs of a
         step.
     pairs : number of admissible (h, s, a).
-    reachable : share of these pairs that the behaviour policy reaches (the argument).
+    reachable : share of the admissible pairs that the behaviour policy is assumed to reach.
     cells : number of counters that get noise.
     threshold : number of visits above which the learner considers a pair supported.
-    visits_per_pair : visits per reachable pair if visits are spread evenly.
-    supported, supported_share : expected number and share of reachable (h, s, a) above the threshold.
-    chance_supported : probability that a pair without visits is above the threshold.
+    visits_per_pair : number of visits to each reachable pair if visits are spread evenly.
+    supported, supported_share : expected number and share of reachable (h, s, a) with estimated visits above
+        the threshold.
+    chance_supported : probability that the estimate is above the threshold for a pair without visits.
     memory_bytes : memory for the exact counts while data are read.
     file_bytes : approximate size of release.parquet.
     noise_seconds : time to draw the noise on one core of this machine, estimated from a sample; None if not
@@ -183,7 +189,7 @@ class SchemaForecast:
     others: tuple[OtherEpsilon, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
+        """Return the forecast as a dictionary of plain values that JSON can represent."""
         table = {
             name: value for name, value in vars(self).items() if name not in ("guarantee", "noise", "others")
         }
@@ -195,7 +201,7 @@ class SchemaForecast:
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the printed rows as pairs of label and text."""
+        """Return the rows of the printed forecast as pairs (label, text)."""
         percent = f"{100 * self.share:g} %"
         each = self.episodes_per_user
         found = [
@@ -248,7 +254,7 @@ class SchemaForecast:
         return found
 
     def epsilon_rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """Return the header and the rows of the table of other epsilons."""
+        """Return the header and the rows of the table with forecasts for other epsilons."""
         cell = "count" if self.visits_needed is not None else f"cell of {self.noise[0].family}"
         head: tuple[str, ...] = ("ε", "δ", f"std of a {cell}")
         body = [[f"{one.epsilon:g}", f"{one.delta:g}", f"{one.std:.4g}"] for one in self.others]
@@ -290,14 +296,16 @@ def _bytes(size: float) -> str:
 
 
 def visits_needed(share: float, successors: int, std: float, reward_std: float = 0.0) -> tuple[float, float]:
-    """Return the number of visits to a pair beyond which, by (2), noise increases the error by at most
-    ``share``.
+    """Return the number of visits that a pair needs, so that noise increases the error by at most ``share``.
 
-    The result is a pair (number for transitions, number for rewards).
+    The result is a tuple (number for transition probabilities, number for mean rewards). It follows from
+    condition (2) in the docstring of the module.
 
-    share : c > 0 in (2)
-    successors : S or a smaller number k of next states
-    std, reward_std : noise (standard deviation) in a transition cell and in a reward cell
+    Parameters
+    ----------
+    share : largest share c > 0 of the statistical error that privacy is allowed to cost
+    successors : number of states S, or a smaller number k of next states
+    std, reward_std : standard deviation of the noise in a transition count and in a sum of rewards
     """
     slack = (1.0 + checks.positive("share", share)) ** 2 - 1.0
     return (
@@ -319,21 +327,21 @@ def estimate_release(
     randomness: Randomness | None = None,
     measure: bool = True,
 ) -> SchemaForecast:
-    """Return the forecast of learning from a given number of users. Reads only the schema.
+    """Return the forecast of learning from a given number of users. Only the schema is read.
 
     Parameters
     ----------
     schema : Schema
-    users : expected number of users, at least 1; one episode each
-    privatizer : Central or NoPrivacy; None for linear learners, which hold their own budget
-    learner : as for :func:`discreet.pipeline.learn.learn`; default: the default learner of the command
+    users : expected number of users, at least 1; each user has one episode
+    privatizer : Central or NoPrivacy; None for linear learners, whose options include the budget
+    learner : as for :func:`discreet.pipeline.learn.learn`. By default, the default learner of the command
         `discreet learn` (:func:`discreet.pipeline.learned_files.default_algorithm`)
-    share : c > 0, the share of the statistical error that privacy is allowed to cost
-    successors : number of next states of a pair that occur, if known: 1 to S, default S
+    share : largest share c > 0 of the statistical error that privacy is allowed to cost
+    successors : number of next states of a pair that occur, if known; 1 to S, by default S
     reachable : share in (0, 1] of the admissible pairs that the behaviour policy reaches
     epsilons : values of epsilon for which alternatives are forecast, at the same delta
-    randomness : default ``Secure()``, as in ``learn``
-    measure : if True, draw a sample of noise to measure how long drawing takes
+    randomness : source of the noise; by default ``Secure()``, as in ``learn``
+    measure : if True, a sample of noise is drawn to measure how long drawing takes
 
     Raises
     ------
@@ -374,9 +382,9 @@ class _Support:
 
 @dataclass(frozen=True, eq=False)
 class _Setting:
-    """Values of a forecast for counts that do not depend on epsilon."""
+    """Values of a forecast that are the same for every epsilon, for learners that read counts."""
 
-    kind: Any  # a Kind that releases counts
+    kind: Any  # an object of type Kind whose learner reads counts
     users: int
     learner: Any
     share: float
@@ -385,19 +393,21 @@ class _Setting:
 
     @property
     def rows(self) -> int:
-        """Number of pairs in one table, without the artificial start state that is not in the schema."""
+        """Number of pairs in one table, without the artificial start state that first visits have."""
         query: CountQuery = self.kind.query
         return query.layout.rows - (1 if query.first else 0)
 
     @property
     def reached(self) -> float:
-        """Number of pairs in a table that the behaviour policy reaches, at least one."""
+        """Number of pairs in one table that the behaviour policy reaches, at least 1."""
         return max(1.0, self.reachable * self.rows)
 
     @property
     def visited(self) -> int:
-        """Least number of pairs in a table that one episode visits: one for each step; for first
-        visits, one.
+        """Number of visits that one episode adds to one table.
+
+        This is the number of steps whose counts the table sums. For first visits it is 1, the smallest number
+        possible.
         """
         query: CountQuery = self.kind.query
         return 1 if query.first else query.layout.horizon // query.slots
@@ -408,21 +418,24 @@ class _Setting:
         return self.users * self.visited / self.reached
 
     def needed(self, laws: Mapping[str, NoiseDistribution]) -> tuple[float, float]:
-        """Return the numbers of visits required by (2) for transitions and for rewards."""
+        """Return the numbers of visits that condition (2) requires for transitions and for rewards."""
         reward = laws[CENTERED_REWARDS].std() if CENTERED_REWARDS in laws else 0.0
         return visits_needed(self.share, self.successors, laws[TRANSITIONS].std(), reward)
 
     def most_needed(self, needed: tuple[float, float]) -> float:
-        """Return the number of visits that a pair needs.
+        """Return the number of visits that a pair needs in total.
 
-        The conditions for transitions and for rewards must both hold. For first visits one condition is
-        enough, because either transitions or rewards give the value of an action.
+        needed : numbers of visits for transitions and for rewards. Both conditions must hold, so the result
+            is
+        the larger number. For first visits one condition is enough, because either transitions or rewards
+        give the value of an action.
         """
         return min(needed) if self.kind.query.first else max(needed)
 
     def support(self, laws: Mapping[str, NoiseDistribution]) -> _Support | None:
-        """Return the share of the reachable pairs above the learner's threshold; None if the learner has no
-        threshold.
+        """Return the learner's threshold and the share of reachable pairs whose estimated visits exceed it.
+
+        The result is None if the learner has no threshold.
         """
         if isinstance(self.learner, DecisionPoints):
             sigma = laws[VISITS].std()
@@ -444,7 +457,7 @@ def _of_counts(
     setting: _Setting, privatizer: Central | NoPrivacy, known: Mapping[str, Any], epsilons: Sequence[float],
     randomness: Randomness, measure: bool,
 ) -> SchemaForecast:  # fmt: skip
-    """Forecast for a learner on counts."""
+    """Return the forecast for a learner that reads counts."""
     query = setting.kind.query
     guarantee, laws = _started(privatizer, query, randomness)
     needed, found = setting.needed(laws), setting.support(laws)
@@ -479,7 +492,7 @@ def _of_counts(
 def _started(
     privatizer: Central | NoPrivacy, query: CountQuery, randomness: Randomness
 ) -> tuple[Guarantee, Mapping[str, NoiseDistribution]]:
-    """Return the guarantee and the noise distributions of a session, which needs no users."""
+    """Start a session without users, and return its guarantee and its noise distributions."""
     session = privatizer.stored(query, randomness)
     try:
         return session.guarantee, session.laws
@@ -518,8 +531,9 @@ def _of_sums(
     kind: LinearSums, privatizer: Any, known: Mapping[str, Any], epsilons: Sequence[float],
     randomness: Randomness,
 ) -> SchemaForecast:  # fmt: skip
-    """Return the forecast for a learner on features: the guarantee, and the largest noise of each kind of
-    sum.
+    """Return the forecast for a linear learner, which reads sums of features.
+
+    The forecast states the guarantee and the largest noise of each kind of sum.
     """
     guarantee, noise = _asked(kind, privatizer, randomness)
     if guarantee.epsilon is None:
@@ -529,7 +543,7 @@ def _of_sums(
     others = []
     for epsilon in epsilons:
         other = {"epsilon": float(epsilon), "delta": guarantee.delta, "rho": None, "mu": None}
-        # private learners have these attributes
+        # every private learner has these fields
         learner: Any = replace(kind.learner, **other)  # type: ignore[arg-type]
         _, told = _asked(kind_of(kind.schema, learner), privatizer, Seeded(0))
         others.append(OtherEpsilon(float(epsilon), guarantee.delta, told[0].std, None, None, None))
@@ -558,7 +572,7 @@ def _of_sums(
 
 
 def _asked(kind: Kind, privatizer: Any, randomness: Randomness) -> tuple[Guarantee, tuple[FamilyNoise, ...]]:
-    """Return the guarantee and the noise of a session of linear queries, which needs no users."""
+    """Start a session of linear queries without users, and return its guarantee and its noise."""
     assert isinstance(kind, LinearSums)
     with kind.start(privatizer, randomness) as session:
         guarantee, records = session.guarantee, session.records
@@ -599,8 +613,10 @@ def _family(name: str, law: Any, query: CountQuery) -> FamilyNoise:
 
 
 def _cell_bytes(law: Any) -> float:
-    """Return the bytes of a cell in the file: the entropy of noise on a grid, 8 for continuous noise, 1 for
-    exact sums.
+    """Return an estimate of the number of bytes that one cell needs in the file of the release.
+
+    For noise on a grid, the estimate is the entropy of the noise in bytes. For continuous noise, it is 8. For
+    exact sums, it is 1.
     """
     if not law.std():
         return 1.0
@@ -611,13 +627,13 @@ def _cell_bytes(law: Any) -> float:
 
 
 def _seconds(laws: Mapping[str, Any], query: CountQuery, randomness: Randomness) -> float:
-    """Return the time to draw all noise in seconds, estimated from a sample of each distribution."""
+    """Return the estimated time in seconds to draw all noise. A sample of each distribution is timed."""
     coins: Any = SecureRng() if isinstance(randomness, Secure) else SeededRng(randomness.keys.noise, 0)
     total = 0.0
     for name, law in laws.items():
         draw = coins.laplace if "laplace" in law.family else coins.normal
         grid = None if law.unit is None else round(1 / law.unit)
-        draw(law.scale, 2, grid)  # compiles the sampler before the timing
+        draw(law.scale, 2, grid)  # compiles the sampler, so that compilation is not timed
         size = min(_TIMED, _cells(name, query))
         begin = perf_counter()
         draw(law.scale, size, grid)

@@ -1,13 +1,13 @@
 r"""Federated learning across sites that do not share data.
 
-Each site counts its users, and only the sum is decrypted.
+Each site counts the data of its users, and only the sum over sites is decrypted.
 
-A :class:`FederationPlan` is agreed between all sites and the analyst before any data are read. It states the
-schema, the learner, the budget, the number of sites, the least number of sites in a sum, and which party
-draws the noise. Every site has its own copy of the plan and does not accept a plan from the analyst. A
-message under another plan is rejected. A :class:`FederatedSite` has the counts of its users, its ledger, and
-a key that all sites share and the analyst does not know. A site charges its ledger, and then sends one vector
-of integers (:meth:`FederatedSite.send`); it sends only once. The vector is masked while it is sent
+All sites and the analyst agree on a :class:`FederationPlan` before any data are read. It states the schema,
+the learner, the budget, the number of sites, the smallest number of sites in a sum, and which party draws the
+noise. Every site has its own copy of the plan and does not accept a plan from the analyst. A message under
+another plan is rejected. A :class:`FederatedSite` has the counts of its users, its ledger, and a key that all
+sites share and the analyst does not know. A site charges its ledger and then sends one vector of integers
+(:meth:`FederatedSite.send`), only once. The vector is masked while it is sent
 (:mod:`discreet.pipeline.flower_app`). :class:`FederatedSum` is the sum over sites, which
 :func:`discreet.pipeline.learn.learn` accepts instead of data.
 
@@ -17,52 +17,55 @@ Noise.
   noise of ``plan.mechanism`` once. The release, its guarantee and its statement are the same as if the data
   were pooled. The analyst is trusted in the same way as a curator of pooled data, but does not see the sums
   of a single site.
-- ``noise = "sites"``: each site adds its share, a discrete Gaussian of 1/sqrt(t) times the mechanism's
-  standard deviation, before the site sends anything. No party sees an exact sum. The loss is derived in
-  :mod:`discreet.pipeline.distributed_noise`, where t is the least number of honest sites in a sum.
+- ``noise = "sites"``: each site adds its share of the noise before it sends anything. A share is a discrete
+  Gaussian whose standard deviation is 1/sqrt(t) times that of the mechanism. Here t is the smallest number of
+  honest sites in a sum. No party sees an exact sum. The privacy loss is derived in
+  :mod:`discreet.pipeline.distributed_noise`.
 
 The integers, and why the sum is exact
 --------------------------------------
 
-A vector holds the number of users and the cells of the query, in units of their grid (users and counts:
-1; rewards: 1/1024). Therefore all entries are integers. Noise shares are integers in the same units. Each
-entry x of a site has |x| <= 2^28. This is checked before noise, from the public number of users and episodes,
-never from the data. A noise share above 2^28 ends the call before anything is sent. At a standard deviation
-of at most 2^22 units, which is checked, the probability of such a share is below 2 e^{-2048} per entry. So
-every entry x that is sent has |x| < 2^29 = C, and the number k = x + C is in (0, 2^30).
+A vector contains the number of users and the cells of the query. They are in units of a grid, which is 1 for
+users and counts, and 1/1024 for rewards. Therefore all entries are integers. Noise shares are integers in the
+same units. Each entry x of a site has |x| <= 2^28 before noise. This is checked from the public number of
+users and episodes, never from the data. If a noise share above 2^28 is drawn, the call ends before anything
+is sent. At a standard deviation of at most 2^22 units, which is checked, the probability of such a share is
+below 2 e^{-2048} per entry. So every entry x that is sent has |x| < 2^29 = C, and the number k = x + C is in
+(0, 2^30).
 
-Flower's SecAgg+ quantises floats. With clipping range C and quantisation range 2^30 = 2 C it takes (x + C) *
-(2^30 / 2 C) = k, an integer below 2^53 in float64, without rounding. Its stochastic rounding subtracts one
-with probability ceil(k) - k = 0, and k < 2^31 fits its 32-bit integers. Every site has weight 1 = max_weight,
-whose factor is 1. Masked k are added modulo 2^40, and n <= 1000 sites' k are below 2^40. So no modular
-reduction occurs: the sum of k over sites is exact. The server returns (sum k - n C) * fl(1/n). Here sum k - n
-C is an integer of at most 2^40, and the factor and the product are rounded once each. So n times the result
-is within 2^40 * 3 * 2^-53 < 1/2 of it: rounding to the nearest integer recovers it.
+Flower's SecAgg+ quantises floats. With clipping range C and quantisation range 2^30 = 2 C, it computes
+(x + C) * (2^30 / 2 C) = k. This is an integer below 2^53, which float64 represents exactly. The stochastic
+rounding of SecAgg+ subtracts one with probability ceil(k) - k = 0, and k < 2^31 fits its 32-bit integers.
+Every site has weight 1 = max_weight, so the weight gives a factor of 1. Masked numbers k are added modulo
+2^40, and the sum of k over n <= 1000 sites is below 2^40. So no modular reduction occurs: the sum of k over
+sites is exact. The server returns (sum k - n C) * fl(1/n). Here sum k - n C is an integer of at most 2^40,
+and the factor and the product are rounded once each. So n times the result differs from this integer by at
+most 2^40 * 3 * 2^-53 < 1/2. Rounding to the nearest integer recovers the integer.
 
-Numbers are not split into limbs. Larger numbers could be split into limbs that are summed separately. But the
-sums of the limbs would reveal the number of carries, which is not a function of the total and has no noise.
+Larger numbers could be split into limbs that are summed separately. This is not done, because the sums of the
+limbs would reveal the number of carries. This number is not a function of the total and has no noise.
 
 Which sites are in the sum
 --------------------------
 
-There are n sites. Every decrypted sum holds at least k of them (``needed``). At most c sites
-(``colluding``) can tell the analyst their own noise and the shares of secrets that other sites dealt to them;
-c is 1 by default, because every site knows its own noise. It is assumed that they do not tell the analyst the
-key that all sites share. An analyst who has that key can pose as any site and decrypt the vector of one
+There are n sites. Every decrypted sum contains at least k sites (``needed``). At most c sites (``colluding``)
+can tell the analyst their own noise and the shares of secrets that other sites dealt to them. By default, c
+is 1, because every site knows its own noise. It is assumed that the colluding sites do not tell the analyst
+the key that all sites share. An analyst who has that key can pose as any site and decrypt the vector of one
 single site, so that t = 1. Without the key, t (``honest``) is a lower bound on the honest sites in the sum,
-even if the analyst tells different sites different things about dropouts. Every honest site accepts one
-status (in the sum, or dropped) for every other site, only once. It accepts at most n - k dropped sites. It
-reveals its share of a site's secret only for the accepted status. To decrypt a sum, the analyst needs every
-honest site to be in the sum, or needs to know its pair keys. The analyst knows the pair keys of a site only
-if k - c honest sites accepted it as dropped (k shares reconstruct a secret, and c shares are known). A site
-cannot have both statuses, because 2 (k - c) > n - c is required. So at most (n - c) (n - k) / (k - c) honest
-sites are left out, and
+even if the analyst tells different sites different things about dropouts. For every other site, an honest
+site accepts one status (in the sum, or dropped), only once. An honest site accepts at most n - k dropped
+sites. It reveals its share of another site's secret only for the accepted status. To decrypt a sum, the
+analyst needs every honest site to be in the sum, or needs to know the pair keys of the missing sites. The
+analyst knows the pair keys of a site only if k - c honest sites accepted this site as dropped: k shares
+reconstruct a secret, and c shares are known. A site cannot have both statuses, because 2 (k - c) > n - c is
+required. So at most (n - c) (n - k) / (k - c) honest sites are left out, and
 
     t = n - c - floor((n - c) (n - k) / (k - c)).
 
-One user, one site. Noise is calibrated to one user's records at one site. Sites that do not share data cannot
-check that no user is at two sites. Therefore this is an assumption, which every statement declares. A user at
-j sites has only the protection of a group of j users (j^2 rho, or j epsilon).
+One user, one site. Noise is calibrated to the records of one user at one site. Sites that do not share data
+cannot check that no user is at two sites. Therefore this is an assumption, which every statement declares. A
+user with records at j sites has only the protection of a group of j users (j^2 rho, or j epsilon).
 """
 
 from __future__ import annotations
@@ -116,7 +119,7 @@ __all__ = [
 BOUND = 2**29  # C: bound on the absolute value of an entry that a site sends
 MODULUS = 2**40
 MOST_SITES = 1000
-_MOST = BOUND // 2  # bound on an entry before noise, and on noise
+_MOST = BOUND // 2  # bound on the absolute value of an entry before noise, and of a noise value
 _MOST_SIGMA = 2**22
 _GRID = 1024
 _FORM = 1  # format version of the vector
@@ -129,21 +132,21 @@ class FederationPlan:
     Parameters
     ----------
     schema : Schema
-        The same at every site.
+        Schema of the data, which is the same at every site.
     learner : DecisionPoints or DPAPVI
     privatizer : Central
     sites : int
-        n, in [2, 1000].
+        Number n of sites, in [2, 1000].
     noise : "analyst" or "sites"
-        The party that draws the noise: the analyst once for the sum, or every site a share (the budget must
-        then allow Gaussian noise).
+        The party that draws the noise: the analyst draws it once for the sum, or every site draws a share. In
+        the second case, the budget must allow Gaussian noise.
     needed : int, optional
-        k, the least number of sites in a sum that is decrypted; default: all sites. If a site drops out after
-        the key exchange, the sum is made without this site. If a site drops out before the key exchange, no
-        site sends anything.
+        Smallest number k of sites in a sum that is decrypted; by default, all sites. If a site drops out
+        after the key exchange, the sum is made without this site. If a site drops out before the key
+        exchange, no site sends anything.
     colluding : int
-        c, the number of sites that may pass on their own noise and the shares dealt to them, but not the
-        sites' key. 2 k > n + c.
+        Largest number c of sites that tell the analyst their own noise and the shares of secrets that other
+        sites dealt to them, but not the key that all sites share. Must satisfy 2 k > n + c.
     name : str
         Name of the run. A site with a ledger answers each plan only once; use another name to repeat the run.
 
@@ -196,19 +199,19 @@ class FederationPlan:
 
     @property
     def fewest(self) -> int:
-        """k; if ``needed`` is None, the number of sites."""
+        """Smallest number k of sites in a decrypted sum. It is the number of sites if ``needed`` was None."""
         assert self.needed is not None
         return self.needed
 
     @property
     def honest(self) -> int:
-        """t, the least number of non-colluding sites in any decrypted sum."""
+        """Smallest number t of sites in any decrypted sum that do not collude with the analyst."""
         others, lost = self.sites - self.colluding, self.sites - self.fewest
         return others - others * lost // (self.fewest - self.colluding)
 
     @cached_property
     def kind(self) -> Kind:
-        """Object that knows the learner's counted quantities and its planner."""
+        """Object that defines which quantities the learner counts and how it plans from them."""
         return kind_of(self.schema, self.learner)
 
     @cached_property
@@ -231,7 +234,7 @@ class FederationPlan:
         found = replace(privatizer, noise="gaussian").stored_mechanism(self.query, Secure(_GRID))
         if not found.stated.numerical:
             return found
-        # A sum of shares is accounted by its rho, not by its privacy-loss distribution.
+        # The privacy of a sum of noise shares is accounted in rho, not with a privacy-loss distribution.
         assert privatizer.epsilon is not None
         assert privatizer.delta is not None
         names = list(self.query.row_families)
@@ -243,7 +246,7 @@ class FederationPlan:
 
     @cached_property
     def split(self) -> SplitNoise | None:
-        """Noise shares; None if the analyst draws the noise."""
+        """Distribution of the sites' noise shares; None if the analyst draws the noise."""
         if self.noise == "analyst":
             return None
         return SplitNoise(self.mechanism, self.sites, self.honest)
@@ -255,7 +258,7 @@ class FederationPlan:
 
     @property
     def records(self) -> tuple[Any, ...]:
-        """Records that every site's ledger is charged with."""
+        """Mechanism records that every site charges to its ledger."""
         return self.guarantee.records
 
     @property
@@ -263,13 +266,13 @@ class FederationPlan:
         """Number of integers that a site sends."""
         if self.split is not None:
             return 1 + self.query.cells
-        # visits are not sent, because they are sums of transition counts
+        # Visit counts are not sent, because they are sums of transition counts.
         visits = int(np.prod(self.query.row_families.get(VISITS, (0,))))
         return 2 + self.query.cells - visits
 
     @cached_property
     def digest(self) -> str:
-        """Return a hash of the plan as 64 hexadecimal digits; plans with equal digests are equal."""
+        """Hash of the plan as 64 hexadecimal digits. Two plans with the same digest are equal."""
         told = {
             "form": _FORM, "name": self.name, "schema": self.schema.hash, "algorithm": name_of(self.learner),
             "learner": options_of(self.learner), "privatizer": options_of(self.privatizer),
@@ -278,15 +281,15 @@ class FederationPlan:
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
     def told(self, sent: int) -> dict[str, Any]:
-        """Return the facts of the plan that the statement contains. ``sent`` : number of sites in the sum."""
+        """Return the facts of the plan that the statement contains. sent : number of sites in the sum."""
         return {
             "sites": self.sites, "needed": self.fewest, "colluding": self.colluding, "honest": self.honest,
             "noise": self.noise, "sent": sent,
         }  # fmt: skip
 
     def check_room(self, people: int) -> None:
-        """Raise ``ValueError`` if sums over ``people`` users can leave the range of a secure sum."""
-        units = 1 if self.query.known_rewards else _GRID // 2  # rewards are centred at 1/2
+        """Raise ``ValueError`` if sums over ``people`` users can exceed the range of a secure sum."""
+        units = 1 if self.query.known_rewards else _GRID // 2  # centred rewards are in [-1/2, 1/2]
         if people * self.query.episodes * units > _MOST:
             raise ValueError(
                 f"people = {people}: must be at most {_MOST // (units * self.query.episodes)} at one site, "
@@ -302,10 +305,10 @@ class FederatedSite:
     Parameters
     ----------
     plan : the site's own copy of the plan
-    part : result of :func:`~discreet.pipeline.partial_aggregates.aggregate_part` for the site's users, under
-        ``key``
+    part : exact sums of the site's users, from
+        :func:`~discreet.pipeline.partial_aggregates.aggregate_part` with ``key``
     key : 32 secret bytes, which are the same at all sites and which the analyst does not know
-    ledger : charged before anything is sent; None records nothing
+    ledger : ledger that is charged before anything is sent; if None, nothing is recorded
 
     Raises
     ------
@@ -339,11 +342,11 @@ class FederatedSite:
             self._check_rules(ledger)
 
     def _check_rules(self, ledger: Ledger | None) -> None:
-        """Raise ``ValueError`` if the owner's rules do not allow a release with this ledger."""
+        """Raise ``ValueError`` if a rule of the data's owner does not allow a release with this ledger."""
         obeyed(self.part.rules, self.plan.schema.dataset, ledger)
 
     def _book(self) -> AbstractContextManager[Ledger | None]:
-        """Return the open ledger."""
+        """Return a context manager for the open ledger; its value is None if the site has no ledger."""
         if isinstance(self.ledger, Ledger | None):
             return nullcontext(self.ledger)
         return Ledger.open(self.ledger)
@@ -352,17 +355,17 @@ class FederatedSite:
         return f"<FederatedSite of {self.part.tally.people} people: raw data, not private>"
 
     def send(self) -> Ints:
-        """Charge the ledger, draw the noise, and return this site's vector: (entries,) integers, in grid
-        units.
+        """Charge the ledger, draw the noise, and return the vector of this site.
 
-        Mask the vector before anyone sees it. With ``noise = "analyst"`` the vector is exact; with ``noise =
-        "sites"`` it has only one site's share of the noise, which gives little protection. Raises
-        ``ValueError`` if the ledger says that this site has already answered this plan, and ``BudgetError``
-        if the owner's limit would be exceeded. In both cases nothing is charged.
+        The vector has (entries,) integers, in units of the grid. It must be masked before any other party
+        sees it. With ``noise = "analyst"``, the vector is exact. With ``noise = "sites"``, it has only one
+        site's share of the noise, which gives little protection. Raises ``ValueError`` if the ledger says
+        that this site has already answered this plan, and ``BudgetError`` if the owner's limit would be
+        exceeded. In both cases nothing is charged.
         """
         plan, tally = self.plan, self.part.tally
         with self._book() as ledger:
-            # the rules or the ledger file can have changed since the site was created
+            # The rules or the ledger file can have changed since this object was created.
             self._check_rules(ledger)
             if ledger is not None:
                 self._charge(ledger)
@@ -381,8 +384,10 @@ class FederatedSite:
         return np.concatenate(parts)
 
     def _charge(self, ledger: Ledger) -> None:
-        """Charge the ledger for a plan, only once: two sums over different sets of sites would reveal single
-        sites.
+        """Charge the ledger for the plan. Raises ``ValueError`` if this site has already answered the plan.
+
+        A site answers a plan only once, because two sums over different sets of sites would reveal the sums
+        of single sites.
         """
         plan = self.plan
         dataset, purpose = plan.schema.dataset, f"one of {plan.sites} sites, plan {plan.digest}"
@@ -398,12 +403,12 @@ class FederatedSite:
         reservation = ledger.reserve(
             dataset, plan.records, delta=plan.guarantee.delta, users=self.part.tally.people, purpose=purpose
         )
-        if answers()[0] != reservation.number:  # another process has charged the ledger in the meantime
+        if answers()[0] != reservation.number:  # another process charged the ledger for this plan first
             raise refused
 
 
 class _Shared:
-    """Session for sums whose noise was drawn at the sites; the session itself draws no noise."""
+    """Session for sums to which the sites added noise. The session itself draws no noise."""
 
     def __init__(self, sums: FederatedSum) -> None:
         self._sums = sums
@@ -416,12 +421,12 @@ class _Shared:
 
     @property
     def guarantee(self) -> Guarantee:
-        """Guarantee of the plan."""
+        """Privacy guarantee that the plan states."""
         return self._sums.plan.guarantee
 
     @property
     def records(self) -> tuple[Any, ...]:
-        """Records of the plan."""
+        """Mechanism records that the plan states."""
         return self._sums.plan.records
 
     @property
@@ -430,7 +435,7 @@ class _Shared:
         return int(self._sums.units[0])
 
     def release(self) -> KeptRelease:
-        """Return the noisy sums."""
+        """Return the release, which contains the noisy sums over sites."""
         plan, split = self._sums.plan, self._sums.plan.split
         assert split is not None
         query, cells, tables, laws = plan.query, self._sums.units[1:], dict[str, Floats](), {}
@@ -454,16 +459,19 @@ class _Shared:
 
 @dataclass(frozen=True, eq=False)
 class FederatedSum:
-    """Sum over the messages of ``sent`` sites. **Raw data** if the analyst must still draw the noise.
+    """Sum of the vectors of ``sent`` sites. **Raw data** if the analyst must still draw the noise.
 
+    Parameters
+    ----------
     plan : the plan that the sites agreed on.
     sent : number of sites in the sum, in [``plan.fewest``, ``plan.sites``].
-    units : (entries,) int64. Each is at most ``sent`` times the bound for one site.
+    units : (entries,) int64, the sum in units of the grid. The absolute value of each entry is at most
+        ``sent`` times the bound for one site.
 
     Raises
     ------
     ValueError
-        If ``units`` cannot be sums over this number of sites, because a site or the transport sent other
+        If ``units`` cannot be a sum over this number of sites, because a site or the transport sent invalid
         numbers.
     """
 
@@ -487,7 +495,7 @@ class FederatedSum:
         return f"<Sums of {self.sent} sites: {private}>"
 
     def check(self, learner: Any, privatizer: Any) -> None:
-        """Raise ``ValueError`` if the learner or the privatizer's budget differs from the plan's."""
+        """Raise ``ValueError`` if the learner or the privatizer differs from that of the plan."""
         plan = self.plan
         same = name_of(learner) == name_of(plan.learner) and options_of(learner) == options_of(plan.learner)
         if not same or privatizer != plan.privatizer:
@@ -496,9 +504,9 @@ class FederatedSum:
     def session(self, randomness: Randomness) -> OneShotSession | _Shared:
         """Return the session that makes the release.
 
-        It holds exact sums and adds noise from ``randomness``, or it holds noisy sums.
-
-        Raises ``ValueError`` if the sites drew the noise and ``randomness`` is not ``Secure()``.
+        If the analyst draws the noise, the session has exact sums and adds noise from ``randomness``. If the
+        sites drew the noise, the session has noisy sums, and ``randomness`` must be ``Secure()``. Otherwise,
+        ``ValueError`` is raised.
         """
         if self.plan.split is not None:
             if type(randomness) is not Secure:
@@ -515,12 +523,12 @@ _KEYS = ("schema", "algorithm", "learner", "privatizer", "sites", "noise", "need
 
 
 def read_site_plan(path: str | Path) -> FederationPlan:
-    """Read the plan in the TOML file at ``path``, together with the schema file that it names.
+    """Read a plan from the TOML file at ``path`` and from the schema file that this file names.
 
-    The keys ``schema`` (a file) and ``algorithm`` ("decision-points" or "dp-apvi") are required. The tables
-    are ``learner`` (options of the learner) and ``privatizer`` (options of :class:`Central`: ``epsilon``,
-    ``delta``, ..). The keys ``sites``, ``noise``, ``needed``, ``colluding`` and ``name`` are those of
-    :class:`FederationPlan`.
+    Required keys are ``schema`` (path of the schema file), ``algorithm`` ("decision-points" or "dp-apvi"),
+    ``privatizer`` and ``sites``. The table ``learner`` contains options of the learner. The table
+    ``privatizer`` contains options of :class:`Central`, for example ``epsilon`` and ``delta``. The keys
+    ``sites``, ``noise``, ``needed``, ``colluding`` and ``name`` are those of :class:`FederationPlan`.
 
     Raises
     ------

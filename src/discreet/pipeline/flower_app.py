@@ -1,40 +1,41 @@
-r"""Flower apps for sites and analyst. With SecAgg+ only the sum is revealed.
+r"""Flower apps for sites and for the analyst. With SecAgg+, only the sum over sites is revealed.
 
-:func:`flower_client` runs at a site, :func:`flower_server` at the analyst's machine. Messages, nodes and
-simulation are Flower's (``pip install 'discreet[flower]'``). The protocol is Flower's SecAgg+ (Bell et al.
-2020, on the complete graph of sites). Pairs of sites agree on keys, and each site deals shares of its secrets
-to all others. Masked vectors are added. At the end, sites send the shares that are needed to remove the
-masks. The code is Flower's, except for the changes below. To make these changes, each app loads a separate
-copy of two Flower modules, and leaves the modules in the process unchanged.
+:func:`flower_client` runs at a site, and :func:`flower_server` runs on the analyst's machine. Flower provides
+messages, nodes and simulation (``pip install 'discreet[flower]'``). The protocol is Flower's SecAgg+ (Bell et
+al. 2020, on the complete graph of sites). Pairs of sites agree on keys, and each site deals shares of its
+secrets to all other sites. The masked vectors of the sites are summed. At the end, sites send the shares that
+are needed to remove the masks. The code is Flower's, except for the changes below. To make these changes,
+each app loads a separate copy of two Flower modules, and leaves the modules in the process unchanged.
 
-*Masks.* Flower (1.41) expands a seed of 32 bytes into a mask by folding it to 32 bits and seeding a Mersenne
-Twister. Any machine can search this space in hours (Flower's GitHub issue 7522). Here a mask is the ChaCha20
-key stream under SHA-256 of the seed (:func:`mask`): every entry is uniform modulo 2^40.
+*Masks.* Flower (1.41) reduces a seed of 32 bytes to 32 bits, and expands these bits into a mask with a
+Mersenne Twister. Any machine can try all 32-bit seeds in hours (Flower's GitHub issue 7522). Here a mask is
+the key stream of ChaCha20, whose key is the SHA-256 of the seed (:func:`mask`). Every entry is uniform modulo
+2^40.
 
-*Keys between sites.* In SecAgg+ the server distributes the sites' public keys, so it could replace them by
-keys that it made. All sites share 32 secret bytes: the key under which they counted their parts. Shares that
-one site deals to another are encrypted under a key that depends on this secret, on the plan, and on all
-public keys that this site was shown. A party without the secret can neither read nor make such shares. Two
-sites that were shown different keys or plans cannot read each other's shares; in this case the round fails,
-and no sums are sent.
+*Keys between sites.* In SecAgg+, the server distributes the sites' public keys, so it could replace these
+keys by keys that it made. All sites share 32 secret bytes: the key with which they counted their parts.
+Shares that one site deals to another are encrypted with a key that depends on this secret, on the plan, and
+on all public keys that this site was shown. A party without the secret can neither read nor make such shares.
+Two sites that were shown different keys or plans cannot read each other's shares. In this case the round
+fails, and no sums are sent.
 
 *Checks that a site makes of the server's messages* (:func:`refusal`).
 
 - Sizes and ranges are those of the site's plan.
-- The server shows one pair of keys for each of the n sites, and each of these sites has dealt shares to this
-  site.
+- The server shows one pair of keys for each of the n sites, and each of the other sites has dealt shares to
+  this site.
 - The server asks for the sums of the site only once in a run.
-- At the end every site is either in the sum or dropped out. At least k sites are in the sum, this site
-  among them. The server asks for this stage only once. (Flower can process two messages in parallel. A file
-  in the machine's temporary folder decides which message is first.)
+- At the end, the server names every site either as in the sum or as dropped out. At least k sites, including
+  this site, are in the sum. The server asks for this stage only once. (Flower can process two messages in
+  parallel. A file in the machine's temporary folder decides which message is first.)
 
 If a check fails, the site raises an error, and Flower sends the error instead of an answer. Flower's own
 checks also apply.
 
-*Remaining powers of a malicious server.* It can make a round fail, even after sites have charged their
-ledgers. It can leave out up to n - k sites, and the statement accounts for this. A site that sends numbers
-out of range, or wrong numbers, spoils the sum. This cannot be prevented without seeing the numbers of that
-site. Sums that no set of users can produce are rejected.
+*Remaining powers of a malicious server or site.* A server can make a round fail, even after sites have
+charged their ledgers. A server can leave out up to n - k sites, and the statement accounts for this. If a
+site sends wrong numbers, or numbers out of range, the sum is wrong. This cannot be prevented without seeing
+the numbers of that site. Sums that no set of users can produce are rejected.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ _STAGES = ("setup", "share_keys", "collect_masked_vectors", "unmask")
 
 
 class TaskRejected(ValueError):
-    """Error: a site does not answer, because the server deviates from the site's plan.
+    """Error that a site raises if the server deviates from the site's plan. The site does not answer then.
 
     The text of the error contains no private data, and is sent to the server.
     """
@@ -84,7 +85,7 @@ def _flwr() -> None:
 
 
 def _own(name: str, **replaced: Any) -> Any:
-    """Return a copy of a Flower module in which the given names are replaced."""
+    """Return a copy of a Flower module in which the objects with the given names are replaced."""
     spec = find_spec(name)
     if spec is None or spec.loader is None:
         raise ValueError(f"flower: this version has no {name}; must be one of discreet[flower]")
@@ -98,10 +99,10 @@ def _own(name: str, **replaced: Any) -> Any:
 
 
 def mask(seed: bytes, modulus: int, shapes: Sequence[tuple[int, ...]]) -> list[Ints]:
-    """Expand a seed into arrays of uniform integers in [0, modulus), modulus a power of two.
+    """Expand a seed into arrays of uniform integers in [0, modulus). The modulus must be a power of two.
 
-    The integers are taken from the key stream of ChaCha20 under SHA-256 of the seed, with 64 bits per entry.
-    Each seed is used for only one mask.
+    The integers are taken from the key stream of ChaCha20, 64 bits per entry. Its key is the SHA-256 of the
+    seed. Each seed is used for only one mask.
     """
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
@@ -114,8 +115,9 @@ def mask(seed: bytes, modulus: int, shapes: Sequence[tuple[int, ...]]) -> list[I
 
 
 def _ranges(plan: FederationPlan) -> dict[str, Any]:
-    """Return the SecAgg+ parameters for which integers are transmitted without error (see
-    discreet.pipeline.federated).
+    """Return the parameters of SecAgg+ for which integers are transmitted without error.
+
+    The docstring of the module discreet.pipeline.federated has the proof.
     """
     return {
         "clipping_range": float(BOUND), "quantization_range": 2 * BOUND, "modulus_range": MODULUS,
@@ -133,10 +135,12 @@ def refusal(
 
     Parameters
     ----------
-    stage : stage of SecAgg+ that the message ``told`` belongs to.
+    plan : the site's own copy of the plan.
+    stage : stage of SecAgg+ to which the message belongs.
+    told : content of the message.
     own : number of this site.
-    before : state of this site: ``stage``, its last stage in this run, and ``nodes``, the sites whose keys it
-        was shown.
+    before : state of this site. ``stage`` is its last stage in this run, and ``nodes`` are the sites whose
+        keys it was shown.
     """
     last, nodes = before.get("stage"), set(before.get("nodes", ()))
     if stage not in _STAGES:
@@ -156,7 +160,7 @@ def refusal(
     if last != _STAGES[_STAGES.index(stage) - 1]:
         return f"stage {stage!r} does not follow {last!r}"
     if stage == "share_keys":
-        shown = {str(int(node)) for node in told}  # rejects messages in which one site has two names
+        shown = {str(int(node)) for node in told}  # detects messages in which one site has two names
         if len(shown) != plan.sites or shown != set(told) or str(own) not in shown:
             return f"keys of {len(shown)} sites: must be of {plan.sites}, this one among them"
     elif stage == "collect_masked_vectors":
@@ -173,8 +177,10 @@ def refusal(
 
 
 def _sealed(site: FederatedSite, keys: Sequence[tuple[str, bytes, bytes]]) -> dict[str, Any]:
-    """Return Flower's encryption between sites, with keys that depend on the secret, the plan and all public
-    keys seen.
+    """Return functions that replace Flower's encryption between sites, by name.
+
+    The encryption keys depend on the secret of the sites, the plan and all public keys that the site was
+    shown. keys : number and two public keys of every site.
     """
     from flwr.common.secure_aggregation.crypto import symmetric_encryption as plain
 
@@ -194,9 +200,16 @@ def _sealed(site: FederatedSite, keys: Sequence[tuple[str, bytes, bytes]]) -> di
 
 
 def _check_shares(flower: Any, state: Mapping[str, Any], told: Mapping[str, Any], own: int) -> None:
-    """Raise :class:`TaskRejected` unless all shares dealt to this site can be decrypted.
+    """Raise :class:`TaskRejected` if shares that other sites dealt to this site cannot be decrypted.
 
     Flower would check this only after the ledger has been charged.
+
+    Parameters
+    ----------
+    flower : copy of Flower's client module
+    state : Flower's state of this site
+    told : message that contains the shares
+    own : number of this site
     """
     shared = flower.SecAggPlusState(**state).ss2_dict
     try:
@@ -213,9 +226,10 @@ def _check_shares(flower: Any, state: Mapping[str, Any], told: Mapping[str, Any]
 
 
 def _claim(stage: str, *keys: bytes) -> None:
-    """Claim a stage of a round, so that it is answered only once, even by parallel processes.
+    """Claim a stage of a round, so that parallel processes of this site answer the stage only once.
 
-    This site's own keys identify the round.
+    Raises :class:`TaskRejected` if the stage is already claimed. keys : public keys of this site, which
+    identify the round.
     """
     name = hashlib.sha256(b"\0".join((stage.encode(), *keys))).hexdigest()[:32]
     path = Path(gettempdir()) / f"discreet-site-{name}"
@@ -226,7 +240,10 @@ def _claim(stage: str, *keys: bytes) -> None:
 
 
 def _answer(site: Callable[[Any], FederatedSite], message: Any, context: Any, call_next: Any) -> Any:
-    """Answer a server message; raise :class:`TaskRejected` if it deviates from the site's plan."""
+    """Return the answer of a site to a message of the server.
+
+    Raises :class:`TaskRejected` if the message deviates from the site's plan.
+    """
     from flwr.app import ConfigRecord
 
     if message.metadata.message_type != "train":
@@ -235,7 +252,7 @@ def _answer(site: Callable[[Any], FederatedSite], message: Any, context: Any, ca
     told = dict(message.content.config_records["secaggplus_configs"])
     stage = told.pop("stage", None)
     before = dict(records.get(_RECORD, {}))
-    if before.get("run") != context.run_id:  # state of an earlier run
+    if before.get("run") != context.run_id:  # the stored state belongs to an earlier run
         before = {"run": context.run_id}
     own = message.metadata.dst_node_id
     if why := refusal(here.plan, stage, told, own, before):
@@ -257,14 +274,14 @@ def _answer(site: Callable[[Any], FederatedSite], message: Any, context: Any, ca
 
 
 def flower_client(site: Callable[[Any], FederatedSite]) -> Any:
-    """Return the ClientApp of a site.
+    """Return Flower's ClientApp for a site.
 
     Parameters
     ----------
     site : function
         Function that takes Flower's ``Context`` and returns this site. Settings that differ between sites
-        belong in ``context.node_config``. The site itself must supply this function and everything that it
-        reads, including the plan.
+        belong in ``context.node_config``. The site itself must supply this function and everything that the
+        function reads, including the plan.
 
     Returns
     -------
@@ -273,8 +290,9 @@ def flower_client(site: Callable[[Any], FederatedSite]) -> Any:
     Raises
     ------
     ValueError
-        Without Flower (``pip install 'discreet[flower]'``). When the app runs, it rejects plans that differ
-        from the site's plan, and messages that do not belong to the secure aggregation of this plan.
+        If Flower is not installed (``pip install 'discreet[flower]'``). When the app runs, it rejects plans
+        that differ from the site's plan, and messages that do not belong to the secure aggregation of this
+        plan.
     """
     _flwr()
     from flwr.client import NumPyClient
@@ -294,7 +312,7 @@ def flower_client(site: Callable[[Any], FederatedSite]) -> Any:
             return _answer(site, message, context, call_next)
         except TaskRejected:
             raise
-        # the text of this error can contain private data, and Flower would send it to the server
+        # The text of this error can contain private data, and Flower would send the text to the server.
         except Exception:
             _LOG.exception("this site does not answer")
             raise RuntimeError("this site does not answer: its own log says why") from None
@@ -306,7 +324,7 @@ def flower_client(site: Callable[[Any], FederatedSite]) -> Any:
 
 
 def _sum_strategy(plan: FederationPlan) -> Any:
-    """Return a Flower strategy that asks every site once and stores the sum as ``found``."""
+    """Return a Flower strategy that asks every site once and stores the sum in its attribute ``found``."""
     from flwr.common import FitIns, ndarrays_to_parameters, parameters_to_ndarrays
     from flwr.server.strategy import Strategy
 
@@ -348,16 +366,17 @@ def flower_server(
     randomness: Randomness | None = None,
     timeout: float | None = 3600.0,
 ) -> Any:
-    """Return the analyst's ServerApp.
+    """Return Flower's ServerApp for the analyst.
 
-    It waits for the sites of a plan, decrypts the sum, and learns from the sum.
+    The app waits for the sites of a plan, decrypts the sum over sites, and learns from the sum.
 
     Parameters
     ----------
     plan : the plan that the sites agreed on
     out, ledger, settings, randomness : as for :func:`~discreet.pipeline.learn.learn`
-        The ledger is the analyst's own, in addition to those of the sites.
-    timeout : seconds after which a site that has not answered counts as dropped out; None: never
+        The ledger is the analyst's own ledger, in addition to the ledgers of the sites.
+    timeout : number of seconds after which a site that has not answered counts as dropped out; None for no
+        limit
 
     Returns
     -------
@@ -366,11 +385,11 @@ def flower_server(
     Raises
     ------
     ValueError
-        Without Flower (``pip install 'discreet[flower]'``); when the app runs, if more sites are connected
-        than the plan has.
+        If Flower is not installed (``pip install 'discreet[flower]'``). When the app runs, if more sites are
+        connected than the plan has.
     RuntimeError
-        When the app runs, if no sum was decrypted because too few sites answered all stages, or because a
-        site refused.
+        When the app runs, if no sum was decrypted, because too few sites answered all stages or a site
+        refused to answer.
     """
     _flwr()
     from flwr.server import LegacyContext, ServerConfig

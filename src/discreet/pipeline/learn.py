@@ -1,25 +1,25 @@
 """Learning from trajectory files. The result is a folder with policy, report and privacy statement.
 
-The guarantee and the ledger depend on the fixed order of :func:`learn`:
+The guarantee and the ledger depend on the fixed order of steps in :func:`learn`:
 
-1. the folder's name is claimed, every row is checked against the schema and counted, and disk space is
+1. The folder's name is claimed, every row is checked against the schema and counted, and disk space is
 reserved. If another run uses the folder, a row is invalid, a column is missing, delta is too large or the
-disk is full, the run ends here. No budget is spent, and nothing is written;
-2. the ledger reserves the cost of the release, and is written to disk;
-3. noise is drawn, and the folder is written under a hidden name, ``release.parquet`` first;
-4. the folder gets its name by one rename;
-5. the ledger marks the reservation, with the hashes of the files.
+disk is full, the run ends here. No budget is spent, and nothing is written.
+2. The ledger reserves the cost of the release and is written to disk.
+3. Noise is drawn, and the folder is written under a hidden name. The first file is ``release.parquet``.
+4. The folder is renamed to its final name.
+5. The ledger marks the reservation as published, with the hashes of the files.
 
-If the process dies after 2 the reservation counts as spent. If anything fails after ``release.parquet`` was
-written, the hidden folder is kept, because its release is paid for. The metadata of the release hold all
-facts of the run, and :mod:`discreet.pipeline.recovery` completes the folder. Noise is never drawn a second
-time for the same reservation.
+If the process stops after step 2, the reservation counts as spent. If anything fails after
+``release.parquet`` was written, the hidden folder is kept, because the budget of its release is spent. The
+metadata of the release contain all facts of the run, and :mod:`discreet.pipeline.recovery` completes the
+folder. Noise is never drawn a second time for the same reservation.
 
 A ledger records releases that protect users. Therefore a ledger is not accepted together with seeded noise or
-synthetic data: an epsilon that is recorded for them would protect no user.
+synthetic data. An epsilon that is recorded for such a release would protect no user.
 
-:func:`replan` reads a folder's release, not the data, with other options of the learner, other known
-rewards, or another choice for unsupported states. This costs no privacy.
+:func:`replan` plans again from the release in a folder, without reading the data. It can use other options of
+the learner, other known rewards, or another choice for states without support. This costs no privacy.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ from discreet.utils.atomic_folder import aside, check_free, claims_out, room_for
 __all__ = ["LearnResult", "LearnConfig", "learn", "replan"]
 
 RELEASE, SCHEMA = "release.parquet", "schema.toml"
-REWARDS = "rewards.npy"  # exists only in a folder made by `replan` with other known rewards
+REWARDS = "rewards.npy"  # this file exists only in folders made by `replan` with other known rewards
 _EXPECTED = (RELEASE, SCHEMA, "policy.csv")  # files that a statement requires
 
 
@@ -110,9 +110,9 @@ class LearnResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Facts of the run that made the release.
+    """Facts of the run that made a release.
 
-    The statement needs them, and they are stored in the release's metadata.
+    The statement contains these facts, and the metadata of the release store them.
     """
 
     users: int
@@ -126,7 +126,7 @@ class Run:
     versions: Mapping[str, str] = field(default_factory=versions)
 
     def told(self) -> dict[str, Any]:
-        """Return these facts as metadata; users, guarantee and records are not included."""
+        """Return the facts for the metadata of the release, except users, guarantee and records."""
         return {
             "date": self.date, "purpose": self.purpose, "synthetic": self.synthetic,
             "versions": dict(self.versions), "ledger": None if self.ledger is None else asdict(self.ledger),
@@ -134,7 +134,11 @@ class Run:
 
     @classmethod
     def of(cls, release: Path, schema: Schema) -> Run:
-        """Read the run facts of a release in a folder; the schema is read from the same folder."""
+        """Return the facts of the run that made a release, from the metadata of the release.
+
+        schema : schema in the folder of the release. Raises ``ValueError`` if it is not the schema of the
+        release, or if facts are missing.
+        """
         facts = read_tables(release).facts
         if schema.hash != facts.schema:
             raise ValueError(f"{release.parent / SCHEMA}: is not the schema of the release beside it")
@@ -170,41 +174,44 @@ def learn(
     schema: Schema | None = None,
     workers: int | None = None,
 ) -> LearnResult:
-    """Learn a policy from offline trajectories, with one release, into a new folder.
+    """Learn a policy from offline trajectories with one release, and write a new folder.
 
     Parameters
     ----------
     source : Source, PartialAggregateFile or FederatedSum
         Files and their schema (:func:`discreet.data.row_batches.open_source`); or sums that were counted in
-        parts (:func:`discreet.pipeline.partial_aggregates.merge_aggregates`), with their ``schema``; or the
-        sum over sites that do not share data (:mod:`discreet.pipeline.federated`). For a sum over sites,
-        learner and privatizer must be those of the sites' plan.
-    learner : DecisionPoints, DPAPVI, APVI, or one of the linear learners, which hold their own budget
+        parts (:func:`discreet.pipeline.partial_aggregates.merge_aggregates`); or the sum over sites that do
+        not share data (:mod:`discreet.pipeline.federated`). For a sum over sites, learner and privatizer must
+        be those of the sites' plan.
+    learner : DecisionPoints, DPAPVI, APVI, or one of the linear learners, whose options include the budget
     out : folder
-        Must not exist, or be empty. No other run is allowed to write it.
+        Must not exist, or must be empty. No other run is allowed to write to it.
     privatizer : Central, for DPAPVI and DecisionPoints; None or NoPrivacy for exact sums
     ledger : Ledger or None
-        None records nothing, and the statement says so in capitals. Must be None if the release is not
-        private, for seeded noise and for synthetic data.
+        If None, nothing is recorded, and the statement says so in capitals. Must be None if the release is
+        not private, for seeded noise and for synthetic data.
     randomness : Secure (default) or Seeded
         Seeded noise is for simulations. The statement then says that the release protects no user, and the
         ledger must be None.
-    settings : Settings
+    settings : LearnConfig
     progress : callable, optional
-        Called as ``progress(what, done, total)`` by every stage that can take long. ``total`` is the number
-        of rows or parts (None: not known).
+        Function that every long stage calls as ``progress(what, done, total)``. ``total`` is the number of
+        rows or parts, or None if it is not known.
+    schema : Schema, optional
+        Schema of sums that were counted in parts; must be None for other sources.
     scratch, workers
         As for :func:`discreet.data.validate.episodes`.
 
     Raises
     ------
     DataError
-        If rows violate the schema; the error message contains private data. Nothing is spent or written.
+        If rows violate the schema. The error message contains private data. No budget is spent, and no file
+        is written.
     BudgetError
-        If the owner's limit would be exceeded. Nothing is spent or written.
+        If the owner's limit would be exceeded. No budget is spent, and no file is written.
     ValueError
         If any other input is not allowed, for example by a rule of the data's owner
-        (:mod:`discreet.ledger.owner_rules`). Nothing is spent or written.
+        (:mod:`discreet.ledger.owner_rules`). No budget is spent, and no file is written.
     """
     settings, out = settings or LearnConfig(), Path(out)
     check_free(out)
@@ -222,7 +229,7 @@ def learn(
 
 @dataclass(frozen=True, eq=False)
 class _LearnJob:
-    """One call of :func:`learn`, step by step."""
+    """Arguments of one call of :func:`learn`, and the steps of this call."""
 
     source: Source | PartialAggregateFile | FederatedSum
     schema: Schema
@@ -234,7 +241,7 @@ class _LearnJob:
     out: Path
 
     def start(self, randomness: Randomness | None) -> Any:
-        """Start a session; raise ``ValueError`` if the ledger cannot record it."""
+        """Return a new session. Raises ``ValueError`` if the ledger must not record the release."""
         self.kind.check(self.settings)
         self.kind.say("find the noise")
         randomness = Secure() if randomness is None else randomness
@@ -259,7 +266,7 @@ class _LearnJob:
     def submit(
         self, session: Any, progress: Progress | None, scratch: str | Path | None, workers: int | None
     ) -> None:
-        """Check all rows and submit them to the session."""
+        """Check all rows of the source, and submit the episodes or the sums to the session."""
         source = self.source
         if isinstance(source, PartialAggregateFile):
             if not isinstance(session, OneShotSession):
@@ -274,7 +281,7 @@ class _LearnJob:
             check_delta(session.guarantee.delta, session.users)
 
     def options(self) -> dict[str, Any]:
-        """Return the options that the release and the statement name."""
+        """Return the options that the metadata of the release and the statement contain."""
         options: dict[str, Any] = {"learner": options_of(self.learner)}
         if self.privatizer is not None:
             options["privatizer"] = options_of(self.privatizer)
@@ -284,7 +291,7 @@ class _LearnJob:
         return options
 
     def facts(self, session: Any) -> dict[str, Any]:
-        """Return the facts of the release, except for those of the run."""
+        """Return the facts for the metadata of the release, except the facts of the run."""
         return {
             "layout": self.kind.layout,
             "users": session.users,
@@ -299,7 +306,7 @@ class _LearnJob:
         }
 
     def run(self, session: Any) -> Run:
-        """Return the facts of the run; those of the ledger are placeholders."""
+        """Return the facts of the run. The facts about the ledger entry are placeholders."""
         ledger, settings = self.ledger, self.settings
         return Run(
             users=session.users,
@@ -312,12 +319,15 @@ class _LearnJob:
         )
 
     def release(self, session: Any) -> tuple[Reservation | None, Statement, str]:
-        """Reserve the cost, draw the noise and write the folder; return also the text of its report."""
+        """Reserve the privacy cost in the ledger, draw the noise and write the folder.
+
+        Returns the reservation, the statement and the text of the report.
+        """
         schema, kind, settings, ledger = self.schema, self.kind, self.settings, self.ledger
         facts, run = self.facts(session), self.run(session)
         _rehearse(schema, facts, settings, run)
-        check_free(self.out)  # another process may have written there during a long read
-        _check_rules(self.source, schema, ledger)  # the owner may have made a rule meanwhile
+        check_free(self.out)  # another process may have written the folder while the data were read
+        _check_rules(self.source, schema, ledger)  # the owner may have added a rule while the data were read
         reservation = None
         with room_for(self.out, kind.room(session)):
             if ledger is not None:
@@ -343,7 +353,7 @@ def _schema_of(
     source: Source | PartialAggregateFile | FederatedSum, schema: Schema | None, learner: Any,
     privatizer: Privatizer | None,
 ) -> Schema:  # fmt: skip
-    """Return the schema of the source; raise ``ValueError`` if the arguments do not fit it."""
+    """Return the schema of the source. Raises ``ValueError`` if an argument does not fit the source."""
     if isinstance(source, PartialAggregateFile):
         if schema is None:
             raise ValueError("schema: must be given with a counted part")
@@ -371,7 +381,7 @@ def _check_rules(
 
 
 def _check_part(part: PartialAggregateFile, schema: Schema, learner: Any) -> None:
-    """Raise ``ValueError`` unless a part was counted under this schema and for this query."""
+    """Raise ``ValueError`` if a part was counted with another schema or for another kind of query."""
     for fact, wanted in facts_of(schema, kind_of(schema, learner)).items():
         if part.facts[fact] != wanted:
             raise ValueError(
@@ -392,25 +402,25 @@ def replan(
 ) -> LearnResult:
     """Plan again from the release in a folder, and write a new folder.
 
-    Reads no user data and spends no budget.
+    No user data are read, and no budget is spent.
 
     Parameters
     ----------
     release : path of ``release.parquet`` in a folder that :func:`learn` made
         Its ``schema.toml`` must be in the same folder.
-    learner : as for :func:`learn`; the budget of the learner is not used
+    learner : as for :func:`learn`. The budget of the learner is not used
     out : folder
-        Must not exist, or be empty.
-    settings : Settings, optional
+        Must not exist, or must be empty.
+    settings : LearnConfig, optional
         Settings that do not change the release.
     rewards : (1 or H, S, A) in [0, 1], optional
-        Known rewards that replace the schema's; they are stored as ``rewards.npy``.
+        Known rewards that replace those of the schema. They are stored in the file ``rewards.npy``.
     progress : as for :func:`learn`
 
     Raises
     ------
     ValueError
-        If a file is missing or was changed, or the learner needs sums that the release does not hold.
+        If a file is missing or was changed, or the learner needs sums that the release does not contain.
     """
     settings, out, path = settings or LearnConfig(), Path(out), Path(release)
     check_free(out)
@@ -447,7 +457,7 @@ def replan(
 
 
 def _check_statement(release: Path) -> None:
-    """Check that the statement in the folder of a release is about this release."""
+    """Raise ``ValueError`` if the statement in the folder of a release is not about this release."""
     path = release.parent / JSON_NAME
     if not path.exists():
         return  # the run was stopped before it wrote a statement
@@ -460,7 +470,7 @@ def _check_statement(release: Path) -> None:
 
 
 def _check_kind(path: Path, learner: Any) -> None:
-    """Check that the release holds the kind of sums that the learner reads."""
+    """Raise ``ValueError`` if the release does not contain the kind of sums that the learner reads."""
     facts = read_tables(path).facts
     if facts.linear != isinstance(learner, linear.Linear):
         held = f"sums of features, for {facts.algorithm}" if facts.linear else "counts, for dp-apvi or apvi"
@@ -479,7 +489,10 @@ def fill(
     settings: LearnConfig,
     run: Run,
 ) -> tuple[Statement, str]:
-    """Write policy, report and statement into the folder of schema and release."""
+    """Write policy, report and statement into a folder that already contains the schema and the release.
+
+    Returns the statement and the text of the report.
+    """
     text = write_plan(folder, planned, run.guarantee, settings, replanned=run.replanned)
     files = {path.name: file_hash(path) for path in sorted(folder.iterdir())}
     verdict = stated_verdict(planned.report.to_dict())
@@ -492,9 +505,9 @@ def _statement(
     schema: Schema, algorithm: str, options: Mapping[str, Any], settings: LearnConfig, run: Run,
     files: Mapping[str, str], verdict: Mapping[str, Any] | None = None,
 ) -> Statement:  # fmt: skip
-    """Build the privacy statement.
+    """Return the privacy statement of a run.
 
-    This function is also called before the release, so that invalid input costs no budget.
+    This function is also called before the release, so that invalid input fails before budget is spent.
     """
     facts = RunFacts(
         schema=schema, algorithm=algorithm, options=options, files=files, operator=settings.operator,
@@ -504,9 +517,9 @@ def _statement(
 
 
 def _rehearse(schema: Schema, facts: Mapping[str, Any], settings: LearnConfig, run: Run) -> None:
-    """Raise ``ValueError``, before budget is spent, if a file of the folder could not be written.
+    """Raise ``ValueError`` if a file of the folder could not be written. Called before budget is spent.
 
-    Every text must be encodable, and the schema must survive a round trip unchanged.
+    It must be possible to encode every text, and to write the schema to a file and read it back unchanged.
     """
     statement = _statement(
         schema, facts["algorithm"], facts["options"], settings, run, dict.fromkeys(_EXPECTED, "0" * 64)

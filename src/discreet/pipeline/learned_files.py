@@ -1,7 +1,7 @@
-"""Files that are computed from a release alone: policy, report, figures.
+"""Files that are computed from a release: policy, report and figures.
 
-:func:`write_plan` writes policy, report and figures, which :func:`discreet.pipeline.learn.learn` adds after
-``release.parquet``. :mod:`discreet.pipeline.verify` computes these files again and compares them. The files
+:func:`write_plan` writes these files. :func:`discreet.pipeline.learn.learn` calls it after it has written
+``release.parquet``. :mod:`discreet.pipeline.verify` computes the files again and compares them. The files
 depend only on the release, the schema, the learner's options and :class:`LearnConfig`.
 """
 
@@ -84,20 +84,21 @@ class LearnConfig:
     Parameters
     ----------
     unsupported : "abstain", "behaviour" or "policy"
-        Entry in the policy files for a state in which too few data support the planner's action.
+        Entry in the policy files for a step and state at which too few data support the planner's action.
     level : float in (0, 1)
-        Level of the report's intervals.
+        Confidence level of the intervals in the report.
     return_bound : float > 0, optional
         For DPAPVI and APVI: a public upper bound on the return of an episode, with rewards in [0, 1] per
-        step; default: H. Unknown parts of the MDP are assumed to be worth up to this bound, so a smaller
-        bound makes the report's intervals shorter. For decision points, the schema states the bound.
+        step; by default, H. Unknown parts of the MDP are assumed to be worth up to this bound, so a smaller
+        bound makes the intervals in the report shorter. For DecisionPoints, the schema states the bound.
     operator, approval, purpose : str
-        Lines of the statement: operator, approver and purpose of the release (also in the ledger).
+        Lines of the statement: operator, approver and purpose of the release. The ledger also states the
+        purpose.
     synthetic : bool
         True if the data are synthetic; the statement then says so.
-    compare : tuple of Rule
-        Rules that the report compares the policy with, for decision points whose rewards are paid by a rule
-        (:func:`discreet.reports.rule_files.read_rule`).
+    compare : tuple of StationaryRule
+        Rules with which the report compares the policy (:func:`discreet.reports.rule_files.read_rule`). Only
+        for DecisionPoints, and only if the schema defines rewards by outcomes.
 
     Raises
     ------
@@ -134,14 +135,15 @@ class LearnConfig:
         }  # fmt: skip
 
     def write_rules(self, folder: Path) -> None:
-        """Write the rules that the report compares the policy with into a folder."""
+        """Write the rules in ``compare`` into a folder, one file per rule."""
         for name, rule in zip(rule_names(len(self.compare)), self.compare, strict=True):
             (folder / name).write_text(rule.text(), "utf-8", newline="")
 
     @staticmethod
     def rules_in(folder: Path, options: Mapping[str, Any], schema: Schema) -> tuple[StationaryRule, ...]:
-        """Return the rules that the report in a folder compares with, according to the options in its
-        statement.
+        """Return the rules with which the report in a folder compares the policy.
+
+        options : options in the statement of the folder, which state the number of rules.
         """
         return tuple(read_rule(folder / name, schema) for name in rule_names(options.get("compare", 0)))
 
@@ -150,7 +152,7 @@ class LearnConfig:
 
 
 class _Report(Protocol):
-    """Interface of the report in a folder."""
+    """Interface of a report on a policy."""
 
     def to_dict(self) -> dict[str, Any]: ...
     def blocks(self) -> list[Block]: ...
@@ -159,7 +161,10 @@ class _Report(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class PlannedPolicy:
-    """Policy and its report. earlier : the policy table in the format of earlier statement versions."""
+    """Policy that was learned from a release, and the report on it.
+
+    earlier : table of the policy in the format of earlier statement versions; None if ``table`` has it.
+    """
 
     table: PolicyTable
     report: _Report
@@ -167,33 +172,39 @@ class PlannedPolicy:
 
 
 class _Told(ABC):
-    """Base class that reports progress as (stage, parts done, total), as for reading data."""
+    """Base class of objects that define the release and the planning of a learner.
+
+    It reports progress as (stage, number of finished parts, total), in the same way as functions that read
+    data.
+    """
 
     schema: Schema
     progress: Progress | None = None
 
     def say(self, what: str, done: int = 0, total: int | None = None) -> None:
-        """Report the begin of a new stage, or the next part of a stage."""
+        """Report that a stage begins, or that ``done`` of ``total`` parts of it are finished."""
         if self.progress is not None:
             self.progress(what, done, total)
 
     def followed(self, what: str, parts: Iterable[T], total: int) -> Iterator[T]:
-        """Yield ``parts`` unchanged, and report progress before each part."""
+        """Yield ``parts`` unchanged, and report the progress of stage ``what`` before each part."""
         for done, part in enumerate(parts):
             self.say(what, done, total)
             yield part
         self.say(what, total, total)
 
     def told(self, people: Trajectories, group: NDArray[np.int64] | None = None) -> Trajectories:
-        """Return the episodes in the form in which the release counts them. group : (n,) groups of the users,
-        if the schema has groups.
+        """Return the episodes in the form in which the release counts them.
+
+        people : episodes of n users. group : (n,) indices of the users' groups, if the schema has groups.
         """
         return people
 
     def room(self, session: Any) -> int:
         """Return an upper bound on the size of the folder in bytes.
 
-        It covers the release, a row for each step and state, pages, and figures.
+        The bound covers the release, the policy files with a row for each step and state, the pages and the
+        figures.
         """
         labels = max(
             map(len, (*(self.schema.state_labels or ()), *(self.schema.action_labels or ()))), default=0
@@ -203,39 +214,39 @@ class _Told(ABC):
 
     @abstractmethod
     def release_bytes(self, session: Any) -> int:
-        """Return the size in bytes of the file with the noisy numbers."""
+        """Return the size in bytes of the release, which is the file with the noisy numbers."""
 
 
-_PAGES = 2**21  # bound on the bytes of statement, pages and figures, for any schema
+_PAGES = 2**21  # upper bound on the bytes of statement, pages and figures together, for any schema
 
 
 class _OneRelease(_Told):
-    """Base class for learners with one query, whose sums are released once and written step by step."""
+    """Base class for learners with a single query. Its sums are released once and written step by step."""
 
     query: CountQuery
 
     def start(self, privatizer: Privatizer | None, randomness: Randomness) -> OneShotSession:
-        """Return the session that counts users."""
+        """Return the session to which users' episodes are submitted, and which makes the release."""
         return (privatizer or NoPrivacy()).stored(self.query, randomness)
 
     def release(
         self, session: Any, path: Path, facts: Mapping[str, Any], settings: LearnConfig
     ) -> PlannedPolicy:
-        """Write the noisy release to a file, and plan from this file."""
+        """Write the noisy sums of the session to a file, and plan from this file."""
         released = session.release()
         steps = self.followed("draw noise and write", released, released.query.slots)
         write_release(path, steps, ReleaseFacts(**facts, laws=released.laws))
         return self.again(path, settings)
 
     def release_bytes(self, session: Any) -> int:
-        """Return the size of the release in bytes.
+        """Return an estimate of the size of the release in bytes.
 
-        Each cell has enough digits for the number of all visits plus 12 standard deviations of noise. A cell
-        with noise that is not on a grid has 8 bytes. File overhead is half a byte per cell.
+        Each cell gets enough bits for the number of all visits plus 12 standard deviations of the noise, or 8
+        bytes if the noise is not on a grid. The overhead of the file is half a byte per cell.
         """
         people = session.users * self.query.episodes * self.query.counted_steps
         size = 0.0
-        # the session has no noise distributions if the sites drew the noise
+        # If the sites drew the noise, the session has no noise distributions.
         laws = getattr(session, "laws", {})
         for name, shape in self.query.row_families.items():
             law, digits = laws.get(name), 8.0
@@ -246,11 +257,11 @@ class _OneRelease(_Told):
 
     @abstractmethod
     def again(self, path: Path, settings: LearnConfig) -> PlannedPolicy:
-        """Plan from the release in a file."""
+        """Read the release in a file, and return the policy that is planned from it, with its report."""
 
 
 class _CountLearning(_OneRelease):
-    """APVI and DP-APVI: one release of counts."""
+    """Release and planning of APVI and DP-APVI, which read one release of counts for every step."""
 
     def __init__(self, schema: Schema, learner: tabular.APVI | tabular.DPAPVI) -> None:
         self.schema, self.learner, self.spec = schema, learner, schema.spec()
@@ -290,11 +301,11 @@ class _CountLearning(_OneRelease):
         return PlannedPolicy(replace(table, values=_in_units(table.values, self.schema)), found)
 
 
-_WELL_KNOWN = 0.05  # largest deviation of a value in policy.csv, as a share of the range
+_WELL_KNOWN = 0.05  # largest standard deviation of a value in policy.csv, as a share of the range of returns
 
 
 class _FirstVisits(_OneRelease):
-    """Decision points: one release of sums after the first visit to each state."""
+    """Release and planning of DecisionPoints, which reads sums after the first visit to each state."""
 
     def __init__(self, schema: Schema, learner: DecisionPoints) -> None:
         self.schema, self.learner, self.spec = schema, learner, schema.spec()
@@ -343,8 +354,9 @@ class _FirstVisits(_OneRelease):
         return PlannedPolicy(self._valued(plain, learned), report, plain)
 
     def _valued(self, table: PolicyTable, learned: DecisionPolicy) -> PolicyTable:
-        """Return the table with the policy's values in changed states, where these values are known
-        accurately enough.
+        """Return the table with values of the changed states and their intervals.
+
+        A value is NaN if it is not known accurately enough (``_WELL_KNOWN``).
         """
         states = self.schema.layout.states
         value, low, high = np.full((3, states), np.nan)
@@ -358,7 +370,7 @@ class _FirstVisits(_OneRelease):
 
 
 class LinearSums(_Told):
-    """PEVI and related learners, which query sums of features while they plan."""
+    """Release and planning of PEVI and related learners, which query sums of features while they plan."""
 
     def __init__(self, schema: Schema, learner: linear.Linear) -> None:
         self.schema, self.learner = schema, learner
@@ -371,9 +383,7 @@ class LinearSums(_Told):
         )  # fmt: skip
 
     def check(self, settings: LearnConfig) -> None:
-        """Raise ``ValueError``, before budget is spent, if the policy files could not represent the
-        result.
-        """
+        """Raise ``ValueError`` for settings that linear learners do not support, before budget is spent."""
         _check_nothing_compared(settings, self.learner)
         if settings.unsupported == "behaviour":
             raise ValueError(
@@ -395,8 +405,10 @@ class LinearSums(_Told):
         )  # fmt: skip
 
     def release_bytes(self, session: Any) -> int:
-        """Return an upper bound on the size in bytes: 8 bytes per number, at most d x (d + S + 2) numbers per
-        query.
+        """Return an upper bound on the size of the release in bytes.
+
+        Each number has 8 bytes, and a query has at most d x (d + S + 2) numbers, where d is the dimension of
+        the features.
         """
         size = self.features.dimension
         return 8 * len(session.plan) * size * (size + self.layout.states + 2)
@@ -440,16 +452,16 @@ def _check_nothing_compared(settings: LearnConfig, learner: Any) -> None:
 
 
 def _in_units(values: Floats, schema: Schema) -> Floats:
-    """Convert (H, S) sums of rewards in [0, 1] over the remaining steps to the units of the file.
+    """Convert values from scaled rewards in [0, 1] to the units of the file.
 
-    The result is 0 after the end of an episode. It is never above the largest possible remaining return, so
-    that lower bounds stay valid.
+    values : (H, S) sums of scaled rewards over the remaining steps. The result is 0 in terminal states. It is
+    at most the largest possible remaining return, so lower bounds stay valid.
     """
     left = np.arange(schema.horizon, 0, -1)[:, None]
     found = left * schema.low + (schema.high - schema.low) * np.asarray(values)
     if schema.outcomes is not None:
         found = np.minimum(found, max(0.0, *schema.outcomes.values()))
-    # rewards of earlier steps are not negative, so the bound on the return also bounds the remaining return
+    # Rewards of earlier steps are not negative, so the bound on the return also bounds the remaining return.
     elif schema.return_bound is not None and schema.low >= 0.0:
         found = np.minimum(found, schema.return_bound[1])
     found[:, list(schema.terminal)] = 0.0
@@ -457,7 +469,10 @@ def _in_units(values: Floats, schema: Schema) -> Floats:
 
 
 def _gain_in_units(gain: LinearGain, level: float, schema: Schema) -> LinearGain:
-    """Return the gain with its interval at a level, in the file's units of return."""
+    """Return the gain in the units of the returns in the file.
+
+    level : confidence level of the interval of the gain.
+    """
     scale = schema.high - schema.low
     least, most = schema.returns.bounds(schema.horizon)
     parts = ("estimate", "noise", "sampling", "lacking", "bent", "usual_error")
@@ -472,7 +487,7 @@ Kind = _CountLearning | _FirstVisits | LinearSums
 def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> Kind:
     """Return the object that defines the release and the planning of a learner.
 
-    Raises ``ValueError`` if the learner is not supported.
+    Raises ``ValueError`` if the learner is not supported, or does not support the schema.
     """
     made: Kind
     if schema.censored is not None and not isinstance(learner, DecisionPoints):
@@ -495,7 +510,9 @@ def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> K
 
 
 def refuse_groups(schema: Schema, algorithm: str) -> None:
-    """Raise ``ValueError`` if the schema has groups, because the named learner does not support them."""
+    """Raise ``ValueError`` if the schema has groups. algorithm : name of a learner that does not support
+    groups.
+    """
     if schema.groups is not None:
         raise ValueError(
             f"groups: must be left out of the schema for {algorithm}, only decision-points counts people by "
@@ -514,26 +531,30 @@ _LEARNERS: dict[str, type[Any]] = {
 def default_algorithm(schema: Schema) -> str:
     """Return the name of the default learner of `discreet learn` and `discreet estimate`.
 
-    If the schema says that the MDP is the same at every step, the default learner makes few changes with a
-    demonstrated gain. Otherwise it learns a whole policy.
+    If the schema says that the MDP is the same at every step, this is ``decision-points``, which makes a few
+    changes of the behaviour. Otherwise it is ``dp-apvi``, which learns a policy for all states.
     """
     return "decision-points" if schema.stationary else "dp-apvi"
 
 
 def name_of(learner: Any) -> str:
-    """Return the learner's name on the command line."""
+    """Return the name of the learner on the command line, or else the name of its class."""
     return next((name for name, kind in _LEARNERS.items() if type(learner) is kind), type(learner).__name__)
 
 
 def learner_of(algorithm: str, options: Mapping[str, Any]) -> Any:
-    """Return the learner with this name and the options from :func:`options_of`."""
+    """Build a learner.
+
+    algorithm : name of the learner on the command line. options : its options, as :func:`options_of` returns
+    them.
+    """
     checks.choice("algorithm", algorithm, tuple(_LEARNERS))
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
     return _LEARNERS[algorithm](**given)
 
 
 def options_of(knobs: Knobs) -> dict[str, Any]:
-    """Return all options of a learner by name, with defaults resolved, as JSON values."""
+    """Return all options of a learner, including default values, by name, as JSON values."""
     return {
         name: list(value) if isinstance(value, tuple) else value for name, value in knobs.options().items()
     }
@@ -556,8 +577,11 @@ def write_plan(
 ) -> str:
     """Write policy, report and figures into a folder. Returns the text of the report.
 
-    version : version of the statement and of the report; it selects the sentences of the guarantee.
-    drawn : folder whose figures are included in the HTML report; default: the folder itself.
+    Parameters
+    ----------
+    replanned : True if the policy was planned again from an earlier release.
+    version : version of the statement and of the report, which selects the sentences about the guarantee.
+    drawn : folder whose figures the HTML report includes; by default, ``folder``.
     """
     promised = sentences.statement(guarantee, version)
     report = planned.report
@@ -574,7 +598,7 @@ def write_plan(
     document = json.dumps(report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
     (folder / "report.json").write_text(document + "\n", "utf-8", newline="\n")
     figures = [Path(path) for path in report.figures(folder)]
-    if version >= SINCE:  # earlier versions had no HTML report
+    if version >= SINCE:  # earlier versions of the folder had no HTML report
         place = folder if drawn is None else drawn
         page = report_html(blocks, pictures_in(place / path.name for path in figures))
         (folder / HTML_REPORT).write_text(page, "utf-8", newline="\n")

@@ -2,13 +2,13 @@ r"""Forecast of the probability that held-out data show a gain of a linear polic
 
 The forecast simulates users on a public MDP, without real data. It learns from one half of the users and
 evaluates on the other half, as ``learn`` does with ``judged = true``. Noise is drawn from a seed, with the
-same scales as the exact sampler's. The forecast makes the actual reports and counts their results, so it
-makes no assumptions about the intervals in reports.
+same scales as in the exact sampler. The forecast computes the gains and intervals of the actual reports, so
+it makes no assumptions about these intervals.
 
-If no realistic MDP is known and features are a mixture (the entries of each phi(s, a) are at least 0 and
-their sum is 1), :func:`synthetic_linear_mdp_from_schema` builds a synthetic MDP. The MDP has one distribution
-of next states and one mean reward for each coordinate of the features. The spread of rewards is chosen so
-that the best policy has the given gain. One-hot features are such a mixture.
+If no realistic MDP is known, :func:`synthetic_linear_mdp_from_schema` can build a synthetic MDP. It requires
+features that are mixtures: the entries of each phi(s, a) are at least 0 and their sum is 1. One-hot features
+are such mixtures. The MDP has one distribution of next states and one mean reward for each coordinate of the
+features. The spread of rewards is chosen so that the best policy has the given gain.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ _CHUNK = 2**16
 
 @dataclass(frozen=True)
 class LinearForecast:
-    """Probability that a gain is shown.
+    """Estimated probability that the report shows a gain of a linear policy.
 
     Parameters
     ----------
-    users, epsilon, delta, draws : arguments of the call; epsilon is None without privacy, or for a budget in
-        rho or mu
+    users, draws : numbers of users and of draws in the simulation
+    epsilon, delta : budget of the learner; epsilon is None without privacy, or if the budget is rho or mu
     chance : share of draws in which a gain was shown
-    low, high : Clopper-Pearson interval, 95 %
-    better : share of draws in which the true gain of the policy is positive
-    gain : mean true gain, in the units of the return
+    low, high : ends of the 95 % Clopper-Pearson interval of ``chance``
+    better : share of draws in which the true gain of the learned policy is positive
+    gain : mean true gain of the learned policies, in the units of the return
     best : gain of the best policy, in the units of the return
-    nonlinear : largest distance of a probability or mean reward of the MDP from its best linear fit
+    nonlinear : largest error of the best linear fits of the MDP (:func:`nonlinear`)
     """
 
     users: int
@@ -76,7 +76,7 @@ class LinearForecast:
     nonlinear: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the fields as a dictionary of plain values."""
         return asdict(self)
 
 
@@ -90,28 +90,28 @@ def linear_gain_power(
     level: float = 0.95,
     seed: int = 0,
 ) -> LinearForecast:
-    """Return the probability that the report shows a gain of the linear policy.
+    """Estimate the probability that the report shows a gain of the linear policy, by simulation.
 
     Parameters
     ----------
     world : PublicMDP
     features : Features
-        Features of the MDP's states and actions.
+        Features of the MDP's pairs of state and action.
     learner : DPPEVI, DPVAPVI, PEVI or VAPVI
-        Learner with its budget; the forecast always uses ``judged = True``.
+        Learner with its budget. The forecast always uses ``judged = True``.
     users : int
-        Number of users, one episode each, 1 to 3e6; they are simulated one by one.
+        Number of users, 1 to 3e6. Each user has one episode, which is simulated.
     draws : int
-        Number of data sets, at least 1.
+        Number of simulated datasets, at least 1.
     level : float
-        Level of the report's interval, in (0, 1).
+        Confidence level of the interval in the report, in (0, 1).
     seed : int
         Seed of the simulation.
 
     Raises
     ------
     ValueError
-        If a number is out of range, or the learner has no holdout.
+        If a number is out of range, or the learner cannot hold out users for evaluation.
     """
     users = checks.integer("users", users, 1, MOST_PEOPLE)
     draws = checks.integer("draws", draws, 1)
@@ -137,9 +137,10 @@ def linear_gain_power(
 
 
 def _as_drawn(learner: Linear) -> Linear:
-    """Return the learner with its budget converted to rho if secure noise is accounted in rho.
+    """Return the learner with a budget (epsilon, delta) converted to rho.
 
-    Seeded noise then has the same scale as secure noise.
+    Secure noise for such a budget is accounted in rho. After the conversion, seeded noise has the same scale
+    as secure noise. A learner with another budget is returned unchanged.
     """
     options = learner.options()
     if options.get("epsilon") is None or not options.get("delta"):
@@ -149,14 +150,14 @@ def _as_drawn(learner: Linear) -> Linear:
 
 
 def _with(learner: Linear, **budget: Any) -> Linear:
-    """Return the same learner with another budget."""
+    """Return a copy of the learner with another budget."""
     return replace(learner, **budget)
 
 
 def nonlinear(mdp: TabularMDP, features: Features) -> float:
-    """Return the largest distance of a probability or mean reward from its best linear fit.
+    """Return the largest error of the least-squares fits of an MDP by linear functions of the features.
 
-    The maximum is over admissible pairs.
+    Transition probabilities and mean rewards are fitted. The maximum is over all admissible pairs.
     """
     inside = mdp.layout.row_index.ravel() >= 0
     rows = features.rows[inside]
@@ -179,10 +180,10 @@ def linear_sample_size(
     draws: int = 40,
     seed: int = 0,
 ) -> int | None:
-    """Return the smallest number of users (accurate to a fifth) at which a share ``chance`` of draws shows a
-    gain; None if above 3e6.
+    """Return the smallest number of users at which a share ``chance`` of draws shows a gain.
 
-    Raises ``ValueError`` if a number is out of range.
+    The result is at most 1.2 times too large, except for rounding to two digits. It is None if the number is
+    above 3e6. Raises ``ValueError`` if a number is out of range.
 
     Parameters
     ----------
@@ -209,13 +210,15 @@ def linear_smallest_epsilon(
     draws: int = 40,
     seed: int = 0,
 ) -> float | None:
-    """Return the smallest of the epsilons at which a share ``chance`` of draws shows a gain; None if no
-    epsilon is enough.
+    """Return the first epsilon in ``epsilons`` at which a share ``chance`` of draws shows a gain.
+
+    The result is None if no epsilon is enough.
 
     Parameters
     ----------
     world, features, users, draws, seed : as for :func:`linear_gain_power`
-    learner : learner with any epsilon
+    learner : learner with its options, except epsilon, which is replaced by each value in ``epsilons``
+    epsilons : values of epsilon in increasing order
     chance : required share of draws that show a gain, in (0, 1)
 
     Raises
@@ -232,11 +235,11 @@ def linear_smallest_epsilon(
 
 
 def made_up(schema: Schema, features: Features, gain: float) -> tuple[PublicMDP, Features]:
-    """Return a synthetic MDP from :func:`synthetic_linear_mdp_from_schema` and its features.
+    """Return a synthetic MDP for a schema, and the features of this MDP.
 
-    If the schema has terminal states and the features are one-hot, return the MDP of
-    :func:`~discreet.pipeline.power_analysis.synthetic_mdp` with separate one-hot features; every MDP is
-    linear in such features.
+    Usually the MDP is that of :func:`synthetic_linear_mdp_from_schema`. If the schema has terminal states and
+    the features are one-hot, it is that of :func:`~discreet.pipeline.power_analysis.synthetic_mdp`, with
+    one-hot features for its own states. Every MDP is linear in one-hot features.
     """
     if schema.terminal and schema.features is None:
         world = synthetic_mdp(schema, gain)
@@ -247,18 +250,17 @@ def made_up(schema: Schema, features: Features, gain: float) -> tuple[PublicMDP,
 def synthetic_linear_mdp_from_schema(
     schema: Schema, features: Features, gain: float, *, seed: int = 0
 ) -> PublicMDP:
-    """Build an MDP that is linear in the schema's features; its best policy gains ``gain`` over the
-    behaviour.
+    """Build an MDP that is linear in given features and whose best policy gains ``gain`` over the behaviour.
 
     Parameters
     ----------
     schema : Schema
-        Defines states, admissible actions, horizon and range of rewards; must have no terminal states.
+        Defines states, admissible actions, horizon and range of rewards. It must have no terminal states.
     features : Features
-        Features of these states and actions; the entries of each feature vector are at least 0 and their sum
-        is 1.
+        Features of the states and actions of the schema. The entries of each feature vector must be at least
+        0 and sum to 1.
     gain : float
-        In the units of the return, above 0.
+        Gain in the units of the return, above 0.
     seed : int
         Seed of the MDP.
 

@@ -1,21 +1,21 @@
 """Counting in parts: exact sums are computed where the data are, and merged before noise is drawn.
 
-If a data set is in many files or on many machines, each part is counted separately, under any scheduler (a
-job array, Dask, Ray, Spark). A :class:`PartialAggregateFile` holds the exact sums of its users
+If a dataset is in many files or on many machines, each part is counted separately, with any scheduler (for
+example a job array, Dask, Ray or Spark). A :class:`PartialAggregateFile` contains the exact sums of its users
 (:class:`~discreet.mechanisms.dataset.partial_aggregate.PartialAggregate`) and a keyed hash of each user's
-name. The parts are merged and then released as one data set. The sums and the release are the same as if all
-rows had been read in one place.
+name. The parts are merged and then released as one dataset. The sums and the distribution of the release are
+the same as if all rows had been read in one place.
 
 **A part is raw data.** Its sums are exact, so it protects no user. The file is written with mode 0600. Store,
 send and delete it with the same care as the trajectories.
 
 No user is allowed in two parts. Noise is calibrated to the records of one user in one part, so a user in two
-parts would have twice the effect. Therefore all parts of one run are counted under one secret key (32 random
-bytes, in a file that is made for the run and deleted after the run). A user is identified by the first 128
-bits of BLAKE2b of their name under that key. Parts with a user in common, or with different keys, schemas or
-queries, are rejected. Names are compared as texts: 7 and "7" are one user, "7" and "07" are two. Two of n
-users have the same hash with probability at most n^2 / 2^129; in this case a valid run is rejected. No hash
-is part of a release.
+parts would have twice the effect on the sums. Therefore all parts of one run are counted with one secret key:
+32 random bytes in a file that is made for the run and deleted after the run. A user is identified by a
+128-bit BLAKE2b hash of their name with that key. Parts that have a user in common, or that have different
+keys, schemas or queries, are rejected. Names are compared as texts: 7 and "7" are one user, but "7" and "07"
+are two users. The probability that any two of n users have the same hash is at most n^2 / 2^129. In this case
+a valid run is rejected. No hash is part of a release.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _FACTS = ("schema", "dataset", "question", "key")
 
 
 def new_aggregate_key(path: str | Path) -> Path:
-    """Write a new secret key to the file ``path`` with mode 0600; return the path.
+    """Write a new secret key to the file ``path`` with mode 0600, and return the path.
 
     Raises ``ValueError`` if the file exists or cannot be written.
     """
@@ -75,7 +75,7 @@ def new_aggregate_key(path: str | Path) -> Path:
 def read_aggregate_key(path: str | Path) -> bytes:
     """Read the key that :func:`new_aggregate_key` wrote to the file ``path``.
 
-    Raises ``ValueError`` if the file does not hold such a key.
+    Raises ``ValueError`` if the file does not contain such a key.
     """
     try:
         key = Path(path).read_bytes()
@@ -89,17 +89,18 @@ def read_aggregate_key(path: str | Path) -> bytes:
 
 
 class PartialAggregateFile:
-    """Exact sums of some users, and keyed hashes of their names. **Raw data: it protects no user.**
+    """Part of a dataset: exact sums of its users, and keyed hashes of their names. **It is raw data.**
 
-    Made by :func:`aggregate_part`, read by :meth:`load`, which raises ``ValueError`` on a file that is not a
-    part.
+    The exact sums protect no user. :func:`aggregate_part` makes a part, and :meth:`load` reads one from a
+    file.
 
     Parameters
     ----------
     tally : the exact sums
-    people : (n, 2) uint64, the hashes of users, one row per user
-    facts : values that must be equal in all parts: hash of the schema, dataset, query, and digest of the key
-    rules : rules of the owners of the counted files; they apply to every release of the part
+    people : (n, 2) uint64, the hashes of the users' names, one row per user
+    facts : values that must be equal in all parts: the hash of the schema, the dataset, the kind of query,
+        and the digest of the key
+    rules : rules of the owners of the counted files; they apply to every release that is made from the part
     """
 
     def __init__(
@@ -115,16 +116,16 @@ class PartialAggregateFile:
         return f"<PartialAggregateFile of {len(self.people)} people: raw data, not private>"
 
     def to_bytes(self) -> bytes:
-        """Return the whole part as bytes: **raw data**. :meth:`from_bytes` reads it."""
+        """Return the whole part as bytes, which :meth:`from_bytes` reads. They are **raw data**."""
         file = io.BytesIO()
         saved_state.write_content(file, secrets.token_hex(16), self._values(), {}, _LAYOUT)
         return file.getvalue()
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str = "content") -> PartialAggregateFile:
-        """Read the part in ``content``; error messages call the part ``name``.
+        """Read a part from bytes. name : name of the part in error messages.
 
-        Raises ``ValueError`` if it is damaged, or not a part.
+        Raises ``ValueError`` if ``content`` is damaged or is not a part.
         """
         found = saved_state.read_content(io.BytesIO(content), len(content), name, {}, _LAYOUT)[1]
         try:
@@ -139,9 +140,9 @@ class PartialAggregateFile:
         return cls(tally, people, facts, rules)
 
     def save(self, path: str | Path) -> None:
-        """Write the part to a new file, mode 0600: **raw data**.
+        """Write the part, which is **raw data**, to a new file with mode 0600.
 
-        Raises ``ValueError`` if ``path`` exists or its folder does not.
+        Raises ``ValueError`` if ``path`` exists, or if its folder does not exist.
         """
         draft = saved_state.Draft(path, _LAYOUT)
         try:
@@ -154,9 +155,9 @@ class PartialAggregateFile:
 
     @classmethod
     def load(cls, path: str | Path) -> PartialAggregateFile:
-        """Read the part in the file ``path`` and the owners' rules for this file. The file is not deleted.
+        """Read a part from the file ``path``, together with the owners' rules for this file.
 
-        Raises ``ValueError`` if it is damaged, or not a part.
+        The file is not deleted. Raises ``ValueError`` if the file is damaged or does not contain a part.
         """
         try:
             content = Path(path).read_bytes()
@@ -184,30 +185,30 @@ def aggregate_part(
     scratch: str | Path | None = None,
     workers: int | None = None,
 ) -> PartialAggregateFile:
-    """Return the exact sums of one part of the data, for one learner.
+    """Return the exact sums that one learner needs, for one part of the data.
 
     All records of a user must be in the same part.
 
     Parameters
     ----------
     source : Source
-        Files and their schema (:func:`discreet.data.row_batches.open_source`), with all rows of each user in
-        the files.
+        Files and their schema (:func:`discreet.data.row_batches.open_source`). The files must contain all
+        rows of each of their users.
     learner : DecisionPoints, DPAPVI or APVI
-        The learner that will be run on the sums; it determines which sums are counted. Its noise and budget
+        The learner that will be run on the sums. It determines which sums are counted. Its noise and budget
         have no effect here.
     key : 32 secret bytes
-        The same key for all parts of a run (:func:`read_aggregate_key`).
+        Key that is the same for all parts of a run (:func:`read_aggregate_key`).
     progress, scratch, workers
-        As for :func:`discreet.data.validate.episodes`. Use ``workers = 1`` if this process is assigned only
-        one processor.
+        As for :func:`discreet.data.validate.episodes`. Use ``workers = 1`` if only one processor is assigned
+        to this process.
 
     Raises
     ------
     DataError
-        If rows violate the schema; the error message contains private data.
+        If rows violate the schema. The error message contains private data.
     ValueError
-        If the learner needs more than one release of sums, or the source holds no user.
+        If the learner needs more than one release of sums, or the source contains no user.
     """
     which, schema = digest_of(key), source.schema
     kind, rules = kind_of(schema, learner), rules_over(source.files)
@@ -231,14 +232,18 @@ def aggregate_part(
 
 
 def facts_of(schema: Schema, kind: Kind) -> dict[str, str]:
-    """Return the facts, except the query, that must be equal in all parts and in their release."""
+    """Return the facts that must be equal in all parts of a run, except the digest of the key.
+
+    These are the hash of the schema, the dataset and the kind of query.
+    """
     question = "first visits" if kind.asked else "counts of every step"
     return {"schema": schema.hash, "dataset": schema.dataset, "question": question}
 
 
 def digest_of(key: bytes) -> str:
-    """Return a digest that identifies the key but does not reveal it. Raises ``ValueError`` if it is not a
-    key.
+    """Return a digest that identifies the key but does not reveal it.
+
+    Raises ``ValueError`` if ``key`` is not 32 bytes.
     """
     if not isinstance(key, bytes) or len(key) != _KEY_BYTES:
         raise ValueError(f"key: must be {_KEY_BYTES} secret bytes")
@@ -246,7 +251,7 @@ def digest_of(key: bytes) -> str:
 
 
 def _hashed(names: Any, key: bytes) -> Hashes:
-    """Return (n, 2) keyed hashes of the users' names; names are hashed as text."""
+    """Return keyed hashes of the users' names, (n, 2) uint64. Names are hashed as text."""
     blank = hashlib.blake2b(digest_size=16, key=key)
     out = bytearray()
     for name in names.to_pylist():
@@ -257,14 +262,14 @@ def _hashed(names: Any, key: bytes) -> Hashes:
 
 
 def merge_aggregates(parts: Iterable[PartialAggregateFile | str | Path]) -> PartialAggregateFile:
-    """Merge parts into one part; no user is allowed in two parts.
+    """Merge several parts into one part. No user is allowed in two parts.
 
-    parts : parts, or paths of files with parts, which are read one at a time.
+    parts : parts, or paths of files that contain parts. Files are read one at a time.
 
     Raises
     ------
     ValueError
-        If ``parts`` is empty; if schemas, algorithms or keys differ; if a user is in two parts.
+        If ``parts`` is empty, if schemas, queries or keys differ, or if a user is in two parts.
     """
     whole: PartialAggregateFile | None = None
     people: list[Hashes] = []
@@ -293,8 +298,8 @@ def merge_aggregates(parts: Iterable[PartialAggregateFile | str | Path]) -> Part
     if whole is None:
         raise ValueError("parts: must be at least one")
     everybody = np.concatenate(people)
-    # frees memory, because there can be many parts; parts that were read from files are used nowhere
-    # else
+    # This frees memory, because there can be many parts, and parts that were read from files are not used
+    # again.
     people.clear()
     if twice := _repeated(everybody):
         raise ValueError(
@@ -305,7 +310,7 @@ def merge_aggregates(parts: Iterable[PartialAggregateFile | str | Path]) -> Part
 
 
 def _repeated(people: Hashes) -> int:
-    """Return the number of rows that occur more than once."""
+    """Return the number of rows that are equal to an earlier row."""
     first = np.sort(people[:, 0])
     if not (first[1:] == first[:-1]).any():
         return 0

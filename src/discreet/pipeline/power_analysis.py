@@ -1,26 +1,27 @@
 r"""Power analysis: the probability that a report shows a gain, and the number of users or the epsilon needed
-for it.
+for a given probability.
 
-The forecast simulates users on a public MDP, without real data. For n users, the sums that decision points
-read are drawn at random around their expectation. Dynamic programming computes the expectation at a cost that
-does not grow with n. With x_h(s) the probability that the first visit to s is at step h, b the behaviour and
-Q_b its values,
+The forecast simulates users on a public MDP, without real data. For n users, the sums that the learner
+``decision-points`` reads are drawn at random around their expectation. Dynamic programming computes the
+expectation at a cost that does not grow with n. Let x_h(s) be the probability that the first visit to s is at
+step h. Let b be the behaviour policy and Q_b its action values. Then the visit counts N, the transition
+counts M and the sums of centred returns G have the expectations
 
     E N(s, a) = n sum_h x_h(s) b_h(a | s),   E M(s, a, s') = n sum_h x_h(s) b_h(a | s) P(s' | s, a),
 
     E G(s, a) = n sum_h x_h(s) b_h(a | s) (Q_b,h(s, a) - 1/2).
 
-Visit counts are drawn from Poisson distributions and successors from multinomial distributions. Returns have
-the variance of outcomes 0 and 1 (the largest possible). The noise has the distribution that the privatizer
-would use. Each draw is planned and evaluated as
-:class:`~discreet.learners.offline.decision_points.DecisionPoints` does, except that the consistency test of
-the release is assumed to pass, because its hypothesis is true in such an MDP
+Visit counts are drawn from Poisson distributions and next states from multinomial distributions. Returns are
+0 or 1, which gives the largest possible variance. The noise has the distribution that the privatizer would
+use. From each draw, a policy is planned and evaluated as in
+:class:`~discreet.learners.offline.decision_points.DecisionPoints`, with one exception. The consistency test
+of the release is assumed to pass, because its null hypothesis is true in such an MDP
 (:func:`~discreet.learners.ope.verdict.would_show`).
 
-If no realistic MDP is known, :func:`synthetic_mdp` builds a synthetic MDP with the sizes of the schema. Its
-non-terminal states have uneven visit frequencies. Its episodes last for about a quarter of the horizon. It
-has a good and a bad terminal state. The effects of actions are scaled so that the best policy has the given
-gain over the behaviour.
+If no realistic MDP is known, :func:`synthetic_mdp` builds a synthetic MDP with as many states and actions as
+the schema. Its non-terminal states have uneven visit frequencies. Its episodes last for about a quarter of
+the horizon. It has a good and a bad terminal state. The effects of actions are scaled so that the best policy
+has the given gain over the behaviour.
 """
 
 from __future__ import annotations
@@ -76,9 +77,9 @@ class PublicMDP:
     Parameters
     ----------
     mdp : TabularMDP with the same transition probabilities and rewards at every step
-    behaviour : (H, S, A) probabilities
+    behaviour : (H, S, A) probabilities of actions
     returns : rule that defines the return of an episode
-    scale : value of an MDP reward of 1, in units of the return, if rewards are paid for outcomes
+    scale : if rewards are paid for outcomes, the value of an MDP reward of 1 in units of the return
 
     Raises
     ------
@@ -101,7 +102,7 @@ class PublicMDP:
 
     @cached_property
     def question(self) -> FirstVisits:
-        """Query of the sums that decision points read."""
+        """Query of the sums that the learner ``decision-points`` reads."""
         return FirstVisits(ProblemSpec(self.mdp.layout, stationary=True, returns=self.returns))
 
     @cached_property
@@ -120,8 +121,9 @@ class PublicMDP:
         return self.scale * gain if returns.outcomes is not None else (returns.high - returns.low) * gain
 
     def gain(self, path: Path, count: int) -> float:
-        """Return the true gain of the policy after ``count`` changes along a path, in the units of the
-        return.
+        """Return the true gain of the policy that makes the first ``count`` changes of a path.
+
+        The gain is over the behaviour policy, in the units of the return.
         """
         policy = self.behaviour.copy()
         changed = path.changed(count)[:-1]
@@ -130,8 +132,10 @@ class PublicMDP:
 
     @cached_property
     def _expected(self) -> tuple[Floats, Floats, Floats]:
-        """Expected values for each row (pair) of the query: visits per user, transition probabilities, mean
-        remaining return.
+        """Expected values for each row of the query, which is a pair of state and action.
+
+        These are the visits per user, the transition probabilities, and the mean of the remaining return,
+        scaled to [0, 1].
         """
         mdp, layout, b = self.mdp, self.question.layout, self.behaviour
         horizon, states, actions = mdp.horizon, mdp.states, mdp.actions
@@ -177,8 +181,8 @@ class PublicMDP:
         Parameters
         ----------
         users : number of users, at least 1
-        scales : standard deviation of the noise of each family, by name; 0: none
-        draw : random generator for the users and the noise
+        scales : standard deviation of the noise of each family of sums, by name; 0 for no noise
+        draw : random generator, which draws the users' data and the noise
         """
         each, moves, mean = self._expected
         visits = draw.poisson(users * each)
@@ -196,16 +200,17 @@ class PublicMDP:
 
 @dataclass(frozen=True)
 class GainForecast:
-    """Probability that a gain is shown.
+    """Estimated probability that the report shows a gain.
 
     Parameters
     ----------
-    users, epsilon, delta, draws : arguments of the call; epsilon is None without privacy
+    users, draws : numbers of users and of draws in the simulation
+    epsilon, delta : guarantee of the release; epsilon is None without privacy
     chance : share of draws in which a gain was shown
-    low, high : Clopper-Pearson interval, 95 %
-    gain : mean true gain of the default policy
+    low, high : ends of the 95 % Clopper-Pearson interval of ``chance``
+    gain : mean true gain of the policies that were learned from the draws
     best : gain of the best policy
-    changes : mean number of states in which the default policy differs from the behaviour policy
+    changes : mean number of states in which a learned policy differs from the behaviour policy
     """
 
     users: int
@@ -220,7 +225,7 @@ class GainForecast:
     changes: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the fields as a dictionary of plain values."""
         return asdict(self)
 
 
@@ -234,18 +239,18 @@ def gain_power(
     hidden_cause: float = ASKED,
     seed: int = 0,
 ) -> GainForecast:
-    """Return the probability that the report shows a gain, in a public MDP.
+    """Estimate the probability that the report shows a gain, by simulation on a public MDP.
 
     Parameters
     ----------
     world : PublicMDP
     users : int
-        Number of users, one episode each, 1 to 1e9.
+        Number of users, 1 to 1e9. Each user has one episode.
     privatizer : Central or NoPrivacy
     draws : int
-        Simulated releases, at least 1.
+        Number of simulated releases, at least 1.
     level : float
-        Level of the report's interval, in (0, 1).
+        Confidence level of the interval in the report, in (0, 1).
     hidden_cause : float
         Factor in [1, 50], as for :class:`~discreet.learners.offline.decision_points.DecisionPoints`.
     seed : int
@@ -285,8 +290,10 @@ def sample_size(
     draws: int = 60,
     seed: int = 0,
 ) -> int | None:
-    """Return the smallest number of users (accurate to a fifth) at which a share ``chance`` of draws shows a
-    gain; None if above 1e9.
+    """Return the smallest number of users at which a share ``chance`` of draws shows a gain.
+
+    The result is at most 1.2 times too large, except for rounding to two digits. It is None if the number is
+    above 1e9.
 
     Parameters
     ----------
@@ -310,15 +317,17 @@ def sample_size(
 
 
 def share_of(shown: Floats) -> tuple[float, float, float]:
-    """Return the mean of (N,) draws of 0 and 1, and its 95 % interval (Clopper and Pearson)."""
+    """Return the mean of (N,) draws of 0 and 1, and the ends of its 95 % Clopper-Pearson interval."""
     found = binomtest(int(shown.sum()), len(shown))
     low, high = found.proportion_ci()
     return float(found.statistic), float(low), float(high)
 
 
 def least_people(enough: Callable[[int], bool], most: int) -> int | None:
-    """Return the smallest number of users (accurate to a fifth) that is enough, from 100 to ``most``; None if
-    above ``most``.
+    """Return the smallest number of users between 100 and ``most`` for which ``enough`` returns True.
+
+    The result is at most 1.2 times too large, except for rounding to two digits. It is None if ``most`` users
+    are not enough.
     """
     low, high = 100.0, 1000.0
     while not enough(round(high)):
@@ -334,14 +343,15 @@ def least_people(enough: Callable[[int], bool], most: int) -> int | None:
 def smallest_epsilon(
     world: PublicMDP, users: int, delta: float, *, chance: float = 0.9, draws: int = 60, seed: int = 0
 ) -> float | None:
-    """Return the smallest of :data:`EPSILONS` at which a share ``chance`` of draws shows a gain; None if no
-    epsilon is enough.
+    """Return the smallest epsilon in :data:`EPSILONS` at which a share ``chance`` of draws shows a gain.
+
+    The result is None if no epsilon in the list is enough.
 
     Parameters
     ----------
     world : PublicMDP
     users : number of users
-    delta : in (0, 1)
+    delta : delta of the guarantee, in (0, 1)
     chance : required share of draws that show a gain, in (0, 1)
     draws : number of simulated releases for each epsilon, at least 1
     seed : seed of the simulation
@@ -360,21 +370,21 @@ def smallest_epsilon(
 
 
 def rounded(number: float) -> int:
-    """Round up to two significant digits."""
+    """Return a number rounded up to two significant digits."""
     unit = 10 ** max(int(math.log10(number)) - 1, 0)
     return int(math.ceil(number / unit) * unit)
 
 
 def synthetic_mdp(schema: Schema, gain: float, *, seed: int = 0) -> PublicMDP:
-    """Build an MDP with the schema's sizes in which the best policy has the gain ``gain`` over the behaviour
-    policy.
+    """Build an MDP in which the best policy gains ``gain`` over the behaviour policy.
 
     Parameters
     ----------
     schema : Schema
-        Defines the non-terminal states, admissible actions, horizon and bounds of returns.
+        Defines the number of non-terminal states, the admissible actions, the horizon and the bounds of
+        returns.
     gain : float
-        In the units of the return, above 0.
+        Gain in the units of the return, above 0.
     seed : int
         Seed of the MDP.
 
@@ -382,7 +392,8 @@ def synthetic_mdp(schema: Schema, gain: float, *, seed: int = 0) -> PublicMDP:
     ------
     ValueError
         If no effects of actions produce this gain, or if the schema has censored ends. With censored ends,
-        the chance to show a gain depends on the rate of censoring, which a synthetic MDP does not know.
+        the probability that a gain is shown depends on the rate of censoring, which a synthetic MDP does not
+        define.
     """
     if schema.censored is not None:
         raise ValueError(
@@ -408,8 +419,10 @@ def synthetic_mdp(schema: Schema, gain: float, *, seed: int = 0) -> PublicMDP:
     alike = np.where(mask[:, :, None], (moves * behaviour[:, :, None]).sum(axis=1)[:, None], 0.0)
 
     def world(strength: float, apart: float = 1.0) -> PublicMDP:
-        """Build the MDP. apart : difference between the next-state distributions of actions; 0: no
-        difference.
+        """Build the MDP.
+
+        strength : size of the effects of actions on the terminal state that is reached.
+        apart : weight in [0, 1] of the differences between the next-state distributions of actions.
         """
         good = end * np.clip(base[:, None] + strength * effect, 0.0, 1.0)
         table = alike + apart * (moves - alike)
@@ -422,7 +435,7 @@ def synthetic_mdp(schema: Schema, gain: float, *, seed: int = 0) -> PublicMDP:
         returns = ReturnBounds(terminal=(size, size + 1), outcomes={size + 1: most - least})
         return PublicMDP(mdp, np.repeat(behaviour[None], horizon, axis=0), returns, most - least)
 
-    if world(0.0).best > gain:  # the choice of next states alone gains more than that
+    if world(0.0).best > gain:  # the differences between next-state distributions already give a larger gain
         return world(0.0, least_enough(lambda apart: world(0.0, apart).best >= gain, 0.0, 1.0, 30))
     low, high = 0.0, 0.05
     while world(high).best < gain:
@@ -435,9 +448,10 @@ def synthetic_mdp(schema: Schema, gain: float, *, seed: int = 0) -> PublicMDP:
 
 
 def _local_moves(draw: np.random.Generator, fame: Floats, actions: int, end: float) -> Floats:
-    """Draw transitions from each pair to a few states and, with probability ``end``, to two further ends.
+    """Draw transition probabilities from each pair of state and action to a few next states.
 
-    Returns (size + 2, actions, size + 2), without the probabilities of the ends.
+    An episode ends with probability ``end`` at each step, in one of two terminal states. Returns an array
+    (size + 2, actions, size + 2). The probabilities of the two terminal states are not filled in.
     """
     size = len(fame)
     near = draw.choice(size, (size, actions, min(_NEAR, size)), p=fame)
@@ -450,8 +464,9 @@ def _local_moves(draw: np.random.Generator, fame: Floats, actions: int, end: flo
 
 
 def least_enough(enough: Callable[[float], bool], low: float, high: float, rounds: int) -> float:
-    """Return the least number that is enough, by bisection: ``low`` is taken as not enough, ``high`` as
-    enough.
+    """Return the smallest number for which ``enough`` returns True, by bisection.
+
+    It is assumed that ``low`` is not enough and that ``high`` is enough. rounds : number of bisections.
     """
     for _ in range(rounds):
         middle = 0.5 * (low + high)

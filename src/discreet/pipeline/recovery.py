@@ -1,22 +1,22 @@
-"""Recovery of releases that were charged to the ledger but whose folder was not named, or not marked in the
-ledger.
+"""Recovery of releases that were charged to the ledger but were not published completely.
 
-If a run dies after its reservation in the ledger, the reserved budget is spent. Which files exist depends on
-when the run died:
+The folder of such a release does not have its final name, or the ledger does not yet mark the release as
+published. If a run stops after its reservation in the ledger, the reserved budget is spent. The files that
+exist depend on when the run stopped:
 
 ========================  ====================================  =========================================
 state                     what exists                           what :func:`finish` does
 ========================  ====================================  =========================================
-``no release``            an unmarked reservation, no file      nothing: noise is never drawn twice for it
+``no release``            a reservation that is not marked      nothing: noise is never drawn twice
 
-``hidden``                ``.NAME.*.part`` with a release       plans from it, names the folder, marks it
-``not marked``            a folder with its name                verifies it and marks it
+``hidden``                folder ``.NAME.*.part``, a release    plans, names the folder and marks it
+``not marked``            a folder with its final name          verifies the folder and marks it
 
-``running``               a hidden folder that a run holds      nothing: the run is active
-``of another ledger``     a hidden folder, another identity     nothing: that ledger must be given
+``running``               a hidden folder that a run uses       nothing: the run is active
+``of another ledger``     a hidden folder of another ledger     nothing: that ledger must be given
 ========================  ====================================  =========================================
 
-The metadata of a release hold all facts of its run. Therefore :func:`finish` completes a folder exactly as
+The metadata of a release contain all facts of its run. Therefore :func:`finish` completes a folder exactly as
 the run would have done, except for the two free lines, which can be lost. This module reads no user data and
 spends no budget. A fitted codebook is either complete or absent. A complete codebook is named and marked
 without changes.
@@ -53,14 +53,15 @@ State = Literal["no release", "hidden", "not marked", "running", "of another led
 
 @dataclass(frozen=True)
 class Lost:
-    """Release that the ledger does not list as published, or reservation without a release.
+    """Release that the ledger does not mark as published, or reservation without a release.
 
     Parameters
     ----------
-    folder : location of the release; None for ``no release``
-    name : name of the folder that the run would have made
-    number, dataset, time : values of the run's entry in the ledger; ``number`` is None for a hidden run
-        without a ledger
+    state : one of the states that the docstring of the module explains
+    folder : folder of the release; None in the state ``no release``
+    name : final name of the folder
+    number, dataset, time : values of the run's entry in the ledger. ``number`` is None for a hidden folder of
+        a run without a ledger
     """
 
     __repr__ = brief
@@ -74,13 +75,12 @@ class Lost:
 
 
 def lost(place: str | Path, ledger: Ledger | None) -> list[Lost]:
-    """List the unfinished releases in the subfolders of a folder, and the unmarked reservations without a
-    release.
+    """Return the unfinished releases in a folder, and the reservations without a release.
 
     Parameters
     ----------
-    place : the folder that holds the runs' folders (the parent of ``--out``)
-    ledger : the ledger of the runs; None: find only hidden folders of runs without a ledger
+    place : folder that contains the folders of runs (the parent of ``--out``)
+    ledger : ledger of the runs. If None, only hidden folders of runs without a ledger are found
 
     Raises
     ------
@@ -116,7 +116,7 @@ def _folders(place: Path, ledger: Ledger | None, unmarked: dict[str, Any]) -> It
         try:
             dataset, date, told = _codebook_facts(path) if _is_codebook(path) else _release_facts(path)
         except ValueError:
-            continue  # the folder of another version, or a damaged folder
+            continue  # another version made the folder, or the folder is damaged
         number = None if told is None else told["number"]
         known = Lost("hidden", path, hidden["name"] if hidden else path.name, number, dataset, date)
         if hidden and not _free(path):
@@ -130,7 +130,7 @@ def _folders(place: Path, ledger: Ledger | None, unmarked: dict[str, Any]) -> It
         elif hidden:
             yield known
         elif told["head"] in unmarked and not told_in(path, "replanned"):
-            # A folder made by `replan` has the same release as the folder that must be marked.
+            # A folder made by `replan` has the same release as the original folder, which must be marked.
             yield replace(known, state="not marked")
 
 
@@ -139,13 +139,21 @@ def _is_codebook(folder: Path) -> bool:
 
 
 def _release_facts(folder: Path) -> tuple[str, str, dict[str, Any] | None]:
-    """Return (dataset, date, number, identity and head of the ledger's entry) of a release."""
+    """Return the dataset and the date of a release, and the facts about its entry in the ledger.
+
+    These facts are a dictionary with the number and the hash of the entry and the identity of the ledger, or
+    None for a run without a ledger.
+    """
     facts = read_tables(folder / RELEASE).facts
     return facts.dataset or "", str(facts.run.get("date", "")), facts.run.get("ledger")
 
 
 def _codebook_facts(folder: Path) -> tuple[str, str, dict[str, Any] | None]:
-    """Return (dataset, date, number, identity and head of the ledger's entry) of fitted centres or cuts."""
+    """Return the dataset and the date of a fitted codebook, and the facts about its entry in the ledger.
+
+    These facts are a dictionary with the number and the hash of the entry and the identity of the ledger, or
+    None for a fit without a ledger.
+    """
     facts = codebook.read_facts(folder)
     told = facts["ledger"]
     if told is not None:
@@ -160,16 +168,16 @@ def _free(folder: Path) -> bool:
 
 
 def finish(one: Lost, ledger: Ledger | None, progress: Progress | None = None) -> Path | None:
-    """Finish the folder of a stopped run, as in the table above. Returns None if there is nothing to do.
+    """Finish the folder of a stopped run, as in the table of the module docstring.
 
-    The result of a hidden folder is the folder ``NAME``, or ``NAME-entry-NUMBER`` if ``NAME`` exists. The
-    hidden folder is removed.
+    Returns the finished folder, or None if there is nothing to do. A hidden folder is replaced by the folder
+    ``NAME``, or by ``NAME-entry-NUMBER`` if ``NAME`` exists.
 
     Raises
     ------
     ValueError
-        If verification of the folder fails, or its learner is not part of this library. Nothing is changed in
-        this case.
+        If verification of the folder fails, or its learner is not part of this library. In this case nothing
+        is changed.
     """
     if one.folder is None or one.state in ("no release", "running", "of another ledger"):
         return None
@@ -202,8 +210,10 @@ def _finished(one: Lost, folder: Path, ledger: Ledger | None, progress: Progress
 
 
 def _mark(one: Lost, told: Any, files: dict[str, str], ledger: Ledger | None) -> None:
-    """Mark the files in the ledger, unless they are marked already: a run can die between marking and naming
-    its folder.
+    """Mark a release as published in the ledger, with the hashes of its files.
+
+    Nothing is written if the release is already marked. A release is already marked if the run stopped after
+    it marked the release and before it renamed the folder.
     """
     if ledger is None or one.number is None:
         return
@@ -212,8 +222,10 @@ def _mark(one: Lost, told: Any, files: dict[str, str], ledger: Ledger | None) ->
 
 
 def _named(one: Lost, folder: Path, progress: Progress | None) -> tuple[dict[str, Any], Path]:
-    """Make policy, report and statement from the release in a hidden folder; write them to a folder with the
-    final name.
+    """Make policy, report and statement from the release in a hidden folder.
+
+    The files are written to a folder with the final name. Returns the document of the statement and the path
+    of this folder.
     """
     release = folder / RELEASE
     schema, facts = read_schema(folder / SCHEMA), read_tables(release).facts
@@ -236,10 +248,10 @@ def _named(one: Lost, folder: Path, progress: Progress | None) -> tuple[dict[str
 
 @contextmanager
 def _free_name(one: Lost, folder: Path) -> Iterator[Path]:
-    """Claim a folder name for a recovered run.
+    """Claim a free folder name for a recovered run, and yield its path.
 
-    Yields the path ``NAME`` that the run would have used. If this folder exists, or another run has claimed
-    it, the path is ``NAME-entry-NUMBER`` with the number of the ledger entry.
+    The name is the final name ``NAME`` of the run. If a folder with this name exists, or another run has
+    claimed the name, it is ``NAME-entry-NUMBER`` with the number of the ledger entry.
     """
     with ExitStack() as stack:
         out = folder.with_name(one.name)
@@ -257,5 +269,5 @@ def _free_name(one: Lost, folder: Path) -> Iterator[Path]:
 
 
 def _signed(folder: Path) -> dict[str, Any]:
-    """Return the free lines that the run wrote, by name."""
+    """Return the free lines in the statement that the stopped run wrote, by name."""
     return {name: str(line) for name in FREE if (line := told_in(folder, name)) is not None}

@@ -1,22 +1,23 @@
-r"""State centres and cut points that are fitted to users. The ledger is charged with the budget of the fit.
+r"""State centres and cut points that are fitted to users' data. The fit spends privacy budget.
 
-Cut points and codebooks from the literature cost nothing. A fit to the users' data reads their records. It is
-a release like any other, with noise, an entry in the ledger, and files that state the guarantee. Both fits
-query sums over users. The vector of a user is the mean over their steps of e_(cell) (x) y
-(:mod:`discreet.mechanisms.linear.per_user_means` has the proof of the sensitivity, and the noise):
+Cut points and codebooks from the literature spend no budget. A fit to users' data reads their records.
+Therefore it is a private release, with noise, an entry in the ledger, and files that state the guarantee.
+Both kinds of fit query sums over users. The vector of a user is the mean of e_(cell) (x) y over the steps of
+this user. :mod:`discreet.mechanisms.linear.per_user_means` adds the noise, and has the proof of the
+sensitivity for vectors with constants B and D:
 
-* k-means: y = (z, R), where z are the scaled values after clipping to their declared ranges; these ranges are
+* k-means: y = (z, R), where z are the scaled values after clipping to their declared ranges. These ranges are
   in a ball of radius R. B = sqrt(2) R and D = 2 R, so the sensitivity is 2 R. R is the largest weight of the
   count that does not increase the sensitivity of the sums.
 * quantiles: y = 1. B = 1 and D = 0, so the sensitivity is sqrt(2).
 
 **Lloyd's rounds** are adaptive. The centres of a round are computed only from released sums. Therefore rho is
-summed over rounds (``levels`` in the record), and the ledger is charged with the total. The start is public:
-points of a Halton sequence in the declared ranges, or a file. A cell keeps its centre if its noisy count is
-not clearly above the noise (:data:`.codebook_sums.STANDS_OUT`). The fit uses no other information from the
-data.
+summed over rounds (``levels`` in the record), and the ledger is charged with the total. The initial centres
+are public: points of a Halton sequence in the declared ranges, or a file. A cell keeps its centre if its
+noisy count is not clearly above the noise (:data:`.codebook_sums.STANDS_OUT`). The fit uses no other
+information from the data.
 
-**Verification.** The folder holds the noisy sums, from which all published numbers are computed
+**Verification.** The folder contains the noisy sums, from which all published numbers are computed
 (:mod:`discreet.pipeline.codebook_sums`). :func:`verify_codebook` computes all these numbers again. They
 include the sensitivity (from the declared ranges), the noise and every centre of every round. They also
 include cut points, shares, forecast and guarantee.
@@ -66,17 +67,18 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 VERSION = 3
-# 1: without a page for the data protection officer, and without facts of the declaration. 2: without noisy
-# sums, start and ranges.
-_CERTAIN = 1.96  # 95 %
+# Folders of version 1 have no page for the data protection officer, and no facts of the declaration. Folders
+# of versions 1 and 2 have no noisy sums, no initial centres and no ranges.
+_CERTAIN = 1.96  # half width of a 95 % interval, in standard deviations
 _LARGER_SCALE = ": declare a larger scale (prepare.states.codebook.scale), or narrower ranges"
-_PAGES = 2**18  # upper bound on the bytes of the pages of a fit of any size
+_PAGES = 2**18  # upper bound on the bytes of the pages of any fit
 
 
 def budget_of(epsilon: float | None, delta: float | None, rho: float | None) -> tuple[float, float]:
-    """Return (rho, delta) of a budget in epsilon or rho; delta is the one that the statement uses.
+    """Return (rho, delta) for a budget that is stated as (epsilon, delta) or as (rho, delta).
 
-    Raises ``ValueError`` unless exactly one of epsilon and rho is given, with a delta in (0, 1).
+    The statement uses the same delta. Raises ``ValueError`` unless exactly one of epsilon and rho is given,
+    together with a delta in (0, 1).
     """
     if (epsilon is None) == (rho is None):
         raise ValueError("epsilon, rho: must be given one of the two, for what is fitted to people")
@@ -86,7 +88,7 @@ def budget_of(epsilon: float | None, delta: float | None, rho: float | None) -> 
     if rho is not None:
         return checks.positive("rho", rho), delta
     goal = check_epsilon(epsilon)
-    low, high = 0.0, goal  # zcdp_epsilon(rho) increases with rho, and is larger than rho
+    low, high = 0.0, goal  # zcdp_epsilon(rho) increases with rho and is larger than rho
     for _ in range(200):
         middle = (low + high) / 2
         low, high = (middle, high) if zcdp_epsilon(middle, delta) <= goal else (low, middle)
@@ -96,20 +98,21 @@ def budget_of(epsilon: float | None, delta: float | None, rho: float | None) -> 
 # ------------------------------------------------------------------------------------------- forecast
 @dataclass(frozen=True)
 class CodebookFit:
-    """Public facts of a fit, including its cost and the error due to noise.
+    """Forecast of a fit: its privacy cost and the error due to noise. All facts are public.
 
     Parameters
     ----------
     what : "centres" or "quantiles"
     names, widths : names of the values, and lengths of their declared ranges
-    users, number, rounds : n, k, rounds
+    users, number, rounds : number n of users, number k of centres or bins, and number of rounds
+    rho, delta, epsilon : privacy cost of the fit
     sigma : standard deviation of the noise in one coordinate of a sum, in scaled units
-    error : 95 % bound of the error due to noise, by value. For centres: error of one coordinate of a centre
-        with 1/k of all users, as a share of the range. For quantiles: error of the share of users below a
-        cut.
-    spacing : reference for the error: the distance between public points. For many values, it is the typical
-        difference in one value between the best centres for users who fill the ranges evenly
-        (:func:`_apart`).
+    error : 95 % bound on the error due to noise, for each value. For centres, it is the error of one
+        coordinate of a centre with 1/k of all users, as a share of the range. For quantiles, it is the error
+        of the share of users below a cut point.
+    spacing : number with which the error is compared. For quantiles, it is the share of users in a bin. For
+        centres, it is the distance between points of a regular grid or, for many values, the typical
+        difference in one value between centres (:func:`_apart`).
     """
 
     __repr__ = brief
@@ -129,14 +132,12 @@ class CodebookFit:
 
     @property
     def hopeless(self) -> bool:
-        """True if the error due to noise exceeds the distance between public points, or exceeds any possible
-        difference.
-        """
+        """True if the error due to noise is at least ``spacing`` for some value, so the fit is useless."""
         return max(self.error) >= self.spacing
 
     @property
     def verdict(self) -> str:
-        """Sentence that summarises the forecast."""
+        """Sentence that states the error due to noise and the privacy cost of the fit."""
         cost = (
             f"epsilon = {self.epsilon:.4g} at delta = {self.delta:g} (rho = {self.rho:.4g}), to which every "
             "later release of these people adds; a public one costs nothing"
@@ -163,7 +164,7 @@ class CodebookFit:
         return f"{said[:1].upper()}{said[1:]}. It costs {cost}."
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the forecast as a dictionary of plain values."""
         return {
             "what": self.what, "values": list(self.names), "users": self.users, "number": self.number,
             "rounds": self.rounds, "epsilon": self.epsilon, "delta": self.delta, "rho": self.rho,
@@ -173,22 +174,27 @@ class CodebookFit:
 
 
 def _points_apart(number: int, size: int) -> float:
-    """Return the spacing of a regular grid of ``number`` points, as a share of the ranges of the values."""
+    """Return the distance between neighbouring points of a regular grid, as a share of the ranges.
+
+    number : number of points. size : number of values, which is the dimension of the grid.
+    """
     return float(number ** (-1.0 / size))
 
 
 def _apart(number: int, size: int) -> float:
-    """Return the reference for errors of centres, as a share of the range of one value if there are ``size``
-    values.
+    """Return the typical difference between centres in one value, as a share of the range of this value.
 
-    A small number of centres in many dimensions have a large distance, but are close in each single value. If
-    users fill the ranges evenly, the variance of a value is a twelfth of its squared range. With the best
-    centres, a share of about number^(-2 / size) of this variance is within cells (the distortion of
-    ``number`` codewords for independent Gaussian values). The remaining share is the variance between
-    centres. Real users are closer together, and so are their centres.
+    number : number of centres. size : number of values. The error of a centre is compared with the result.
+
+    A few centres in many dimensions can be far apart although they are close in each single value. Therefore
+    the result is the smaller of two numbers. One is the distance between points of a regular grid. The other
+    is computed for users who fill the ranges evenly. Then the variance of a value is a twelfth of its squared
+    range. With the best centres, a share of about number^(-2 / size) of this variance is within cells (the
+    distortion of ``number`` codewords for independent Gaussian values). The remaining share is the variance
+    between centres. Real users, and therefore their centres, are closer together.
     """
     points = _points_apart(number, size)
-    if number == 1:  # a single centre has no difference to others
+    if number == 1:  # differences between centres require at least two centres
         return points
     return min(points, _CERTAIN * math.sqrt((1.0 - number ** (-2.0 / size)) / 12))
 
@@ -205,7 +211,11 @@ def _ranges(values: Sequence[ColumnValue]) -> None:
 def _asked(
     declared: Declaration, centres: int | None, quantiles: tuple[str, int] | None, rounds: int, bins: int
 ) -> CodebookQuery:
-    """Return the public sizes of the query. Raises ``ValueError`` if the fit is not allowed."""
+    """Return the public sizes of a fit.
+
+    Raises ``ValueError`` if the arguments are invalid or do not fit the declaration. The arguments are those
+    of :func:`estimate_codebook`.
+    """
     if (centres is None) == (quantiles is None):
         raise ValueError("centres, quantiles: must be given one of the two")
     if centres is not None:
@@ -225,18 +235,19 @@ def _asked(
 
 
 def _fit(asked: CodebookQuery, users: int, sigma: int, delta: float) -> tuple[CodebookFit, MechanismRecord]:
-    """Return the forecast of a fit whose noise has standard deviation sigma, in grid units, and the mechanism
-    record.
+    """Return the forecast of a fit, and its mechanism record.
+
+    sigma : standard deviation of the noise, in units of the grid.
     """
     record = asked.sums.record(asked.mechanism, sigma, asked.rounds)
     noise, number = sigma / GRID, asked.number
     if asked.what == "centres":
-        # A centre is sum / count. At distance R, the noise of the count contributes as much as the
-        # noise of the sum.
+        # A centre is a sum divided by a count. For a centre at distance R from the middle, the noise of the
+        # count contributes as much to the error as the noise of the sum.
         off = _CERTAIN * math.sqrt(2.0) * noise * number / users / (2 * asked.half)
         spacing = _apart(number, len(asked.names))
     else:
-        off = np.array(  # variance in the middle of a Brownian bridge
+        off = np.array(  # the noise in a share is a Brownian bridge; its variance is largest in the middle
             [_CERTAIN * noise * math.sqrt(asked.bins) / 2 / users]
         )
         spacing = 1.0 / number
@@ -261,17 +272,17 @@ def estimate_codebook(
     delta: float | None = None,
     rho: float | None = None,
 ) -> CodebookFit:
-    """Return the forecast of the cost and error of a fit. It uses public facts only; no data are read.
+    """Return the forecast of the cost and error of a fit. Only public facts are used; no data are read.
 
     Parameters
     ----------
-    declaration : declaration of the data. For ``centres``, it declares a codebook of states, whose file can
-        be absent
-    users : n, at least 1
-    centres, rounds : k-means with k centres, 1 to 100 000, in 1 to 100 rounds; or
-    quantiles, bins : (value, number of bins of equal shares, 2 to 1000), from a histogram with ``bins``
-        public cells, from the number of bins to 100 000
-    epsilon or rho, and delta : the budget
+    declaration : declaration of the data. For ``centres``, it must declare a codebook of states, whose file
+        can be absent
+    users : number of users, at least 1
+    centres, rounds : number of centres, 1 to 100 000, and number of rounds, 1 to 100, of a fit by k-means
+    quantiles, bins : for a fit of quantiles, (name of a value, number of bins with equal shares of users, 2
+        to 1000), and number of cells of the histogram, from the number of bins to 100 000
+    epsilon, delta, rho : budget, either epsilon and delta or rho and delta
 
     Raises
     ------
@@ -302,8 +313,14 @@ def _value(declared: Declaration, name: str) -> ColumnValue:
 # ------------------------------------------------------------------------------------------------- fit
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """Result of a fit: its folder, the centres (k, d) or cuts in the original units of the values, and the
-    guarantee.
+    """Result of a fit.
+
+    Parameters
+    ----------
+    folder : folder of the fit
+    found : (k, d) centres, or at most k - 1 cut points, in the original units of the values
+    forecast : forecast of the cost and error of the fit
+    guarantee : privacy guarantee of the fit
     """
 
     __repr__ = brief
@@ -315,12 +332,12 @@ class Fitted:
 
 
 class _Points(Maker):
-    """Collector of the values at all steps, used instead of a collector of trajectories."""
+    """Collector of the values at all steps of all users. It replaces a collector of trajectories."""
 
     wanted: tuple[str, ...] = ()
 
     def finished(self, at: Ints, *_: Any) -> pa.Table | None:
-        """Return the user of each step and the values at each step."""
+        """Return a table with one row per step: the index of the user, and the values at this step."""
         owner = self.owner[self.of[at]]
         table = pa.table(
             {"person": owner + self.people, **{name: self.cells[name][at] for name in self.wanted}}
@@ -333,9 +350,10 @@ def _read(
     where: Any, declared: Declaration, names: Sequence[str], private: Path, how: Mapping[str, Any],
     progress: Progress | None, ledger: Ledger | None,
 ) -> tuple[Ints, Floats, int]:  # fmt: skip
-    """Read the records; return (owner of each row, values (n, d), number of users).
+    """Read the records and return (owners, values, number of users). The result is RAW DATA.
 
-    The result is RAW DATA.
+    owners : (n,) index of the user of each row. values : (n, d). The other arguments are those of
+    :func:`fit_codebook`; ``private`` is the file to which offending records are written.
     """
     text = Text(how.get("delimiter"), how.get("decimal", "."), how.get("encoding", "utf-8"))
     places = places_of(where, text, how.get("sql"), how.get("reads"))
@@ -349,7 +367,7 @@ def _read(
     maker.refuse_late()
     if not tables:
         raise ValueError("records: hold no row of anybody")
-    # an owner may have added a rule in the meantime
+    # The owner of the data may have added a rule while the records were read.
     check_rules(local_files(places), declared.schema.dataset, ledger)
     maker.warn()
     whole = pa.concat_tables(tables)
@@ -379,25 +397,25 @@ def fit_codebook(
     progress: Progress | None = None,
     **how: Any,
 ) -> Fitted:
-    """Fit centres or cut points to users, with one release that the ledger is charged with.
+    """Fit centres or cut points to users' data, with one private release.
 
     The order of steps is the same as in :func:`discreet.pipeline.learn.learn`. All rows are checked, the
     ledger reserves the budget, and noise is drawn. The folder is written under a hidden name and renamed, and
-    the ledger marks it. The parameters are those of :func:`estimate_codebook`, and:
+    the ledger marks the release as published.
 
     Parameters
     ----------
-    where, how : the records and the options ``sql``, ``reads``, ``delimiter``, ``decimal``, ``encoding``,
-        ``scratch`` for reading them, as for :func:`discreet.data.prepare.prepare`
-    out : new folder. It will hold ``codebook.csv`` or ``cuts.toml``, and ``codebook.json``, which states the
-        privacy cost
-    ledger : Ledger; None records nothing. Must be None for seeded noise
-    start : file of public centres; default: a Halton sequence in the declared ranges
-    anyway : if True, fit even if the forecast says that the noise is too large
+    where, how : records, and options for reading them (``sql``, ``reads``, ``delimiter``, ``decimal``,
+        ``encoding``, ``scratch``), as for :func:`discreet.data.prepare.prepare`
+    out : new folder. It will contain ``codebook.csv`` or ``cuts.toml``, and ``codebook.json``, which states
+        the privacy cost
+    ledger : Ledger, which is charged. If None, nothing is recorded. Must be None for seeded noise
+    start : file with public initial centres; by default, a Halton sequence in the declared ranges
+    anyway : if True, the fit is made even if the forecast says that the noise is too large
     centres, quantiles, rounds, bins, epsilon, delta, rho : as for :func:`estimate_codebook`
-    randomness : Secure (default); Seeded for simulations
-    purpose : text for the ledger's entry, one line
-    progress : called with texts that describe the current stage
+    randomness : Secure (default), or Seeded for simulations
+    purpose : purpose of the fit for its entry in the ledger, one line
+    progress : function that is called with a text about the current stage
 
     Raises
     ------
@@ -416,7 +434,7 @@ def fit_codebook(
         raise ValueError("ledger: must be None with noise from a seed, which protects nobody")
     given: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rho": rho}
     given |= {"centres": centres, "quantiles": quantiles, "rounds": rounds, "bins": bins}
-    estimate_codebook(declared, 1, **given)  # check the arguments before data are read
+    estimate_codebook(declared, 1, **given)  # checks the arguments before data are read
     asked = _asked(declared, centres, quantiles, rounds, bins)
     first = "" if asked.bins else asked.halton() if start is None else _start(asked, start)
     private = out.with_name(f"{out.name}.offending.csv")
@@ -430,7 +448,11 @@ def fit_codebook(
 
 
 def _feasible(expected: CodebookFit, anyway: bool) -> CodebookFit:
-    """Return the forecast; raise ``ValueError`` if delta is too large or, unless ``anyway``, hopeless."""
+    """Return the forecast unchanged, or raise ``ValueError`` if the fit is not allowed.
+
+    A fit is not allowed if delta is above 1/users. If ``anyway`` is False, a hopeless fit is not allowed
+    either.
+    """
     if expected.delta > 1 / expected.users:
         raise ValueError(f"delta = {expected.delta:g}: must be at most 1/users, better below a tenth of it")
     if expected.hopeless and not anyway:
@@ -445,8 +467,8 @@ class _Release:
     out: Path
     declared: Declaration
     asked: CodebookQuery
-    first: str  # text of the first centres
-    begun: str  # origin of these: "halton" or "file"
+    first: str  # text of start.csv, which contains the initial centres
+    begun: str  # origin of the initial centres: "halton" or "file"
     owner: Ints
     values: Floats
     sigma: int
@@ -456,12 +478,13 @@ class _Release:
     randomness: Randomness
 
     def make(self) -> Fitted:
-        """Reserve the cost, draw the noise and write the folder."""
+        """Reserve the privacy cost in the ledger, draw the noise and write the folder."""
         expected, schema = self.expected, self.declared.schema
         record = _fit(self.asked, expected.users, self.sigma, expected.delta)[1]
         guarantee = guaranteed(record, expected.delta, self.randomness.kind)
         reservation = None
-        rows = (expected.rounds + 2) * max(expected.number, self.asked.bins or 0)  # sums, start and result
+        # upper bound on the number of rows in the files of sums, initial centres and results
+        rows = (expected.rounds + 2) * max(expected.number, self.asked.bins or 0)
         with room_for(self.out, _PAGES + 32 * rows * (len(self.asked.names) + 2)):
             if self.ledger is not None:
                 reservation = self.ledger.reserve(
@@ -471,7 +494,7 @@ class _Release:
             return self._write(guarantee, reservation)
 
     def _write(self, guarantee: Guarantee, reservation: Reservation | None) -> Fitted:
-        """Draw the noise and write the folder; the reservation is spent from here on."""
+        """Draw the noise and write the folder. When this method begins, the reservation counts as spent."""
         asked, ledger, draws = self.asked, self.ledger, self.randomness
         source = os.urandom if isinstance(draws, Secure) else np.random.default_rng(draws.seed).bytes
         made = _lloyd if asked.what == "centres" else _cut
@@ -488,7 +511,8 @@ class _Release:
             facts["files"] = {file: _digest(hidden / file) for file in written}
             text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
             write_codebook_pages(hidden, text)
-            (hidden / FACTS).write_text(text, "utf-8", newline="\n")  # last: it marks the folder as complete
+            # This file is written last, because its presence shows that the folder is complete.
+            (hidden / FACTS).write_text(text, "utf-8", newline="\n")
             published = hashes(hidden)
         if ledger is not None and reservation is not None:
             ledger.mark(reservation, published)
@@ -513,7 +537,7 @@ class _Release:
 
 
 def _in_ledger(ledger: Ledger, reservation: Reservation) -> dict[str, Any]:
-    """Return the ledger entry of a fit in the form that statements use."""
+    """Return the facts about the ledger entry of a fit, in the form in which statements contain them."""
     found = LedgerFacts.of(ledger, reservation)
     return {
         "name": found.name, "identity": found.identity, "new": found.new, "number": found.number,
@@ -524,15 +548,16 @@ def _in_ledger(ledger: Ledger, reservation: Reservation) -> dict[str, Any]:
 def verify_codebook(
     folder: str | Path, ledger: Ledger | None = None, *, public_keys: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Raise ``ValueError`` unless a fit's folder follows from its noisy sums, its facts and the ledger.
+    """Raise ``ValueError`` if the folder of a fit does not agree with its noisy sums, its facts and the
+    ledger.
 
-    Sensitivity and noise are computed again from the declared ranges. Centres (of every round), cut points
-    and shares are computed from the noisy sums. Forecast, guarantee and pages are computed from these
-    results, except for the free lines. Existing signatures must be valid, and ``public_keys`` must have
-    signed (:func:`discreet.pipeline.approve.sign`).
+    Sensitivity and noise are computed again from the declared ranges. The centres of every round, the cut
+    points and the shares are computed again from the noisy sums. Forecast, guarantee and pages (except their
+    free lines) are computed again from these results. Existing signatures must be valid, and each of
+    ``public_keys`` must have signed the folder (:func:`discreet.pipeline.approve.sign`).
 
-    Returns sentences that state what cannot be checked. This concerns folders of earlier versions, which do
-    not hold the sums, and starts that came from a file.
+    Returns sentences about facts that cannot be checked. There are such facts in folders of earlier versions,
+    which do not contain the sums. Initial centres that came from a file cannot be checked either.
     """
     folder = Path(folder)
     facts = read_facts(folder)
@@ -547,7 +572,7 @@ def verify_codebook(
         if not (folder / name).is_file():
             raise ValueError(f"{folder / name}: is not there, which a fit makes")
         if version < VERSION:
-            continue  # in the wording of the version that wrote the page
+            continue  # the page has the wording of the version that wrote it
         text = (folder / name).read_bytes().decode("utf-8", "replace")
         for what, stated, made, ok in compared_with(text, lines(facts, fingerprint)):
             if not ok:
@@ -573,7 +598,10 @@ def verify_codebook(
 
 
 def _held(folder: Path, facts: Mapping[str, Any], ledger: Ledger) -> None:
-    """Raise ``ValueError`` unless the ledger has an entry for this fit and a mark with its files."""
+    """Raise an error if the ledger does not contain this fit with the hashes of its files.
+
+    The error is a ``LedgerError`` or a ``ValueError``.
+    """
     files, held = facts["files"], facts["ledger"]
     if held is None:
         raise ValueError(f"{folder / FACTS}: names no ledger")
@@ -591,9 +619,9 @@ def _held(folder: Path, facts: Mapping[str, Any], ledger: Ledger) -> None:
 
 
 def _follows(folder: Path, facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """Raise ``ValueError`` unless all numbers follow from the ranges and the noisy sums.
+    """Raise ``ValueError`` if the numbers of a fit do not follow from the ranges and the noisy sums.
 
-    Returns sentences that state what cannot be checked.
+    Returns sentences about facts that cannot be checked.
     """
     forecast, where = facts["forecast"], folder / FACTS
     guarantee = _guarantee(facts)
@@ -647,10 +675,10 @@ _FROM_FILE = (f"that {START}, which came from a file, is public: it must not be 
 
 
 def _agree(where: Path, name: str, stated: Any, made: Any) -> None:
-    """Raise ``ValueError`` unless stated and recomputed values agree, up to differences in rounding between
-    machines.
+    """Raise ``ValueError`` if stated values and recomputed values (``made``) differ.
 
-    Recomputed values are allowed to have keys that did not exist when the file was written.
+    Numbers must agree to a relative tolerance of 1e-9, because machines round differently. Recomputed values
+    can have keys that did not exist when the file was written.
     """
     if isinstance(stated, Mapping) and isinstance(made, Mapping):
         for key, value in stated.items():
@@ -665,7 +693,7 @@ def _agree(where: Path, name: str, stated: Any, made: Any) -> None:
 
 
 class _Numbers(NamedTuple):
-    """Numbers of a guarantee, independent of its wording."""
+    """Numbers of a guarantee, without its sentences."""
 
     epsilon: float
     delta: float
@@ -675,14 +703,20 @@ class _Numbers(NamedTuple):
 
 
 def _guarantee(facts: Mapping[str, Any]) -> _Numbers:
-    """Return the numbers of a fit's guarantee; its sentences can have the wording of an earlier version."""
+    """Return the numbers of the guarantee of a fit.
+
+    The sentences of the guarantee are not read, because they can have the wording of an earlier version.
+    """
     table = facts["guarantee"]
     numbers = {name: table[name] for name in ("epsilon", "delta", "rho", "randomness")}
     return _Numbers(**numbers, records=records_from_dict(table["mechanisms"]))
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """Read a fit's facts. Raises ``ValueError`` if the file is absent or not written by a fit."""
+    """Read the facts of a fit from ``codebook.json`` in its folder.
+
+    Raises ``ValueError`` if the file is absent or was not written by a fit.
+    """
     try:
         facts: dict[str, Any] = json.loads((folder / FACTS).read_text("utf-8"))
         version = facts["version"]
@@ -704,9 +738,9 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 hashes of the files of a fit that the ledger's mark contains.
+    """Return the SHA-256 of the files of a fit, by name, as the ledger stores them.
 
-    The pages are excluded, because they can be computed from the files and have free lines.
+    The pages are excluded, because they have free lines and can be computed from the other files.
     """
     return {one.name: _digest(one) for one in folder.iterdir() if one.name not in (*PAGES, SIGNATURES_NAME)}
 
@@ -716,7 +750,7 @@ def _digest(path: Path) -> str:
 
 
 def _start(asked: CodebookQuery, start: str | Path) -> str:
-    """Return the text of ``start.csv`` for public centres that are read from a file."""
+    """Return the text of ``start.csv`` for public initial centres, which are read from the file ``start``."""
     columns = read_public_table("start", Path(start), (*asked.names, "label"), list(asked.names))
     table = np.stack([np.asarray(columns[name], np.float64) for name in asked.names], axis=1)
     if len(table) != asked.number or not np.isfinite(table).all():
@@ -727,16 +761,20 @@ def _start(asked: CodebookQuery, start: str | Path) -> str:
 
 
 def _noised(asked: CodebookQuery, sums: Ints, sigma: int, source: Callable[[int], bytes]) -> Ints:
-    """Return the users' sums in grid units, with noise. No other function outputs users' sums."""
+    """Return the sums over users with noise, in units of the grid. No other function outputs such sums."""
     return np.rint(noisy(sums, sigma, source) * GRID).astype(np.int64)
 
 
 def _lloyd(
     asked: CodebookQuery, first: str, owner: Ints, values: Floats, sigma: int, source: Callable[[int], bytes]
 ) -> tuple[Floats, Ints]:
-    """Return the centres in the original units of the values, and the noisy sums of each round."""
-    # Ranges are declared for cells. The sum of the doses in a step, or a constant that replaces a missing
-    # value, can be outside.
+    """Return the centres in the original units of the values, and the noisy sums of each round.
+
+    first : text of ``start.csv``. owner : index of the user of each row of ``values``. sigma : standard
+    deviation of the noise, in units of the grid.
+    """
+    # The declared ranges are those of cells of the records. The sum of several doses in a step, or a constant
+    # that replaces a missing value, can be outside these ranges.
     z = asked.scaled(values)
     payload = np.column_stack([z, np.full(len(z), asked.radius)])
     centres, released = asked.read_start(first), list[Ints]()
@@ -750,7 +788,11 @@ def _lloyd(
 def _cut(
     asked: CodebookQuery, _: str, owner: Ints, values: Floats, sigma: int, source: Callable[[int], bytes]
 ) -> tuple[Floats, Ints]:
-    """Return cut points between bins of equal shares, and a noisy histogram over the declared range."""
+    """Return cut points between bins with equal shares of users, and the noisy histogram.
+
+    The cells of the histogram divide the declared range evenly. owner : index of the user of each row of
+    ``values``. sigma : standard deviation of the noise, in units of the grid.
+    """
     known = ~np.isnan(values[:, 0])
     share = (values[known, 0] - asked.low) / (asked.high - asked.low)
     cell = np.clip(np.floor(share * asked.bins), 0, asked.bins - 1).astype(np.int64)

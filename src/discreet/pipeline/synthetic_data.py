@@ -1,4 +1,4 @@
-"""Synthetic data from an MDP that is made from a schema only, for a dry run before real data are read.
+"""Synthetic data from a random MDP that fits a schema, for a dry run before real data are read.
 
 The synthetic data contain no information about the real population. They satisfy every declaration of the
 schema (sizes, mask, terminal states, reward range, episodes per user), so that the whole pipeline runs on
@@ -20,20 +20,21 @@ from discreet.pipeline.trajectory_files import write_cohort
 
 Floats = NDArray[np.float64]
 
-_SUCCESSORS = 5  # largest number of next states of a pair
+_SUCCESSORS = 5  # largest number of next states of a pair of state and action
 
 
 def made_up_world(schema: Schema, seed: int = 0) -> tuple[TabularMDP, Floats]:
-    """Build a stationary MDP of the schema's layout and a behaviour policy (H, S, A).
+    """Build a random stationary MDP with the layout of a schema, and a behaviour policy (H, S, A).
 
-    Every admissible pair leads to at most 5 random states. Terminal states lead to themselves, with reward 0
-    in the file's units. Rewards are the schema's known rewards; if rewards are not known, they are random.
+    Every pair of state and action leads to at most 5 random states. Terminal states lead to themselves, with
+    reward 0 in the units of the file. If the schema has known rewards, the MDP has these rewards. Otherwise,
+    rewards are random.
     """
     layout, draw = schema.layout, np.random.default_rng(checks.integer("seed", seed, 0))
     states, actions = layout.states, layout.actions
     few = min(_SUCCESSORS, states)
     rows = np.zeros((states, actions, states))
-    # `few` random permutations of the states
+    # `few` independent random permutations of the states
     reached = draw.permuted(np.tile(np.arange(states), (few, 1)), axis=1)
     for a in range(actions):
         chances = draw.dirichlet(np.full(few, 0.5), states)
@@ -65,7 +66,10 @@ def made_up_world(schema: Schema, seed: int = 0) -> tuple[TabularMDP, Floats]:
 def write_made_up(
     schema: Schema, users: int, path: str | Path, *, seed: int = 0, progress: Progress | None = None
 ) -> None:
-    """Write rows of synthetic users to a file that the schema describes; parameters of ``write_cohort``."""
+    """Write the trajectories of synthetic users to a file that fits the schema.
+
+    The parameters are those of :func:`~discreet.pipeline.trajectory_files.write_cohort`.
+    """
     mdp, behaviour = made_up_world(schema, seed)
     write_cohort(
         mdp, behaviour, users, path, schema, seed=seed, trim=bool(schema.terminal), progress=progress

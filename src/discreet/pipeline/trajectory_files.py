@@ -1,7 +1,7 @@
-"""Trajectory files in long form (Parquet or CSV), written in chunks, so that a cohort can be larger than
-memory.
+"""Trajectory files (Parquet or CSV) with one row per step, written in chunks.
 
-A file is written under a temporary name, readable by its owner only, and renamed when it is complete.
+Because of the chunks, a cohort can be larger than memory. A file is written under a temporary name, readable
+only by its owner, and renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ class TrajectoryWriter:
 
     Parameters
     ----------
-    path : ends in ``.parquet`` or ``.csv``
-        An existing file is replaced when the new one is complete.
+    path : path of the file, which ends in ``.parquet`` or ``.csv``
+        An existing file is replaced when the new file is complete.
     schema : Schema
-        Defines column names, labels, first step, and the range to which rewards are scaled back. If the
-        schema has groups, users are assigned to the groups in turn.
+        Defines column names, labels, the number of the first step, and the range to which rewards in [0, 1]
+        are scaled. If the schema has groups, users are assigned to the groups in turn.
     trim : bool
-        Leave out the steps that begin in a terminal state of the schema (except an episode's first step).
+        If True, steps that begin in a terminal state of the schema are left out, except the first step of an
+        episode.
     """
 
     def __init__(self, path: str | Path, schema: Schema, *, trim: bool = False) -> None:
@@ -81,19 +82,21 @@ class TrajectoryWriter:
 
     def _discard(self) -> None:
         if self._writer is not None:
-            # closing can fail for the same reason as writing; the file is deleted in any case
+            # Closing can fail for the same reason as writing. The file is deleted in any case.
             with suppress(Exception):
                 self._writer.close()
         self._file.close()
         self._aside.unlink(missing_ok=True)
 
     def write(self, trajectories: Trajectories) -> None:
-        """Append the n episodes of n / m users with m = ``episodes_per_user`` episodes each.
+        """Append the episodes of further users to the file.
+
+        Each user has m = ``episodes_per_user`` episodes, so n episodes belong to n / m users.
 
         Raises
         ------
         ValueError
-            If n is not a multiple of m, or a record does not fit the schema's layout.
+            If n is not a multiple of m, or a record does not fit the layout of the schema.
         """
         each = self.schema.episodes_per_user
         if len(trajectories) % each:
@@ -120,7 +123,7 @@ class TrajectoryWriter:
                 names.next_state: _named(after, schema.state_labels),
             }
         )
-        if schema.groups is not None:  # synthetic users are assigned to groups in turn
+        if schema.groups is not None:  # users are assigned to the groups in turn
             labels = schema.groups.labels
             own = np.repeat(number // each % len(labels), horizon)
             table = table.append_column(schema.groups.column, _named(own, labels))
@@ -137,15 +140,18 @@ def write_trajectories(
 
     Parameters
     ----------
-    path : ends in ``.parquet`` or ``.csv``; an existing file is replaced when the new one is complete
+    path : path of the file, which ends in ``.parquet`` or ``.csv``. An existing file is replaced when the new
+        file is complete
     trajectories : trajectories of users 0, 1, ..
-    schema : defines column names, labels, first step, and the range to which rewards are scaled back
-    trim : leave out the steps that begin in a terminal state of the schema (except an episode's first step)
+    schema : defines column names, labels, the number of the first step, and the range to which rewards in
+        [0, 1] are scaled
+    trim : if True, steps that begin in a terminal state of the schema are left out, except the first step of
+        an episode
 
     Raises
     ------
     ValueError
-        If the name has another ending, or the records do not fit the sizes in the schema.
+        If the file name has another ending, or the records do not fit the sizes in the schema.
     """
     with TrajectoryWriter(path, schema, trim=trim) as writer:
         writer.write(trajectories)
@@ -154,10 +160,10 @@ def write_trajectories(
 def cohort_schema(
     mdp: TabularMDP, dataset: str, *, unit: str = "person", episodes_per_user: int = 1
 ) -> Schema:
-    """Return the schema of data that are simulated in an MDP. Absorbing states without reward become terminal
-    states.
+    """Return the schema of data that are simulated in an MDP.
 
-    If rewards occur only on arrival in terminal states and are deterministic, they are declared as outcomes.
+    The terminal states are those of the MDP. If rewards occur only on arrival in terminal states and are
+    deterministic, they are declared as outcomes.
     """
     return Schema(
         dataset=dataset,
@@ -173,10 +179,9 @@ def cohort_schema(
 
 
 def outcomes_of(mdp: TabularMDP) -> dict[int, float] | None:
-    """Return the rewards on arrival in each terminal state, if these are the only rewards and are
-    deterministic.
+    """Return the reward on arrival in each terminal state, by state.
 
-    Returns None otherwise.
+    Returns None if the MDP has other rewards, or if the rewards are random.
     """
     earned = mdp.successor_rewards
     if earned is None or not mdp.stationary or mdp.reward_law != "deterministic" or not mdp.terminal:
@@ -209,10 +214,10 @@ def write_cohort(
     trim: bool = False,
     progress: Progress | None = None,
 ) -> None:
-    """Simulate users of a behaviour policy in an MDP and write their trajectories, ``chunk`` users at a time.
+    """Simulate users in an MDP and write their trajectories to a file, ``chunk`` users at a time.
 
-    policy : (H, S) int or (H, S, A) probabilities. The same (seed, run) gives the same rows for any
-    ``chunk``.
+    policy : behaviour policy of the users, (H, S) int or (H, S, A) probabilities. The same (seed, run) gives
+    the same rows for any ``chunk``.
 
     Raises
     ------
@@ -241,7 +246,10 @@ def _named(index: NDArray[np.int64], labels: tuple[str, ...] | None) -> Any:
 
 
 def _check(trajectories: Trajectories, schema: Schema) -> None:
-    """Check shapes and ranges of the input. Records are checked separately, one by one."""
+    """Raise ``ValueError`` if trajectories have wrong shapes or values outside the ranges of the schema.
+
+    If the check of all arrays together fails, records are checked one by one, to name the invalid record.
+    """
     states, actions, rewards = trajectories.states, trajectories.actions, trajectories.rewards
     layout, n = schema.layout, len(trajectories)
     fits = (

@@ -4,26 +4,29 @@
 statement with the output of :func:`discreet.reports.statement.make_statement` for these facts. The
 comparisons are:
 
-- the hash of every file with the statement, and with the ledger's mark if the ledger is given; other files
-  and links are rejected; the pages with those rendered from the statement;
-- every signature with its key, the fingerprint and the files; all keys that are given must have signed;
-- the verdict with ``report.json``, which is recomputed from the release;
-- the population with ``schema.toml``, sensitivities with the query rebuilt from the schema, the guarantee
-  with its mechanisms' records (by the closed forms and through dp-accounting);
-- with the metadata of ``release.parquet``: users, records, date and purpose, the ledger's entry, versions,
-  learner and options;
-- schema, policy, report and figures with files recomputed from the release and the options, byte by byte. If
-  numbers from another machine differ in their last digits, they are compared to 1e-9. Figures are compared
-  only with the version of Matplotlib that drew them;
-- the ledger's identity, entry, totals and filter with the ledger, if it is given.
+- The hash of every file is compared with the statement and, if the ledger is given, with the hashes in the
+  ledger. Other files and links are rejected. The pages are compared with pages made from the statement.
+- Every signature is compared with its key, the fingerprint and the files. All keys that are given must have
+  signed the folder.
+- The verdict is compared with ``report.json``, which is recomputed from the release.
+- The population is compared with ``schema.toml``, and sensitivities with the query that the schema
+  determines. The guarantee is compared with the records of its mechanisms, by closed forms and through
+  dp-accounting.
+- Users, records, date, purpose, ledger entry, versions, learner and options are compared with the metadata of
+  ``release.parquet``.
+- Schema, policy, report and figures are compared, byte by byte, with files recomputed from the release and
+  the options. If another machine made the files, numbers must agree only to 1e-9. Figures are compared only
+  if the installed version of Matplotlib is the version that drew them.
+- The identity of the ledger, the entry, the totals and the filter are compared with the ledger, if it is
+  given.
 
 A statement in an earlier format is compared with the text that the earlier format has for these facts
 (:mod:`discreet.accounting.text.earlier_sentences`). The checks do not depend on the library version that
 wrote the statement.
 
-Only the free lines cannot be compared with a second source (until a signature is added). A folder made by
-:func:`~discreet.pipeline.learn.replan` has two more facts without a second source: the versions that made it,
-and options on which no file depends.
+Only the free lines cannot be compared with a second source, until a signature is added. A folder made by
+:func:`~discreet.pipeline.learn.replan` has two more facts without a second source: the library versions that
+made the folder, and options on which no file depends.
 """
 
 from __future__ import annotations
@@ -82,7 +85,7 @@ __all__ = ["Check", "verify"]
 
 @dataclass(frozen=True)
 class Check:
-    """Result of one comparison: the stated value, the recomputed value, and whether they agree."""
+    """Result of one comparison: its name, the stated value, the recomputed value, and whether both agree."""
 
     __repr__ = brief
 
@@ -108,27 +111,28 @@ def verify(
 
     Parameters
     ----------
-    folder : folder with ``statement.json``, ``statement.md`` and all files that these two name
-    ledger : the open ledger of the run, if available; the run's entry and the totals are then compared too
-    learner : learner of the run. Required only if it is not part of this library; learners of this library
-        are rebuilt from their options
-    public_keys : keys that must have signed the folder (:func:`discreet.ledger.signatures.read_public_key`).
-        Without ``public_keys``, each signature is checked only with the key that it names, and anyone can
-        make such a key.
-    limit_key : public key of the owner. In the statement and in the ledger, the limit must belong to the
-        holder of this key or to a successor that the holder named.
-    progress : called as ``progress(what, done, total)`` for every part of the statement
+    folder : folder with ``statement.json``, its pages and all files that the statement names
+    ledger : open ledger of the run, if available. The statement is then also compared with the run's entry
+        and the totals in the ledger
+    learner : learner of the run. Required only for a learner that is not part of this library. Learners of
+        this library are rebuilt from their options
+    public_keys : public keys; for each key, a signature with this key must be in the folder
+        (:func:`discreet.ledger.signatures.read_public_key`). Without ``public_keys``, each signature is
+        checked only with the key that it names, and anyone can make such a key.
+    limit_key : public key of the owner. In the statement and in the ledger, the limit must be signed with
+        this key, or with the key of a successor that the owner named.
+    progress : function that is called as ``progress(what, done, total)`` for every part of the statement
 
     Returns
     -------
     list of Check
-        One :class:`Check` for every comparison. The statement is correct if all checks are ok. For a missing
-        or damaged file the result is a check that is not ok, never an exception.
+        One :class:`Check` for every comparison. The statement is correct if ``ok`` is True in all checks. A
+        missing or damaged file gives a check in which ``ok`` is False, never an exception.
 
     Raises
     ------
     ValueError
-        If the folder does not exist, or holds neither a statement nor any other file of a run.
+        If the folder does not exist, or contains neither a statement nor any other file of a run.
     """
     folder = Path(folder)
     if not folder.is_dir() or not (any((folder / name).exists() for name in (JSON_NAME, *_MADE))):
@@ -159,11 +163,11 @@ def verify(
 
 _MADE = ("release.parquet", "schema.toml", MARKDOWN_NAME)
 _WRONG = (ValueError, OSError, ArithmeticError, KeyError, TypeError, AttributeError, RecursionError)
-"""Exceptions that a damaged or forged file can cause in the readers."""
+"""Exceptions that can be raised when a damaged or forged file is read."""
 
 
 def _run_parts(parts: Sequence[_Part], progress: Progress | None) -> list[Check]:
-    """Return the checks of all parts; a part that cannot be read is a check that fails."""
+    """Return the checks of all parts. If a part raises an error, its result is one failed check."""
     found: list[Check] = []
     for done, (name, part) in enumerate(parts):
         if progress is not None:
@@ -176,7 +180,11 @@ def _run_parts(parts: Sequence[_Part], progress: Progress | None) -> list[Check]
 
 
 def _read_statement(folder: Path) -> tuple[Any, list[Check]]:
-    """Read the statement; also return the checks that fail if it is none that can be compared."""
+    """Return the JSON document of the statement, and the checks that fail.
+
+    Checks fail if the file is missing, has a version that cannot be read, or violates the schema. The
+    document cannot be compared then.
+    """
     try:
         document = read_json(folder / JSON_NAME)
         version = document.get("version") if isinstance(document, dict) else None
@@ -195,9 +203,10 @@ def _read_statement(folder: Path) -> tuple[Any, list[Check]]:
 
 
 def _same(stated: Any, recomputed: Any) -> bool:
-    """Return True if two values of the same type agree.
+    """Return True if two values have the same type and agree.
 
-    Floating-point numbers are compared to 1e-9, because libraries round differently on other machines.
+    Floating-point numbers must agree to a relative tolerance of 1e-9, because libraries round differently on
+    other machines.
     """
     if type(stated) is not type(recomputed):
         return False
@@ -211,8 +220,10 @@ def _compared(name: str, stated: Any, recomputed: Any) -> Check:
 
 
 def _leaves(name: str, stated: Any, recomputed: Any) -> Iterator[Check]:
-    """Yield a check for every value in two JSON trees, and for every key or item that only one of the trees
-    has.
+    """Yield the checks that compare two JSON values.
+
+    There is one check for every number, text or truth value that both JSON values contain. There is a failed
+    check for every key that only one of them contains.
     """
     if isinstance(stated, dict) and isinstance(recomputed, dict):
         for key in dict.fromkeys((*stated, *recomputed)):
@@ -231,7 +242,7 @@ def _leaves(name: str, stated: Any, recomputed: Any) -> Iterator[Check]:
 
 
 def _check_text(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
-    """Check that the text equals the text rendered from the document, except for the two free lines."""
+    """Check that the text of ``statement.json`` is the text that the library writes for this document."""
     own = (folder / JSON_NAME).read_bytes() == Statement(ordered(document)).to_json().encode()
     yield Check(
         f"{JSON_NAME}: text", "as the library writes it", "so" if own else "other spaces or order", own
@@ -239,8 +250,9 @@ def _check_text(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
 
 
 def _check_files(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
-    """Check the hashes of all files that the statement names; reject links, and files or folders that it does
-    not name.
+    """Check the hashes of all files that the statement names.
+
+    The checks fail for links, and for files or folders that the statement does not name.
     """
     stated = document["files"]
     present = {
@@ -269,7 +281,7 @@ def _check_files(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
 
 
 def _check_page(folder: Path, document: Mapping[str, Any], name: str) -> Iterator[Check]:
-    """Check a page line by line, without the free lines."""
+    """Check a page line by line. In free lines, only the fixed text is compared."""
     text = (folder / name).read_bytes().decode("utf-8")
     for what, stated, rendered, ok in compared_with(text, PAGES[name](document)):
         yield Check(f"{name}: {what}", stated, rendered, ok)
@@ -284,8 +296,10 @@ def _check_signatures(
 
 
 def _check_limit_key(document: Mapping[str, Any], ledger: LedgerLike | None, key: str) -> Iterator[Check]:
-    """Check that the limit belonged to this key, or to its successor in the ledger, at the release, and still
-    does.
+    """Check the key with which the owner's limit is signed, in the statement and in the ledger.
+
+    The key must be ``key`` or the key of a successor in the ledger. Without a ledger, only the statement is
+    checked.
     """
     stated = document["ledger"]
     told = None if stated is None else stated["after"].get("limit_key")
@@ -298,7 +312,7 @@ def _check_limit_key(document: Mapping[str, Any], ledger: LedgerLike | None, key
 
 
 def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
-    """Recompute the whole document from its facts; the schema and the mechanism records are read again."""
+    """Recompute the whole document from its facts, the file ``schema.toml`` and the mechanism records."""
     schema = read_schema(folder / "schema.toml")
     records = composable_from_dict([one["record"] for one in document["mechanisms"]])
     ledger, population, stated = document["ledger"], document["population"], document["guarantee"]
@@ -347,10 +361,11 @@ _FACTS = ("files", "date", "purpose", "synthetic", "replanned", "versions", *FRE
 
 
 def _check_sensitivities(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
-    """Recompute sensitivities.
+    """Recompute the sensitivities that the mechanism records state.
 
-    Sensitivities of counts come from the query that the schema and the families' names determine; those of
-    linear sums come from the queries in the release and the features of the schema.
+    The sensitivities of counts are computed from the query that the schema and the names of the families
+    determine. The sensitivities of linear sums are computed from the queries in the release and the features
+    of the schema.
     """
     schema = read_schema(folder / "schema.toml")
     release = read_tables(folder / "release.parquet")
@@ -376,11 +391,10 @@ def _check_sensitivities(folder: Path, document: Mapping[str, Any]) -> Iterator[
 
 
 def _joint(query: CountQuery, record: MechanismRecord) -> float:
-    """Recompute the joint sensitivity of the mechanism record.
+    """Recompute the joint sensitivity of a mechanism record.
 
-    Versions up to 0.2.0 charged centred rewards, at every step, with the largest cost of any step, which
-    gives a larger sensitivity. A folder of these versions that states exactly this larger sensitivity is
-    accepted.
+    Versions up to 0.2.0 of the library used the largest cost of any step for the centred rewards of every
+    step. This gives a larger sensitivity. If a folder states exactly this larger sensitivity, it is accepted.
     """
     joint = joint_loss(query, record.norm, record.scales)
     if record.norm == "l2" and query.center_rewards and not query.stationary:
@@ -392,7 +406,7 @@ def _joint(query: CountQuery, record: MechanismRecord) -> float:
 
 
 def _check_linear(schema: Schema, release: StoredTables, document: Mapping[str, Any]) -> Iterator[Check]:
-    """Recompute the cost of the planned queries from the queries themselves."""
+    """Recompute the sensitivities of a linear learner's queries from the queries in the release."""
     features = schema_features(
         schema.layout, schema.features, schema.feature_bound,
         nonneg=schema.features is None or bool((schema.features >= 0.0).all()),
@@ -411,7 +425,7 @@ def _check_linear(schema: Schema, release: StoredTables, document: Mapping[str, 
 
 
 def _check_accounting(document: Mapping[str, Any]) -> Iterator[Check]:
-    """Recompute epsilon through dp-accounting, which shares no formula with this library."""
+    """Recompute epsilon with the package dp-accounting, which shares no formula with this library."""
     if document["guarantee"]["epsilon"] is None:
         return
     guarantee = Guarantee.from_dict(document["guarantee"])
@@ -421,11 +435,12 @@ def _check_accounting(document: Mapping[str, Any]) -> Iterator[Check]:
 
 
 def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
-    """Check the facts in the release, and that the values of the release are unchanged since they were
-    written.
+    """Compare the metadata of the release with the statement.
+
+    It is also checked that the values of the release have not changed since they were written.
     """
     release = read_tables(folder / "release.parquet")
-    if not release.facts.linear:  # a release of counts must have exactly these tables
+    if not release.facts.linear:  # read_release raises an error if a release of counts has other tables
         release = read_release(folder / "release.parquet")
     release.check()
     found, population = release.facts.to_dict(), document["population"]
@@ -439,7 +454,7 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
         "schema": population["schema"],
         "run": {name: document[name] for name in ("date", "purpose", "synthetic", "ledger")},
     }
-    # the folder was possibly planned again by another library version and with other options
+    # A run that planned again may have used another version of the library and other options.
     if document["replanned"]:
         found["run"] = {name: value for name, value in found["run"].items() if name != "versions"}
     else:
@@ -461,7 +476,7 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
         for name, scale in record.scales.items()
     }
     told = release.facts.options.get(SITES, {})
-    # the record contains the shares of the budget
+    # The release states the noise of one site's share. The record states the noise of all honest sites.
     shares = math.sqrt(told["honest"]) if told.get("noise") == "sites" else 1.0
     for name, law in release.facts.laws.items():
         if name in scales:
@@ -475,8 +490,9 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
 
 
 def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) -> Iterator[Check]:
-    """Compute schema, policy, report and figures from the release and the options, and compare them with the
-    files.
+    """Recompute schema, policy, report and figures from the release, and compare them with the files.
+
+    The options are those in the statement. learner : learner of the run, if it is not part of this library.
     """
     schema, configuration = read_schema(folder / "schema.toml"), document["configuration"]
     options = configuration["options"]
@@ -505,7 +521,8 @@ def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) 
         expected = {*made, "release.parquet"} | ({REWARDS_NAME} if known is not None else set())
         stated = set(document["files"])
         yield Check("files of such a run", sorted(stated), sorted(expected), stated == expected)
-        # Equal numbers give equal texts. If another machine rounds differently, the last digits can differ.
+        # If the numbers are equal, all files must be equal byte by byte. If the numbers are from a machine
+        # that rounds differently, the last digits can differ.
         steady = all((folder / one).read_bytes() == made[one].read_bytes() for one in _NUMBERS)
         drawn = document["versions"].get("matplotlib") == versions().get("matplotlib")
         for one, path in made.items():
@@ -518,8 +535,11 @@ _FIGURES = (".png", ".svg")
 
 
 def _check_file(path: Path, made: Path, steady: bool, drawn: bool) -> Iterator[Check]:
-    """Compare a file with the recomputed file; numbers from another machine are allowed to differ in their
-    last digits.
+    """Compare a file with the recomputed file ``made``.
+
+    steady : True if the numbers of the run are reproduced exactly, so that files must be equal byte by byte.
+    Otherwise, numbers may differ in their last digits. drawn : True if the installed version of Matplotlib
+    drew the figures. Otherwise, figures are not compared.
     """
     name, kind = f"{path.name} made again", path.suffix
     found, expected = path.read_bytes(), made.read_bytes()
@@ -546,14 +566,15 @@ def _check_file(path: Path, made: Path, steady: bool, drawn: bool) -> Iterator[C
         yield Check(name, "the text", "the text" if same else "another text", same)
 
 
-_IDS = re.compile(r"""((?:id="|url\(#|href="#))[^")]*""")  # derived from the numbers in a figure
+_IDS = re.compile(r"""((?:id="|url\(#|href="#))[^")]*""")  # IDs in SVG, which depend on the numbers drawn
 _NUMBER = re.compile(r"(\d+\.\d+(?:e[+-]?\d+)?)")
 
 
 def _texts_alike(one: str, other: str, *, exact: bool) -> bool:
-    """Compare two texts.
+    """Return True if two texts agree, except for the last digits of numbers with a decimal point.
 
-    Numbers with a decimal point must agree to 1e-9, or to one unit of the last digit shown.
+    These numbers must agree to 1e-9. If ``exact`` is False, a difference of one unit in the last digit shown
+    is also allowed.
     """
     parts = _NUMBER.split(one), _NUMBER.split(other)
     if len(parts[0]) != len(parts[1]):
@@ -568,8 +589,9 @@ def _texts_alike(one: str, other: str, *, exact: bool) -> bool:
 
 
 def _check_ledger(folder: Path, document: Mapping[str, Any], ledger: LedgerLike) -> Iterator[Check]:
-    """Check the run's entry in the ledger, the totals up to this entry, and the files named in the entry's
-    mark.
+    """Compare the statement with the ledger.
+
+    The run's entry, the totals up to this entry, and the hashes of the published files are compared.
     """
     stated = document["ledger"]
     if stated is None:
@@ -591,7 +613,7 @@ def _check_ledger(folder: Path, document: Mapping[str, Any], ledger: LedgerLike)
     facts = vars(LedgerFacts.of(ledger, entry))
     yield from _leaves("ledger", {k: v for k, v in stated.items() if k != "name"}, {
         name: dict(value) if isinstance(value, Mapping) else value
-        for name, value in facts.items() if name != "name"  # a copy of the folder can have another name
+        for name, value in facts.items() if name != "name"  # a copy of the ledger can have another file name
     })  # fmt: skip
     limit = (stated["after"]["limit_epsilon"], stated["after"]["limit_delta"])
     if limit[0] is not None and entry.checked:
@@ -603,7 +625,7 @@ def _check_ledger(folder: Path, document: Mapping[str, Any], ledger: LedgerLike)
         yield Check(f"ledger: not marked as published (`{remedy}` does it)", None, None, True)
         return
     published = published_hashes(document)
-    if document["replanned"]:  # the files that are also in the folder that was published first
+    if document["replanned"]:  # only files that this folder shares with the folder that was published first
         published = {name: digest for name, digest in published.items() if _shared(name)}
     marked = {
         name: digest for name, digest in mark.files.items() if name in published or not document["replanned"]

@@ -1,7 +1,8 @@
 """Page about a fitted codebook for the data protection officer, made from ``codebook.json`` only.
 
-A codebook that was fitted to users is a release like any other. The page has the same parts and wording as
-the page about a policy (:mod:`discreet.reports.dpo_report`), except for the description of the release.
+A codebook that was fitted to users' data is a private release, like a release for a policy. The page has the
+same parts and wording as the page about a policy (:mod:`discreet.reports.dpo_report`), except for the
+description of the release.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def _title(doc: Document) -> str:
 
 
 def _document(facts: Document) -> dict[str, Any]:
-    """Return the document that the parts of the page read, made from the facts of a fit."""
+    """Return the document from which the page is written. facts : content of ``codebook.json``."""
     guarantee = Guarantee.from_dict(facts["guarantee"])
     held, users = facts["ledger"], int(facts["users"])
     run: Any = SimpleNamespace(
@@ -127,18 +128,22 @@ def _html(facts: Document, fingerprint: str) -> list[Line]:
 
 
 PAGES: Mapping[str, Callable[[Document, str], list[Line]]] = {OFFICER_NAME: _markdown, HTML_NAME: _html}
-"""Pages of a fit: lines from its facts and the SHA-256 of their file."""
+"""Functions that write the pages about a codebook, by file name.
+
+The arguments of each function are the content of ``codebook.json`` and the SHA-256 of this file.
+"""
 
 
 def write_codebook_pages(folder: Path, text: str) -> None:
-    """Write the pages for facts whose text is given, as it will be in ``codebook.json``."""
+    """Write the pages about a codebook into a folder. text : the text that ``codebook.json`` will have."""
     fingerprint = hashlib.sha256(text.encode()).hexdigest()
     for name, lines in PAGES.items():
         (folder / name).write_text(text_of(lines(json.loads(text), fingerprint)), "utf-8", newline="\n")
 
 
 def codebook_signed() -> tuple[str, ...]:
-    """Return the files that a signature of a codebook covers: its facts (which name the other files) and its
-    pages.
+    """Return the names of the files that a signature of a codebook covers.
+
+    These are ``codebook.json``, which states the hashes of the other files, and the pages.
     """
     return (FACTS, *PAGES)

@@ -1,7 +1,7 @@
-"""Comparison of a learned policy with a given rule: a part of the report on decision points.
+"""Section of the report on decision points that compares the learned policy with rules given by the user.
 
-If the report says that the learned policy is better than a rule, the same sentence states the condition. The
-report never says this if the verdict on the policy itself is "not shown".
+If the report says that the learned policy is better than a rule, the same sentence states the condition of
+this claim. The report makes the claim only if the verdict on the policy itself is "shown".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = [
     "Compared", "Difference", "compared_blocks", "compared_rows", "compared_sentence", "plain_comparisons",
 ]  # fmt: skip
 
-_ROWS = 25  # largest number of states in the table of differences
+_ROWS = 25  # largest number of states that the table of differences lists
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Difference:
     Parameters
     ----------
     visits : number of users who visited the state (first visits)
-    usual, usual_share : most frequent action of these users and its share
-    learned, rule : actions that the policy and the rule select; "as before" if there is no change from the
-        behaviour
+    usual, usual_share : most frequent action of these users, and the share of users who took it
+    learned, rule : actions that the policy and the rule select, as text; "as before" if the policy or the
+        rule does not change the users' behaviour
     """
 
     state: str
@@ -50,9 +50,12 @@ class Compared:
     Parameters
     ----------
     name : "your rule", with a number if the folder has several rules
-    level : level of the intervals
-    verdict_kind : kind of the learned policy's verdict
+    found : result of the comparison
+    differences : states in which the rule and the learned policy differ
+    verdict_kind : kind of the verdict on the learned policy
     ended : share of episodes that reached a terminal state
+    level : confidence level of the intervals
+    several : True if the folder has several rules
     """
 
     __repr__ = brief
@@ -66,7 +69,7 @@ class Compared:
     several: bool
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
+        """Return the comparison as a dictionary of plain values that JSON can represent."""
         found, rule = self.found, self.found.rule
         return {
             "rule": self.name,
@@ -85,8 +88,9 @@ class Compared:
 
 
 def compared_rows(one: Compared, cells: Any) -> list[tuple[Text, ...]]:
-    """Return the lines of one rule in the table of gains. cells : function that returns the cells
-    of a gain.
+    """Return the rows about one rule for the table of gains.
+
+    cells : function that returns the table cells for a gain.
     """
     rule, difference = one.found.rule, one.found.difference
     why = (
@@ -103,8 +107,10 @@ def compared_rows(one: Compared, cells: Any) -> list[tuple[Text, ...]]:
 
 
 def compared_sentence(one: Compared) -> str:
-    """Return the claim that the learned policy is better than a rule, with its condition, or the reason for
-    not claiming it.
+    """Return the sentence about the learned policy and one rule.
+
+    The sentence either claims that the learned policy is better, with the condition of this claim, or gives
+    the reason why it does not claim this.
     """
     found, gain = one.found, one.found.difference
     if found.rule.gain is None:
@@ -150,7 +156,10 @@ def compared_sentence(one: Compared) -> str:
 
 
 def compared_blocks(rules: Sequence[Compared], measured: str) -> list[Block]:
-    """Return the section of the report about all rules. measured : source of the gains."""
+    """Return the section of the report about all rules.
+
+    measured : data from which the gain of the policy is estimated, "transitions" or "returns".
+    """
     if not rules:
         return []
     many = len(rules) > 1
@@ -205,5 +214,5 @@ def _one(one: Compared) -> list[Block]:
 
 
 def plain_comparisons(rules: Sequence[Compared]) -> Mapping[str, Any]:
-    """Return the entries of report.json about rules; empty if no rules are compared."""
+    """Return the entries of ``report.json`` about rules. The result is empty if no rules are compared."""
     return {"compared": [one.to_dict() for one in rules]} if rules else {}

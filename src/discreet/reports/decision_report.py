@@ -1,4 +1,4 @@
-"""Report on decision points: the changes, their demonstrated gain, and its conditions.
+"""Report on decision points: the changes that the policy makes, their gain, and the conditions of the gain.
 
 All results are computed from the release, the policy that was learned from it and public facts, so the report
 costs no privacy. The first line says whether the gain is shown, and on which condition
@@ -48,7 +48,7 @@ Floats = NDArray[np.float64]
 
 VERSION = 2
 _ROWS = 25  # largest number of rows in the table of changes
-_STATES, _PANELS = 25, 9  # largest number of states in the table of outcomes and in its figure
+_STATES, _PANELS = 25, 9  # largest number of states in the table of outcomes and in the figure of outcomes
 
 __all__ = ["StateChange", "DecisionReport", "decision_report_of"]
 
@@ -64,11 +64,12 @@ class StateChange:
 
     Parameters
     ----------
-    visits : number of users who visited the state (first visits), and its standard deviation due to noise
-    usual, usual_share : most frequent action and its share
-    action, action_share : action that the policy asks for, and its share
-    gain : expected additional return of one changed decision, estimated from the half of the data that chose
-        the change, and its standard deviation
+    visits, deviation : estimated number of users who visited the state (first visits), and the standard
+        deviation of the noise in this number
+    usual, usual_share : the users' most frequent action, and the share of users who took it
+    action, action_share : action that the policy selects, and the share of users who took it
+    gain, gain_deviation : expected additional return of one changed decision, and its standard deviation. The
+        estimate is from the half of the information that was used to choose the change
     """
 
     state: str
@@ -86,8 +87,8 @@ class StateChange:
 class StateOutcome:
     """Outcome of one action in one state, as the report prints it.
 
-    changed : True if the policy changes this state; asked : True if the policy selects this action in this
-    state.
+    changed : True if the policy changes this state. asked : True if the policy changes this state and selects
+    this action.
     """
 
     state: str
@@ -97,7 +98,7 @@ class StateOutcome:
     outcome: MeanOutcome
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values. A test that was not made has the value None."""
+        """Return the outcome as JSON values. The numbers of a test that was not made are None."""
         numbers = {
             name: None if isinstance(value, float) and not np.isfinite(value) else value
             for name, value in self.outcome._asdict().items()
@@ -111,26 +112,27 @@ class StateOutcome:
 
 @dataclass(frozen=True, eq=False)
 class DecisionReport(ReportPage):
-    """Results for a policy of decision points from its release.
+    """Results for a policy of decision points, computed from the release from which it was learned.
 
     Parameters
     ----------
     verdict : the first line of the report
     judged : the numbers on which the verdict is based
-    gain : gain over the behaviour
-    behaviour, learned : values of the two policies
-    others : gains of policies that need no data; None if too few users acted like such a policy
-    lacking : share of decisions without support, for each of these policies
-    changes : the changed states, those most visited first
-    changed_decisions : decisions in changed states, per episode
-    agreeing : share of these decisions that agree with the policy
-    effective : effective number of decisions in the comparison (Kish's effective sample size)
-    path : (number of changed states, estimate, low, high) for points of the path
-    supported : share of decisions at pairs that are significantly above the noise
+    gain : gain of the learned policy over the users' behaviour
+    behaviour, learned : values of the users' behaviour and of the learned policy
+    others : gains of policies that are defined without outcomes, for example the uniform policy, by name;
+        None if too few users acted like the policy
+    lacking : for each policy in ``others``, the share of its decisions that lack support
+    changes : the changed states, in decreasing order of visits
+    changed_decisions : expected number of decisions in changed states, per episode
+    agreeing : share of the decisions in changed states in which users took the action of the policy
+    effective : effective number of decisions on which the gain is based (Kish's effective sample size)
+    path : (number of changed states, estimate, low, high) of the gain of policies with more or fewer changes
+    supported : share of decisions at (state, action) pairs whose counts are significantly above the noise
     ended : share of episodes that reached a terminal state before the last step
-    compared : rules to compare with the learned policy
-    measured : "returns" or "transitions", the source of the gain
-    outcomes : outcomes of actions, by state; changed states first
+    compared : comparisons of the learned policy with rules
+    measured : data from which the gain is estimated, "returns" or "transitions"
+    outcomes : outcomes of actions, by state; changed states come first
     groups : label and result of each declared group of users
     """
 
@@ -181,11 +183,11 @@ class DecisionReport(ReportPage):
 
     @property
     def _mark(self) -> str:
-        """Words next to the gain that repeat the verdict, because the verdict is far away on the page."""
+        """Words next to the gain in the table of gains that repeat a verdict other than "shown"."""
         return "" if self.judged.shown else " (not shown)" if self.states_changed else " (nothing is changed)"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
+        """Return the results as a dictionary of plain values that JSON can represent."""
         plain = {name: getattr(self, name) for name in (
             "verdict", "better", "states_changed", "changed_decisions", "agreeing", "effective", "supported",
             "users", "guarantee", "ended", "measured",
@@ -250,7 +252,7 @@ class DecisionReport(ReportPage):
         ]
 
     def _group_blocks(self) -> list[Block]:
-        """Return the table of groups."""
+        """Return the section about groups of users; empty if no groups are declared."""
         if not self.groups:
             return []
         level = f"{100 * self.gain.level:g} %"
@@ -353,7 +355,7 @@ class DecisionReport(ReportPage):
         return [Picture("gain", said)] if self.path else []
 
     def _outcome_blocks(self) -> list[Block]:
-        """Return the table of outcomes by state and action."""
+        """Return the section with the table of outcomes by state and action."""
         if not self.outcomes:
             return []
         level = f"{100 * self.gain.level:g} %"
@@ -423,8 +425,9 @@ class DecisionReport(ReportPage):
 
     # ---------------------------------------------------------------------------- figures
     def figures(self, folder: Path | str) -> tuple[Path, ...]:
-        """Draw the gain by the number of changed states, and outcomes by action; PNG and SVG. Returns the
-        files.
+        """Draw a figure of the gain by number of changed states, and a figure of the outcomes by action.
+
+        The figures are PNG and SVG files. Returns their paths.
         """
         drawn = {"gain": self._figure()}
         if self.outcomes:
@@ -432,7 +435,11 @@ class DecisionReport(ReportPage):
         return save_figures(folder, drawn)
 
     def _outcome_figure(self) -> Figure:
-        """Draw one panel per state, with actions as rows, and both estimates with their intervals."""
+        """Draw one panel per state, with one row per action.
+
+        A row shows two estimates with their intervals: what users earned, and what is expected from the
+        states to which they went next.
+        """
         from matplotlib.figure import Figure
 
         states = self.outcomes[:_PANELS]
@@ -497,7 +504,7 @@ def decision_report_of(
 ) -> DecisionReport:
     """Return the report on a policy of decision points and the release from which it was learned.
 
-    rules : rules with which the policy is compared; only for rewards that are defined by a rule.
+    rules : rules with which the policy is compared. A comparison requires that a rule defines the rewards.
     """
     path, gain, judged = learned.path, learned.gain, learned.verdict
     told = path.told
@@ -511,8 +518,8 @@ def decision_report_of(
     rows = told.layout.row_index[own, path.action[own]]
     share = path.share[rows]
     visits = path.visits[own]
-    # First-order weights: 1 / share for users who acted as the policy does (share: of such users), 0
-    # for others.
+    # First-order importance weights: 1 / share for users whose action is that of the policy, and 0 for other
+    # users. Here, share is the share of users whose action is that of the policy.
     effective = float(visits.sum() ** 2 / max(float((visits / np.maximum(share, 1e-9)).sum()), 1e-12))
     learned_value = Gain(
         min(max(behaviour.estimate + gain.estimate, least), most), max(behaviour.low + gain.low, least),
@@ -552,7 +559,7 @@ def decision_report_of(
 def _compared(
     learned: DecisionPolicy, rules: Sequence[StationaryRule], names: _Names, ended: float
 ) -> tuple[Compared, ...]:
-    """Compare the policy with each rule, with intervals that hold simultaneously for all rules."""
+    """Compare the learned policy with each rule. The intervals hold simultaneously for all rules."""
     path, found = learned.path, []
     told, many = path.told, len(rules)
     for i, rule in enumerate(rules):
@@ -622,7 +629,10 @@ def _judged(found: Verdict) -> dict[str, Any]:
 
 
 def _plain_policies(path: Points) -> dict[str, Floats]:
-    """Return the action probabilities, by rows, of policies that are defined without outcomes."""
+    """Return the action probabilities of policies that are defined without outcomes, by name of the policy.
+
+    The probabilities are in the order of the rows of the layout.
+    """
     told = path.told
     layout = told.layout
     begins, sizes = layout.state_ptr[:-1], np.diff(layout.state_ptr)
@@ -636,14 +646,14 @@ def _plain_policies(path: Points) -> dict[str, Floats]:
 
 
 def _groups(learned: DecisionPolicy, schema: Schema) -> tuple[tuple[str, GroupResult], ...]:
-    """Return the result of each group, with its label."""
+    """Return the label and the result of each group of users."""
     found = groups_of(learned.path, learned.changes, learned.verdict.consistency)
     labels = None if schema.groups is None else schema.groups.labels
     return tuple((_label(labels, one.group), one) for one in found)
 
 
 def _plain_group(label: str, one: GroupResult) -> dict[str, Any]:
-    """Return JSON values for a group; None if its result is not reported."""
+    """Return the result of a group as JSON values. Numbers that are not reported are None."""
     numbers = {
         name: None if isinstance(value, float) and not np.isfinite(value) else value
         for name, value in one._asdict().items()
@@ -652,7 +662,7 @@ def _plain_group(label: str, one: GroupResult) -> dict[str, Any]:
 
 
 class _Names:
-    """Labels of a schema, escaped for use in a table."""
+    """Labels of the states and actions of a schema, written so that they can be cells of a table."""
 
     def __init__(self, schema: Schema, told: Told) -> None:
         self._states, self._actions, self._layout = schema.state_labels, schema.action_labels, told.layout
@@ -666,7 +676,7 @@ class _Names:
         return _label(self._actions, index)
 
     def row(self, row: int) -> tuple[str, str]:
-        """Return the labels of state and action of a row of the layout."""
+        """Return the label of the state and the label of the action that belong to a row of the layout."""
         return self.state(int(self._layout.row_state[row])), self.action(int(self._layout.row_action[row]))
 
 
@@ -675,7 +685,10 @@ def _label(labels: tuple[str, ...] | None, index: int) -> str:
 
 
 def _outcomes(learned: DecisionPolicy, names: _Names) -> tuple[tuple[StateOutcome, ...], ...]:
-    """Return outcomes by state: changed states first, most visited first."""
+    """Return the outcomes of actions for at most ``_STATES`` states.
+
+    Changed states come first. Otherwise, states are in decreasing order of visits.
+    """
     path = learned.path
     found = outcomes_of(path.told, learned.verdict.consistency, path.level)
     changed = path.changed(learned.changes)
@@ -721,6 +734,9 @@ def _changes(learned: DecisionPolicy, schema: Schema) -> tuple[StateChange, ...]
 
 
 def _points(path: Points) -> tuple[tuple[int, float, float, float], ...]:
-    """Return points of the path; the last point has the most changes."""
+    """Return (number of changes, estimate, low, high) of the gain for each point of the path.
+
+    The last point has the largest number of changes.
+    """
     gains = ((int(count), path.gain(int(count))) for count in path.points)
     return tuple((count, gain.estimate, gain.low, gain.high) for count, gain in gains)

@@ -1,8 +1,8 @@
 """Layout of pages that consist of blocks, in Markdown and HTML. Other modules define the text of pages.
 
-Text from outside is escaped, so that a name cannot imitate a line of the page. Readers can fill in only the
-free lines (:class:`Blank`) of a page. :class:`Written` holds the fixed text around the content of a free
-line, so that :mod:`discreet.pipeline.verify` can separate the content from the fixed text.
+Text that comes from outside the library is escaped, so that a name cannot imitate a line of the page. Readers
+can fill in only the free lines (:class:`Blank`) of a page. :class:`Written` holds the fixed text around the
+content of a free line, so that :mod:`discreet.pipeline.verify` can separate the content from the fixed text.
 
 The HTML contains its own style and pictures, has no script, and loads nothing. It can be opened without a
 network, and printed on A4 or letter paper. For screen readers, the language, headings, tables and header
@@ -27,7 +27,7 @@ __all__ = [
 ]  # fmt: skip
 
 MARKS = "\\`*_[]<>|#~&"
-"""Markdown's special characters, which are escaped on a page."""
+"""Special characters of Markdown, which are escaped on a page."""
 
 
 def escaped(text: object) -> str:
@@ -45,13 +45,13 @@ class Strong:
 
 @dataclass(frozen=True)
 class Code:
-    """Text to type, or the name of a key, shown as code."""
+    """Text that is set as code, for example a command to type or the name of a key."""
 
     words: str
 
 
 Text = str | tuple[str | Strong | Code, ...]
-"""Words, or parts in sequence."""
+"""Text of a block: a string, or a tuple of strings, emphasized words and code."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,10 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Paragraph of sentences, emphasized if ``strong``. source : reference that is placed at the end."""
+    """Paragraph of sentences.
+
+    strong : True to emphasize the whole paragraph. source : reference that is placed after the last sentence.
+    """
 
     text: Text
     strong: bool = False
@@ -87,7 +90,7 @@ class NameValueList:
 
 @dataclass(frozen=True)
 class Link:
-    """Link to a public address, in a cell of a table."""
+    """Link to a public address, in a cell of a table or as the source of a paragraph."""
 
     words: str
     address: str
@@ -95,9 +98,11 @@ class Link:
 
 @dataclass(frozen=True)
 class Table:
-    """Table with a header. names : number of cells at the beginning of each row that name the row.
+    """Table with a header row.
 
-    If the table has no caption, the preceding heading and the header name the table.
+    names : number of cells at the beginning of each row that name the row.
+
+    If the table has no caption, its label in HTML consists of the heading before it and its header row.
     """
 
     caption: str
@@ -108,9 +113,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """Figure, which is only on the HTML page. The text states the same facts.
+    """Figure. It appears only on the HTML page; the text of the page states the same facts.
 
-    name : file name, without its extension. alternative : text for readers who cannot see it.
+    name : file name of the figure, without the extension. alternative : text for readers who cannot see the
+    figure.
     """
 
     name: str
@@ -119,7 +125,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Blank:
-    """Free line: a label and the text that was filled in."""
+    """Free line of a page: a label and the text that a reader filled in."""
 
     label: str
     value: str = ""
@@ -130,9 +136,9 @@ Block = Heading | Paragraph | Bullets | NameValueList | Table | Picture | Blank
 
 @dataclass(frozen=True)
 class Written:
-    """Free line of a page: text that readers are allowed to fill in, between two fixed ends.
+    """Free line of a page as text: a value that readers are allowed to fill in, between two fixed ends.
 
-    ``allowed`` : a regular expression of the accepted text.
+    before, after : fixed text at both ends. allowed : regular expression that the value must match.
     """
 
     before: str
@@ -150,14 +156,15 @@ Line = str | Written
 
 
 def text_of(lines: Sequence[Line]) -> str:
-    """Return the page as text."""
+    """Return the text of a page that consists of the given lines."""
     return "\n".join(line if isinstance(line, str) else line.text for line in lines) + "\n"
 
 
 def compared_with(text: str, lines: Sequence[Line]) -> Iterator[tuple[str, object, object, bool]]:
-    """Compare a page with its required text line by line, except for the content of free lines.
+    """Compare the text of a page with the required lines. In free lines, only the fixed text must agree.
 
-    Yields (name, found, required, whether they agree).
+    Yields one tuple for each comparison: its name, the found value, the required value, and True if the two
+    values agree. The content of a free line must match the regular expression of that line.
     """
     stated = text.split("\n")
     rendered: list[Line] = [*lines, ""]
@@ -179,13 +186,14 @@ _IN_MARKDOWN = rf"( (?:[^{re.escape(MARKS)}]|\\[{re.escape(MARKS)}]){{0,500}})?"
 
 
 def blank_in_markdown(start: str, value: str) -> Written:
-    """Return the free line whose fixed text at the beginning is given."""
+    """Return a free line. start : fixed text at its beginning. value : text that was filled in."""
     return Written(start, f" {escaped(value)}", "", _IN_MARKDOWN)
 
 
 def in_markdown(text: Text, plain: bool = False) -> str:
-    """Return words as Markdown with emphasis and code marks. plain : if True, the words themselves are not
-    escaped.
+    """Return a text in Markdown, with marks for emphasis and code.
+
+    plain : if True, special characters in the text are not escaped.
     """
     put = str if plain else escaped
     return "".join(
@@ -203,10 +211,10 @@ def _parts(text: Text) -> tuple[str | Strong | Code, ...]:
 
 
 def markdown_lines(blocks: Sequence[Block], plain: bool = False) -> list[Line]:
-    """Return a page in Markdown, line by line.
+    """Return the lines of a page in Markdown.
 
-    plain : if True, words are not escaped, and list items begin with stars. Used for reports, whose schema
-    labels contain no bars and no line breaks.
+    plain : if True, text is not escaped, and list items begin with stars. Reports use this setting, because
+    their labels contain no bars and no line breaks.
     """
     seen = (block for block in blocks if not isinstance(block, Picture))
     return [line for block in seen for line in (*_markdown(block, plain), "")][:-1]
@@ -274,11 +282,11 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 def html_lines(
     title: str, blocks: Sequence[Block], pictures: Mapping[str, bytes] | None = None
 ) -> list[Line]:
-    """Return a page in HTML, line by line.
+    """Return the lines of a page in HTML.
 
-    ``title`` is the title of the document; it is also the first heading if the page has no heading.
-
-    pictures : PNG files by the name of their :class:`Picture`. A picture whose file is not given is left out.
+    title : title of the document; also the first heading if the page has no heading of level 1.
+    pictures : contents of PNG files, by the name of their :class:`Picture`. A picture is left out if its file
+        is not given.
     """
     titled = any(isinstance(block, Heading) and block.level == 1 for block in blocks)
     policy = _POLICY if pictures is None else f"{_POLICY}; img-src data:"
@@ -341,12 +349,13 @@ def _html(block: Heading | Paragraph | Bullets | NameValueList | Blank) -> Itera
 
 
 def _html_table(block: Table, named: str) -> Iterator[Line]:
-    # a table can be wider than a phone's screen, so it scrolls separately, and can be scrolled with keys
+    # A table can be wider than a phone's screen. So it scrolls separately from the page, also with the
+    # keyboard.
     yield f'<div class="table" role="region" aria-label="{html.escape(named)}" tabindex="0">'
     yield "<table>"
     if block.caption:
         yield f"<caption>{html.escape(block.caption)}</caption>"
-    # a header cell without words does not name its column
+    # An empty header cell does not name its column, so it is marked up as a cell with data.
     heads = "".join(f'<th scope="col">{html.escape(one)}</th>' if one else "<td></td>" for one in block.head)
     yield f"<thead><tr>{heads}</tr></thead>"
     yield "<tbody>"

@@ -1,9 +1,9 @@
 """Page for a data protection officer: the privacy statement in plain words, and questions for the officer.
 
 Like ``statement.md``, the page depends only on ``statement.json``. Therefore ``discreet verify`` can make the
-page again and compare it. Readers can fill in only its blank lines. The points paraphrase NIST SP 800-226
-(March 2025). The software answers a point for which it has a number; the other points are questions. All
-numbers are rounded up, as on the page of the statement.
+page again and compare it. Readers can fill in only the blank lines of the page. The page lists points that
+paraphrase NIST SP 800-226 (March 2025). The software answers each point for which it has a number; the other
+points are questions. All numbers are rounded up, as on the page of the statement.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ Document = Mapping[str, Any]
 
 
 def officer_markdown(doc: Document) -> list[Line]:
-    """Return the page in Markdown, line by line."""
+    """Return the lines of the page in Markdown."""
     return markdown_lines(list(_blocks(doc)))
 
 
 def officer_html(doc: Document) -> list[Line]:
-    """Return the page in HTML, line by line."""
+    """Return the lines of the page in HTML."""
     return html_lines(_title(doc), list(_blocks(doc)))
 
 
@@ -70,17 +70,19 @@ def page(
     read: str = "statement.md",
     own: Mapping[str, str] | None = None,
 ) -> Iterator[Block]:
-    """Return the page for any release, whether of a policy or of a codebook.
+    """Yield the blocks of the page about a release of a policy or of a codebook.
 
     Parameters
     ----------
-    fields : description of what was done.
-    terms : the glossary.
-    signed : fingerprint, operator, approval.
-    made : the file whose numbers the page repeats.
-    checked : the command that compares these numbers.
-    read : the other file that the signer has read.
-    own : answers to NIST's points by title, which replace the answers about a policy.
+    doc : document that states the facts about the release.
+    title : title of the page.
+    fields : names and texts that describe what was done.
+    terms : names and explanations of the terms in the glossary.
+    signed : fingerprint, line of the operator, and line of the approver.
+    made : file whose numbers the page repeats.
+    checked : command that checks the page.
+    read : other file that the signer has to read.
+    own : answers to NIST's points, by title of the point. They replace the answers about a policy.
     """
     yield Heading(1, title)
     yield Paragraph(
@@ -111,7 +113,7 @@ def page(
 
 
 def _signature_lines(read: str, fingerprint: str, operator: str, approval: str) -> Iterator[Block]:
-    """Return the blank lines for signatures, and a line with the fingerprint that is signed."""
+    """Yield a paragraph with the fingerprint that is signed, and the blank lines for signatures."""
     yield Paragraph(
         f"Who signs has read this page and {read}, whose fingerprint is {fingerprint}. A "
         "signature on paper is written here; one that a computer can check is made by 'discreet sign'."
@@ -129,7 +131,10 @@ def _signature_lines(read: str, fingerprint: str, operator: str, approval: str) 
 
 # --------------------------------------------------------------------------------------- what was declared
 def declared_fields(doc: Document, declared: Document, unnamed: bool = False) -> Iterator[tuple[str, str]]:
-    """Return the declared fields: users, controller, purpose. unnamed : the release has no purpose."""
+    """Yield the names and texts of declared facts, for example the users, the controller and the purpose.
+
+    declared : declarations of the schema. unnamed : True if no purpose was given for the release.
+    """
     people = doc["population"]
 
     def told(name: str) -> str:
@@ -156,7 +161,7 @@ def declared_fields(doc: Document, declared: Document, unnamed: bool = False) ->
 
 def _fields(doc: Document) -> Iterator[tuple[str, str]]:
     people, data, guarantee = doc["population"], doc["data"], doc["guarantee"]
-    unnamed = doc["purpose"] in ("", f"learn, {doc['configuration']['algorithm']}")  # the default value
+    unnamed = doc["purpose"] in ("", f"learn, {doc['configuration']['algorithm']}")  # the default purpose
     yield from declared_fields(doc, data["declared"], unnamed)
     names = data["columns"]
     paid = data["reward"]["source"] == "column"
@@ -193,7 +198,7 @@ def _group_of(people: Document) -> str:
 def _reward(reward: Document) -> str:
     if reward["source"] == "outcomes":
         paid = ", ".join(f"{label} {earned:g}" for label, earned in reward["outcomes"].items())
-        left = reward.get("censored")  # absent in statements of earlier versions
+        left = reward.get("censored")  # statements of earlier versions do not have this key
         more = "" if left is None else f"; the outcome of '{left}' is not known (censored ends)"
         return f"paid by rule on arrival in a last state ({paid}); no column is read{more}"
     ends = f"from {reward['low']:g} to {reward['high']:g}"
@@ -211,7 +216,7 @@ def _number(value: float | None) -> str:
 
 
 def _promise(doc: Document) -> Iterator[Block]:
-    """Return the guarantee in numbers, for this release and for all releases in the ledger."""
+    """Yield the blocks with the numbers of the guarantee, for this release and all releases in the ledger."""
     guarantee, alone, ledger = doc["guarantee"], doc["alone"], doc["ledger"]
     if guarantee["epsilon"] is None:
         yield Paragraph("There is none: exact sums were released.", strong=True)
@@ -247,12 +252,15 @@ def _promise(doc: Document) -> Iterator[Block]:
 
 
 def _said(doc: Document) -> Mapping[str, str]:
-    """Return the sentence templates of the document's version."""
+    """Return the sentence templates that belong to the version of the document."""
     return words(version_of(doc["guarantee"]))
 
 
 def _row(said: Mapping[str, str], columns: Iterable[tuple[Document, Document]]) -> str:
-    """Return the label of the table row with e^epsilon. columns : (totals, attacker) of each column."""
+    """Return the label of the table row with e^epsilon.
+
+    said : sentence templates. columns : for each column, the guarantee or totals, and the attacker's bounds.
+    """
     several = any(one["delta"] for one, _ in columns)
     return said["row"].format(plus=said["epsilon, plus"] if several else "")
 
@@ -262,7 +270,7 @@ def _times(epsilon: float | None, said: Mapping[str, str]) -> str:
 
 
 def _coin(attacker: Document) -> float:
-    """Return the probability of the best guess between two equally likely records."""
+    """Return the probability that an attacker's best guess between two equally likely records is right."""
     return {row["prior"]: float(row["right_guess"]) for row in attacker["priors"]}[0.5]
 
 
@@ -270,7 +278,10 @@ def _coin(attacker: Document) -> float:
 def _symbols(
     guarantee: Document, unit: str, said: Mapping[str, str], never: bool
 ) -> Iterator[tuple[str, str]]:
-    """Explain ε, δ and ρ. never : True if every outcome of the noise is possible under every record."""
+    """Yield the glossary entries for ε, δ and ρ.
+
+    never : True if every outcome of the noise is possible under every record of a user.
+    """
     epsilon, delta = guarantee["epsilon"], guarantee["delta"]
     factor = times(epsilon, said)
     yield (
@@ -298,9 +309,9 @@ def _symbols(
 def glossary(
     doc: Document, release: str = "release.parquet", statement: bool = True
 ) -> Iterator[tuple[str, str]]:
-    """Explain the terms that this page or the statement uses; other terms are left out.
+    """Yield names and explanations of the terms that this page or the statement uses.
 
-    release : the file of the release. statement : True if the folder also has a statement.
+    release : name of the file that contains the release. statement : True if the folder has a statement.
     """
     guarantee, people, ledger = doc["guarantee"], doc["population"], doc["ledger"]
     unit, episodes = people["unit"], people["episodes_per_user"]
@@ -382,12 +393,15 @@ _TERMS = {
         "can tell whether it is what lies there."
     ),
 }
-"""Texts of :func:`glossary`, by term."""
+"""Explanations of the terms in :func:`glossary`, by name of the term."""
 
 
 # --------------------------------------------------------------------------------------- in comparison
 def _compared(doc: Document, read: str) -> Iterator[Block]:
-    """Compare the guarantee with published guarantees. read : the file that states the guarantee."""
+    """Yield the section that compares the guarantee with guarantees of published systems.
+
+    read : file that states the guarantee.
+    """
     guarantee, people, ledger = doc["guarantee"], doc["population"], doc["ledger"]
     yield Paragraph(
         "An ε compares with another only if the unit is the same: whose data are hidden, over which time, "
@@ -416,8 +430,9 @@ def _compared(doc: Document, read: str) -> Iterator[Block]:
 
 # ------------------------------------------------------------------------------------------- the points
 def _points(doc: Document, own: Mapping[str, str]) -> Iterator[Block]:
-    """Return NIST's points with answers and questions. own : answers that replace the usual ones, by title of
-    the point.
+    """Yield the section with NIST's points, the software's answers, and questions to the officer.
+
+    own : answers that replace the usual answers, by title of the point.
     """
     found = [(title, own.get(title, answer), asked) for title, answer, asked in _asked(doc)]
     known, asked = (sum(bool(point[i]) for point in found) for i in (1, 2))
@@ -438,7 +453,10 @@ def _points(doc: Document, own: Mapping[str, str]) -> Iterator[Block]:
 
 
 def _asked(doc: Document) -> Iterator[tuple[str, str, str]]:
-    """Return (point, answer of the software, question to the officer); either text may be empty."""
+    """Yield (title of the point, answer of the software, question to the officer) for each point.
+
+    The answer or the question can be empty.
+    """
     answers = (
         _of_epsilon(doc), _of_variant(doc), _of_unit(doc), "the table above, unit beside ε.",
         _of_releases(doc), _of_mechanisms(doc), _of_utility(doc), _BIAS, _of_queries(doc), _of_trust(doc),
@@ -481,7 +499,7 @@ _QUESTIONS = {
         "Is anything in the schema, or in the lines declared above, known from these data alone?"
     ),
 }
-"""Questions to the officer, by NIST's point; empty if there is none."""
+"""Questions to the officer, by title of NIST's point. The text is empty if a point has no question."""
 
 _BIAS = (
     "noise is no smaller where people are few, so that rare states and small groups are known worst; the "
@@ -559,7 +577,7 @@ def _of_utility(doc: Document) -> str:
         "the first line of report.md says whether the policy is shown to be better than what people did, "
         "or that this release cannot tell."
     )
-    if "verdict" not in doc:  # statements of this version have no verdicts
+    if "verdict" not in doc:  # the statement has an earlier version, in which statements have no verdicts
         return said
     if doc["verdict"] is None:
         return (

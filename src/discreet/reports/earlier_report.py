@@ -1,7 +1,8 @@
-"""Report on decision points in the format of earlier statement versions, for the verification of old folders.
+"""Report on decision points in the format of earlier statement versions, used to verify old folders.
 
-New reports do not use this format. It has a defect: it says "shown to be better" for every gain whose
-interval is above 0, even if an unrecorded cause could explain the gain. It does not test for such a cause.
+New reports do not use this format, because it has a defect. It says "shown to be better" for every gain whose
+interval is above 0, even if an unrecorded cause could explain the gain. A report in this format contains no
+test for such a cause.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from discreet.reports.verdict_text import ENDED
 __all__ = ["SINCE", "EarlierReport"]
 
 SINCE = 5
-"""First version of the statement with a verdict on hidden causes."""
+"""First version of the statement that contains a verdict on hidden causes."""
 _LACKED = (
     "verdict_kind", "hidden_cause", "consistency", "covered", "hinted", "censored", "outcomes", "compared",
 )  # fmt: skip
 
 
 class EarlierReport(DecisionReport):
-    """Report on decision points as in statements before version ``SINCE``."""
+    """Report on decision points in the format that belongs to statements before version ``SINCE``."""
 
     supposed = (
         "the state holds all that matters for what follows (no hidden cause of both action and outcome): no "
@@ -44,7 +45,7 @@ class EarlierReport(DecisionReport):
 
     @classmethod
     def of(cls, report: DecisionReport) -> EarlierReport:
-        """Return the report in the earlier format with the numbers of a present report."""
+        """Return a report in the earlier format with the numbers of a report in the present format."""
         return cls(**{**vars(report), "verdict": _verdict(report)})
 
     @property
@@ -53,7 +54,7 @@ class EarlierReport(DecisionReport):
         return self.gain.shown
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
+        """Return the results as a dictionary of plain values that JSON can represent."""
         plain = {name: value for name, value in super().to_dict().items() if name not in _LACKED}
         return {**plain, "version": 1}
 

@@ -18,7 +18,7 @@ __all__ = ["number", "percent", "plain_axes", "save_figures", "share_of"]
 
 
 def share_of(value: float) -> float:
-    """Return a noisy share after clipping to [0, 1]."""
+    """Return a share clipped to [0, 1]. Noise can move an estimated share outside this interval."""
     return float(np.clip(value, 0.0, 1.0))
 
 
@@ -28,21 +28,24 @@ def percent(share: float) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number as text with three decimals, or with more decimals if these three are 0."""
+    """Return a number as text with three decimals.
+
+    Numbers other than 0 whose absolute value is below 0.001 are in scientific notation.
+    """
     return f"{value:.3f}" if abs(value) >= 0.001 or value == 0.0 else f"{value:.1e}"
 
 
 def plain_axes(axes: Axes) -> None:
-    """Style axes with two spines and small ticks."""
+    """Hide the top and right spines of the axes, and make the labels of the ticks small."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)
 
 
 def save_figures(folder: Path | str, figures: Mapping[str, Figure]) -> tuple[Path, ...]:
-    """Save each figure as PNG and as SVG under its name; return the files.
+    """Save each figure as a PNG file and an SVG file under its name. Returns the paths of the files.
 
-    Files are written under a temporary name and then renamed. Equal figures give equal bytes. Text in SVG
-    files stays text.
+    Files are written under a temporary name first and are then renamed. Equal figures give equal bytes. Text
+    in SVG files is stored as text, not as outlines.
     """
     written = []
     for name, figure in figures.items():

@@ -1,9 +1,10 @@
-"""Report on a policy learned from sums of features, with the results that such a release supports.
+"""Report on a policy that was learned from sums of features, with the results that such a release supports.
 
-With ``judged = true``, the policy is learned from one half of the users, and its gain over the behaviour is
-estimated from the other half (:mod:`~discreet.learners.ope.linear_gains`). Otherwise the sums are only those
-that the planner queried for its value functions. They determine neither the value of the behaviour nor the
-value of a policy. The report then contains the planner's own lower estimate.
+With ``judged = true``, the policy is learned from one half of the users. The gain of the policy over the
+users' behaviour is then estimated from the other half (:mod:`~discreet.learners.ope.linear_gains`). Otherwise
+the release contains only the sums that the planner queried for its value functions. These sums determine
+neither the value of the behaviour nor the value of a policy. The report then contains the lower estimate that
+the planner computes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class LinearReport(ReportPage):
 
     @property
     def verdict(self) -> str:
-        """Return a sentence that says whether the policy is shown to be better."""
+        """Return a sentence that says whether the policy is shown to be better than the users' behaviour."""
         return in_markdown(self._verdict(), plain=True)
 
     def _verdict(self) -> Text:
@@ -57,7 +58,7 @@ class LinearReport(ReportPage):
         return f"The learned policy is not shown to be better than what people did: {said}."
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
+        """Return the results as a dictionary of plain values that JSON can represent."""
         first = self.table.values[0]
         return {
             "kind": "linear",

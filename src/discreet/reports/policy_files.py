@@ -1,30 +1,30 @@
-"""Policies as files: ``policy.csv`` for people and programs, and ``policy.py``, which runs without this
-library.
+"""Policies as files: ``policy.csv``, a table, and ``policy.py``, a program that runs without this library.
 
 ``policy.csv`` has one row for each step and state, in this order:
 
 ==============  ==================================================================================
 column          meaning
 ==============  ==================================================================================
-step            in the numbering of the schema: from ``first_step`` (0 or 1)
+step            number of the step, as in the schema; the first is ``first_step`` (0 or 1)
 
-state           index from 0
-state_label     only if the schema has labels of states
-action          index from 0; empty if the policy abstains
+state           index of the state, from 0
+state_label     label of the state; only if the schema has labels of states
+action          index of the action, from 0; empty if the policy abstains
 
-action_label    only if the schema has labels of actions; empty if the policy abstains
-supported       1 or 0: whether there is enough data behind the planner's own action
+action_label    label of the action; only if the schema has labels; empty if the policy abstains
+supported       1 if enough data support the planner's own action, otherwise 0
 
-value           pessimistic value of the planner's own action there; empty if not supported
+value           pessimistic value of the planner's own action; empty if ``supported`` is 0
 behaviour       index of the most frequent action in the noisy counts; empty if not known
 ==============  ==================================================================================
 
-For decision points, ``value`` is the expected return from the first visit to a changed state on, if all
-changes are made. Two more columns, ``value_low`` and ``value_high``, hold the interval of ``value``. These
-three columns are empty in states that are not changed, or if the value is not known.
+The table of the learner ``decision-points`` is different. There, ``value`` is the expected return that begins
+at the first visit to a changed state, if all changes are made. Two more columns, ``value_low`` and
+``value_high``, hold the interval of ``value``. These three columns are empty in states that are not changed,
+or if the value is not known.
 
-The option ``unsupported`` sets the content of ``action`` in a state without support: nothing (``abstain``),
-the most frequent action of the behaviour (``behaviour``), or the planner's own choice (``policy``). Both
+The option ``unsupported`` sets the content of ``action`` at a step and state without support: nothing
+(``abstain``), the users' most frequent action (``behaviour``), or the planner's own action (``policy``). Both
 files are post-processing of the release.
 """
 
@@ -54,7 +54,10 @@ __all__ = ["OfflineResult", "PolicyTable", "Unsupported", "read_policy", "write_
 
 
 class OfflineResult(Protocol):
-    """Attributes read from an offline result (:class:`~discreet.learners.offline.apvi.OfflinePolicy`)."""
+    """Interface of the result of an offline learner: the attributes that :class:`PolicyTable` reads.
+
+    :class:`~discreet.learners.offline.apvi.OfflinePolicy` has this interface.
+    """
 
     @property
     def policy(self) -> Ints: ...
@@ -72,14 +75,14 @@ class PolicyTable:
 
     Parameters
     ----------
-    policy : (H, S) int, the planner's own action in every state, supported or not
-    supported : (H, S) bool
-    values : (H, S) pessimistic values of the planner's actions. If ``intervals`` is given, they are estimates
-        instead, with NaN for unknown values
-    intervals : (low, high), each (H, S), NaN if not known; optional
+    policy : (H, S) int, the planner's own action at every step and state, with or without support
+    supported : (H, S) bool, True where enough data support the planner's own action
+    values : (H, S) pessimistic values of the planner's actions. If ``intervals`` is given, the values are
+        estimates instead, with NaN for unknown values
+    intervals : (low, high), optional; each (H, S), with NaN where the value is not known
     behaviour : (H, S) int, optional; the most frequent action according to the noisy counts
-    state_labels, action_labels : names of the indices, optional and unique
-    first_step : 0 or 1
+    state_labels, action_labels : label of each state and of each action, optional; no label occurs twice
+    first_step : number of the first step in the data, 0 or 1
 
     Raises
     ------
@@ -137,7 +140,10 @@ class PolicyTable:
 
     @classmethod
     def of(cls, learned: OfflineResult, schema: Schema | None = None) -> PolicyTable:
-        """Build the table from an offline result (``learned``); the schema gives labels and first step."""
+        """Build the table from the result of an offline learner.
+
+        learned : the result. schema : source of the labels and of the number of the first step.
+        """
         policy = np.asarray(learned.policy)
         return cls(
             policy=policy,
@@ -150,7 +156,7 @@ class PolicyTable:
         )
 
     def actions(self, unsupported: Unsupported = "abstain") -> Ints:
-        """Return the (H, S) int actions that the file will contain; -1 where the policy abstains.
+        """Return the actions that ``policy.csv`` contains, (H, S) int, with -1 where the policy abstains.
 
         Raises
         ------
@@ -187,9 +193,9 @@ def write_policy(
     folder : str or Path
     table : PolicyTable
     statement : str
-        The sentence about privacy that is put into the docstring of ``policy.py``.
+        Sentence about privacy, which is put into the docstring of ``policy.py``.
     unsupported : "abstain", "behaviour" or "policy"
-        Value of ``action`` if the planner's own action is not supported.
+        Content of the column ``action`` at steps and states where the planner's own action has no support.
     """
     chosen = table.actions(unsupported)
     states, actions = table.state_labels, table.action_labels
@@ -273,8 +279,9 @@ def act(step, state):
 
 
 def read_policy(folder: str | Path) -> tuple[Ints, Bools]:
-    """Read ``policy.csv`` in a folder; return (H, S) actions (-1 where the policy abstains) and (H, S)
-    support.
+    """Read ``policy.csv`` in a folder.
+
+    Returns the actions, (H, S) int with -1 where the policy abstains, and the support, (H, S) bool.
 
     Raises
     ------

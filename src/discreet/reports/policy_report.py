@@ -2,12 +2,12 @@
 
 All results are computed from the release, the policy that was learned from it and public facts, so the report
 costs no privacy. :mod:`discreet.learners.ope.count_estimates` computes values and their intervals. The first
-line says whether the lower bound of the learned policy's value exceeds the value of the behaviour.
+line says whether the lower bound of the learned policy's gain over the behaviour is above 0.
 
 ``unsupported`` sets the action at a step and state where the policy lacks support
-(``OfflinePolicy.supported``). ``"abstain"`` (the policy gives no action there) and ``"behaviour"`` (it gives
-the usual action) are both evaluated with the behaviour policy at this step and state. ``"policy"`` uses the
-learned action there too.
+(``OfflinePolicy.supported``). With ``"abstain"``, the policy selects no action. With ``"behaviour"``, it
+selects the users' most frequent action. Both choices are evaluated with the behaviour policy at this step and
+state. With ``"policy"``, the policy selects the learned action.
 """
 
 from __future__ import annotations
@@ -45,15 +45,16 @@ Unsupported = Literal["abstain", "behaviour", "policy"]
 
 VERSION = 1
 _ROWS = 10  # largest number of rows in a table
-_CLEAR = 4.0  # a noisy count counts as visited above this many standard deviations of its noise
+_CLEAR = 4.0  # a state counts as visited if its noisy count is above this many standard deviations of noise
 
 __all__ = ["PolicyChange", "Gap", "Report", "make_report"]
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Step and state where the policy lacks support. visits : estimated visits, and their standard deviation
-    due to noise.
+    """Step and state where the policy lacks support.
+
+    visits : estimated number of visits. deviation : standard deviation of the noise in ``visits``.
     """
 
     step: int
@@ -64,14 +65,15 @@ class Gap:
 
 @dataclass(frozen=True)
 class PolicyChange:
-    """Frequent decision that the policy changes.
+    """Step and state with many visits at which the policy changes the users' most frequent action.
 
     Parameters
     ----------
-    usual, usual_share : most frequent action in this state and its share
-    action, action_share : action that the policy asks for, and its share
-    gain : estimated value of this action minus that of the behaviour, if only this step is changed; None if
-        unknown. The gain is not corrected for selection.
+    visits : estimated number of visits
+    usual, usual_share : the users' most frequent action, and the share of visits in which they took it
+    action, action_share : action that the policy selects, and the share of visits in which users took it
+    gain : estimated value of the policy's action minus that of the behaviour, if only this step is changed;
+        None if unknown. The gain is not corrected for selection.
     error : standard deviation of the gain
     """
 
@@ -88,30 +90,31 @@ class PolicyChange:
 
 @dataclass(frozen=True, eq=False)
 class Report(ReportPage):
-    """Results for a policy from its release.
+    """Results for a policy, computed from the release from which it was learned.
 
-    All shares are estimated shares of decisions (users times steps).
+    All shares are estimated shares of decisions. The number of decisions is users times steps.
 
     Parameters
     ----------
     verdict : the first line of the report
-    better : True if the lower bound of the difference to the behaviour is above 0
-    values : "learned" (as deployed), "learned everywhere" (unless unsupported = "policy"), "behaviour",
-        "uniform"
+    better : True if the value of the learned policy minus that of the behaviour has a lower bound above 0
+    values : values of the policies "learned" (as deployed), "learned everywhere" (the learned action is also
+        used where support is lacking; absent if it equals "learned"), "behaviour" and "uniform"
     differences : value of the learned policy minus that of the behaviour, and minus that of the uniform
         policy
-    unsupported_share : share of the behaviour's decisions where the policy lacks support, and its standard
-        deviation
+    unsupported_share, unsupported_deviation : share of the users' decisions that were made where the policy
+        lacks support, and the standard deviation of this share
     unsupported_pairs : share of all (step, state) pairs where the policy lacks support
-    gaps : the most visited of these pairs
-    undecided_share : share of decisions where several actions have equal values for the learner, which then
-        selects the first action
+    gaps : (step, state) pairs without support that have the most visits
+    undecided_share : share of decisions where the learner gives the same largest value to several actions; it
+        then selects the first of these actions
     changed_share : share of decisions that the deployed policy would have changed
-    changes : the most frequent changed decisions
-    noise : standard deviation of one released count, by family
-    support, undecided : (H, states that are not terminal) bool
-    visits : estimated visits of these states
-    first_step : the number of the first step in tables and figures
+    changes : changes of the users' most frequent action that affect the most decisions
+    noise : standard deviation of the noise in one released count, by family of counts
+    support, undecided : (H, states that are not terminal) bool, True where the policy has support, and where
+        several actions have the same largest value
+    visits : estimated numbers of visits, in the same shape as ``support``
+    first_step : number of the first step in tables and figures
     """
 
     __repr__ = brief
@@ -140,7 +143,7 @@ class Report(ReportPage):
     first_step: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON; without the tables by state."""
+        """Return the results as plain values that JSON can represent. Tables by state are omitted."""
         plain = {name: getattr(self, name) for name in (
             "verdict", "better", "unsupported", "unsupported_share", "unsupported_deviation",
             "unsupported_pairs", "undecided_share", "changed_share", "users", "level", "least", "bound",
@@ -266,7 +269,10 @@ class Report(ReportPage):
 
     # ---------------------------------------------------------------------------- figures
     def figures(self, folder: Path | str) -> tuple[Path, ...]:
-        """Draw values with intervals, and the support; PNG and SVG. Returns the files."""
+        """Draw one figure of the values with their intervals and one of the support, as PNG and SVG files.
+
+        Returns the paths of the files.
+        """
         return save_figures(folder, {"values": self._values_figure(), "support": self._support_figure()})
 
     def _values_figure(self) -> Figure:
@@ -354,30 +360,30 @@ def make_report(
     labels: Mapping[str, Sequence[str]] | None = None,
     first_step: int = 0,
 ) -> Report:
-    """Return the report on a policy and the release from which it was learned. Reads no user data.
+    """Return the report on a policy and the release from which it was learned. No user data are read.
 
     Parameters
     ----------
     release : StepwiseRelease
-        The release; it is read twice, step by step.
+        The release. The function reads it twice, step by step.
     learned : OfflinePolicy
-        Learned from this release.
-    spec : Spec
+        Policy that was learned from this release.
+    spec : ProblemSpec
         The layout, known rewards, and the rule for returns: units, bounds, and terminal states. Visits of
         terminal states do not count as decisions. All values are in the units of the return.
     unsupported : "abstain", "behaviour" or "policy"
-        Action where the policy lacks support (module docstring).
+        Action at steps and states where the policy lacks support; see the docstring of the module.
     level, return_bound, episodes_per_user
         As for :func:`~discreet.learners.ope.count_estimates.evaluate`.
     labels : {"states": names, "actions": names}, optional
-        Public names; default: their numbers.
+        Public names of the states and the actions. By default, their indices are used as names.
     first_step : int
         Number of an episode's first step in the data and in the report.
 
     Raises
     ------
     ValueError
-        If one of the arguments does not fit the others.
+        If an argument has an invalid value or does not fit the other arguments.
     """
     checks.choice("unsupported", unsupported, ("abstain", "behaviour", "policy"))
     shape = (spec.layout.horizon, spec.layout.states)
@@ -393,7 +399,7 @@ def make_report(
 
 
 class _Deployed:
-    """Deployed policy and its support, as (H, S) tables."""
+    """Deployed policy, and tables (H, S) of its support."""
 
     def __init__(self, learned: OfflinePolicy, spec: ProblemSpec, unsupported: Unsupported) -> None:
         self.learned, self.spec, self.unsupported = learned, spec, unsupported
@@ -420,10 +426,14 @@ class _Deployed:
         return candidates
 
     def visits(self, found: Evaluation) -> tuple[Floats, Floats, float]:
-        """Return visits of states, those in which the policy's action was taken, and all decisions."""
+        """Return three estimates: visits, visits with the policy's action, and the number of decisions.
+
+        The first two are tables (H, S). The second counts the visits in which users took the action that the
+        policy selects. Visits of terminal states are not counted.
+        """
         layout, counts = self.spec.layout, found.counts.visits
         visits = np.where(self.live, np.add.reduceat(counts, layout.state_ptr[:-1], axis=1), 0.0)
-        # the number of decisions is known if no episode can end before the last step
+        # The number of decisions is known exactly if no episode can end before the last step.
         whole = found.counts.episodes * layout.horizon
         decisions = whole if self.live.all() else max(float(visits.sum()), 1.0)
         rows = layout.row_index[np.arange(layout.states), self.learned.policy]
@@ -435,7 +445,7 @@ def _report(
     release: StepwiseRelease, deployed: _Deployed, found: Evaluation,
     names: tuple[Sequence[str], Sequence[str]], first_step: int,
 ) -> Report:  # fmt: skip
-    """Return the report of a policy and the values that were found."""
+    """Return the report on the deployed policy. found : values that were estimated from the release."""
     spec, learned, live, lacks = deployed.spec, deployed.learned, deployed.live, deployed.lacks
     scale, offset = deployed.scale, deployed.offset
     differences = {
@@ -508,7 +518,7 @@ def _names(
         own = None if labels is None else labels.get(kind)
         if own is not None and len(own) != count:
             raise ValueError(f"labels[{kind!r}] holds {len(own)} names: must hold {count}")
-        # in a table, a bar or a line break would end a cell
+        # in a table, a bar or a line break in a name would end a cell
         found.append(
             [str(n) for n in range(count)]
             if own is None
@@ -520,7 +530,10 @@ def _names(
 def _gaps(
     visits: Floats, lacks: NDArray[np.bool_], deviation: Floats, names: Sequence[str], first_step: int
 ) -> tuple[Gap, ...]:
-    """Return the most visited gaps whose visits are significantly above the noise."""
+    """Return the steps and states without support that have the most visits.
+
+    Only steps and states whose number of visits is clearly above the noise are returned.
+    """
     counts = np.where(lacks & (visits > _CLEAR * deviation) & (visits >= 1.0), visits, -np.inf)
     best = np.argsort(-counts, axis=None, kind="stable")[:_ROWS]
     found = []
@@ -534,7 +547,11 @@ def _changes(
     found: Evaluation, learned: OfflinePolicy, spec: ProblemSpec, visits: Floats, own: Floats,
     leads: NDArray[np.bool_], names: tuple[Sequence[str], Sequence[str]], first_step: int, scale: float,
 ) -> tuple[PolicyChange, ...]:  # fmt: skip
-    """Return the changed decisions that affect the most users: an action other than the usual one."""
+    """Return the changes that affect the most users.
+
+    A change is a step and state at which the policy selects an action other than the users' most frequent
+    action.
+    """
     layout, counts = spec.layout, found.counts.visits
     table = layout.from_rows(counts, fill=-np.inf)
     usual = table.argmax(axis=-1)

@@ -1,7 +1,7 @@
 """Published deployments of differential privacy for comparison, with the numbers that their makers state.
 
 An epsilon is meaningful only together with its unit (which data, over which period, are exchanged or removed)
-and with the parties that must be trusted. If a source gives no delta, none is given here.
+and with the parties that must be trusted. If a source states no delta, the field ``delta`` says so.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ __all__ = ["PUBLISHED", "Deployment"]
 
 @dataclass(frozen=True)
 class Deployment:
-    """Published system. epsilon, delta : values that the source states; unit : what is protected."""
+    """Published system that uses differential privacy.
+
+    epsilon, delta : values that the source states. unit : the data that are protected as a whole.
+    """
 
     name: str
     epsilon: str

@@ -1,7 +1,7 @@
-"""Reports as lists of blocks, from which Markdown and HTML are made.
+"""Reports as lists of blocks, from which a page in Markdown and a page in HTML are made.
 
-Markdown and HTML have the same text. The HTML also has the figures, which show the numbers in the text. All
-contents are determined by the release.
+Both pages have the same text. The HTML page also has the figures, which show the numbers in the text. The
+release determines all contents.
 """
 
 from __future__ import annotations
@@ -28,17 +28,23 @@ def report_markdown(blocks: Sequence[Block]) -> str:
 
 
 def report_html(blocks: Sequence[Block], pictures: Mapping[str, bytes]) -> str:
-    """Return the report as a single HTML file. pictures : PNG files by name, without extension."""
+    """Return the text of the report as a single HTML file.
+
+    pictures : contents of PNG files, by file name without the extension.
+    """
     return text_of(html_lines(_TITLE, blocks, pictures))
 
 
 def pictures_in(files: Iterable[Path]) -> dict[str, bytes]:
-    """Return the PNG files among the given files, by name without extension."""
+    """Return the contents of the PNG files among the given files, by file name without the extension."""
     return {path.stem: path.read_bytes() for path in files if path.suffix == ".png" and path.is_file()}
 
 
 def rehearsed(blocks: Sequence[Block], words: str) -> list[Block]:
-    """Return the report with the given words in front of its verdict, in the same paragraph."""
+    """Return the blocks of a report with the given words at the beginning of the first paragraph.
+
+    The words say that the report is a rehearsal. The first paragraph of a report is its verdict.
+    """
     first, *rest = blocks
     if not isinstance(first, Paragraph):
         raise TypeError("blocks: a report begins with its verdict")
@@ -47,19 +53,19 @@ def rehearsed(blocks: Sequence[Block], words: str) -> list[Block]:
 
 
 class ReportPage(ABC):
-    """Base of reports; :meth:`blocks` is their content."""
+    """Base class of reports. The method :meth:`blocks` returns the content of a report."""
 
     @abstractmethod
     def blocks(self) -> list[Block]:
         """Return all blocks of the report; the first one is the verdict."""
 
     def to_markdown(self) -> str:
-        """Return one to two pages of Markdown; the first line is the verdict."""
+        """Return the report in Markdown, one to two pages. The first line is the verdict."""
         return report_markdown(self.blocks())
 
     def to_html(self, figures: Iterable[Path] = ()) -> str:
         """Return the report as one HTML file that has no scripts and loads no other files.
 
-        figures : files that ``figures`` wrote; they are included in the page.
+        figures : files that the method ``figures`` wrote; the page includes them.
         """
         return report_html(self.blocks(), pictures_in(figures))

@@ -1,9 +1,10 @@
 """Rules for comparison with a learned policy: CSV files of states, actions and probabilities.
 
-A rule is stationary. Its file has the columns ``state,action`` or ``state,action,probability``, with labels
-of the schema or 0-based indices. In states that the rule does not name, the behaviour continues. The
-``policy.csv`` of a folder can also be used as a rule, if the policy has the same action at every step. Rules
-are public: the folder of a comparison contains them.
+A rule selects actions with the same probabilities at every step. Its file has the columns ``state,action`` or
+``state,action,probability``. The states and actions are labels of the schema or indices from 0. In states
+that the rule does not name, users act as before. The ``policy.csv`` of a folder can also be used as a rule,
+if the policy selects the same action at every step. Rules are public: the folder of a comparison contains
+them.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ def rule_names(count: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class StationaryRule:
-    """Stationary rule.
+    """Rule: action probabilities for some states, the same at every step.
 
     Parameters
     ----------
-    table : (S, A) probabilities, 0 in states that are not named
-    named : (S,) bool
+    table : (S, A) probabilities of actions; 0 in states that the rule does not name
+    named : (S,) bool, True for states that the rule names
     state_labels, action_labels : labels of the schema
     """
 
@@ -54,7 +55,7 @@ class StationaryRule:
     action_labels: tuple[str, ...] | None = None
 
     def text(self) -> str:
-        """Return the rule as a CSV file that :func:`read_rule` reads as the same rule."""
+        """Return the rule as the text of a CSV file, from which :func:`read_rule` reads the same rule."""
         text = io.StringIO(newline="")
         out = csv.writer(text)
         states, actions = self.state_labels, self.action_labels
@@ -71,13 +72,13 @@ class StationaryRule:
 def read_rule(path: str | Path, schema: Schema) -> StationaryRule:
     """Read a rule for the states and actions of a schema.
 
-    path : a CSV file; or a folder, whose ``policy.csv`` is read.
+    path : a CSV file, or a folder with a file ``policy.csv``.
 
     Raises
     ------
     ValueError
-        If a label is unknown, a pair is not admissible, probabilities of a state do not sum to 1 within 1e-9,
-        or an action depends on the step. The message states the file and the line.
+        If a label is unknown, a (state, action) pair is not admissible, the probabilities of a state do not
+        sum to 1 within 1e-9, or an action depends on the step. The message states the file and the line.
     """
     path = Path(path)
     if path.is_dir():
@@ -106,7 +107,7 @@ class _RuleReader:
             self.lines.append(file.line_num)
 
     def rule(self) -> StationaryRule:
-        """Return the rule."""
+        """Return the rule that the file contains. Raises ``ValueError`` if the file is invalid."""
         stepped = "step" in self.columns
         if not set(_NEEDED) <= set(self.columns) or not (stepped or set(self.columns) <= set(_ALLOWED)):
             raise ValueError(
@@ -145,7 +146,10 @@ class _RuleReader:
         return StationaryRule(table, named, schema.state_labels, schema.action_labels)
 
     def _take_one_step(self) -> None:
-        """Keep the first step's rows, if all other steps have the same rows."""
+        """Keep only the rows of the first step.
+
+        Raises ``ValueError`` if a row of another step has another action in the same state.
+        """
         asked: dict[str, str] = {}
         rows, lines = [], []
         first = self.rows[0]["step"] if self.rows else ""
@@ -163,7 +167,11 @@ class _RuleReader:
         self.rows, self.lines = rows, lines
 
     def _indices(self, column: str, labels: Sequence[str] | None, count: int) -> list[int]:
-        """Return the indices in a column. Cells are read as labels if all cells of the column are labels."""
+        """Return the indices of the states or actions in a column.
+
+        If all cells of the column are labels of the schema, they are read as labels, otherwise as indices.
+        Raises ``ValueError`` if some cells are labels and others are not.
+        """
         cells = [row[column] if row[column] in (labels or ()) else row[column].strip() for row in self.rows]
         other = f"{column}_label"
         if other in self.columns or labels is None:

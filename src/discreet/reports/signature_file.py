@@ -2,11 +2,11 @@
 
 A signature covers the statement's fingerprint and the SHA-256 of the files that the statement does not name:
 ``statement.json`` and its pages, with their content at the time of signing. ``statement.json`` names all
-other files with their hashes. So a signature covers the whole folder, which is fixed afterwards, including
-the free lines. A second signature covers the same bytes. The signed content also holds the key, the name of
-the key's holder, and the time. A signature is not valid for another statement.
+other files with their hashes. So a signature covers the whole folder. After signing, no file may change, not
+even in its free lines. A second signature covers the same bytes. The signed content also includes the key,
+the name of the key's holder, and the time. A signature is not valid for another statement.
 
-This module defines the content of such a file and checks it; :mod:`discreet.pipeline.approve` signs.
+This module defines the content of ``signatures.json`` and checks it. :mod:`discreet.pipeline.approve` signs.
 """
 
 from __future__ import annotations
@@ -26,27 +26,31 @@ __all__ = ["SIGNATURES_NAME", "Found", "content_of", "found_in", "read_signature
 
 SIGNATURES_NAME = "signatures.json"
 Found = tuple[str, Any, Any, bool]
-"""Comparison: its name, the stated value, the value found, and whether they agree."""
+"""Result of a comparison: its name, the stated value, the found value, and True if the two values agree."""
 
 
 def signed_hashes(folder: Path, names: Sequence[str] = (JSON_NAME, *PAGES)) -> dict[str, str]:
-    """Return the hashes of the files that the statement (or the file used instead of it) does not name."""
+    """Return the SHA-256 of the given files of a folder, by name.
+
+    By default, these are the statement and its pages. The statement itself states the hashes of all other
+    files.
+    """
     return {name: file_hash(folder / name) for name in names}
 
 
 def content_of(one: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the signed content of an entry: all of the entry except the signature itself."""
+    """Return the content of an entry that is signed: the whole entry except the signature itself."""
     return {key: value for key, value in one.items() if key != "signature"}
 
 
 def text_of_signatures(entries: Sequence[Mapping[str, Any]]) -> str:
-    """Return the text of the file."""
+    """Return the text of ``signatures.json`` with the given entries."""
     document = {"format": "discreet signatures", "version": 1, "signatures": list(entries)}
     return json.dumps(ordered(document, SIGNATURES_SCHEMA), ensure_ascii=False, indent=1) + "\n"
 
 
 def read_signatures(folder: Path) -> list[dict[str, Any]]:
-    """Return the entries of the file, or an empty list if the file does not exist.
+    """Return the entries of ``signatures.json``, or an empty list if the file does not exist.
 
     Raises ``ValueError`` if the file is invalid.
     """
@@ -67,8 +71,10 @@ def found_in(
     folder: Path, fingerprint: str, public_keys: Sequence[str],
     names: Sequence[str] = (JSON_NAME, *PAGES), kind: Kind = "discreet statement, 1",
 ) -> Iterator[Found]:  # fmt: skip
-    """Check every signature against its key, the statement and the files, and check that all given keys have
-    signed.
+    """Yield the results of all comparisons that verify the signatures of a folder.
+
+    Every signature is compared with its key, the statement and the files. It is also checked that no key
+    signed twice, and that each of the given public keys has signed.
     """
     entries = read_signatures(folder)
     hashes = signed_hashes(folder, names) if entries else {}

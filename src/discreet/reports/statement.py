@@ -3,29 +3,33 @@ officer.
 
 A statement is a function of :class:`RunFacts`: :func:`make_statement` computes all other contents from these
 facts. :mod:`discreet.pipeline.verify` computes the statement again from the files in the folder. The
-statement's ``fingerprint`` is a SHA-256 of the statement except the fingerprint itself and the two free
-lines, ``operator`` and ``approval``. The approver of a statement writes down its fingerprint. Hashes detect
-changes; they do not identify who made them.
+``fingerprint`` is a SHA-256 of the statement without the fingerprint itself and without the two free lines,
+``operator`` and ``approval``. The approver of a statement writes down its fingerprint. Hashes detect changes;
+they do not identify who made the changes.
 
 Scope. The privacy losses of several releases are summed. Therefore the sentence for patients, the attacker's
 table, the groups and the warnings are about *all* releases of the dataset in the ledger, up to and including
 this release. The numbers are the totals that the ledger's filter certifies
-(:meth:`discreet.ledger.ledger.Ledger.certified`) at this release's delta. If the filter has no finite epsilon
-there (Gaussian noise before a release at delta = 0), the numbers are for delta = a tenth of 1/users. The cost
-of this release by itself is also stated. The filter's total holds for any interaction: if the owner had set
-it as a limit before the first release, all these releases would have been allowed. Without a ledger, the
-statement is only about this release, and says so.
+(:meth:`discreet.ledger.ledger.Ledger.certified`) at this release's delta. The filter may have no finite
+epsilon at this delta (Gaussian noise before a release at delta = 0). Then the numbers are for delta = a tenth
+of 1/users. The cost of this release by itself is also stated. The total of the filter holds even if later
+releases depended on the results of earlier releases. If the owner had set this total as a limit before the
+first release, all these releases would have been allowed. Without a ledger, the statement is only about this
+release, and says so.
 
-Excluded content: the command line and paths are not included, because they can reveal private information.
+Excluded content: the statement contains neither the command line nor paths, because these can reveal private
+information.
 
-Sentences. (epsilon, delta) says P(E) <= e^epsilon P'(E) + delta for every event E, where P' is the
-distribution with another user's data instead of yours. The sentence for patients and the attacker's table
-(:mod:`discreet.reports.trade_off_function`) state exactly this fact. Every printed number is rounded up.
-Sentences about these numbers are defined in :mod:`discreet.accounting.text.sentence_templates`, by version: a
-statement is verified with the sentences of the version that it states.
+Sentences. (epsilon, delta)-privacy says that P(E) <= e^epsilon P'(E) + delta for every event E. Here P is the
+distribution of the release with your data, and P' is the distribution with another user's data instead of
+yours. The sentence for patients and the attacker's table (:mod:`discreet.reports.trade_off_function`) state
+exactly this fact. Every printed number is rounded up. Sentences about these numbers are defined in
+:mod:`discreet.accounting.text.sentence_templates`, by version: a statement is verified with the sentences of
+the version that it states.
 
-delta against 1/users. A mechanism that publishes one user's raw data at random is (0, 1/users)-private. So a
-delta above 1/users is rejected, and a delta above a tenth of 1/users causes a warning.
+delta against 1/users. A mechanism that publishes the raw data of one user chosen at random is
+(0, 1/users)-private. So a delta above 1/users is rejected, and a delta above a tenth of 1/users causes a
+warning.
 """
 
 from __future__ import annotations
@@ -83,14 +87,14 @@ _FALSE_POSITIVES = (0.01, 0.05, 0.10)
 _PRIORS = (0.5, 0.1, 0.01)
 _GROUPS = (2, 5, 10)
 _NEEDED = ("release.parquet", "schema.toml")
-_GROUPED = 5  # first version with groups, censored ends and comparisons with rules
+_GROUPED = 5  # first version that supports groups, censored ends and comparisons with rules
 
 
 # ------------------------------------------------------------------------------ facts
 
 
 class _ReadableLedger(Protocol):
-    """Interface of a ledger; see :class:`discreet.ledger.ledger.Ledger`."""
+    """Methods of :class:`discreet.ledger.ledger.Ledger` that a statement uses. They only read the ledger."""
 
     @property
     def path(self) -> Path: ...
@@ -109,7 +113,7 @@ _TOTALS = ("reservations", "epsilon", "delta", "method", "pure", "mu", "rho", "l
 
 
 def _totals(totals: Any) -> Totals:
-    """Return a ledger's totals as plain values: an infinite epsilon becomes None."""
+    """Return the totals of a ledger as plain values. An infinite epsilon is replaced by None."""
     plain = {name: getattr(totals, name) for name in _TOTALS}
     plain["limit_epsilon"], plain["limit_delta"] = totals.limit or (None, None)
     return _finite(plain)
@@ -119,9 +123,10 @@ _TOGETHER = ("reservations", "epsilon", "delta", "rule", "pure", "mu", "rho")
 
 
 def _together(ledger: _ReadableLedger, dataset: str, number: int, delta: float, users: int) -> Totals:
-    """Return the total that the filter certifies up to an entry, at this delta.
+    """Return the total privacy loss that the ledger's filter certifies for all entries up to ``number``.
 
-    If no epsilon is finite there, it is for delta = 1/(10 users).
+    The total is for the given ``delta``. If the filter has no finite epsilon at this delta, the total is for
+    delta = 1/(10 users).
     """
     found = ledger.certified(dataset, delta, upto=number)
     if not math.isfinite(found.epsilon):
@@ -139,16 +144,17 @@ def _finite(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class LedgerFacts:
-    """Public numbers of a run's entry in the ledger; made by :meth:`of`.
+    """Public facts about the entry of a run in the ledger. :meth:`of` reads them from the ledger.
 
     Parameters
     ----------
     name : file name of the ledger, without folders
     identity : random identifier that was drawn when the ledger was created
-    new : True if this is the first reservation in the ledger, over all datasets
-    dataset : name under which the ledger keeps the entries
-    number, head : number and hash of the run's reservation; the hash covers the chain up to this entry
-    before, after : totals without and with the reservation, epsilon at one delta, and the owner's limit
+    new : True if this is the first reservation of any dataset in the ledger
+    dataset : name of the dataset in the ledger
+    number, head : number and hash of the run's reservation; the hash covers all entries up to this one
+    before, after : totals of the dataset without and with the reservation, with epsilon at the same delta,
+        and the owner's limit
     together : total that the filter certifies for all reservations up to this one, at the statement's delta
     """
 
@@ -172,7 +178,10 @@ class LedgerFacts:
 
     @classmethod
     def of(cls, ledger: _ReadableLedger, reservation: Any) -> LedgerFacts:
-        """Return the facts of a reservation (:meth:`discreet.ledger.ledger.Ledger.reserve`)."""
+        """Return the facts about a reservation. It is made by :meth:`discreet.ledger.ledger.Ledger.reserve`.
+
+        Raises ``ValueError`` if the reservation is not in this ledger.
+        """
         dataset, number = reservation.dataset, reservation.number
         made = [entry for entry in ledger.entries() if entry.kind == "reserve"]
         entry = next((entry for entry in made if entry.number == number), None)
@@ -194,8 +203,9 @@ class LedgerFacts:
 
 
 def dry_run_ledger_facts(ledger: _ReadableLedger, dataset: str) -> LedgerFacts:
-    """Return example facts of a reservation, to test whether a statement can be made before budget
-    is spent.
+    """Return invented facts about a reservation.
+
+    They are used to test, before budget is spent, whether a statement can be made.
     """
     none = dict.fromkeys((*_TOTALS, "limit_epsilon", "limit_delta"))
     together = {**dict.fromkeys(_TOGETHER), "reservations": 1}
@@ -212,21 +222,24 @@ class RunFacts:
     users : int
         Number of users in the release, at least 1.
     guarantee : Guarantee
-        Guarantee of the session; its ``records`` are the mechanism records, empty for exact sums.
+        Privacy guarantee of the release.
+    records : tuple
+        Mechanism records of the guarantee; empty if exact sums were released.
     algorithm, options
-        The learner's name, and all options (JSON values).
+        Name of the learner, and all its options (JSON values).
     purpose : str
-        Purpose of the release, in one line; with a ledger, the same as in the ledger's entry.
+        Purpose of the release, in one line. If there is a ledger, its entry states the same purpose.
     files : mapping of name to hash
-        Hashes (by :func:`file_hash`) of every other file in the folder; folders in names are separated by
-        ``/``.
+        Hashes (by :func:`file_hash`) of all files in the folder except the statement and its pages. Names
+        separate folders by ``/``.
     ledger : LedgerFacts or None
-        None: no ledger recorded the release, and the statement says so in capitals. Must be None for
-        synthetic data and for noise from a seed, because they spend no budget and protect no user.
+        Facts about the entry in the ledger. If no ledger recorded the release, the value is None, and the
+        statement says so in capitals. The value must be None for synthetic data and for noise from a seed,
+        because they spend no budget and protect no user.
     synthetic : bool
         True for synthetic data; the statement is then not about real users.
     replanned : bool
-        True if this run read no data, because it planned again from an earlier release whose budget was
+        True if this run read no user data, because it planned again from an earlier release whose budget was
         already spent.
     date : str
         Date of the release, in ISO 8601.
@@ -236,7 +249,7 @@ class RunFacts:
     versions : mapping
         Result of :func:`versions`.
     operator, approval : str
-        One line each. They can be empty, and be filled in later.
+        Free lines of the operator and the approver. They can be empty and be filled in later.
 
     Raises
     ------
@@ -287,8 +300,9 @@ class RunFacts:
 
 
 def check_encodable(name: str, value: str) -> None:
-    """Raise ``ValueError`` for text that cannot be written to a file (undecodable bytes of a command line or
-    a path).
+    """Raise ``ValueError`` if a text cannot be encoded in UTF-8.
+
+    Such text can come from a command line or a path with bytes that cannot be decoded.
     """
     try:
         value.encode()
@@ -313,7 +327,7 @@ def file_hash(path: str | Path) -> str:
 
 
 def check_delta(delta: float, users: int) -> str:
-    """Return ``"pure"``, ``"small"``, or ``"warn"`` if delta is above a tenth of 1/users.
+    """Return ``"warn"`` if delta is above a tenth of 1/users, ``"pure"`` if delta is 0, else ``"small"``.
 
     Raises ``ValueError`` if delta is above 1/users.
     """
@@ -334,7 +348,7 @@ def check_delta(delta: float, users: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Statement:
-    """Privacy statement as a JSON document; made by :func:`learn`, and read again by :func:`verify`.
+    """Privacy statement as a JSON document. :func:`learn` writes it and :func:`verify` checks it.
 
     document : JSON values that satisfy ``discreet.reports.statement_schema.JSON_SCHEMA``.
     """
@@ -344,22 +358,25 @@ class Statement:
     document: Mapping[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a copy of the document, of plain values, as in ``statement_schema.JSON_SCHEMA``."""
+        """Return a copy of the document as plain values. ``statement_schema.JSON_SCHEMA`` describes them."""
         return json.loads(self.to_json())
 
     def to_json(self) -> str:
-        """Return JSON text, indented."""
+        """Return the document as indented JSON text."""
         return json.dumps(self.document, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
 
     def to_markdown(self) -> str:
-        """Return the page, rendered from the document only."""
+        """Return the page ``statement.md``, which depends only on the document."""
         return markdown(self.document)
 
 
 def make_statement(facts: RunFacts, version: int = VERSION) -> Statement:
-    """Return the statement of a run. For comparison, the format of an earlier version can be requested.
+    """Return the statement of a run.
 
-    Raises ``ValueError`` if the library of that version could not have made the run.
+    version : format of the statement; earlier versions are used to verify old statements.
+
+    Raises ``ValueError`` if the library of that version could not have made the run, or if the statement
+    violates the schema.
     """
     guarantee, schema, said = facts.guarantee, facts.schema, words(version)
     _check_known_to(version, facts)
@@ -431,10 +448,10 @@ def _population(facts: RunFacts) -> dict[str, Any]:
 
 
 def _check_known_to(version: int, facts: RunFacts) -> None:
-    """Raise ``ValueError`` if a run has features that an earlier version of the library did not have.
+    """Raise ``ValueError`` if a run uses features that the given version of the statement does not have.
 
-    The report of that version would omit these features, for example that the outcome of some users is not
-    known.
+    The report of that version would not mention these features, for example that the outcome of some users is
+    not known.
     """
     if version >= _GROUPED:
         return
@@ -447,7 +464,7 @@ def _check_known_to(version: int, facts: RunFacts) -> None:
 
 
 def _data(schema: Schema) -> dict[str, Any]:
-    """Return the schema's description of the rows and its declarations."""
+    """Return the statement's part about the data: columns, first step, rewards and declarations."""
     labels, returns, end = schema.state_labels, schema.returns, schema.censored
     outcomes = None
     if schema.outcomes is not None:
@@ -472,13 +489,13 @@ def _data(schema: Schema) -> dict[str, Any]:
 PAGES: Mapping[str, Callable[[Mapping[str, Any]], list[Line]]] = {
     MARKDOWN_NAME: markdown_lines, OFFICER_NAME: officer_markdown, HTML_NAME: officer_html,
 }  # fmt: skip
-"""Files that show the statement to readers: each a function of the document."""
+"""Functions that write the pages of a statement, by file name. The argument is the JSON document."""
 
 
 def write_statement(folder: str | Path, statement: Statement) -> None:
     """Write ``statement.json`` and its pages into the folder.
 
-    Each file is written under a hidden name and then renamed.
+    Each file is written under a hidden name first and is then renamed.
     """
     texts = {JSON_NAME: statement.to_json()}
     texts |= {name: text_of(lines(statement.document)) for name, lines in PAGES.items()}
@@ -487,10 +504,11 @@ def write_statement(folder: str | Path, statement: Statement) -> None:
 
 
 def published_hashes(document: Mapping[str, Any]) -> dict[str, str]:
-    """Return the content of a ledger's mark for a folder: the SHA-256 of every file by name.
+    """Return the hashes of all files of a folder, by name, as the ledger stores them.
 
-    Two lines of the statement and the free lines of its pages are filled in later. Therefore the mark has the
-    fingerprint for ``statement.json``, and for each page the hash of the page with empty lines.
+    Two lines of the statement and the free lines of its pages are filled in later. Therefore the entry of
+    ``statement.json`` is its fingerprint, and the entry of each page is the SHA-256 of the page with empty
+    free lines. The entry of any other file is its SHA-256.
     """
     empty = {**document, **dict.fromkeys(FREE, "")}
     return {
@@ -501,27 +519,29 @@ def published_hashes(document: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _canonical(value: Any) -> bytes:
-    """Return the canonical text of a JSON value."""
+    """Return a JSON value as bytes in canonical form, with sorted keys and without spaces."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.encode()
 
 
 def fingerprint_of(document: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a statement, except for the fingerprint and the two free lines."""
+    """Return the SHA-256 of a statement without its fingerprint and without the two free lines."""
     kept = {key: value for key, value in document.items() if key not in (*FREE, "fingerprint")}
     return hashlib.sha256(_canonical(kept)).hexdigest()
 
 
 def configuration_of(algorithm: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of the statement about the learner and its options, with its hash."""
+    """Return the statement's part about the learner and its options, with a hash of both."""
     plain = {"algorithm": algorithm, "options": dict(options)}
     return {**plain, "hash": hashlib.sha256(_canonical(plain)).hexdigest()}
 
 
 @dataclass(frozen=True)
 class _Whole:
-    """Totals of all releases that the statement is about: number, epsilon at delta, and bounds on
-    attackers.
+    """Totals over all releases that the statement is about.
+
+    releases : number of these releases. epsilon, delta : their total privacy loss. attacker : bounds on
+    attackers who see all these releases.
     """
 
     releases: int
@@ -531,8 +551,9 @@ class _Whole:
 
 
 def whole_of(facts: RunFacts, alone: TradeOff) -> _Whole:
-    """Return the totals of all releases of the dataset in the ledger; ``alone`` : the bounds for this release
-    by itself.
+    """Return the totals over all releases of the dataset in the ledger.
+
+    alone : bounds on attackers who see only this release.
     """
     guarantee = facts.guarantee
     if facts.ledger is None or facts.ledger.together["reservations"] == 1:
@@ -548,8 +569,10 @@ def whole_of(facts: RunFacts, alone: TradeOff) -> _Whole:
 
 
 def attacker_of(attacker: TradeOff) -> dict[str, Any]:
-    """Return what an attacker can gain, as JSON values: advantage, error rates of tests, posteriors
-    by prior.
+    """Return bounds on an attacker as JSON values.
+
+    These are the advantage, the true positive rates of tests at three false positive rates, and the
+    posteriors at three priors.
     """
     return {
         "advantage": attacker.advantage,
@@ -582,9 +605,9 @@ def _group(attacker: TradeOff, people: int, delta: float) -> dict[str, Any]:
 
 
 def count_query(names: Sequence[str], schema: Schema, first_visits: bool = False) -> CountQuery | None:
-    """Return the query of counts with exactly these families under the schema; None if no query has them.
+    """Return the count query whose families have exactly the given names; None if no query has these.
 
-    first_visits : True if the release states that it holds first visits.
+    first_visits : True if the release states that it contains counts of first visits.
     """
     if counts.TRANSITIONS not in names:
         return None
@@ -623,7 +646,7 @@ _PROOFS = {
     "attacker": "attacker's table and groups: discreet.reports.trade_off_function and "
     "discreet.accounting.budget",
 }
-SITES = "sites"  # the part of the options about sites that do not share data (discreet.pipeline.federated)
+SITES = "sites"  # key of the options about sites that do not share data (discreet.pipeline.federated)
 _SOURCES = {
     "secure": "operating system's cryptographic source; discrete noise drawn exactly, in integers; no seed",
     "seeded": "SEEDED GENERATOR, FOR SIMULATION ONLY: whoever knows the seed can remove the noise",
@@ -674,16 +697,16 @@ def _chance(delta: float) -> str:
 
 
 def _yours(schema: Schema) -> str:
-    """Return a text for the user that says which data are exchanged."""
+    """Return words that tell a user which of their data are exchanged between neighbouring datasets."""
     m = schema.episodes_per_user
     return "your record" if m == 1 else f"your records (up to {m} episodes)"
 
 
 def sentence_of(facts: RunFacts, whole: _Whole, alone: TradeOff, said: Mapping[str, str] = NOW) -> str:
-    """Return the first sentence of the statement: what all releases (``whole``) and this release reveal about
-    a user.
+    """Return the first sentence of the statement, which says how much is revealed about one user.
 
-    said : the sentence templates of a version.
+    whole : totals over all releases. alone : bounds on attackers who see only this release. said : sentence
+    templates of a version of the statement.
     """
     guarantee = facts.guarantee
     if facts.synthetic:
@@ -791,8 +814,9 @@ def _covered(facts: RunFacts, said: Mapping[str, str]) -> Iterator[str]:
 
 
 def _of_sites(facts: RunFacts) -> Iterator[str]:
-    """Yield sentences on the assumptions of a release over several sites, and on what the release does not
-    hide.
+    """Yield sentences about a release from several sites: its assumptions, and facts that it does not hide.
+
+    Nothing is yielded if the release is from one site or has no guarantee.
     """
     told = facts.options.get(SITES)
     if told is None or facts.guarantee.epsilon is None:

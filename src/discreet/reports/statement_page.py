@@ -1,7 +1,7 @@
-"""Page of a privacy statement in Markdown, rendered from the JSON document only.
+"""Page of a privacy statement in Markdown, made from the statement's JSON document only.
 
 Every number is rounded up, so that no number on the page is smaller than the actual value. All text that
-comes from other sources is escaped, so that a name cannot imitate a line of the page.
+comes from outside the library is escaped, so that a name cannot imitate a line of the page.
 """
 
 from __future__ import annotations
@@ -26,32 +26,36 @@ __all__ = [
 
 JSON_NAME, MARKDOWN_NAME = "statement.json", "statement.md"
 FREE = ("operator", "approval")
-"""Free lines, which no hash covers."""
+"""Keys of the two free lines of a statement, which the fingerprint does not cover."""
 SIGNED = {"operator": "**Operator:**", "approval": "**Approval (of this fingerprint):**"}
-"""Their beginnings on the page."""
+"""Beginnings of the free lines on the page, by key of the statement."""
 
-_SHOWN = 12  # largest number of tables of a mechanism on the page; the JSON file has all tables
+_SHOWN = 12  # largest number of tables of one mechanism that the page lists; the JSON file has all tables
 
 
 def told_in(folder: Path, *keys: str) -> Any:
-    """Return the value under the given keys in the statement of a folder; None if it is absent or invalid."""
+    """Return the value under the given nested keys in the statement of a folder.
+
+    Returns None if the value is absent or the file is invalid.
+    """
     try:
         found = json.loads((folder / JSON_NAME).read_text("utf-8"))
         for key in keys:
             found = found[key]
         return found
-    except (OSError, ValueError, KeyError, TypeError):  # verification reports this
+    except (OSError, ValueError, KeyError, TypeError):  # verification reports such errors
         return None
 
 
 def hundredths(rate: float) -> str:
-    """Return a probability as a number of cases in 100, rounded up."""
+    """Return a probability as text: the number of cases in 100, rounded up."""
     return up(100.0 * rate, 3)
 
 
 def times(epsilon: float, said: Mapping[str, str] = NOW) -> str:
-    """Return e^epsilon as text, rounded up; above a million as a power. said : the sentence templates of a
-    version.
+    """Return e^epsilon as text, rounded up. If epsilon is above 13.8, the text is a power of e.
+
+    said : sentence templates of a version of the statement.
     """
     if epsilon > 13.8:
         return said["times"].format(epsilon=up(epsilon) if math.isfinite(epsilon) else "∞")
@@ -72,12 +76,12 @@ def _rows(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
 
 
 def markdown(doc: Mapping[str, Any]) -> str:
-    """Return the page in Markdown. It depends only on the document."""
+    """Return the text of the page in Markdown. The page depends only on the document."""
     return text_of(markdown_lines(doc))
 
 
 def markdown_lines(doc: Mapping[str, Any]) -> list[Line]:
-    """Return the page, line by line."""
+    """Return the lines of the page in Markdown."""
     people, guarantee = doc["population"], doc["guarantee"]
     title = f"# Privacy statement: {_line(people['dataset'])}"
     parts = [title, "", f"**{_line(doc['sentence'])}**", ""]
@@ -199,19 +203,19 @@ def _attacker_lines(doc: Mapping[str, Any], unit: str) -> list[str]:
 
 
 def never_certain(doc: Mapping[str, Any]) -> bool:
-    """Return True if the noise has the same support under any two records, so that no outcome excludes a
-    record.
+    """Return True if every outcome of the noise is possible under every record of a user.
 
-    The result is False for floating-point noise, whose last digits can reveal records, and for randomized
-    reports and shuffled bits.
+    Then no outcome can exclude a record. The result is False for floating-point noise, because its last
+    digits can reveal a record. It is also False for randomized reports and for shuffled bits.
     """
     kinds = [one["record"]["kind"] for one in doc["mechanisms"]]
     return doc["guarantee"]["randomness"] == "secure" and set(kinds) == {"noise"}
 
 
 def _certain_line(doc: Mapping[str, Any], delta: float) -> str:
-    """Return the sentence on how likely outcomes are that prove something about a user, by
-    (epsilon, delta).
+    """Return the sentence about outcomes that prove something about a user, and their probability.
+
+    The probability is bounded by (epsilon, delta).
     """
     said = words(version_of(doc["guarantee"]))
     none = said["certain, none"] if doc["alone"] is None and never_certain(doc) else ""
@@ -273,7 +277,10 @@ def _totals_line(totals: Mapping[str, Any]) -> str:
 
 
 def limit_words(totals: Mapping[str, Any]) -> str:
-    """Return a text that states the owner's limit and who signed the limit."""
+    """Return a text that states the owner's limit and the key with which it was signed.
+
+    totals : totals of the ledger.
+    """
     if totals["limit_epsilon"] is None:
         return "NO LIMIT IS SET"
     key = totals.get("limit_key")

@@ -1,8 +1,8 @@
 """JSON Schema of ``statement.json``, and a validator for the schema keywords that are used.
 
-Objects do not allow other keys, so that nothing can be added to a statement unnoticed. Only the lines of the
-operator and the approver, and the options of the algorithm (whose hash is stated), are not fixed by the
-schema.
+Objects allow only the keys that the schema names, so that nothing can be added to a statement unnoticed.
+Three parts are not fixed by the schema: the line of the operator, the line of the approver, and the options
+of the algorithm. The statement contains a hash of these options.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ __all__ = [
 ]  # fmt: skip
 
 FORMAT = "discreet privacy statement"
-# 1: guarantees were sentences; 2: its sentence was about one release, and it held the command; 3: it did not
-# state the declarations, nor who signed the limit. These are not read any more. 4: other sentences about
-# epsilon, delta, rho and mu (discreet.accounting.text.earlier_sentences).
+# Versions 1 to 3 of the statement can no longer be read. In version 1, guarantees were texts. In version
+# 2, the sentence was about one release only, and the statement contained the command. Version 3 did not state
+# the declarations, nor who signed the limit. Version 4 can be read; its sentences about epsilon, delta, rho
+# and mu are different (discreet.accounting.text.earlier_sentences).
 ADDED: Mapping[int, tuple[str, ...]] = {5: ("guarantee.exceeds", "verdict", "data.reward.censored")}
-"""Keys that a version added, as paths; earlier versions lack them."""
+"""Keys that each version of the statement added, as dotted paths. Earlier versions do not have these keys."""
 
 _TEXT = {"type": "string"}
-# excludes control characters, marks that reverse or hide the following text, and surrogates
+# The pattern excludes control characters, marks that reverse or hide the text after them, and surrogates.
 _LINE = {
     "type": "string",
     "pattern": r"^[^\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
@@ -58,7 +59,7 @@ _TOTALS = {"type": "object", "properties": dict.fromkeys(_SUMS, _SUM), "addition
 
 
 def _table(properties: Mapping[str, Any], optional: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the schema of an object with exactly these keys; keys named optional can be missing."""
+    """Return the schema of an object that allows exactly these keys. Keys in ``optional`` can be missing."""
     return {
         "type": "object",
         "properties": dict(properties),
@@ -215,7 +216,7 @@ JSON_SCHEMA: dict[str, Any] = {
                     }
                 )
             ),
-            "verdict": {  # only for decision points
+            "verdict": {  # null for learners other than decision-points
                 "anyOf": [
                     {"type": "null"},
                     _table(
@@ -300,7 +301,7 @@ SIGNATURES_SCHEMA: dict[str, Any] = _table(
 
 
 def read_json(path: Path) -> Any:
-    """Parse JSON strictly: raise an error for duplicate keys and for NaN."""
+    """Parse a JSON file. Raises ``ValueError`` for duplicate keys, and for NaN and infinite numbers."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         table = dict(pairs)
@@ -318,8 +319,8 @@ def ordered(value: Any, schema: Mapping[str, Any] = JSON_SCHEMA) -> Any:
     """Return a JSON value with its keys in the order of the schema, so that a document has only one text
     form.
 
-    Keys that the schema does not name are sorted. Objects without keys in the schema (records, whose tables
-    have an order) are unchanged.
+    Keys that the schema does not name are sorted. Objects for which the schema names no keys are unchanged.
+    These are the mechanism records, in which the order of tables has a meaning.
     """
     if isinstance(value, dict):
         if not schema.keys() & {"properties", "additionalProperties", "anyOf"}:
@@ -343,14 +344,17 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def _lacked(version: int) -> Iterator[list[str]]:
-    """Yield the paths of the keys that versions after this version added."""
+    """Yield the paths of the keys that versions later than ``version`` added."""
     for added, paths in ADDED.items():
         if added > version:
             yield from (path.split(".") for path in paths)
 
 
 def of_version(document: Mapping[str, Any], version: int) -> dict[str, Any]:
-    """Return a document of the newest version without the keys that an earlier version does not have."""
+    """Return a copy of a document without the keys that the given earlier version does not have.
+
+    document : a statement in the newest version.
+    """
     found = dict(document)
     for *parents, last in _lacked(version):
         table = found
@@ -362,7 +366,7 @@ def of_version(document: Mapping[str, Any], version: int) -> dict[str, Any]:
 
 @lru_cache(maxsize=8)
 def _schema(version: int) -> dict[str, Any]:
-    """Return the JSON Schema of a version."""
+    """Return the JSON Schema of statements of the given version."""
     found = copy.deepcopy(JSON_SCHEMA)
     found["properties"]["version"]["const"] = version
     for *parents, last in _lacked(version):
@@ -375,12 +379,14 @@ def _schema(version: int) -> dict[str, Any]:
 
 
 def violations(value: Any, schema: Mapping[str, Any] | None = None, path: str = "$") -> Iterator[str]:
-    """Yield a description of every violation of the schema in a parsed JSON value, with its location.
+    """Yield a description of each place where a parsed JSON value violates the schema, with its location.
 
-    The supported keywords are ``type``, ``const``, ``enum``, ``pattern``, ``minimum`` and ``maximum``.
-    Further ones are ``properties``, ``required``, ``additionalProperties``, ``items`` and ``anyOf``.
+    The supported keywords are ``type``, ``const``, ``enum``, ``pattern``, ``minimum`` and ``maximum``. The
+    keywords ``properties``, ``required``, ``additionalProperties``, ``items`` and ``anyOf`` are also
+    supported.
 
-    schema : default: the schema of statements, in the version that the document states.
+    schema : by default, the schema of statements in the version that the document states.
+    path : location of the value in the document.
     """
     if schema is None:
         stated = value.get("version") if isinstance(value, dict) else None

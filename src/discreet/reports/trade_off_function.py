@@ -1,28 +1,29 @@
 r"""Bounds that a guarantee gives on attackers who test whether the data of one user or of another were used.
 
-The attacker sees everything that is released, knows all other users' data, and asks whether x or its
-neighbour x' was the input (membership, or any attribute of one user). By the lemma of Neyman and Pearson, all
-such tests are described by a curve: the largest true positive rate t at each false positive rate f. Every
+The attacker sees everything that is released, knows all other users' data, and asks whether the dataset x or
+its neighbour x' was the input (membership, or any attribute of one user). By the lemma of Neyman and Pearson,
+all such tests are described by a curve: the largest true positive rate t at each false positive rate f. Every
 bound in this module is valid. If several privacy notions are known for the same mechanism, the smallest bound
 is used.
 
 - (epsilon, delta): t <= min(e^epsilon f + delta, 1 - e^{-epsilon} (1 - delta - f)) (Kairouz, Oh and Viswanath
   2015);
 - mu-GDP: t <= Phi(mu + Phi^{-1}(f)), exactly (Dong, Roth and Su 2022);
-- rho-zCDP: a test is post-processing. So for every order a > 1 the Renyi divergence of two Bernoulli
-  distributions satisfies D_a(t || f) <= a rho and D_a(f || t) <= a rho. The bound is found by bisection in t,
-  for many orders; each order by itself gives a valid bound.
+- rho-zCDP: a test is post-processing. So for every order a > 1 the Renyi divergences between the Bernoulli
+  distributions with means t and f satisfy D_a(t || f) <= a rho and D_a(f || t) <= a rho. The bound is found
+  by bisection in t, for many orders; each order by itself gives a valid bound.
 
-With H(e) = sup over tests of t - e^e f, the hockey-stick divergence at e (which is delta(e)):
+Let H(epsilon) be the supremum over all tests of t - e^epsilon f. This is the hockey-stick divergence at
+epsilon, which equals the smallest delta at this epsilon. Then:
 
-- advantage: sup t - f = H(0). For zCDP the pairs (f, t) that the divergences allow form a convex set (Renyi
-  divergence is jointly quasi-convex), symmetric under (f, t) -> (1 - t, 1 - f). So the largest
-  difference is found on t = 1 - f;
-- the best guess at prior p <= 1/2 is right with probability sup p t + (1 - p)(1 - f) = 1 - p + p H(ln((1 - p)
-  / p)). By symmetry the same holds for 1 - p;
-- the posterior after a positive answer is p t / (p t + (1 - p) f). As t is concave in f, among all tests with
-  a false positive rate of at least f the posterior is largest at f. At a pure epsilon no outcome raises the
-  odds between the two records by more than e^epsilon.
+- The attacker's advantage is sup t - f = H(0). For zCDP, the pairs (f, t) that the divergences allow form a
+  convex set, because the Renyi divergence is jointly quasi-convex. This set is symmetric under the map
+  (f, t) -> (1 - t, 1 - f). Therefore the largest difference t - f is found where t = 1 - f.
+- The best guess at prior p <= 1/2 is right with probability sup p t + (1 - p)(1 - f) = 1 - p + p H(ln((1 - p)
+  / p)). By symmetry, the best guess at prior 1 - p is right with the same probability.
+- The posterior after a positive answer is p t / (p t + (1 - p) f). The largest t is concave in f. Therefore,
+  among all tests whose false positive rate is at least f, the posterior is largest at f. At a pure epsilon,
+  no outcome raises the odds between the two records by more than a factor of e^epsilon.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ _ORDERS = 1.0 + np.geomspace(1e-4, 1e6, 401)
 
 @dataclass(frozen=True)
 class TradeOff:
-    """Bounds on every test between two neighbours.
+    """Bounds on every test that distinguishes two neighbouring datasets.
 
     Parameters
     ----------
-    points : pairs (epsilon >= 0, delta in [0, 1)) that all hold. If ``points`` is empty and mu and rho are
-        None, there is no guarantee.
-    mu, rho : parameters of Gaussian DP and zCDP, if these notions hold.
+    points : pairs (epsilon >= 0, delta in [0, 1)); the mechanism satisfies every pair. If ``points`` is empty
+        and ``mu`` and ``rho`` are None, there is no guarantee.
+    mu, rho : parameters of Gaussian DP and of zCDP; None if no parameter is known.
     """
 
     points: tuple[tuple[float, float], ...] = ()
@@ -63,9 +64,9 @@ class TradeOff:
 
     @classmethod
     def of(cls, guarantee: Guarantee, records: Sequence[MechanismRecord | ReportRecord] = ()) -> TradeOff:
-        """Return all bounds that are known from a guarantee and its records.
+        """Return all bounds that are known from a guarantee and its mechanism records.
 
-        The pure epsilon of l1 noise comes from the records.
+        If the noise of all records is calibrated to the l1 norm, the sum of their losses is a pure epsilon.
         """
         if guarantee.epsilon is None:
             return cls()
@@ -80,8 +81,9 @@ class TradeOff:
         return min((epsilon for epsilon, delta in self.points if delta == 0.0), default=None)
 
     def group(self, people: int) -> TradeOff:
-        """Return the bounds for exchanging ``people`` users together
-        (:func:`discreet.accounting.budget.group`).
+        """Return the bounds for a group: the data of ``people`` users are exchanged together.
+
+        The bounds follow from group privacy (:func:`discreet.accounting.budget.group`).
         """
         people = checks.integer("people", people, 1)
         points = []
@@ -91,7 +93,7 @@ class TradeOff:
                 continue
             try:
                 many: Any = budget.group(budget.stated(epsilon, delta), people)
-            except ValueError:  # delta would be 1 or more, so this point gives no bound
+            except ValueError:  # delta of the group would be 1 or more, so this point gives no bound
                 continue
             points.append((many.epsilon, getattr(many, "delta", 0.0)))
         mu = None if self.mu is None else people * self.mu
@@ -122,12 +124,15 @@ class TradeOff:
         return max(f, min(found))
 
     def excess(self, epsilon: float) -> float:
-        """Return H(epsilon), a bound on t - e^epsilon f over all tests: a delta at this epsilon >= 0."""
+        """Return H(epsilon), an upper bound on t - e^epsilon f over all tests.
+
+        The bound is a valid delta at this ``epsilon``, which must be at least 0.
+        """
         epsilon = checks.real("epsilon", epsilon, 0.0)
         found = [1.0]
         for e, d in self.points:
-            # the worst pair of distributions for (e, d): a bit with odds e^e, which is revealed
-            # with probability d
+            # The worst pair of distributions under (e, d): with probability d, the record is revealed.
+            # Otherwise, the outcome is a randomized bit whose odds are exp(e).
             gain = max(0.0, -math.expm1(epsilon - e)) / (1.0 + math.exp(-e)) if e > epsilon else 0.0
             found.append(d + (1.0 - d) * gain)
         if self.mu is not None:
@@ -144,16 +149,17 @@ class TradeOff:
         return self.excess(0.0)
 
     def right_guess(self, prior: float) -> float:
-        """Return the largest probability of a right guess at this prior in (0, 1)."""
+        """Return the largest probability that the attacker guesses rightly, at this prior in (0, 1)."""
         p = checks.real("prior", prior, 0.0, 1.0, open_low=True, open_high=True)
         p = min(p, 1.0 - p)
         return 1.0 - p + p * self.excess(math.log((1.0 - p) / p))
 
     def posterior(self, prior: float, false_positives: float | None = None) -> float | None:
-        """Return the largest posterior of a test with at least this rate of false positives.
+        """Return the largest posterior after a positive answer of a test with at least this rate of false
+        positives.
 
-        If ``false_positives`` is None, the bound holds for the posterior after any outcome. In this case None
-        is returned if an outcome can reveal the record.
+        If ``false_positives`` is None, the bound holds for the posterior after any outcome. In this case the
+        result is None if no pure epsilon is known, because an outcome can then reveal the record.
         """
         p = checks.real("prior", prior, 0.0, 1.0, open_low=True, open_high=True)
         if false_positives is None:
@@ -164,10 +170,11 @@ class TradeOff:
 
 @lru_cache(maxsize=1024)
 def _largest(rho: float, false_positives: float | None = None) -> float:
-    """Return the largest t that rho-zCDP allows for f (or for f = 1 - t), minimised over orders.
+    """Return the largest true positive rate t that rho-zCDP allows at a false positive rate f.
 
-    Both divergences increase in t, starting at f or 1/2. Rounding never makes the result smaller than the
-    root.
+    If ``false_positives`` is None, f = 1 - t. The result is the minimum over all orders. The Renyi
+    divergences D(t || f) and D(f || t) increase in t for t >= f, or for t >= 1/2 if f = 1 - t. Bisection
+    returns the upper end of the last interval, so rounding never makes the result too small.
     """
     low = 0.5 if false_positives is None else false_positives
     below, above = np.full(_ORDERS.shape, low), np.ones(_ORDERS.shape)
@@ -180,7 +187,7 @@ def _largest(rho: float, false_positives: float | None = None) -> float:
 
 
 def _divergence(p: Any, q: Any) -> Any:
-    """Return the Renyi divergence of every order between Bernoulli distributions with p and q."""
+    """Return the Renyi divergence between Bernoulli distributions with means p and q for every order."""
     with np.errstate(divide="ignore", invalid="ignore"):
         heads = _ORDERS * np.log(p) + (1.0 - _ORDERS) * np.log(q)
         tails = _ORDERS * np.log1p(-p) + (1.0 - _ORDERS) * np.log1p(-q)

@@ -1,10 +1,10 @@
-"""Sentences of a verdict on decision points, for report, statement and officer's page.
+"""Sentences about a verdict on decision points, for the report, the statement and the officer's page.
 
-These sentences are the first line of the report, its conditions, and the lines of the statement and the
-officer's page. Every sentence that claims a gain also states the condition. The report's sentences are made
-from the numbers of :class:`discreet.learners.ope.verdict.Verdict`. Sentences of the statement's pages are
-made from the part of ``report.json`` that :func:`stated_verdict` copies, so that the pages depend only on the
-statement.
+These sentences are the first line of the report, the section about the conditions of the verdict, and the
+lines about the verdict in the statement and on the officer's page. Every sentence that claims a gain also
+states the condition of this claim. The sentences of the report are made from the numbers of
+:class:`discreet.learners.ope.verdict.Verdict`. The sentences of the statement's pages are made from the part
+of ``report.json`` that :func:`stated_verdict` copies, so that the pages depend only on the statement.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ __all__ = [
     "stated_verdict", "times", "verdict_line", "verdict_words",
 ]  # fmt: skip
 
-# share of episodes that end before the last step; below it, the remaining time can have an effect
+# Smallest share of episodes that end before the last step at which the condition of a gain does not mention
+# the time. At smaller shares, the actions of users can depend on the steps that remain.
 ENDED = 0.97
 
 NOT_EXCLUDED = "What this cannot exclude"
 
 Named = Callable[[int], tuple[str, str]]
-_CLAIMS_NOTHING = ("unchanged", "not shown")  # a hidden cause could not explain any gain
-# A hidden cause was found. To state a factor up to which the gain holds would look like support for the gain.
+_CLAIMS_NOTHING = ("unchanged", "not shown")  # no gain is claimed that a hidden cause could explain
+# Kinds of verdict for which a hidden cause was found. A factor up to which the gain holds is not stated for
+# these kinds, because it would look like support for the gain.
 REFUTED = ("contradicted", "state incomplete")
 _CONTRADICTED = "the data contradict the explanation that the actions made the difference"
 _INCOMPLETE = "the recorded state leaves out something that matters for the outcome"
@@ -45,20 +47,26 @@ _DO_NOT_ACT = (
 
 
 def times(strength: float) -> str:
-    """Return a factor of odds as text, rounded down to two decimals."""
+    """Return a factor by which odds change as text, rounded down to two decimals.
+
+    The search for factors stops at ``LARGEST``. For this value, the text ends with "or more".
+    """
     if strength >= LARGEST:
         return f"{LARGEST:g} or more"
     return f"{math.floor(100.0 * strength + 1e-9) / 100.0:.2f}"
 
 
 def _asked(strength: float) -> str:
-    """Return the required factor as text, with the digits that the user gave."""
+    """Return the factor that the user requires as text, with the digits that the user gave."""
     short = f"{strength:.2f}"
     return short if float(short) == strength else repr(float(strength))
 
 
 def _at_most(strength: float) -> str:
-    """Return a factor as text, with "more than" at ``LARGEST``, because larger factors were not searched."""
+    """Return a factor as in :func:`times`, but without the words "or more".
+
+    The text is used after "more than".
+    """
     return times(strength).removesuffix(" or more")
 
 
@@ -67,10 +75,11 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
 
     Parameters
     ----------
+    found : the verdict
     behaviour : value of the users' behaviour
-    changes : number of states that are changed
-    ended : share of episodes that reached an end
-    named : function from a row of the layout to the labels of its state and action
+    changes : number of states that the policy changes
+    ended : share of episodes that reached a terminal state before the last step
+    named : function that returns the labels of state and action for a row of the layout
     """
     gain = found.gain
     interval = f"{100 * gain.level:g} % interval {number(gain.low)} to {number(gain.high)}"
@@ -125,7 +134,10 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
 
 
 def _in_a_group(test: Consistency) -> str:
-    """Return a sentence if the largest level is that of a group; else ""."""
+    """Return a sentence that says that the largest discrepancy of levels is in a group of users.
+
+    The text is empty if the largest discrepancy is in a state.
+    """
     of = test.of_groups
     if not of.any() or not of[int(abs(test.levels.z).argmax())]:
         return ""
@@ -133,7 +145,10 @@ def _in_a_group(test: Consistency) -> str:
 
 
 def _open_ends(found: Verdict) -> str:
-    """Return the sentence, for the first line, about ends with unknown outcome."""
+    """Return the sentence of the first line about episodes whose outcome is not known.
+
+    The text is empty if the outcomes of all episodes are known.
+    """
     if found.censored is None:
         return ""
     share = percent(found.censored.share)
@@ -144,9 +159,16 @@ def _open_ends(found: Verdict) -> str:
 
 
 def condition(each_step: float, lasting: float, ended: float) -> str:
-    """Return the condition of a gain that is shown."""
-    # A lasting cause can be close to a cause that is drawn again at each step, so its factor is at most
-    # the latter's.
+    """Return the condition under which a gain is shown, as text.
+
+    Parameters
+    ----------
+    each_step : factor of odds up to which the gain holds against a cause that is drawn again at each step
+    lasting : factor of odds up to which the gain holds against a cause that lasts longer than a step
+    ended : share of episodes that reached a terminal state before the last step
+    """
+    # A lasting cause can be almost the same as a cause that is drawn again at each step. So the factor of a
+    # lasting cause is at most the factor for each step.
     said = (
         f"if no unrecorded cause changes the odds of an action more than {_at_most(each_step)} times "
         f"({_at_most(min(lasting, each_step))} times, each decision by itself, if it lasts longer than a "
@@ -170,7 +192,11 @@ def _why(found: Verdict) -> str:
 
 
 def _contradiction(found: Verdict, named: Named) -> str:
-    """Return one sentence on the largest contradiction."""
+    """Return a sentence about the state and action with the largest contradiction.
+
+    The contradiction is between two estimates of the mean return after the action. One is from observed
+    returns, the other is from the next states.
+    """
     test, contrasts = found.consistency, found.consistency.contrasts
     at = int(abs(contrasts.z).argmax())
     apart = abs(float(contrasts.value[at] / contrasts.deviation[at]))
@@ -189,7 +215,7 @@ def _more(difference: float) -> str:
 
 
 def rests_on(found: Verdict) -> list[Block]:
-    """Return the conditions of the verdict, and what no release can exclude."""
+    """Return the section about the conditions of the verdict and about causes that no release can exclude."""
     excluded = Paragraph((Strong(f"{NOT_EXCLUDED}."), f" {not_excluded(found.kind)}"))
     return [
         Heading(2, "What this rests on"),
@@ -229,7 +255,7 @@ def _consistency(found: Verdict) -> list[Block]:
 
 
 def _levels(test: Consistency) -> str:
-    """Return the names of what has a level: states, and groups if the schema has groups."""
+    """Return "States", or "States and groups" if levels of groups were also tested."""
     return "States and groups" if test.of_groups.any() else "States"
 
 
@@ -286,7 +312,7 @@ def _censored(found: Verdict) -> list[Block]:
 
 
 def not_excluded(kind: str) -> str:
-    """Return the sentences on what no release can exclude, for a verdict of the given kind."""
+    """Return the sentences about causes that no release can exclude. kind : kind of the verdict."""
     limit = (
         "nothing in the data can exclude it"
         if kind in (*_CLAIMS_NOTHING, *REFUTED)
@@ -322,11 +348,12 @@ def _p(p: float) -> str:
 
 
 def stated_verdict(report: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the statement's part of the verdict in ``report.json``; None if the report has none.
+    """Return the part of the verdict in ``report.json`` that the statement contains.
 
-    p of a comparison is None if nothing was compared. Numbers are limited to the ranges of the statement, so
-    that rounding cannot make the statement invalid after the budget was spent. Raises ``KeyError`` if a
-    report on decision points lacks a number.
+    Returns None if the report is not about decision points, because such a report has no verdict. The p-value
+    of a comparison is None if nothing was compared. Numbers are limited to the ranges that the schema of the
+    statement allows, so that rounding cannot make the statement invalid after the budget was spent. Raises
+    ``KeyError`` if a report on decision points lacks a number.
     """
     if report.get("kind") != "decision points":
         return None
@@ -347,7 +374,10 @@ _FACTORS = ("asked", "each_step", "lasting", "recorded")
 
 
 def verdict_words(told: Mapping[str, Any]) -> str:
-    """Return the kind of a verdict as text, with the condition under which a gain is shown."""
+    """Return the kind of a verdict as text. If the gain is shown, the text includes its condition.
+
+    told : the verdict in the statement.
+    """
     cause = told["hidden_cause"]
     words = {
         "unchanged": "nothing is changed: no change is expected to help by more than its error",
@@ -363,7 +393,10 @@ def verdict_words(told: Mapping[str, Any]) -> str:
 
 
 def verdict_line(told: Mapping[str, Any], synthetic: bool = False) -> str:
-    """Return a page's line on a verdict: kind, factors of a hidden cause, p of both comparisons.
+    """Return the line about a verdict for a page of the statement.
+
+    The line states the kind of the verdict, the factors of a hidden cause, and the p-values of both
+    comparisons.
 
     told : the verdict in the statement. synthetic : True if the data are synthetic, so that nothing is shown
     about real users.
