@@ -834,7 +834,7 @@ class Maker:
             reward += np.where(np.isnan(paid), 0.0, paid)
         for label, amount in declared.on.items():
             reward[after == label] += amount
-        # the schema has a rule for rewards, so readers of the rows ignore this column
+        # the schema has a rule for rewards, so readers of the rows ignore the column of rewards
         if declared.reward is None and not declared.on:
             reward[:] = min(max(0.0, schema.low), schema.high)
         wrong = ~((reward >= schema.low) & (reward <= schema.high))

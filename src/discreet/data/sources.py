@@ -61,8 +61,8 @@ EMPTY = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
 """Texts that mean an empty cell."""
 
 MISSING = -(2**63)
-"""Integer that stands for an empty cell in integer columns. It must never change, because cached compiled code
-contains it."""
+"""Integer that stands for an empty cell in integer columns. It must never change, because compiled code that
+is cached contains it."""
 
 COUNTED = ".tally"  # file extension of partial aggregates (discreet.pipeline.partial_aggregates)
 DELIMITERS = (",", ";", "\t", "|")
