@@ -91,7 +91,7 @@ def stamp(time: Any) -> str:
 
 
 class Reader:
-    """Reader that converts all sources as a declaration specifies."""
+    """Converter of the rows of all sources to tables, as a declaration specifies."""
 
     def __init__(self, declaration: Declaration, places: Sequence[TableSource]) -> None:
         self.declaration, self.places = declaration, places

@@ -99,7 +99,9 @@ def schema_template(
     delimiter: str | None = None,
     encoding: str = "utf-8",
 ) -> str:
-    """Return a template of a declaration, or of a schema if the columns are those of trajectories.
+    """Return a template of a declaration, as TOML text.
+
+    If the columns are those of trajectory rows, return a template of a schema instead.
 
     Parameters
     ----------

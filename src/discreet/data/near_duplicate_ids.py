@@ -53,7 +53,8 @@ JOINT = "\x1f"
 _PLAIN = r"^[ -~]*$"  # ASCII without invisible characters
 _NOT_PLAIN = r"  |^[0-9.+-]+[eE][0-9+-]+$"
 _ZEROS = r"(^|[^0-9])0+([0-9])"
-_WHOLE = r"^(?:\+|(-?))(\d+)(?:\.(?:0|00|0000+)?)?$"  # 17.000 can be seventeen thousand
+# whole numbers; 17.000 is not one of them, because its point can separate thousands
+_WHOLE = r"^(?:\+|(-?))(\d+)(?:\.(?:0|00|0000+)?)?$"
 _POWER = re.compile(r"\+?(?:\d+\.\d*|\.\d+|\d+(?=e[+-]))e[+-]?\d{1,3}")
 _BARE_POWER = re.compile(r"\d+e\d{1,3}")
 _LARGEST_POWER = 40
@@ -125,7 +126,7 @@ def _written_out(power: str) -> str:
 
 
 def alike(name: str) -> str:
-    """Return a text that is the same for all names that look like this name."""
+    """Return a normalized form of a name. Names that look like each other have equal forms."""
     return JOINT.join(_likeness(_fold(part)) for part in name.split(JOINT))
 
 

@@ -509,7 +509,7 @@ class Maker:
         columns += [
             (_plain(self.table, f"v.{name}")[rows] + 0.0).view(np.int64) for name in self.reader.values
         ]
-        by_content = np.lexsort(columns)  # stable: the first of equal rows is kept
+        by_content = np.lexsort(columns)  # this sort is stable, so the first of several equal rows is kept
         same = np.ones(len(rows) - 1, bool)
         for column in columns:
             same &= column[by_content][1:] == column[by_content][:-1]
@@ -662,7 +662,7 @@ class Maker:
         if value.within in ("min", "max"):
             used &= column == found[cell]
         when = np.full(len(found), -1)
-        if value.within in ("first", "min", "max"):  # the earliest row that determines the value
+        if value.within in ("first", "min", "max"):  # the time of the earliest row that has this value
             when[cell[used][::-1]] = self.since[used][::-1]
         else:
             when[cell[used]] = self.since[used]  # rows are sorted by time: the last time of a cell is kept
@@ -690,7 +690,8 @@ class Maker:
         facts = self.undated[~np.isnan(column[self.undated])]
         if len(facts):
             own, shared = facts[self.episode[facts] >= 0], facts[self.episode[facts] < 0]
-            begin = np.searchsorted(self.owner, self.user[shared], "left")  # owners are sorted
+            # the episodes are sorted by their users, so the episodes of a user are consecutive
+            begin = np.searchsorted(self.owner, self.user[shared], "left")
             count = np.searchsorted(self.owner, self.user[shared], "right") - begin
             offset = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
             group = np.concatenate([group, self.episode[own], np.repeat(begin, count) + offset])
@@ -927,7 +928,8 @@ class Maker:
     def _check_counts(self) -> None:
         schema = self.declared.schema
         own = np.flatnonzero(self.dated)
-        before = np.searchsorted(self.owner[own], self.owner[own], "left")  # owners are sorted
+        # the episodes are sorted by their users, so the episodes of a user are consecutive
+        before = np.searchsorted(self.owner[own], self.owner[own], "left")
         if schema.contribute == "error":
             many = np.arange(len(own)) - before >= schema.episodes_per_user
             most = schema.episodes_per_user

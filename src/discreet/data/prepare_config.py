@@ -43,8 +43,8 @@ The file is a SCHEMA.toml (:mod:`.schema`) without ``states``, ``actions`` and t
     on = { discharged = 1.0 }
 
 The declaration is not learned from the records, so it uses no privacy budget. Its author chooses cut points,
-codebooks and scalings, and declares their origin under ``[provenance]``. No user is removed because of their
-values, because the number of users is published.
+codebooks and scalings, and declares their origin under ``[provenance]``. Users are never removed because of
+their values, since the number of users is published.
 
 Several texts of a column can have the same label. All labels, cut points and files that the declaration names
 are public. Files are in the folder of the declaration. Every key is described in ``docs/prepare.md``.
@@ -275,7 +275,7 @@ def nearest(points: Floats, centres: Floats, rows: int = 2**14) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Declaration:
-    """Checked ``[prepare]`` section with the schema that it produces.
+    """Checked content of a section ``[prepare]``, with the schema that is derived from it.
 
     Parameters
     ----------

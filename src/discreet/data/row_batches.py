@@ -513,7 +513,7 @@ def _whole(column: Any) -> Ints:
         whole = np.asarray(filled.to_numpy(zero_copy_only=False))
         if (
             np.count_nonzero(whole == MISSING) > column.null_count
-        ):  # a cell contains the very number that is used as the code for an empty cell
+        ):  # a cell contains the number that is used as the code for an empty cell
             whole = np.where((whole == MISSING) & column.is_valid().to_numpy(False), UNREADABLE, whole)
         return whole
     empty = np.asarray(column.is_null().to_numpy(zero_copy_only=False))

@@ -2,9 +2,10 @@
 
 All facts in this file are declarations, and the noise depends on them. The sizes determine which cells get
 noise, the horizon and the episodes per user determine the sensitivity, and the range of rewards determines
-the noise scale. The origin of each declaration is declared too (``[provenance]``). The origin ``"this data"``
-is a leak that noise does not protect, and the statement must print it. ``"private release"`` means that the
-fact comes from this data through a release that is in the ledger (:mod:`discreet.pipeline.state_codebook`).
+the noise scale. The origin of each declaration is declared too (``[provenance]``). A fact with the origin
+``"this data"`` leaks private information without noise, and the privacy statement must print it. The origin
+``"private release"`` means that the fact comes from this data through a release that is in the ledger
+(:mod:`discreet.pipeline.state_codebook`).
 This module does not read any rows of users. ::
 
     dataset = "icu-2024"            # name of the population, which is the key of its entries in a ledger
@@ -175,10 +176,10 @@ class Schema:
         The smallest and the largest return of an episode, in the file's units; returns outside this range are
         clipped. If None, it is the range that the rewards of H steps, or the outcomes, allow.
     censored : int, optional
-        The terminal state of episodes whose outcome is unknown. In a release, these episodes count with the
-        middle between the smallest and the largest return; a gain is evaluated at the worst and at the best
-        value. ``outcomes`` is required and must not name this state. Only decision points support censored
-        ends.
+        The terminal state of episodes whose outcome is unknown. In a release, the return of such an episode
+        is the middle between the smallest and the largest return. A gain is evaluated for the worst and for
+        the best return. ``outcomes`` is required and must not name this state. Only decision points support
+        censored ends.
     known : (1 or H, S, A) float64, optional
         Known mean rewards, scaled to [0, 1]. If they are given, the rewards in the file are not read.
     features, feature_bound : (S, A, d) float64, optional; float
@@ -739,7 +740,7 @@ def _file(name: str, value: Any, folder: Path) -> Path:
     path = folder / text_of(name, value)
     try:
         there = path.is_file()
-    except OSError:  # the name is longer than the system allows
+    except OSError:  # raised if the name is longer than the operating system allows
         there = False
     if not there:
         raise ValueError(f"{name} = {checks.said(value)}: must be a file, in the folder of the schema")

@@ -646,8 +646,8 @@ class QuerySource:
 
     def _connected(self, duckdb: Any) -> Any:
         """Return a connection that can access only the named files. No query can extend this access."""
-        # The first setting prevents that a name in a query refers to a Python variable. The second sets the
-        # folder for rows that do not fit into memory, which only this process uses.
+        # The first setting prevents names in a query from referring to Python variables. The second is the
+        # folder for rows that do not fit into memory; only this process uses it.
         shut = {"python_enable_replacements": False, "temp_directory": _scratch()}
         # These settings are passed to connect, because all connections of this process to the same file
         # share one database instance and its settings.

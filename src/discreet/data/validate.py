@@ -150,6 +150,7 @@ def episodes(
         Secret that determines the chosen episodes under ``contribute = "random"``; default: a new random key.
         Anyone who knows the key can find out which episodes were left out.
     progress : callable, optional
+        Called in the caller's thread as ``progress(what, rows done, total rows or None)``.
     workers : int, optional
         Number of threads; default: one for each processor. The offending rows and the episodes that count do
         not depend on this number. The order in which users are numbered can depend on it if the rows of users
@@ -469,7 +470,8 @@ def partition_of(users: Any, parts: int) -> NDArray[np.uint8]:
 
     The partitions are numbered from 0 to ``parts`` - 1.
     """
-    mixed = hashed(users) * np.uint64(0x9E3779B97F4A7C15)  # consecutive numbers get different partitions
+    # the multiplication puts users with consecutive numbers into different partitions
+    mixed = hashed(users) * np.uint64(0x9E3779B97F4A7C15)
     return ((mixed >> np.uint64(33)) % np.uint64(parts)).astype(np.uint8)
 
 
@@ -700,7 +702,10 @@ def _read_only(table: pa.Table, name: str) -> NDArray[Any]:
 
 
 def _where(flags: Flags) -> Ints:
-    """Return the indices of the ones in an array of zeros and ones, much faster than for a uint8 array."""
+    """Return the indices at which the flags are 1.
+
+    The array is searched as an array of bool, which is much faster than a search of uint8.
+    """
     return np.flatnonzero(flags.view(np.bool_))
 
 
@@ -745,7 +750,7 @@ def _sorted(table: pa.Table, horizon: int) -> tuple[pa.Table, Flags, Flags]:
 
 
 def _apart(firsts: Any) -> bool:
-    """Return True if no user occurs again after another user.
+    """Return True if the rows of every user are contiguous.
 
     ``firsts`` : one key for each block of consecutive rows of a user.
     """

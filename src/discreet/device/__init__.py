@@ -1,5 +1,7 @@
 """Code that runs on a user's device. It sees raw data, and imports only NumPy and the standard library.
 
+Only the client :mod:`~discreet.device.http_client` has other requirements (httpx and cryptography).
+
 Every message is an envelope (:mod:`~discreet.device.message_envelope`) around a payload. The device encodes
 it with the parameters of a public form (:mod:`~discreet.device.session_config`). Every device states the
 privacy loss of its message (:mod:`~discreet.device.message_guarantee`). The modules are:

@@ -2,7 +2,8 @@ r"""Exact discrete noise on a device, computed only from integers and random byt
 
 Source: Canonne, Kamath and Steinke 2020, algorithms 1 to 3. A floating-point number is a rational number, so
 scales are represented exactly. Distributions are neither truncated nor rounded, and no intermediate result is
-a floating-point number. With uniform random integers each draw is independent with exactly
+a floating-point number. If the random integers are uniform, the draws are independent and have exactly the
+distribution
 
     discrete Laplace  P(x) ~ e^{-|x| / b},      discrete Gaussian  P(x) ~ e^{-x^2 / (2 sigma^2)}.
 
@@ -70,7 +71,7 @@ def _gaussian(sigma: Fraction, below: Below) -> int:
     The algorithm is rejection sampling from the discrete Laplace distribution with scale floor(sigma) + 1.
     """
     t = sigma.numerator // sigma.denominator + 1
-    n, d = sigma.numerator**2, sigma.denominator**2  # sigma^2
+    n, d = sigma.numerator**2, sigma.denominator**2  # sigma^2 = n / d
     while True:
         x = _laplace(Fraction(t), below)
         # the exponent (|x| - sigma^2 / t)^2 / (2 sigma^2) as a fraction of integers

@@ -3,7 +3,7 @@ r"""Encoder of the shuffle protocol, which converts a trajectory to one message 
 For each counter of each family, whether it was visited or not, the device sends the number of ones among the
 user's own bits and ``flips`` noise bits. The user's own bits are:
 
-- visits, transitions: one bit, 1 at the visited counter;
+- visits, transitions: one bit, which is 1 at the visited counter and 0 at the other counters;
 - rewards: one bit y at the visited counter, which is 1 with probability r, and 0 at the other counters;
 - centred rewards: two bits, (y, y) at the visited counter and (0, 1) at the other counters. Over n users,
   (ones - n - noise) / 2 is then the sum of y - 1/2 over the users who visited the counter.
@@ -141,7 +141,7 @@ def _distribution(m: int) -> tuple[int, NDArray[np.uint64]] | None:
             over, under = over * (2 * j - 1), under * (2 * j)
         central = central * over // under
     centre, half = (m - 1) // 2, 1 << (_FIXED - 1)
-    chance = central * m // (m + 1) if m % 2 else central * n // (n + 1)  # P(centre)
+    chance = central * m // (m + 1) if m % 2 else central * n // (n + 1)  # P(X = centre)
     below = half if m % 2 else half - central // 2  # F(centre)
     left, k = [], centre
     while below > 0:

@@ -22,7 +22,7 @@ each step, two trajectories differ in one of the following ways, in counters wit
 
 - another pair: in each family, the own bit of one counter changes from 1 to 0, and the own bit of another
   counter from 0 to 1. For centred rewards, the sum of the own bits changes from 2 y to 1 in one counter and
-  from 1 to 2 y' in another. In the worst case, y and y' are arbitrary. In each counter, the change is visible
+  from 1 to 2 y' in another. The worst case is taken over all y and y'. In each counter, the change is visible
   with probability max(top, bottom);
 - the same pair and another successor: two counters of the transitions and the counter of the reward differ.
   All own bits of the reward's counter can change. The change is visible with probability max(top, bottom).
@@ -92,7 +92,7 @@ class Family:
 
     @property
     def messages(self) -> int:
-        """Number of bits that one user sends for one counter."""
+        """Number of one user's bits for one counter: own bits and noise bits."""
         return self.own + self.flips
 
     @property
@@ -170,7 +170,7 @@ class SessionConfig(forms.OfPairs):
 
     @cached_property
     def begins(self) -> tuple[int, ...]:
-        """First counter of each family in the flat vector, then the total number of counters."""
+        """Number of the first counter of each family in the flat vector, and the total number of counters."""
         return tuple(int(x) for x in np.concatenate([[0], np.cumsum(self.counters)]))
 
     def to_bytes(self) -> bytes:
@@ -255,7 +255,7 @@ def unpack(form: SessionConfig, words: NDArray[np.uint64]) -> tuple[NDArray[np.i
             quotient = rest // base
             digits[:, :, j] = rest - quotient * base
             rest = quotient
-        flat = digits.reshape(n, form.words[i] * k)  # -1 as the second size would fail for n = 0
+        flat = digits.reshape(n, form.words[i] * k)  # NumPy could not infer the second size if n = 0
         good &= ~rest.any(axis=1) & ~flat[:, form.counters[i] :].any(axis=1)
         ones[:, form.begins[i] : form.begins[i + 1]] = flat[:, : form.counters[i]]
     return ones, good

@@ -198,7 +198,7 @@ class LedgerEntry:
     reservation, files : for a mark, the number of its reservation, and the hashes of the published files
     key, signature : for a signed limit and for "owner", the public key in hexadecimal and the signature;
         otherwise empty
-    recovery : for a signed limit, the public recovery key, which can also hand the limit over; or empty
+    recovery : for a signed limit, the public recovery key, whose holder can also hand the limit over; or ""
     to : for "owner", the public key that can change the limit after this entry
     """
 
@@ -356,7 +356,7 @@ def _check_types(entry: LedgerEntry, content: Mapping[str, Any]) -> None:
             continue
         checks.real(name, value, 0.0, math.inf if name == "epsilon" else 1.0, open_high=name == "delta")
     for record in entry.records:
-        filters.zcdp_loss(record)  # raises if a number is out of range
+        filters.zcdp_loss(record)  # this call raises ValueError if a number in the record is out of range
     if type(entry.checked) is not bool:
         raise ValueError(f"checked = {checks.said(entry.checked)}: must be true or false")
     if not isinstance(entry.files, Mapping) or not isinstance(content.get("records", []), list):
@@ -653,7 +653,7 @@ class Ledger:
         return any(entry.hash == hash for entry in self.entries())
 
     def limit(self, dataset: str) -> tuple[float, float] | None:
-        """Return the owner's (epsilon, delta) for this dataset; None if none was set."""
+        """Return the owner's limit (epsilon, delta) for this dataset, or None if no limit was set."""
         return _limit(self.entries(_name(dataset)))
 
     def totals(self, dataset: str, *, delta: float | None = None, upto: int | None = None) -> TotalCost:
@@ -1157,7 +1157,7 @@ def _name(dataset: Any) -> str:
         raise ValueError(f"dataset = {dataset!r}: must name the population")
     if dataset != unicodedata.normalize(
         "NFC", dataset.strip()
-    ):  # the name would look like another name but not compose with it
+    ):  # such a name could look the same as another name, but their entries would not be composed
         raise ValueError(
             f"dataset = {dataset!r}: must have no space at its ends, and be in Unicode's normal form C"
         )
