@@ -171,7 +171,10 @@ class Source:
     def _tables(
         self, work: Callable[[pa.Table], R], batch_rows: int, users_only: bool, pool: Pool | None
     ) -> Iterator[tuple[pa.Table, tuple[R] | None]]:
-        """Yield pairs of a batch and a tuple with the result of ``work``, or None if the batch is empty."""
+        """Yield pairs of a batch and a tuple with the result of ``work``.
+
+        If the batch is empty, the second entry is None instead of a tuple.
+        """
 
         def one(part: tuple[pa.Table, int]) -> tuple[pa.Table, tuple[R] | None]:
             table = self._users(part[0]) if users_only else self._canonical(*part)

@@ -1,10 +1,10 @@
 """Check of every row against the schema, and assembly of rows into episodes, in bounded memory.
 
-Privacy budget must not be spent on data that violate a declaration. For example, an undetected 21st step of
-20, second episode or reward of 1.2 would exceed the sensitivity for which the noise is calibrated. Therefore
-:func:`episodes` checks every row that it reads. If a row violates the schema, it raises a :class:`DataError`
-at the end, with the number of all offending rows. The episodes that it yields are provisional until it ends
-without an error.
+Privacy budget must not be spent on data that violate a declaration. For example, an undetected step beyond
+the horizon, second episode or reward of 1.2 would exceed the sensitivity for which the noise is calibrated.
+Therefore :func:`episodes` checks every row that it reads. If a row violates the schema, it raises a
+:class:`DataError` at the end, with the number of all offending rows. The episodes that it yields are
+provisional until it ends without an error.
 
 The rows of a user can be at any position in the source. A first pass over the user column finds out whether
 the rows of every user are contiguous (users can be in any order). If they are, the rows are streamed; the

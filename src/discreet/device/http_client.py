@@ -547,7 +547,10 @@ class Client:
         ]
 
     def _to(self, path: str, messages: Sequence[PendingMessage] = ()) -> str:
-        """Return the address for tickets and messages. It is at the shuffler if the plan names a shuffler."""
+        """Return the address to which tickets and messages are sent.
+
+        If the plan names a shuffler, it is an address of the shuffler.
+        """
         at = self._shuffler
         if at is None and self._promised is not None:
             try:  # the message can come from an earlier process, so this client may have no plan yet

@@ -543,8 +543,9 @@ class Ledger:
         Raises
         ------
         LedgerError
-            If the ledger is missing, and either its head exists or ``create`` is False. Also if the ledger is
-            damaged, edited, shortened, replaced, without a head, locked for too long or not writable.
+            If the ledger is missing, and either its head exists or ``create`` is False. It is also raised if
+            the ledger is damaged, edited, shortened, replaced, without a head, locked for too long or not
+            writable.
         """
         chosen = path if path is not None else default_path()
         where = Path(os.path.realpath(chosen))  # so that all symbolic links to a ledger have the same head
@@ -799,7 +800,7 @@ class Ledger:
         return _owners(self.entries(_name(dataset))).get(dataset, _NOBODY).key or None
 
     def recovery(self, dataset: str) -> str | None:
-        """Return the public recovery key, whose holder can also hand the limit over.
+        """Return the public recovery key, whose holder can also hand over the limit of ``dataset``.
 
         Returns None if no recovery key was declared.
         """
