@@ -1,6 +1,6 @@
-"""Files of trajectories: public schema, readers, row checks, exact counts, writers.
+"""Tools for trajectory files: public schema, readers, row checks, exact counts and writers.
 
-This package reads raw data.
+This package reads raw user data.
 """
 
 from discreet import public_names

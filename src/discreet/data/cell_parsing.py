@@ -1,11 +1,15 @@
-"""Conversion of cells of records to numbers, row by row; unreadable cells are offences.
+"""Conversion of record cells to numbers. Cells that cannot be read are recorded as offences.
 
 A batch of rows from any source is converted to a table with these columns:
 
-* ``user`` and ``episode`` (text; no episode: null);
-* ``time`` and ``begin`` (int64, microseconds; :data:`NEVER` if there is none), ``dated`` (not a fact);
-* ``place``, ``row`` (numbers), ``bad`` (a cell of the row is an offence);
-* one float64 column for each declared value: NaN if missing, the index of the category if it has categories.
+* ``user`` and ``episode``: text; ``episode`` is null if the row has none;
+* ``time`` and ``begin``: int64, in microseconds; :data:`NEVER` for a missing time;
+* ``then``: float64, the second sort key of rows; NaN if it is missing;
+* ``dated``: False for a fact, which is a row of a source without the time column;
+* ``place`` and ``row``: the number of the source, and the number of the row in it;
+* ``bad``: True if a cell of the row is an offence;
+* one float64 column for each declared value: NaN if the value is missing, and the index of the category if
+  the value has categories.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 NEVER = MISSING
-"""Time of a row without a time."""
+"""Number that stands in time columns for a missing time."""
 
 HEAD = ("reason", "file", "row", "user", "episode", "time", "column", "cell")
 _LONGEST = 300
@@ -43,11 +47,13 @@ _LONGEST = 300
 
 @dataclass
 class Offences:
-    """Rows that violate the declaration.
+    """Collection of the rows that violate the declaration.
 
-    This object is private: it quotes user data and counts errors without noise.
+    This object must stay private, because it quotes user data and its counts have no noise.
 
-    seen : mapping of a reason to the words of :data:`.cell_texts.NOTHING` that the offending cells hold.
+    counts : number of offences for each reason.
+    text : the offending rows as CSV text.
+    seen : mapping of a reason to those words of :data:`.cell_texts.NOTHING` that the offending cells contain.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -75,7 +81,7 @@ class Offences:
 
 
 def stamp(time: Any) -> str:
-    """Return a time as text; microseconds without a calendar are counted from 1970."""
+    """Return a time as text. ``time`` : microseconds since 1970, or None or :data:`NEVER` for no time."""
     if time is None or time == NEVER:
         return ""
     try:
@@ -85,7 +91,7 @@ def stamp(time: Any) -> str:
 
 
 class Reader:
-    """Reader that converts all sources as a declaration specifies."""
+    """Converter of the rows of all sources to tables, as a declaration specifies."""
 
     def __init__(self, declaration: Declaration, places: Sequence[TableSource]) -> None:
         self.declaration, self.places = declaration, places
@@ -100,7 +106,7 @@ class Reader:
         self._check_columns()
 
     def _columns(self, place: TableSource) -> list[str]:
-        """Return the columns of a source that the declaration uses."""
+        """Return the names of the columns of ``place`` that the declaration uses."""
         declared = self.declaration
         wanted = [*declared.user, *declared.episode, *declared.columns]
         wanted += [declared.time.column] if declared.time is not None else []
@@ -113,9 +119,9 @@ class Reader:
         return [name for name in dict.fromkeys(wanted) if name in names]
 
     def _dated(self, own: Sequence[str]) -> bool:
-        """Return True if the rows of a source with these columns have a time.
+        """Return True if the rows of a source with the columns ``own`` have a time or need none.
 
-        Rows without a time are facts.
+        If the declaration has a time column, rows of sources without this column are facts.
         """
         time = self.declaration.time
         return time is None or time.column in own
@@ -154,7 +160,7 @@ class Reader:
                 )
 
     def tables(self, batch_rows: int) -> Iterator[pa.Table]:
-        """Yield all rows as tables with the columns of this module."""
+        """Yield the rows of all sources as tables with the columns that the module docstring lists."""
         for number, (place, own) in enumerate(zip(self.places, self.own, strict=True)):
             declared = self.declaration
             plain = declared.time is not None and declared.time.numbers is not None
@@ -178,10 +184,11 @@ class Reader:
         self._note_codes()
 
     def _written_otherwise(self, cells: Mapping[str, Any]) -> Iterator[tuple[str, Flags, str]]:
-        """Yield values with the rows and the column whose text equals their ``where`` only if case and spaces
-        are ignored.
+        """Find rows whose text equals a text of ``where`` only if case and spaces are ignored.
 
-        Such rows would be skipped silently. Texts that another value names in its ``where`` are not reported.
+        Such rows would be skipped silently. Yields the name of the value that has this ``where``, an (n,)
+        mask of the rows, and the name of the column. A text is not reported if it is exactly a text in the
+        ``where`` of any value.
         """
         every: dict[str, list[str]] = {}
         for value in self.values.values():
@@ -200,7 +207,10 @@ class Reader:
                     yield name, np.isin(place, near), column
 
     def _note_codes(self) -> None:
-        """Note negative numbers such as -9 if all others are positive and no range is declared."""
+        """Report negative numbers such as -9 in a value as offences, because they may mean an empty cell.
+
+        They are reported only if all other numbers of the value are nonnegative and it has no declared range.
+        """
         for name, (least, codes) in self._lows.items():
             if codes and 0 <= least < np.inf:
                 column = self.values[name].column
@@ -213,7 +223,10 @@ class Reader:
                 )
 
     def _watch(self, name: str, value: ColumnValue, found: Floats) -> None:
-        """Record the lowest number of a value without a declared range."""
+        """Count the numbers in ``found`` that often mean an empty cell, and update the least other number.
+
+        Does nothing for a value with categories, with a lower limit, or with the rule ``count``.
+        """
         if value.categories is not None or value.within == "count" or value.low > -np.inf:
             return
         codes = np.isin(found, SENTINELS)
@@ -249,7 +262,10 @@ class Reader:
         return table.filter(pa.array(~rows.drop)) if rows.drop.any() else table
 
     def _named_rows(self, place: TableSource, cells: dict[str, Any], first: int, size: int) -> _Rows:
-        """Return the rows with their users and episodes; rows without a name are dropped."""
+        """Return the rows with the names of their users and episodes.
+
+        Rows without the name of a user or of a declared episode are marked to be dropped.
+        """
         declared = self.declaration
         user = _joined([cells[name] for name in declared.user], declared)
         named = all(name in cells for name in declared.episode)
@@ -270,11 +286,15 @@ class Reader:
         return rows
 
     def _read_clock(self, rows: _Rows, number: int, dated: bool, comma: bool) -> tuple[Ints, Floats]:
-        """Set the rows' times; return the begin of their episodes and the values of ``then``."""
+        """Set the times ``rows.stamps``.
+
+        Returns (n,) start times of the rows' episodes, and (n,) numbers from the column ``then``.
+        """
         declared, cells, size, name = self.declaration, rows.cells, len(rows.bad), rows.place.name
         time, begin = declared.time, np.full(size, NEVER)
         if time is None:
-            rows.stamps = (number << 40) + np.arange(rows.first, rows.first + size)  # sources in their order
+            # rows are sorted by the number of their source, then by their position in it
+            rows.stamps = (number << 40) + np.arange(rows.first, rows.first + size)
         elif dated:
             rows.stamps, fault = times(name, cells[time.column], time, False, comma, declared.empty)
             if time.unreadable == "leave out":
@@ -293,7 +313,7 @@ class Reader:
         return begin, then
 
     def _read_values(self, rows: _Rows, comma: bool) -> dict[str, Floats]:
-        """Return the columns of the declared values."""
+        """Return one (n,) float64 column for each declared value, and report offending cells."""
         columns: dict[str, Floats] = {}
         for name, value in self.values.items():
             found, wrong, outside = _value(value, rows.cells, len(rows.bad), comma)
@@ -313,7 +333,7 @@ class Reader:
 
 
 class _Rows:
-    """Table with a source's rows, and the marks that reading gives them."""
+    """Batch of rows from one source, with masks of offending rows (``bad``) and dropped rows (``drop``)."""
 
     def __init__(
         self,
@@ -331,7 +351,7 @@ class _Rows:
         self.stamps: Ints = np.full(size, NEVER)
 
     def note(self, reason: str, which: Flags, column: str) -> None:
-        """Mark rows as bad and add them to the offences."""
+        """Mark the rows in the mask ``which`` as bad and add them to the offences."""
         rows = np.flatnonzero(which)
         if not len(rows):
             return
@@ -351,7 +371,7 @@ class _Rows:
 
 # --------------------------------------------------------------------------------------------- cells
 def flat(column: Any) -> Any:
-    """Return one Arrow array, plain instead of dictionary-encoded, text as large text."""
+    """Convert a chunked Arrow column to one array without dictionary encoding; text becomes large text."""
     column = column.combine_chunks()
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
@@ -367,7 +387,7 @@ def _is_text(column: Any) -> bool:
 
 
 def _text(column: Any) -> Any:
-    """Return large text, null if empty; whole numbers without a decimal point."""
+    """Convert an Arrow array to large text. Whole numbers get no decimal point, and nulls stay null."""
     if not _is_text(column):
         kind = column.type
         if pa.types.is_floating(kind):
@@ -383,8 +403,9 @@ def _text(column: Any) -> Any:
 
 
 def _joined(columns: list[Any], declared: Declaration) -> Any:
-    """Return names, joined from several columns, as large text; null if a part is empty or a word for an
-    empty cell.
+    """Join the columns that together name a user or an episode, and return the names as large text.
+
+    A name is null if one of its parts is empty, has no visible character, or is a word for an empty cell.
     """
     parts = []
     for column in columns:
@@ -419,13 +440,14 @@ def _unseen(names: Any) -> Flags:
 
 
 def _plain(text: str) -> str:
-    """Return a text without case and spaces, in one Unicode form."""
+    """Return a text with case and spaces removed, in the Unicode form NFKC."""
     return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def _empty(text: Any, more: Sequence[str] = ()) -> Flags:
-    """Return a mask of cells that are empty or hold a word for an empty cell (a standard word or one of
-    ``more``).
+    """Return an (n,) mask of cells that are empty or contain a word for an empty cell.
+
+    These words are the standard ones and those in ``more``.
     """
     words, trimmed = pa.array(EMPTY, pa.large_string()), pc.utf8_trim_whitespace(text)
     gone = pc.or_kleene(pc.is_null(text), pc.is_in(trimmed, value_set=words))
@@ -436,7 +458,9 @@ def _empty(text: Any, more: Sequence[str] = ()) -> Flags:
 def _value(
     value: ColumnValue, cells: Mapping[str, Any], size: int, comma: bool
 ) -> tuple[Floats, Flags, Flags]:
-    """Return the column of a declared value, and masks of unreadable cells and of cells outside the range."""
+    """Return the (n,) numbers of a declared value, a mask of unreadable cells, and a mask of cells outside
+    the declared range.
+    """
     nothing = np.zeros(size, bool)
     if value.column not in cells or any(name not in cells for name in value.where):
         return np.full(size, np.nan), nothing, nothing
@@ -476,7 +500,7 @@ def _number(name: str, column: Any, comma: bool, empty: Sequence[str] = ()) -> t
         try:
             found = text.cast(pa.float64()).to_numpy(zero_copy_only=False)
         except pa.ArrowInvalid:
-            truth = positions(text, ("false", "true"))  # as in boolean columns of Parquet
+            truth = positions(text, ("false", "true"))  # 0 or 1, the same as for boolean columns of Parquet
             found = np.where(truth < 0, parsed(text), truth)
     elif pa.types.is_null(kind):
         return np.full(len(column), np.nan), np.zeros(len(column), bool)
@@ -508,10 +532,12 @@ def _number(name: str, column: Any, comma: bool, empty: Sequence[str] = ()) -> t
 # ---------------------------------------------------------------------------------------------- time
 UNREADABLE, TWICE, SKIPPED = 1, 2, 3
 WRONG = {UNREADABLE: "cannot be read", TWICE: "exists twice", SKIPPED: "does not exist"}
-"""Reasons why a clock time does not exist or is ambiguous, at changes of daylight saving time."""
+"""Fault codes of times, with their texts. ``TWICE`` and ``SKIPPED`` are clock times that occur twice or never
+because daylight saving time begins or ends."""
 
 _LAST = 253_402_300_800 * UNITS["second"]
-"""End of the year 9999 from 1970, or from another origin: numbers beyond it have another unit."""
+"""Largest time in microseconds, the end of the year 9999 if the origin is 1970. A larger number is a fault,
+because its unit is probably not the declared one."""
 
 _OFFSET = r"(Z|z|[+-]\d\d:?\d\d)\s*$"
 
@@ -519,10 +545,10 @@ _OFFSET = r"(Z|z|[+-]\d\d:?\d\d)\s*$"
 def times(
     name: str, column: Any, time: Time, optional: bool = False, comma: bool = False, empty: Sequence[str] = ()
 ) -> tuple[Ints, Ints]:
-    """Return (n,) times in microseconds (NEVER for an empty cell) and (n,) fault codes (a key of ``WRONG``,
-    or 0).
+    """Convert a column of n cells to times.
 
-    An empty cell is a fault unless ``optional``.
+    Returns (n,) times in microseconds, with ``NEVER`` for an empty cell, and (n,) fault codes. A code is 0 or
+    a key of ``WRONG``. An empty cell is a fault unless ``optional`` is True.
     """
     kind = column.type
     if time.numbers is not None:
@@ -550,7 +576,7 @@ def times(
 
 
 def _read_times(column: Any, time: Time, optional: bool, empty: Sequence[str]) -> tuple[Ints, Ints]:
-    """Return clock times and codes of faults of text, as :func:`times`; every text is read once."""
+    """Convert a column of text as :func:`times` does. Each distinct text is parsed only once."""
     text = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
     coded = text.dictionary_encode()
     words = coded.dictionary
@@ -564,7 +590,7 @@ def _read_times(column: Any, time: Time, optional: bool, empty: Sequence[str]) -
         ),
         bool,
     )
-    offset &= ~bare_date  # the last part of a bare date looks like an offset
+    offset &= ~bare_date  # the day of a date without a clock time looks like a UTC offset
     if time.format is not None:
         offset[:] = "%z" in time.format
     stamps, wrong = np.full(len(words) + 1, NEVER), np.zeros(len(words) + 1, np.int64)
@@ -573,7 +599,7 @@ def _read_times(column: Any, time: Time, optional: bool, empty: Sequence[str]) -
         if not len(own):
             continue
         if zoned and time.zone is None:
-            wrong[own] = UNREADABLE  # the text is an instant, but the declaration has no time zone
+            wrong[own] = UNREADABLE  # these texts have a UTC offset, but the declaration has no time zone
             continue
         pandas: Any = of_extra("pandas", "pandas", "a time in text")
         read = pandas.to_datetime(
@@ -592,9 +618,11 @@ def _read_times(column: Any, time: Time, optional: bool, empty: Sequence[str]) -
 
 
 def _placed(instants: Any, gone: Flags, zoned: bool, time: Time, optional: bool) -> tuple[Ints, Ints]:
-    """Convert clock times in the declared zone to instants.
+    """Convert clock times in the declared zone to microseconds since 1970 in UTC, with fault codes.
 
-    Times that do not exist or are ambiguous are faults.
+    A clock time that does not exist is a fault. A clock time that occurs twice is a fault if
+    ``time.ambiguous`` is "refuse". ``gone`` is the mask of missing times. ``zoned`` is True if the times are
+    in UTC.
     """
     wrong = np.where(gone & (not optional), UNREADABLE, 0)
     if time.zone is not None and not zoned:
@@ -605,7 +633,8 @@ def _placed(instants: Any, gone: Flags, zoned: bool, time: Time, optional: bool)
         first, last = (
             np.asarray(pc.fill_null(one, 0).to_numpy(zero_copy_only=False)) for one in (early, late)
         )
-        skipped = ~gone & (last - first == 1)  # the last instant before a gap and the first after it
+        # Arrow gives the last microsecond before a gap, and the first microsecond after the gap
+        skipped = ~gone & (last - first == 1)
         twice = ~gone & (last != first) & ~skipped
         stamps = np.where(twice & (time.ambiguous == "later"), last, first)
         wrong[skipped] = SKIPPED

@@ -2,9 +2,9 @@
 
 A text matches the declared text that is identical. Otherwise, it matches a declared text with the same
 meaning if there is exactly one. Examples of texts with the same meaning are ``True``, ``TRUE`` and ``true``,
-or ``1``, ``1.`` and ``1.0``; programs write whole numbers like this if a column has gaps. Parquet holds such
-cells with a type, CSV without one; both are read in the same way. Case, inner spaces and leading zeros are
-never repaired: ``01`` and ``1`` can be different codes.
+or ``1``, ``1.`` and ``1.0``. Programs write a whole number as ``1.0`` if its column has empty cells. Parquet
+files store a type for each column and CSV files store none; both are read in the same way. Case, inner spaces
+and leading zeros of other texts are never changed, because ``01`` and ``1`` can be different codes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NOTHING = (
     "#NULL!", "\\N", "NaT", "nil", "none", "NONE", "Null", "missing", "Missing", "MISSING", "unknown",
     "Unknown", "UNKNOWN",
 )  # fmt: skip
-"""Words that often mean an empty cell; they are read as one only if declared."""
+"""Words that often mean an empty cell. They are read as an empty cell only if the declaration says so."""
 
 SENTINELS = (-9.0, *(-float(digit * length) for digit in "987" for length in range(2, 7)))
 """Numbers that often mean an empty cell: -9, -99, -88, -77, -999 and so on."""
@@ -34,7 +34,9 @@ _WHOLE = re.compile(r"([+-]?\d+)\.0*")
 
 
 def usual(text: str) -> str:
-    """Return the usual form of a truth value or a whole number; any other text unchanged."""
+    """Return a truth value in lower case, a whole number without a decimal point, or any other text
+    unchanged.
+    """
     if text.lower() in ("true", "false"):
         return text.lower()
     found = _WHOLE.fullmatch(text)
@@ -42,7 +44,10 @@ def usual(text: str) -> str:
 
 
 def positions(texts: Any, declared: Sequence[str]) -> NDArray[np.int64]:
-    """Return (n,) indices of the declared texts that the texts of an Arrow array match; -1 for none."""
+    """Return, for each of the n texts in an Arrow array, the index of the declared text that it matches.
+
+    The index is -1 if the text matches no declared text.
+    """
     index = pc.index_in(texts, value_set=pa.array(declared, pa.large_string()))
     found = pc.fill_null(index.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
     rest = np.flatnonzero((found < 0) & texts.is_valid().to_numpy(zero_copy_only=False))
@@ -51,7 +56,8 @@ def positions(texts: Any, declared: Sequence[str]) -> NDArray[np.int64]:
     meant: dict[str, int] = {}
     for number, text in enumerate(declared):
         key = usual(text)
-        meant[key] = -1 if key in meant else number  # texts with equal meaning must match as written
+        # if two declared texts have the same meaning, a cell must be identical to one of them
+        meant[key] = -1 if key in meant else number
     others = texts.take(pa.array(rest)).dictionary_encode()
     own = np.array([meant.get(usual(word), -1) for word in others.dictionary.to_pylist()], np.int64)
     found = found.copy()

@@ -35,8 +35,12 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 class Condition:
     """Parsed condition.
 
-    text : the text of the condition. names : names of the values that the condition reads, except names that
-    occur only inside ``missing``.
+    Parameters
+    ----------
+    text : the text of the condition
+    names : names of the values that occur in comparisons
+    asked_missing : names of the values that occur inside ``missing``
+    tree : syntax tree with labels replaced by indices
     """
 
     text: str
@@ -45,8 +49,10 @@ class Condition:
     tree: ast.expr
 
     def of(self, values: Mapping[str, Floats]) -> Flags:
-        """Return an (n,) mask that is True where the condition holds. values : (n,) arrays by name, with NaN
-        for missing values and indices for categories.
+        """Return an (n,) mask that is True where the condition holds.
+
+        ``values`` : mapping of each name to an (n,) array, with NaN for missing values. Categories are given
+        as indices.
         """
         found: Flags = _holds(self.tree, values)
         return found
@@ -57,7 +63,7 @@ def condition(name: str, text: Any, values: Mapping[str, Sequence[str] | None]) 
 
     ``values`` maps the name of each value to its category labels, or to None for numbers.
 
-    Raises ``ValueError`` if the text is not a condition, or reads a value or a label that is not declared.
+    Raises ``ValueError`` if the text is not a condition, or uses a value or a label that is not declared.
     """
     if not isinstance(text, str) or len(text) > 10_000:
         raise ValueError(f"{name} = {checks.said(text)}: must be a condition, such as 'pressure < 65'")
@@ -79,9 +85,10 @@ def condition(name: str, text: Any, values: Mapping[str, Sequence[str] | None]) 
 def _checked(
     where: str, node: ast.expr, values: Mapping[str, Sequence[str] | None], read: set[str], asked: set[str]
 ) -> ast.expr:
-    """Return the syntax tree with labels replaced by indices.
+    """Check a syntax tree, and return it with labels replaced by indices.
 
-    Raises ``ValueError`` for syntax that is not allowed.
+    Adds the names of compared values to ``read``, and the names inside ``missing`` to ``asked``. ``where`` is
+    the start of error messages. Raises ``ValueError`` for syntax that is not allowed.
     """
 
     def known(name: str) -> str:
@@ -117,7 +124,10 @@ def _checked(
 
 
 def _side(where: str, node: ast.expr, labels: tuple[str, ...]) -> ast.expr:
-    """Return one side of a comparison: the name of a value, a number, or the index of a label."""
+    """Check one side of a comparison, and return it. A label is replaced by its index.
+
+    ``labels`` : labels of the compared values; empty if the values are numbers.
+    """
     if isinstance(node, ast.Name):
         return node
     sign = 1.0

@@ -1,9 +1,9 @@
-"""Template of a declaration, made from the names and types of columns only.
+"""Template of a declaration, made only from the names and types of columns.
 
 This module reads no cells. It reads the names and types in the footer of Parquet files, the first line of
-text files, and the columns of frames and databases. Therefore the template can be shown to anyone who is
-allowed to know the layout of the table. A first line that looks like data is rejected, because the template
-would contain it.
+text files, and the column names of data frames and database tables. Therefore the template can be shown to
+anyone who is allowed to know the layout of the table. If the first line of a text file looks like data, it is
+rejected, because otherwise the template would contain data.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _ID = _set(
     "id ids no nr num nbr number nummer key code identifier uuid guid hash pseudonym pseudo anon anonymized "
     "anonymised deidentified unique study"
 )
-# words that can occur together with a noun
+# words that the name of a user or episode column can contain in addition to one of the nouns below
 _BESIDE = _set("icu unit hospital record health system chart occurrence nhs")
-_NOUNS = {  # nouns for a user or an episode, used without other words or with words for a number
+_NOUNS = {  # nouns for a user or an episode; the column name can also contain words of _ID and _BESIDE
     "user": _set(
         "patient patients patienten subject subjects person persons participant member user customer client "
         "insured proband respondent individual pat subj pid mrn usubjid subjid ptid patid uid uniquepid seqn "
@@ -47,7 +47,7 @@ _NOUNS = {  # nouns for a user or an episode, used without other words or with w
         "hospitalisation trajectory clm claim fallnummer"
     ),
 }
-_HINTS = {  # a name must contain one of the first words and none of the second words
+_HINTS = {  # the name of the column must contain a word of the first set and no word of the second set
     "time": (
         _set(
             "time times date dates datetime dttm dtm dt timestamp stamp charted day days hour hours minute "
@@ -81,7 +81,7 @@ _HINTS = {  # a name must contain one of the first words and none of the second 
         _set("visit"),
     ),
 }
-# such a column is rarely the time of a row
+# A column whose name contains one of these words is rarely the time of a row.
 _LATER = _set("admit in out end stop start begin discharge disch order reg store")
 _NUMBERS_ROWS = re.compile(
     r"unnamed: ?\d+(\.\d+)?|__index_level_\d+__|row_?names|row_?id|\.\.\.1", re.IGNORECASE
@@ -99,7 +99,9 @@ def schema_template(
     delimiter: str | None = None,
     encoding: str = "utf-8",
 ) -> str:
-    """Return a template of a declaration, or of a schema if the columns are those of trajectories.
+    """Return a template of a declaration, as TOML text.
+
+    If the columns are those of trajectory rows, return a template of a schema instead.
 
     Parameters
     ----------
@@ -125,9 +127,10 @@ def schema_template(
 
 
 def _columns(place: TableSource) -> dict[str, str]:
-    """Return the names of columns and their types, if known.
+    """Return a mapping of the names of a source's columns to their types, as text.
 
-    In text files, the first or last column can be without a name.
+    Raises :class:`.sources.Broken` if a column has no printable name. In text files, the first or last column
+    can be without a name.
     """
     names = place.names()
     if isinstance(place, TextFile):
@@ -142,9 +145,9 @@ def _columns(place: TableSource) -> dict[str, str]:
 
 
 def _wrong(place: TextFile, names: Sequence[str]) -> str:
-    """Return the reason why a first line cannot be the column names.
+    """Return the reason why the first line of a file cannot be the column names; "" if it can.
 
-    The reason quotes no text and gives only numbers of fields.
+    The reason quotes no text of the file. It gives only the numbers of fields and lines.
     """
     if any(_DATA.match(name) for name in names):
         return "it looks like a row of data, of which nothing is shown"
@@ -164,9 +167,9 @@ def _wrong(place: TextFile, names: Sequence[str]) -> str:
 
 
 def _said(kind: Any) -> str:
-    """Return the family of a type as one word.
+    """Return the general kind of an Arrow type, such as "integer" or "text".
 
-    The full type could contain values, as the type of an enumeration does.
+    The full type is not shown, because the type of an enumeration, for example, can contain data values.
     """
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
@@ -187,8 +190,9 @@ def _said(kind: Any) -> str:
 
 @lru_cache(4096)
 def _words(name: str) -> frozenset[str]:
-    """Return the words of a column's name in lower case; PatientID, patient_id and patientid have
-    two words.
+    """Return the words of a column name in lower case.
+
+    For example, PatientID, patient_id and patientid all have the words "patient" and "id".
     """
     apart = _CAPITAL.sub(" ", unicodedata.normalize("NFKC", name))
     return frozenset(part for word in _WORD.findall(apart.replace("_", " ")) for part in _parts(word.lower()))
@@ -209,22 +213,25 @@ def _parts(word: str) -> tuple[str, ...]:
 
 @cache
 def _known() -> frozenset[str]:
-    """Return all known words: the words of the lists above."""
+    """Return all words of ``_ID``, ``_BESIDE``, ``_NOUNS``, ``_HINTS`` and ``_LATER``."""
     lists = [*_NOUNS.values(), *(part for pair in _HINTS.values() for part in pair)]
     return frozenset().union(_ID, _BESIDE, _LATER, *lists)
 
 
 def _like(role: str, columns: Mapping[str, str], taken: Sequence[str] = ()) -> list[str]:
-    """Return the columns whose names contain a word for this role, the most likely column first."""
+    """Return the columns not in ``taken`` whose names contain a word for this role, the most likely column
+    first.
+    """
     free = [name for name in columns if name not in taken]
     if role in _HINTS:
         own, barred = _HINTS[role]
         found = [name for name in free if _words(name) & own and not _words(name) & barred]
         return sorted(found, key=lambda name: bool(_words(name) & _LATER)) if role == "time" else found
     own, other = _NOUNS[role], _NOUNS["episode" if role == "user" else "user"]
-    whole = own | other | _ID | _BESIDE  # a patient's weight does not identify a patient
+    # the name must contain no other words: a column "patient weight" does not identify a patient
+    whole = own | other | _ID | _BESIDE
     found = [name for name in free if _words(name) & own and _words(name) <= whole]
-    # "patient stay" is a stay; a column named only "number" can identify a user if no other column does
+    # "patient stay" names an episode, not a user; "number" can identify a user if no other column does
     if role == "user":
         found = [name for name in found if not _words(name) & other]
         found += [name for name in free if "id" in _words(name) <= _ID | {"record"}]
@@ -357,7 +364,7 @@ def _value_lines(value: str, column: str, kind: str) -> list[str]:
 
 
 def _name(column: str, used: Mapping[str, str]) -> str:
-    """Return a value's name: letters, digits and _."""
+    """Return a name for the value in ``column``. It is not in ``used`` and has only a-z, digits and _."""
     plain = re.sub(r"\W+", "_", column, flags=re.ASCII).strip("_").lower() or "value"
     plain = f"v_{plain}" if plain[0].isdigit() or plain in ("and", "or", "not", "missing") else plain
     name, number = plain, 2

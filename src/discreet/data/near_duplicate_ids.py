@@ -1,25 +1,30 @@
 """Detection of user names that can denote the same user: certain and possible duplicates.
 
 Every mechanism treats each name as one user. A user who is in a file as ``17`` and as ``17.0`` counts as two
-users, so the loss of that user is bounded by two times the stated epsilon. There are two remedies:
+users, so the privacy loss of that user is bounded by two times the stated epsilon. There are two remedies:
 
 :func:`folded`
-    Gives the same text for names that differ only in how a program, a keyboard or a spreadsheet writes them.
-    Examples are spaces at the ends and doubled spaces, case, and leading zeros of numbers. Invisible
-    characters are ignored (zero-width, soft hyphen, marks of direction, byte order mark, NUL). Different
-    forms of the same character are equal: full-width, combined or not, digits of other scripts, kinds of
-    dashes and quotation marks. Whole numbers are equal to their floating-point notations (``17.0``, ``17.``,
-    ``+17``, ``1.7e1``, ``1e+05``). ``discreet prepare`` merges such names only if ``names = "folded"`` is
-    declared.
+    Gives the same text for names that differ only in notation or character encoding. Spaces at the ends,
+    doubled spaces, case, and leading zeros of numbers do not matter. Invisible characters are ignored
+    (zero-width characters, soft hyphens, marks of writing direction, byte order marks, NUL). Different forms
+    of the same character are equal: full-width forms, combined and separate accents, digits of other scripts,
+    kinds of dashes, and kinds of quotation marks. Whole numbers are equal to their floating-point notations
+    (``17.0``, ``17.``, ``+17``, ``1.7e1``, ``1e+05``). ``discreet prepare`` merges such names only if
+    ``names = "folded"`` is declared.
 :func:`alike`
-    Gives the same text for further variants. These are separators between letters and digits (``A-17``,
-    ``A17``, ``A 17``), the kind of a separator (``1-17``, ``1/17``), and punctuation at the ends (``'17``).
-    Others are ``1e5`` for ``100000``, ``17,0`` or ``17.000``, and Greek or Cyrillic letters that look like
-    Latin ones. Only the data's owner knows whether two such names are the same user, so they are never
-    merged. They are counted, and a warning states the count but no names.
+    Also gives the same text for names with other differences:
+
+    * separators between letters and digits (``A-17``, ``A17``, ``A 17``);
+    * different separators (``1-17``, ``1/17``);
+    * punctuation at the ends (``'17``);
+    * ``1e5`` for ``100000``, and ``17,0`` or ``17.000`` for ``17``;
+    * Greek or Cyrillic letters that look like Latin letters.
+
+    Only the data owner knows whether two such names are the same user, so such names are never merged. They
+    are counted, and a warning states the count but no names.
 
 Neither function gives the same text for ``1-17`` and ``117``, for ``-17`` and ``17``, or for ``1.1`` and
-``1.10``: many data sets number the users of their sites like this.
+``1.10``, because in many data sets such pairs are the numbers of different users.
 """
 
 from __future__ import annotations
@@ -43,12 +48,13 @@ from discreet.data import row_kernels as kernels
 __all__ = ["JOINT", "Alike", "Folded", "alike", "distinct", "folded", "hashed"]
 
 JOINT = "\x1f"
-"""Separator between the columns that together name a user."""
+"""Separator between the parts of a name that is joined from several columns."""
 
 _PLAIN = r"^[ -~]*$"  # ASCII without invisible characters
 _NOT_PLAIN = r"  |^[0-9.+-]+[eE][0-9+-]+$"
 _ZEROS = r"(^|[^0-9])0+([0-9])"
-_WHOLE = r"^(?:\+|(-?))(\d+)(?:\.(?:0|00|0000+)?)?$"  # 17.000 can be seventeen thousand
+# whole numbers; 17.000 is not one of them, because its point can separate thousands
+_WHOLE = r"^(?:\+|(-?))(\d+)(?:\.(?:0|00|0000+)?)?$"
 _POWER = re.compile(r"\+?(?:\d+\.\d*|\.\d+|\d+(?=e[+-]))e[+-]?\d{1,3}")
 _BARE_POWER = re.compile(r"\d+e\d{1,3}")
 _LARGEST_POWER = 40
@@ -61,8 +67,9 @@ _LATIN = str.maketrans("авекмнорстухіјѕαβεηικμνορτυχ
 
 
 def folded(names: Any) -> Any:
-    """Return an Arrow array of names as large text, in which names that certainly denote the same user are
-    equal.
+    """Return the normalized forms of an Arrow array of names, as large text.
+
+    Names that certainly denote the same user have equal forms.
     """
     coded = names.cast(pa.large_string()).dictionary_encode()
     low = pc.utf8_lower(pc.utf8_trim_whitespace(coded.dictionary))
@@ -79,7 +86,7 @@ def folded(names: Any) -> Any:
 
 
 def _fold(name: str) -> str:
-    """Return :func:`folded` for one name."""
+    """Return the normalized form of one name, the same as :func:`folded` for an array."""
     if name.isascii() and name.isprintable():
         text = " ".join(name.lower().split())
     else:
@@ -93,7 +100,7 @@ def _fold(name: str) -> str:
 
 @lru_cache(4096)
 def _seen(letter: str) -> str:
-    """Return "" for an invisible character that is not a space."""
+    """Return "" for an invisible character that is not a space, and any other character unchanged."""
     kind = unicodedata.category(letter)
     unseen = kind == "Cf" or (kind == "Cc" and not letter.isspace()) or _UNSEEN.match(letter)
     return "" if unseen else letter
@@ -101,7 +108,7 @@ def _seen(letter: str) -> str:
 
 @lru_cache(4096)
 def _usual(letter: str) -> str:
-    """Return the usual form of a digit, a dash, a quotation mark."""
+    """Return the ASCII form of a digit, dash or single quotation mark, and any other character unchanged."""
     kind = unicodedata.category(letter)
     if kind == "Nd":
         return str(unicodedata.decimal(letter))
@@ -111,7 +118,7 @@ def _usual(letter: str) -> str:
 
 
 def _written_out(power: str) -> str:
-    """Return a whole number in scientific notation as its digits; any other text unchanged."""
+    """Write out a whole number in scientific notation as digits; return any other text unchanged."""
     number = Decimal(power)
     if number == number.to_integral_value() and number.adjusted() <= _LARGEST_POWER:
         return str(int(number))
@@ -119,12 +126,15 @@ def _written_out(power: str) -> str:
 
 
 def alike(name: str) -> str:
-    """Return a text that is the same for all names that look like this name."""
+    """Return a normalized form of a name. Names that look like each other have equal forms."""
     return JOINT.join(_likeness(_fold(part)) for part in name.split(JOINT))
 
 
 def _likeness(text: str) -> str:
-    """Return letters and digits of a folded name, with "-" between separated parts of the same kind."""
+    """Return the letters and digits of a folded name without other characters.
+
+    A "-" is kept before a leading number, and it replaces a separator between two numbers or two words.
+    """
     text = text.translate(_LATIN)
     if _BARE_POWER.fullmatch(text):
         text = _written_out(text)
@@ -146,14 +156,17 @@ def _likeness(text: str) -> str:
 
 @lru_cache(4096)
 def _kind(letter: str) -> str:
-    """Return digit, letter, or neither."""
+    """Return "digit", "letter", or "" for a space, punctuation mark or symbol."""
     if letter in "0123456789":
         return "digit"
     return "" if unicodedata.category(letter)[0] in "PSZ" or letter.isspace() else "letter"
 
 
 def hashed(keys: Any) -> NDArray[np.uint64]:
-    """Return (n,) numbers unchanged, and hashes of texts: equal keys have equal hashes."""
+    """Return (n,) hashes of an Arrow array of keys. Integers are their own hashes.
+
+    Equal keys have equal hashes.
+    """
     if pa.types.is_integer(keys.type):
         return np.asarray(keys.to_numpy(zero_copy_only=False)).view(np.uint64)
     out = np.empty(len(keys), np.uint64)
@@ -162,8 +175,8 @@ def hashed(keys: Any) -> NDArray[np.uint64]:
 
 
 def _letters(texts: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Return (n + 1,) the limits of each text, and the bytes of all."""
-    if not len(texts):  # Arrow may hold no buffer at all
+    """Return the (n + 1,) byte offsets at which the n texts start and end, and the bytes of all texts."""
+    if not len(texts):  # an empty Arrow array can have no buffers
         return np.zeros(1, np.int64), np.empty(0, np.uint8)
     _, offsets, letters = texts.buffers()
     ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
@@ -171,21 +184,21 @@ def _letters(texts: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
 
 
 def distinct(values: NDArray[np.uint64]) -> int:
-    """Return the number of distinct values, by sorting: many times faster than :func:`numpy.unique`."""
+    """Count the distinct values by sorting, which is many times faster than :func:`numpy.unique`."""
     ordered = np.sort(values)
     return int(np.count_nonzero(ordered[1:] != ordered[:-1])) + min(1, ordered.size)
 
 
 @dataclass(frozen=True)
 class Folded:
-    """Hashes of the names' :func:`alike` forms, and whether any form differs from its name."""
+    """Hashes of the :func:`alike` forms of names, and True in ``differ`` if a form differs from its name."""
 
     hashes: NDArray[np.uint64]
     differ: bool
 
 
 class Alike:
-    """Counter of names that look like another name. It stores a hash of 8 bytes per user, and no names."""
+    """Counter of names that look like another name. It stores no names, only a hash of 8 bytes per user."""
 
     def __init__(self) -> None:
         self._hashes: list[NDArray[np.uint64]] = []
@@ -193,7 +206,7 @@ class Alike:
 
     @staticmethod
     def looked_at(names: Any) -> Folded:
-        """Return the hashes of an Arrow array of names. Can be called from any thread."""
+        """Return the hashes of an Arrow array of names. This method can be called from any thread."""
         if pa.types.is_integer(names.type) or not len(names):  # numbers have no variants
             return Folded(np.empty(0, np.uint64), False)
         texts = names.cast(pa.large_string())
@@ -213,7 +226,7 @@ class Alike:
         return Folded(out, differ)
 
     def add(self, names: Any) -> None:
-        """Add an Arrow array of names. Over all calls, each user must be added only once."""
+        """Add an Arrow array of names. Each user must be added only once, in one of the calls."""
         self.take(self.looked_at(names))
 
     def take(self, names: Folded) -> None:
@@ -223,14 +236,17 @@ class Alike:
 
     @property
     def count(self) -> int:
-        """Number of users whose name looks like that of an earlier user."""
+        """Number of users whose name looks like the name of a user who was added before."""
         if not self._differ:
             return 0
         every = np.concatenate(self._hashes)
         return every.size - distinct(every)
 
     def warn(self, unit: str, column: str, remedy: str = "write names in one way") -> None:
-        """Emit a warning if there are such users."""
+        """Emit a warning if the name of a user looks like the name of another user.
+
+        ``unit`` : word for one user; ``column`` : name of the column; ``remedy`` : advice in the warning.
+        """
         count = self.count
         if count:
             warnings.warn(

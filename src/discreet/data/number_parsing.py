@@ -15,7 +15,10 @@ _NUMBER = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity)$"
 
 
 def parsed(texts: Any) -> NDArray[np.float64]:
-    """Return (n,) float64 from an Arrow column of text without surrounding blanks; NaN if not a number."""
+    """Convert an Arrow column of n texts to (n,) float64; a text that is not a number becomes NaN.
+
+    Blanks around a number are ignored.
+    """
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
     kinds = pc.dictionary_encode(texts.cast(pa.large_string()))

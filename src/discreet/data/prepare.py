@@ -1,13 +1,13 @@
 """Conversion of raw records to trajectory rows, as declared in a TOML file.
 
-:func:`prepare` reads the sources once and partitions users so that each partition fits into memory. From each
-user's rows, in order of time, it makes steps on the declared grid. A step has values, state, action, reward,
-next state and outcome (:mod:`.prepare_config` specifies how). Every step is a function of one user's own rows
-and of the declaration. Every user who has a row with a time is in the result. Therefore protecting the users
-of the result protects the users of the records.
+:func:`prepare` reads the sources once and partitions users so that each partition fits into memory. It
+assigns each user's rows, in order of time, to steps of the declared length. It then computes the values,
+state, action, reward and next state of each step, as declared (see :mod:`.prepare_config`). Every step is a
+function of one user's own rows and of the declaration. Every user who has a row with a time is in the result.
+Therefore protecting the users of the result protects the users of the records.
 
-The new folder is created only if every row obeys the declaration and :mod:`.validate` has read the result
-back. Rows that violate the declaration are written to a private file next to the folder.
+The new folder is created only if every row obeys the declaration and :mod:`.validate` has checked the written
+rows. Rows that violate the declaration are written to a private file next to the folder.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ Ints = NDArray[np.int64]
 
 ROWS, SCHEMA, DECLARATION, COUNTS = "rows.parquet", "schema.toml", "prepare.toml", "private-counts.json"
 MEMORY = 2**31
-LATE = 0.01  # if the share of steps with readings after the action exceeds this, a warning is issued
+LATE = 0.01  # a warning is issued if more than this share of steps has readings taken after the action
 _PARTITIONS = 256
-_NONE = np.iinfo(np.int64).max  # stands for the time of a missing action
+_NONE = np.iinfo(np.int64).max  # time of the first action of a step that has no action
 
 
 class Refused(ValueError):
-    """Error: records violate the declaration. No result was made.
+    """Error that is raised if records violate the declaration. No result is made.
 
-    The message gives advice. It quotes no user data (except well-known words for an empty cell). The counts
-    in it describe users and have no noise, so they are only for the data's owner.
+    The message gives advice. It quotes no user data, except well-known words for an empty cell. Its counts
+    describe users and have no noise, so only the data owner may see them.
 
     Parameters
     ----------
-    counts : number of offences by reason
-    path : the private file that holds all offending rows
-    seen : mapping of a reason to the well-known words for an empty cell that occur in offending cells
+    counts : number of offences for each reason
+    path : the private file that contains all offending rows
+    seen : mapping of a reason to well-known words for an empty cell, found in the offending cells
     """
 
     def __init__(
@@ -83,22 +83,23 @@ class Refused(ValueError):
             f"{sum(counts.values()):,} places in the records break the declaration, nothing was made: "
             f"{listed}. All of them are in {path}, which is private"
             + ("; what helps:" if helps else "")
-            + ";".join(helps)  # the command line puts all in one paragraph
+            # ";" separates the lines, because the command line prints them as one paragraph
+            + ";".join(helps)
         )
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedFolder:
-    """Result of :func:`prepare`: a folder with ``rows.parquet``, ``schema.toml``, the declaration and its
-    files.
+    """Result of :func:`prepare`.
 
-    Counts and notes are PRIVATE, like the rows.
+    The folder contains ``rows.parquet``, ``schema.toml``, the declaration, and the files that the declaration
+    names. The numbers, the counts and the notes are PRIVATE, as are the rows.
 
     Parameters
     ----------
     people, episodes, steps : numbers of users, episodes and steps in the result.
-    counts : number of cases for each kind of change that was made.
-    notes : other facts for the owner, each as a sentence.
+    counts : number of cases for each kind of change that :func:`prepare` made.
+    notes : other facts for the data owner, each as a sentence.
     """
 
     __repr__ = brief
@@ -128,7 +129,7 @@ def prepare(
     scratch: str | Path | None = None,
     progress: Progress | None = None,
 ) -> PreparedFolder:
-    """Make trajectory rows and a finished schema from records, as declared.
+    """Convert records to trajectory rows with a complete schema, as declared.
 
     Parameters
     ----------
@@ -138,16 +139,18 @@ def prepare(
     declaration : Declaration, or the file that holds it
     out : folder that does not exist or is empty
     offending : file for offending rows (mode 0600); default ``OUT.offending.csv``
-    memory, scratch : bytes that a partition of the records may take, and the folder for temporary files (as
-        large as the records), if there is more than one partition
+    memory : approximate number of bytes that one partition of the records may use
+    scratch : folder for temporary files, which are about as large as the records; used only if there is more
+        than one partition
     progress : callable, optional
+        Called with the name of the stage, the amount of finished work, and the total amount or None.
 
     Raises
     ------
     Refused
-        If records violate the declaration; the private file holds all these records.
+        If records violate the declaration; the private file contains all these records.
     ValueError
-        If a file cannot be read, or lacks a column, or an argument is not allowed.
+        If a file cannot be read or lacks a column, or if an argument is not allowed.
     """
     out = Path(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -160,7 +163,7 @@ def prepare(
     reader = Reader(declared, places)
     maker = Maker(declared, reader)
     with aside(out) as hidden:
-        if rule is not None:  # the rows stay under it
+        if rule is not None:  # the owner's rule for the records also applies to the prepared rows
             shutil.copyfile(rule, hidden / RULE)
         _write_rows(hidden / ROWS, map(maker, parts(reader, memory, scratch, progress)))
         if reader.offences.counts:
@@ -192,7 +195,10 @@ def _check_rows(path: Path, schema: Schema, progress: Progress | None) -> None:
 
 
 def _owner_rule(places: Sequence[TableSource], dataset: str) -> Path | None:
-    """Return a file with the owner's rule over the records; raise ``ValueError`` if rules differ."""
+    """Return the path of the file with the owner's rule for the records, or None without a rule.
+
+    Raises ``ValueError`` if the rules of the sources differ.
+    """
     rules = rules_over(local_files(places))
     for path, rule in rules.items():
         check_dataset(path, rule, dataset)
@@ -202,7 +208,7 @@ def _owner_rule(places: Sequence[TableSource], dataset: str) -> Path | None:
 
 
 def _write_documents(folder: Path, declared: Declaration, counts: Mapping[str, int]) -> Schema:
-    """Write schema, declaration and counts beside the rows. Return the schema that was written."""
+    """Write the schema, the declaration, its files and the counts to ``folder``. Returns the schema."""
     write_schema(declared.schema, folder / SCHEMA)
     _say_origin(folder / SCHEMA, declared)
     (folder / DECLARATION).write_text(declared.text, "utf-8")
@@ -214,7 +220,7 @@ def _write_documents(folder: Path, declared: Declaration, counts: Mapping[str, i
 
 
 def _rule_of_ends(declared: Declaration) -> Iterator[str]:
-    """Yield a note if the schema has a rule that the declaration did not name."""
+    """Yield a note if the schema's rewards for outcomes were derived from ``prepare.reward.on``."""
     schema, labels = declared.schema, declared.schema.state_labels or ()
     if not declared.ruled or schema.outcomes is None or schema.return_bound is None:
         return
@@ -228,7 +234,7 @@ def _rule_of_ends(declared: Declaration) -> Iterator[str]:
 
 
 def _censored_ends(maker: Maker, schema: Schema) -> Iterator[str]:
-    """Yield a note with the number of censored ends and the consequences."""
+    """Yield a note with the number of episodes whose end is censored, and the effect on releases."""
     if schema.censored is None:
         return
     least, most = schema.returns.bounds(schema.horizon)
@@ -264,7 +270,7 @@ def _writer(path: Path) -> Iterator[Any]:
 
 
 def refuse(offences: Offences, private: Path) -> None:
-    """Write the private file, and raise :class:`Refused`."""
+    """Write the offending rows to the file ``private``, then raise :class:`Refused`."""
     write_aside(private, offences.text.getvalue().encode(), 0o600)
     raise Refused(offences.counts, private, offences.seen)
 
@@ -281,9 +287,13 @@ def _say_origin(path: Path, declared: Declaration) -> None:
 def parts(
     reader: Reader, memory: int, scratch: str | Path | None, progress: Progress | None
 ) -> Iterator[pa.Table]:
-    """Yield tables of whole users."""
+    """Partition the records by user, and yield one table per partition.
+
+    A table has all rows of each of its users. The number of partitions, at most 256, is chosen so that each
+    needs about ``memory`` bytes. ``scratch`` : folder for temporary files, None for the system's default.
+    """
     size = sum(place.size for place in reader.places)
-    row = 8 * (8 + len(reader.values)) * 4  # bytes, including temporary values
+    row = 8 * (8 + len(reader.values)) * 4  # estimated bytes per row, including temporary arrays
     number = min(_PARTITIONS, max(1, -(-size * row // memory)))
     known = [place.rows for place in reader.places]
     total = None if None in known else sum(count or 0 for count in known)
@@ -327,11 +337,11 @@ def parts(
 
 # -------------------------------------------------------------------------------------- making steps
 class Maker:
-    """Maker of trajectory rows of whole users, one partition after the other.
+    """Converter of records to trajectory rows, one partition of users after the other.
 
-    Within a partition, *rows* are the rows of the table, and *order* lists the rows by episode and time.
-    *Cells* are the steps of an episode and one additional cell for the state after the last step. The cells
-    of episode i are start[i], .., start[i + 1] - 1.
+    *Rows* are the rows of the partition's table, and *order* is an array of row numbers sorted by episode and
+    time. An episode has one *cell* for each step and one more cell for the state after the last step. The
+    cells of episode i have the numbers start[i], .., start[i + 1] - 1.
     """
 
     def __init__(self, declared: Declaration, reader: Reader) -> None:
@@ -343,13 +353,16 @@ class Maker:
         self.people = self.episodes = self.steps = self.acted_steps = self.censored = 0
         self.late_steps: Counter[str] = Counter()
         schema = declared.schema
-        self.absorbing = np.zeros(schema.layout.states + 1, bool)  # the last entry: no state
+        self.absorbing = np.zeros(schema.layout.states + 1, bool)  # the last entry is for index -1, no state
         self.absorbing[list(schema.terminal)] = True
         words = schema.state_labels or (), schema.action_labels or ()
         self.state_words, self.action_words = (pa.array(one, pa.string()) for one in words)
 
     def __call__(self, table: pa.Table) -> pa.Table | None:
-        """Return the finished rows, or None if the partition has no users."""
+        """Convert the records of one partition, and return its trajectory rows.
+
+        Returns None if the partition has no steps, or if this or an earlier partition has an offence.
+        """
         if not table.num_rows:
             return None
         self.table = table
@@ -382,8 +395,9 @@ class Maker:
         return self._rows(cells, facts.get("end"))
 
     def _said_of_late(self) -> str:
-        """Return the warning about readings that are later than actions; "" if there are only few such
-        readings.
+        """Return the warning about states that contain readings taken after the action.
+
+        Returns "" if no value has such readings in more than a share ``LATE`` of the steps with an action.
         """
         acted = self.acted_steps
         shares = {name: self.late_steps[name] / acted for name in self.late_steps if acted}
@@ -397,12 +411,16 @@ class Maker:
         )
 
     def refuse_late(self) -> None:
-        """Raise ``ValueError`` if the declaration is strict and states hold readings after actions."""
+        """Raise ``ValueError`` if ``strict`` is declared and too many states contain readings taken after the
+        action.
+        """
         if self.declared.strict and (said := self._said_of_late()):
             raise ValueError(f"records: {said} (refused by strict = true in [prepare])")
 
     def warn(self) -> None:
-        """Warn of readings taken after actions, values without a cell, and users with similar names."""
+        """Emit warnings about readings taken after the action, values for which no cell was read, and users
+        with similar names.
+        """
         if said := self._said_of_late():
             warnings.warn(said, UserWarning, stacklevel=4)
         declared, found = self.declared, self.reader.found
@@ -420,8 +438,11 @@ class Maker:
 
     # ------------------------------------------------------------------------ people and episodes
     def _number_episodes(self, user: Ints, dated: Flags) -> None:
-        """Set ``episode`` (rows,), the episode number of each row (-1 for facts of a user), and ``owner`` and
-        ``names`` (episodes,).
+        """Number the episodes of the partition.
+
+        Sets the (rows,) array ``episode`` of the episode number of each row, -1 for facts about a user. Sets
+        the (episodes,) arrays ``owner`` (user number), ``names``, ``dated`` (True if a row has a time) and
+        ``bad`` (True if a row has an offending cell).
         """
         names = _array(self.table, "episode").dictionary_encode()
         code = names.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
@@ -431,14 +452,17 @@ class Maker:
         self.user, self.episode = user, np.full(len(user), -1)
         self.episode[named] = index
         self.owner, self.names = known // width, names.dictionary.take(pa.array(known % width))
-        self.dated = np.zeros(len(known), bool)  # users without such rows have facts only
+        self.dated = np.zeros(len(known), bool)  # False for an episode that has only facts
         self.dated[self.episode[dated]] = True
         self.counts["episodes with facts only, left out"] += int((~self.dated).sum())
         self.bad = np.zeros(len(known), bool)
         self.bad[self.episode[_plain(self.table, "bad").astype(bool) & named]] = True
 
     def _note_episodes(self, reason: str, which: Any, column: str = "") -> None:
-        """Note offending episodes, except those with an offending cell, which may be the cause."""
+        """Add the episodes ``which`` to the offences.
+
+        Episodes that have an offending cell are omitted, because that cell can be the cause.
+        """
         which = np.asarray(which)[~self.bad[which]]
         users = self.user_names.take(pa.array(self.owner[which])).to_pylist()
         names = self.names.take(pa.array(which)).to_pylist()
@@ -446,9 +470,9 @@ class Maker:
         self.offences.add(reason, (("", None, user, name, None, column, None) for user, name in rows))
 
     def _note_rows(self, reason: str, rows: Ints, column: str, cells: Floats | None = None) -> None:
-        """Note offending rows, except those with another offending cell.
+        """Add rows to the offences, except rows of an episode that already has an offending cell.
 
-        ``cells`` : the offending cell of each row.
+        ``cells`` : the value of the offending cell of each row, or None.
         """
         good = ~self.bad[self.episode[rows]]
         held = [None] * int(good.sum()) if cells is None else cells[good].tolist()
@@ -467,7 +491,11 @@ class Maker:
 
     # ------------------------------------------------------------------------------- rows in time
     def _distinct(self, order: Ints) -> Ints:
-        """Return the rows in order, without rows that equal another row in all columns that are read."""
+        """Return ``order`` without duplicate rows.
+
+        A row is a duplicate if it equals an earlier row in every column that is read. If the declaration has
+        no time column, no row is removed.
+        """
         episode, time = self.episode[order], self.moment[order]
         again = np.zeros(len(order), bool)
         again[1:] = (episode[1:] == episode[:-1]) & (time[1:] == time[:-1])
@@ -481,7 +509,7 @@ class Maker:
         columns += [
             (_plain(self.table, f"v.{name}")[rows] + 0.0).view(np.int64) for name in self.reader.values
         ]
-        by_content = np.lexsort(columns)  # stable: the first of equal rows is kept
+        by_content = np.lexsort(columns)  # this sort is stable, so the first of several equal rows is kept
         same = np.ones(len(rows) - 1, bool)
         for column in columns:
             same &= column[by_content][1:] == column[by_content][:-1]
@@ -492,8 +520,11 @@ class Maker:
         return np.delete(order, copies)
 
     def _grid(self, order: Ints) -> tuple[Ints, Ints]:
-        """Return the ordered rows that belong to a cell, and their cells; set ``start``, ``of`` and
-        ``last``.
+        """Assign the rows in ``order`` to cells. Returns the rows in a cell, and the cell of each row.
+
+        Sets ``start``, the (cells,) arrays ``of`` (episode) and ``number`` (number of the cell in its
+        episode), and the (episodes,) array ``last``, the number of the step that contains the last row. If
+        steps have a length, also sets ``since``, the time of each returned row since the start of its step.
         """
         declared, most = self.declared, self.declared.schema.horizon
         episode, time = self.episode[order], self.time[order]
@@ -530,12 +561,14 @@ class Maker:
         self.number = np.arange(len(self.of)) - self.start[self.of]
         inside = number <= most
         if declared.step is not None:
-            self.since = self.since[inside]  # time since the step began, of each row in a cell
+            self.since = self.since[inside]  # for each row in a cell, the time since the start of its step
         return order[inside], (self.start[episode] + number)[inside]
 
     def _begins(self, first: Ints) -> Ints:
-        """Return the start times of episodes from the declared column, or from their first row if that column
-        has an offence.
+        """Return the (episodes,) start times from the declared column.
+
+        An episode without a start time in this column is an offence, and starts at the time ``first`` of its
+        first row.
         """
         column = _plain(self.table, "begin")
         value = ColumnValue("begin", str(self.declared.begin), of="episode", within="same")
@@ -545,8 +578,10 @@ class Maker:
         return np.where(gone, first, np.where(gone, 0, found).astype(np.int64))
 
     def _rows_of_cells(self, order: Ints, cell: Ints) -> Ints:
-        """Return, for messages, the (cells,) last row in or before each cell, or the first row of the episode
-        if there is none.
+        """Return (cells,) rows that error messages name for the cells.
+
+        The row of a cell is the last row of the episode in or before the cell, or the first row of the
+        episode if all its rows are after the cell.
         """
         place = np.full(len(self.of), -1)
         place[cell] = np.arange(len(order))
@@ -558,9 +593,10 @@ class Maker:
 
     # ------------------------------------------------------------------------- before the action
     def _first_actions(self, order: Ints, cell: Ints) -> None:
-        """Set ``first`` (cells,): time of the first action since the step began; ``_NONE`` without an action.
+        """Set the (cells,) array ``first``: the time from the start of the step to its first action.
 
-        These times, and all limits computed from them, are functions of one user's rows and the declaration.
+        The time is ``_NONE`` for a step without an action. These times, and all limits computed from them,
+        are functions of one user's rows and the declaration.
         """
         self.late: dict[str, Flags] = {}
         self.first = np.full(int(self.start[-1]), _NONE)
@@ -573,7 +609,7 @@ class Maker:
             acts = ~np.isnan(x) & ((x != 0) | (value.within != "sum"))
             own = np.full(len(self.first), _NONE)
             np.minimum.at(own, cell[acts], self.since[acts])
-            if value.lag:  # the action of a step is then a row of an earlier one
+            if value.lag:  # the action of a step is then in the rows of an earlier step
                 here = np.arange(len(own))
                 source = here - value.lag
                 there = (source >= self.start[self.of]) & (own[np.maximum(source, 0)] != _NONE)
@@ -581,7 +617,13 @@ class Maker:
             self.first = np.minimum(self.first, own)
 
     def _found(self, value: ColumnValue, order: Ints, cell: Ints) -> tuple[Floats, Floats]:
-        """Return (cells,) values of steps, and (cells,) values of all rows that later steps may carry on."""
+        """Return the (cells,) values of steps, and the (cells,) values that later steps can carry forward.
+
+        These arrays can differ if ``before`` is declared. A reading after the action of a step does not count
+        for that step, but its value can be carried forward to a later step.
+
+        ``order`` : row numbers; ``cell`` : the cell of each of these rows.
+        """
         column, size = _plain(self.table, f"v.{value.name}")[order], int(self.start[-1])
 
         def gathered(used: Flags) -> Floats:
@@ -605,13 +647,14 @@ class Maker:
         near, source = self._carriers(gone, held, value.carry)
         more = np.zeros(size, bool)
         more[source[near]] = True
-        # all rows of these values are before the action
+        # if all rows of a cell are before the action, `found` already uses all of them
         more[np.setdiff1d(np.arange(size), cell[~early])] = False
         return found, np.where(more, gathered(more[cell]), found)
 
     def _watch_late(self, value: ColumnValue, column: Floats, found: Floats, cell: Ints) -> None:
-        """Mark the cells in which a value of the state has a reading later than the first action of
-        the step.
+        """Mark the cells in which a value of the state comes from a reading after the step's first action.
+
+        Sets ``late`` of this value to a (cells,) mask.
         """
         if self.declared.step is None or value.lag or value not in self.declared.states.reads:
             return
@@ -619,15 +662,17 @@ class Maker:
         if value.within in ("min", "max"):
             used &= column == found[cell]
         when = np.full(len(found), -1)
-        if value.within in ("first", "min", "max"):  # the earliest row that determines the value
+        if value.within in ("first", "min", "max"):  # the time of the earliest row that has this value
             when[cell[used][::-1]] = self.since[used][::-1]
         else:
-            when[cell[used]] = self.since[used]  # rows are in order of time: the last one
+            when[cell[used]] = self.since[used]  # rows are sorted by time: the last time of a cell is kept
         self.late[value.name] = when > self.first
 
     def _carriers(self, gone: Flags, held: Flags, carry: int) -> tuple[Flags, Ints]:
-        """Return the cells that are filled from an earlier cell, and for each of them the last cell that
-        ``held`` a value.
+        """Find the missing cells ``gone`` that can be filled from an earlier cell of the same episode.
+
+        Returns a (cells,) mask of them, and for each cell the number of the last earlier cell that is in the
+        mask ``held`` of cells with a value. ``carry`` : largest distance between the two cells.
         """
         here, begin = np.arange(len(gone)), self.start[self.of]
         source = np.maximum.accumulate(np.where(held, here, -1))
@@ -636,27 +681,33 @@ class Maker:
 
     # ------------------------------------------------------------------------------------- values
     def _fact(self, value: ColumnValue, column: Floats) -> Floats:
-        """Return (episodes,) values, one per episode, from rows with a time and from facts about the episode
-        or its user.
+        """Return the (episodes,) values of a value that is declared per episode.
+
+        They are computed from rows with a time and from facts about the episode or its user.
         """
         which = self.order[~np.isnan(column[self.order])]
         group = self.episode[which]
         facts = self.undated[~np.isnan(column[self.undated])]
         if len(facts):
             own, shared = facts[self.episode[facts] >= 0], facts[self.episode[facts] < 0]
-            begin = np.searchsorted(self.owner, self.user[shared], "left")  # owners are sorted
+            # the episodes are sorted by their users, so the episodes of a user are consecutive
+            begin = np.searchsorted(self.owner, self.user[shared], "left")
             count = np.searchsorted(self.owner, self.user[shared], "right") - begin
             offset = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
             group = np.concatenate([group, self.episode[own], np.repeat(begin, count) + offset])
             which = np.concatenate([which, own, np.repeat(shared, count)])
-            order = np.argsort(group, kind="stable")  # facts come after rows with a time
+            order = np.argsort(group, kind="stable")  # within an episode, facts come after rows with a time
             which, group = which[order], group[order]
         return self._gathered(value, column[which], group, self.moment[which], which, len(self.owner))
 
     def _gathered(
         self, value: ColumnValue, column: Floats, group: Ints, time: Ints, rows: Ints, size: int
     ) -> Floats:
-        """Return (size,) values, one per group; ``column`` and ``rows`` are sorted by group and time."""
+        """Combine the values of each group by the rule ``value.within``.
+
+        Returns (size,) values: one per group, NaN for a group without a value, or 0 if the rule is ``count``.
+        All arrays have one entry per row and are sorted by group, then by time.
+        """
         good = ~np.isnan(column)
         x, group, time, rows = column[good], group[good], time[good], rows[good]
         out = np.zeros(size) if value.within == "count" else np.full(size, np.nan)
@@ -683,7 +734,10 @@ class Maker:
         return out
 
     def _note_facts(self, reason: str, rows: Ints, group: Ints, value: ColumnValue) -> None:
-        """Note rows that can be facts about a user who has several episodes."""
+        """Add rows to the offences, some of which can be facts about a user with several episodes.
+
+        For a fact about a user, the episode in ``group`` is added instead of the row.
+        """
         column = _plain(self.table, f"v.{value.name}") if value.name in self.reader.values else None
         own = self.episode[rows] >= 0
         held = None
@@ -695,9 +749,10 @@ class Maker:
     def _at_one_time(
         self, value: ColumnValue, x: Floats, group: Ints, time: Ints, rows: Ints, at: Ints, out: Floats
     ) -> None:
-        """Set the first or last value of each group.
+        """Write the first or last value of each group to ``out``.
 
-        The tie rule combines several values at the same time.
+        If several rows of the group have the first or last time, their values are combined by the rule
+        ``value.ties``.
         """
         change = np.concatenate([[True], (group[1:] != group[:-1]) | (time[1:] != time[:-1])])
         runs = np.flatnonzero(change)
@@ -726,8 +781,10 @@ class Maker:
                 self._note_episodes(f"{value.name}: two values at one time", at[clash][~good], value.column)
 
     def _filled(self, value: ColumnValue, found: Floats, whole: Floats) -> Floats:
-        """Return (cells,) values: lagged, then carried forward from ``whole``, then replaced by the constant
-        if missing.
+        """Apply the declared lag, then fill missing values. Returns (cells,) values.
+
+        A missing value is replaced by the last value in ``whole``, for at most ``carry`` steps, and otherwise
+        by the declared constant if there is one.
         """
         if value.lag:
             source = np.arange(len(found)) - value.lag
@@ -748,7 +805,11 @@ class Maker:
 
     # --------------------------------------------------------------------------------- trajectories
     def _rows(self, cells: Mapping[str, Floats], outcome: Floats | None) -> pa.Table | None:
-        """Return the rows of all steps, including the state after the last step."""
+        """Compute states, actions and rewards, and return the trajectory rows of all steps.
+
+        ``outcome`` : (episodes,) indices of outcomes, None if no outcome is declared. Returns None if the
+        partition has no steps, or if this or an earlier partition has an offence.
+        """
         declared, schema = self.declared, self.declared.schema
         most = schema.horizon
         state = declared.states.codes(cells)
@@ -774,7 +835,7 @@ class Maker:
             reward += np.where(np.isnan(paid), 0.0, paid)
         for label, amount in declared.on.items():
             reward[after == label] += amount
-        # rewards follow from a rule in the schema and are not read
+        # the schema has a rule for rewards, so readers of the rows ignore the column of rewards
         if declared.reward is None and not declared.on:
             reward[:] = min(max(0.0, schema.low), schema.high)
         wrong = ~((reward >= schema.low) & (reward <= schema.high))
@@ -790,8 +851,9 @@ class Maker:
         return self.finished(at, s, a, reward, after)
 
     def _first_terminal(self, state: Ints) -> Ints:
-        """Return the (episodes,) numbers of the first cell in a terminal state; larger than any cell number
-        if there is none.
+        """Return, for each episode, the number of its first cell that is in a terminal state.
+
+        The number is larger than every cell number if no cell is in a terminal state.
         """
         first = np.full(len(self.owner), np.iinfo(np.int64).max)
         ended = self.absorbing[state]
@@ -799,8 +861,10 @@ class Maker:
         return first
 
     def _ends(self, state: Ints, outcome: Floats | None, first: Ints) -> tuple[Ints, Ints]:
-        """Return the (episodes,) numbers of steps, and the states after the last step; -1 means the state of
-        the next cell.
+        """Return the (episodes,) numbers of steps, and the (episodes,) states after the last step.
+
+        A state of -1 means that the state after the last step is the state of the next cell. ``first`` :
+        number of the first cell of each episode in a terminal state.
         """
         declared, most = self.declared, self.declared.schema.horizon
         held = self.last + 1
@@ -847,7 +911,10 @@ class Maker:
     def _check_known(
         self, partition: Partition, cells: Mapping[str, Floats], codes: Ints, used: Flags, what: str
     ) -> None:
-        """Check that every index that is used is valid, and note missing values."""
+        """Check that every cell in the mask ``used`` has a valid index in ``codes``.
+
+        Adds missing values, and cells for which no rule holds, to the offences.
+        """
         unknown = used & (codes < 0)
         told = np.zeros(len(codes), bool)
         for value in partition.needs:
@@ -861,7 +928,8 @@ class Maker:
     def _check_counts(self) -> None:
         schema = self.declared.schema
         own = np.flatnonzero(self.dated)
-        before = np.searchsorted(self.owner[own], self.owner[own], "left")  # owners are sorted
+        # the episodes are sorted by their users, so the episodes of a user are consecutive
+        before = np.searchsorted(self.owner[own], self.owner[own], "left")
         if schema.contribute == "error":
             many = np.arange(len(own)) - before >= schema.episodes_per_user
             most = schema.episodes_per_user
@@ -869,7 +937,11 @@ class Maker:
             self._note_episodes(said, own[many])
 
     def finished(self, at: Ints, s: Ints, a: Ints, reward: Floats, after: Ints) -> pa.Table | None:
-        """Return the rows of the steps in the cells ``at``."""
+        """Return the trajectory rows of the steps in the cells ``at``, and update the counts.
+
+        ``s``, ``a``, ``reward`` and ``after`` are the (n,) state indices, action indices, rewards and indices
+        of next states. Returns None if n = 0.
+        """
         if not len(at):
             return None
         episode = self.of[at]
@@ -897,7 +969,10 @@ class Maker:
 
 
 def _moments(time: Ints, then: Floats) -> Ints:
-    """Return (n,) numbers that order rows by time, then by ``then`` if given; equal if both are equal."""
+    """Return (n,) numbers that sort rows by ``time``, then by ``then``.
+
+    Two rows have the same number if ``time`` and ``then`` are equal, or if ``then`` is missing in both.
+    """
     if np.isnan(then).all():
         return time
     order = np.lexsort((then, time))
@@ -912,7 +987,7 @@ def _moments(time: Ints, then: Floats) -> Ints:
 
 
 def _by(group: Ints, time: Ints) -> Ints:
-    """Return the stable order by group, then time."""
+    """Return the (n,) row numbers, sorted by group and then by time. Ties keep the order of the rows."""
     if not len(group):
         return np.zeros(0, np.int64)
     low, span = int(time.min()), int(time.max()) - int(time.min()) + 1

@@ -9,22 +9,23 @@ The file is a SCHEMA.toml (:mod:`.schema`) without ``states``, ``actions`` and t
     reward = { low = 0.0, high = 1.0 }
 
     [prepare]
-    user = "patient"                  # or several columns that name a person together
-    episode = "stay"                  # left out: one episode a person
+    user = "patient"                  # or a list of columns that together identify a person
+    episode = "stay"                  # without this key, each person has one episode
 
     time = { column = "charted", format = "%d.%m.%Y %H:%M", zone = "Europe/Berlin" }
 
-    step = "4 hours"                  # left out: every row is a step
-    long = "cut"                      # more than `horizon` steps: "refuse", "cut", or "end"
+    step = "4 hours"                  # without this key, every row is a step
+    long = "cut"                      # episodes of more than `horizon` steps: "refuse", "cut", or "end"
 
     [prepare.values.pressure]         # a number or a category for every step
     column = "mbp"
-    within = "last"                   # of several in one step
+    within = "last"                   # rule for several cells in one step
     range = [20, 250]
     outside = "missing"               # or "refuse"
 
-    carry = 2                         # a missing one is the last one, for at most two steps
-    missing = "category"              # then: "refuse", "category", or { value = 80 }
+    carry = 2                         # for at most two steps, a missing value is replaced by the last one
+    missing = "category"              # rule for values still missing; or "refuse", or { value = 80 }
+
     cuts = [65, 75]
 
     [prepare.states]
@@ -36,17 +37,17 @@ The file is a SCHEMA.toml (:mod:`.schema`) without ``states``, ``actions`` and t
     [prepare.end]
     column = "outcome"
     states = { home = "discharged", died = "dead" }
-    censored = ["transferred", ""]    # outcome not known: a terminal state "censored"
+    censored = ["transferred", ""]    # unknown outcomes; they lead to the terminal state "censored"
 
     [prepare.reward]
     on = { discharged = 1.0 }
 
-Nothing here is learned from records, so nothing here costs privacy. The declarer chooses cut points,
-codebooks and scalings, and declares their origin under ``[provenance]``. No user is removed because of their
-values, because the number of users is published.
+The declaration is not learned from the records, so it uses no privacy budget. Its author chooses cut points,
+codebooks and scalings, and declares their origin under ``[provenance]``. Users are never removed because of
+their values, since the number of users is published.
 
-Several values can have the same label. All labels, cuts and files that the declaration names are public.
-Files are in the declaration's folder. Every key is described in ``docs/prepare.md``.
+Several texts of a column can have the same label. All labels, cut points and files that the declaration names
+are public. Files are in the folder of the declaration. Every key is described in ``docs/prepare.md``.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ Ints = NDArray[np.int64]
 
 WITHIN = ("last", "first", "mean", "min", "max", "sum", "count", "same")
 TIES = ("refuse", "later row", "mean", "min", "max")
-SECOND = 1_000_000  # times are counted in microseconds
+SECOND = 1_000_000  # in microseconds, the unit of all times
 UNITS = {
     "microsecond": 1,
     "millisecond": 1000,
@@ -99,15 +100,18 @@ _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 @dataclass(frozen=True)
 class Time:
-    """Column that orders rows.
+    """Column with the time of each row, and the format of its cells.
 
     Parameters
     ----------
-    format : format of text, as in ``strftime``; None: ISO 8601
-    zone : time zone of stamps without a zone
-    numbers : unit of times that are numbers
-    ambiguous : meaning of a stamp in the hour that occurs twice in autumn
-    then : column of numbers that orders rows with equal times
+    column : name of the column
+    format : format of text, as in ``strftime``; None for ISO 8601
+    zone : time zone of clock times that are given without a zone
+    numbers : unit of the times if they are numbers
+    ambiguous : "earlier" or "later", the meaning of a clock time that occurs twice when daylight saving time
+        ends; "refuse" makes such a time an offence
+    unreadable : "refuse" or "leave out", the treatment of rows whose time cannot be read
+    then : column of numbers that sorts rows with equal times
     """
 
     column: str
@@ -121,24 +125,29 @@ class Time:
 
 @dataclass(frozen=True)
 class ColumnValue:
-    """Declared value: one number or category for every step, computed from the cells of one column.
+    """Declared value: one number or category per step or per episode, computed from the cells of one column.
 
     Parameters
     ----------
-    name, column : str
-    where : mapping of a column to texts; only rows with one of these texts in this column are used (item
-        codes of long tables)
-    within : rule for several cells, one of ``WITHIN``; of : "step" or "episode"; ties : one of ``TIES``
-    low, high : float; outside : "refuse" or "missing"
-    unreadable : "refuse" or "missing", for a cell that is not a number or not one of the categories
+    name : name of the value
+    column : name of the column
+    where : mapping of column names to texts; a row is used only if its cell in each of these columns is one
+        of the texts for this column (for example, item codes in tables with one row per measurement)
+    within : rule that combines several cells of a step or episode, one of ``WITHIN``
+    of : "step" or "episode"
+    ties : rule for several cells at the same time, one of ``TIES``
+    low, high : limits of the allowed range
+    outside : "refuse" or "missing", the treatment of numbers outside this range
+    unreadable : "refuse" or "missing", the treatment of cells that are not numbers or not categories
     lag : number of steps by which a value is delayed
-    before : "action": only rows before the step's first action count; None: all rows of the step
-    carry : number of steps for which a value replaces missing values after it
-    missing : "refuse", "category", or the number that replaces it (for a category: its index)
+    before : "action" if only rows before the step's first action count; None if all rows of the step count
+    carry : number of later steps for which a value can replace a missing value
+    missing : "refuse", "category", or the number (for categories, the index) that replaces a missing value
     categories : mapping of texts in the file to indices; None for numbers
-    labels : names of the bins or categories; cuts : cut points between bins; closed : the end of a bin that
-        belongs to this bin
-    empty : texts that mean an empty cell, in addition to the standard ones
+    labels : names of the bins or categories
+    cuts : cut points between bins
+    closed : "left" or "right", the end point of a bin that belongs to the bin
+    empty : texts that mean an empty cell, in addition to the standard texts
     """
 
     __repr__ = brief
@@ -165,15 +174,14 @@ class ColumnValue:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the parts into which a value is divided: its labels, and a last part for missing
-        values.
-        """
+        """Labels of the bins or categories, and a last label "missing" if ``missing`` is "category"."""
         own = self.labels or ()
         return (*own, "missing") if self.missing == "category" else own
 
     def codes(self, values: Floats) -> Ints:
-        """Return the (n,) parts of the values; a missing value is in the last part, or -1 if the value has
-        only parts for labels.
+        """Return the (n,) indices in ``names`` of the bins or categories of the numbers ``values``.
+
+        NaN gives the index of "missing" if ``names`` has this label, and otherwise -1.
         """
         gone = np.isnan(values)
         if self.categories is not None:
@@ -187,15 +195,18 @@ class ColumnValue:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Map from values to the index of a state or an action: by a product of parts, by rules, or by nearest
-    centre.
+    """Map from declared values to the index of a state or an action.
+
+    Exactly one of ``product``, ``rules`` and ``centres`` is set.
 
     Parameters
     ----------
-    labels : labels of the indices
-    product : values whose parts are combined; the part of the last value varies fastest
-    rules : conditions; the first condition that holds gives the index; None always holds
-    centres : (k, d) in scaled units of the values ``reads``, with shift and scale (d,)
+    labels : labels of the states or actions, by index
+    reads : values from which the index is computed
+    product : values whose bins or categories are combined; those of the last value vary fastest
+    rules : conditions; the index is that of the first condition that holds, and None always holds
+    centres : (k, d) cluster centres for the d values ``reads``, in the units (value − shift) / scale
+    shift, scale : (d,)
     """
 
     __repr__ = brief
@@ -210,14 +221,18 @@ class Partition:
 
     @property
     def needs(self) -> tuple[ColumnValue, ...]:
-        """Names of the values that must not be missing if an index is needed."""
+        """Values that must not be missing where an index is needed."""
         if self.rules is None:
             return self.reads
         compared = frozenset[str]().union(*(rule.names for rule in self.rules if rule is not None))
         return tuple(value for value in self.reads if value.name in compared)
 
     def codes(self, values: Mapping[str, Floats]) -> Ints:
-        """Return (n,) indices; -1 if a value is missing or no rule holds."""
+        """Return (n,) indices of states or actions. An index is -1 if a needed value is missing or no rule
+        holds.
+
+        ``values`` : mapping of the name of each value to an (n,) array.
+        """
         if self.product is not None:
             out = np.zeros(len(values[self.reads[0].name]), np.int64)
             bad = np.zeros(len(out), bool)
@@ -242,10 +257,12 @@ class Partition:
 
 
 def nearest(points: Floats, centres: Floats, rows: int = 2**14) -> Ints:
-    """Return the (n,) indices of the centres (k, d) nearest to the points (n, d); the first of several
-    nearest, and -1 for NaN.
+    """Return the (n,) indices of the centres (k, d) that are nearest to the points (n, d).
+
+    If several centres are equally near, the first is returned. A point with NaN has the index -1. ``rows``
+    points are processed together.
     """
-    middle = centres.mean(axis=0)  # reduces cancellation errors
+    middle = centres.mean(axis=0)  # subtracting the mean reduces cancellation errors
     own = centres - middle
     squares = (own**2).sum(axis=1)
     out = np.empty(len(points), np.int64)
@@ -258,30 +275,35 @@ def nearest(points: Floats, centres: Floats, rows: int = 2**14) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Declaration:
-    """Checked ``[prepare]`` section with the schema that it produces.
+    """Checked content of a section ``[prepare]``, with the schema that is derived from it.
 
     Parameters
     ----------
     schema : Schema
         The complete schema, which ``discreet learn`` reads.
-    user, episode : names of columns
-    folded : True if names are compared after :func:`.near_duplicate_ids.folded`
-    empty : texts that mean an empty cell in every column, in addition to the standard ones
-    time : Time or None (then rows keep their order)
-    step : length of a step in microseconds; None: every row is a step
-    begin : column with the start time of an episode; None: an episode starts at its first row
-    before, duplicates, long : treatment of rows before the start of the episode, of equal rows, and of steps
-        after the last step
-    values : by name; states, actions : Partition
-    end : Value of an episode's outcome, with terminal labels; end_missing : the label for a missing outcome;
-        None rejects it
-    reward : name of the value that is the reward, or None; on : mapping of labels to the reward on arrival
+    user, episode : names of the columns that identify a user and an episode
+    folded : True if names are normalized by :func:`.near_duplicate_ids.folded` before they are compared
+    empty : texts that mean an empty cell in every column, in addition to the standard texts
+    time : Time, or None if rows are used in the order of the files
+    step : length of a step in microseconds; None if every row is a step
+    begin : column with the start time of an episode; None if an episode starts at its first row
+    before : treatment of rows before the start of their episode
+    duplicates : treatment of rows that equal another row
+    long : treatment of episodes with more than ``schema.horizon`` steps
+    values : mapping of names to declared values
+    states, actions : Partition
+    end : ColumnValue of the outcome of an episode, or None
+    end_states : state indices of the terminal states for the outcomes
+    end_missing : index in ``end_states`` for a missing outcome; None if a missing outcome is an offence
+    reward : name of the value that is the reward, or None
+    on : mapping of a state index to the reward for reaching this state
     ruled : True if the schema's ``outcomes`` were made from ``on``, because ``on`` has rewards for terminal
         states only
-    decision : microseconds after the start of a step at which a step without an action counts as decided,
-        None if no value has ``before``
+    decision : time limit in microseconds after the start of a step, or None if no value has ``before``; in a
+        step without an action, values with ``before`` use only rows before this limit
     strict : True if readings after the action are rejected; False if they only cause a warning
-    files : public files that the declaration reads; text : text of the declaration
+    files : public files that the declaration reads
+    text : text of the declaration
     """
 
     __repr__ = brief
@@ -318,7 +340,7 @@ class Declaration:
 
     @property
     def columns(self) -> dict[str, str]:
-        """Return the columns from which values are computed, each with its kind: "number" or "text"."""
+        """Mapping of each column from which values are computed to its kind, "number" or "text"."""
         found: dict[str, str] = {}
         for value in (*self.values.values(), *(() if self.end is None else (self.end,))):
             kind = "number" if value.categories is None and value.within != "count" else "text"
@@ -339,7 +361,7 @@ def read_prepare_config(path: str | Path, *, fitting: bool = False) -> Declarati
     Raises
     ------
     ValueError
-        If it is not TOML, or a key is unknown, missing, or has a value that is not allowed.
+        If the file is not TOML, or if a key is unknown, is missing, or has a value that is not allowed.
     """
     return read_toml(path, partial(parse_declaration, fitting=fitting))
 
@@ -357,7 +379,11 @@ _MADE = (
 def parse_declaration(
     content: Mapping[str, Any], folder: str | Path = ".", text: str = "", *, fitting: bool = False
 ) -> Declaration:
-    """Return the declaration in a parsed TOML document; files that it names are looked up in ``folder``."""
+    """Check the content of a TOML document, and return the declaration.
+
+    Files that the declaration names are read from ``folder``. ``text`` is the text of the document.
+    ``fitting`` : see :func:`read_prepare_config`.
+    """
     folder = Path(folder)
     asked = _section(content)
     empty = _texts("prepare.empty", asked["empty"]) if "empty" in asked else ()
@@ -408,7 +434,10 @@ def parse_declaration(
 
 
 def _section(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the section [prepare]; raise ``ValueError`` on keys of a schema that it makes itself."""
+    """Return the section [prepare].
+
+    Raises ``ValueError`` if the document has a key of the schema that is derived from this section.
+    """
     if "prepare" not in content:
         raise ValueError("prepare is missing: must be a section [prepare] that says how records are prepared")
     asked = table_of("prepare", content["prepare"])
@@ -428,7 +457,10 @@ def _schema_content(
     content: Mapping[str, Any], states: Sequence[str], actions: Sequence[str], ends: Sequence[str],
     censored: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the schema's document, without rewards that follow from the declaration."""
+    """Return the content of the schema file, with the labels and terminal states of the declaration.
+
+    Reward keys that follow from ``prepare.reward.on`` are not included.
+    """
     plain = {key: value for key, value in content.items() if key != "prepare"}
     given = plain.get("actions", {})
     check_keys("actions.", table_of("actions", given), ("mask",), ())
@@ -445,7 +477,7 @@ def _schema_content(
 
 
 def _clock(asked: Mapping[str, Any]) -> tuple[Time | None, int | None, str | None]:
-    """Return time, step and begin."""
+    """Return the settings ``time``, ``step`` and ``begin``; each is None if it is not declared."""
     time = _time(asked["time"]) if "time" in asked else None
     step = _length("prepare.step", asked["step"]) if "step" in asked else None
     if step is not None and time is None:
@@ -459,7 +491,10 @@ def _clock(asked: Mapping[str, Any]) -> tuple[Time | None, int | None, str | Non
 def _told(
     named: Sequence[tuple[str, Sequence[str]]], values: Mapping[str, ColumnValue], end: ColumnValue | None
 ) -> str:
-    """Return a line for readers with the columns of the records that identify a user."""
+    """Return one line that lists, for readers of the schema, the columns of the records and their use.
+
+    If the list is too long or has unprintable characters, the line has only the number of columns.
+    """
     parts = [f"{what}: {', '.join(columns)}" for what, columns in named if columns]
     for one in (*values.values(), *([] if end is None else [end])):
         rows = "; ".join(f"{column} is {' or '.join(texts)}" for column, texts in one.where.items())
@@ -486,7 +521,7 @@ def _listed(terminal: Any) -> Any:
 
 
 def _terminal(given: Any, end_labels: Sequence[str]) -> Any:
-    """Return the schema's ``terminal``, preceded by the labels of outcomes."""
+    """Return the schema's entry ``terminal``, with the labels of outcomes inserted before its states."""
     own = _listed(given)
     own = own if isinstance(own, list) else [own]
     every = [*end_labels, *(one for one in own if one not in end_labels)]
@@ -525,8 +560,9 @@ def _time(value: Any) -> Time:
 def _decision(
     asked: Mapping[str, Any], values: Mapping[str, ColumnValue], actions: Partition, step: int | None
 ) -> int | None:
-    """Check the settings that values with ``before = "action"`` need; return the declared time of a
-    decision.
+    """Check the settings that values with ``before = "action"`` need, and return ``prepare.decision``.
+
+    Returns microseconds, or None if no value has ``before``. ``step`` : length of a step in microseconds.
     """
     early = [value for value in values.values() if value.before is not None]
     if not early:
@@ -640,7 +676,7 @@ def _value(name: str, asked: Any, grid: bool, empty: tuple[str, ...] = ()) -> Co
 def _classes(
     where: str, name: str, given: Mapping[str, Any], within: str
 ) -> tuple[Mapping[str, int] | None, tuple[str, ...] | None, tuple[float, ...] | None]:
-    """Return categories, labels and cut points of a value."""
+    """Return the categories, labels and cut points of a value; each is None if it is not declared."""
     categories, names = _categories(f"{where}.categories", given.get("categories"))
     if categories is not None:
         for key in ("range", "cuts", "labels", "closed"):
@@ -668,7 +704,10 @@ def _range(name: str, value: Any) -> tuple[float, float]:
 
 
 def _categories(name: str, value: Any) -> tuple[Mapping[str, int] | None, tuple[str, ...] | None]:
-    """Return the mapping of texts to indices, and the labels."""
+    """Return a mapping of texts to the indices of their labels, and the labels.
+
+    Both are None if ``value`` is None.
+    """
     if value is None:
         return None, None
     if isinstance(value, Mapping):
@@ -764,8 +803,9 @@ def _product(where: str, asked: Any, values: Mapping[str, ColumnValue]) -> Parti
 
 
 def _tells(value: ColumnValue, label: str) -> bool:
-    """Return True if a label already contains the name of its value, as for bins that are named after their
-    cuts.
+    """Return True if a label of a value with cut points already contains the name of the value.
+
+    Labels made from cut points do.
     """
     return value.cuts is not None and value.name in label and label != "missing"
 
@@ -837,7 +877,11 @@ def _codebook(
 
 
 def _end(asked: Any, empty: tuple[str, ...] = ()) -> tuple[ColumnValue | None, tuple[str, ...], int | None]:
-    """Return the value of the outcome, the labels of terminal states, and the label for a missing outcome."""
+    """Return the value of the outcome, the labels of terminal states, and the index of the label for a
+    missing outcome.
+
+    The index is None if a missing outcome is an offence.
+    """
     if asked is None:
         return None, (), None
     given = table_of("prepare.end", asked)
@@ -873,7 +917,7 @@ def _end(asked: Any, empty: tuple[str, ...] = ()) -> tuple[ColumnValue | None, t
 
 
 def _censored(asked: Any, states: Mapping[str, str]) -> list[str]:
-    """Return the texts that mark censored ends; "" stands for an empty cell."""
+    """Return the texts in the outcome column that mark a censored end. An empty text means an empty cell."""
     name = "prepare.end.censored"
     if not isinstance(asked, list) or not asked:
         raise ValueError(f"{name} = {checks.said(asked)}: must be a list of texts of the column, not empty")
@@ -890,11 +934,11 @@ def _censored(asked: Any, states: Mapping[str, str]) -> list[str]:
 
 
 def _rule_of_ends(asked: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema's keys for rewards at the end, if ``on`` has rewards for terminal states only; else
-    {}.
+    """Return the schema's keys ``reward`` and ``return_bound`` for rewards that depend only on the outcome.
 
-    A learner that knows this rule has bounds on the return of an episode, and not only bounds on the reward
-    of a step.
+    Returns {} if ``prepare.reward.on`` has a reward for a state that is not terminal, or if it does not
+    determine all rewards. With these keys, a learner has bounds on the return of an episode, and not only
+    bounds on the reward of a step.
     """
     on, ends = _named_table(asked, "on"), _listed(plain.get("terminal", []))
     reward, censored = _named_table(plain, "reward"), plain.get("censored")
@@ -922,9 +966,9 @@ def _rule_of_ends(asked: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named_table(asked: Any, key: str) -> Mapping[str, Any]:
-    """Return a table that is nested in a table.
+    """Return the table ``asked[key]``.
 
-    Returns {} if either is not a table, because other checks report this error.
+    Returns {} if ``asked`` or the entry is not a table, because other checks report this error.
     """
     found = asked.get(key) if isinstance(asked, Mapping) else None
     return found if isinstance(found, Mapping) else {}

@@ -51,5 +51,5 @@ _REMEDIES = {
 
 
 def remedy(reason: str) -> str:
-    """Return the advice for a reason of rejection; "" if it depends on the rows themselves."""
+    """Return the advice for offences with this reason, or "" if no general advice exists."""
     return next((text for pattern, text in _REMEDIES.items() if re.search(pattern, reason)), "")

@@ -1,4 +1,4 @@
-"""Rows of trajectories from any supported source, as column batches with the same columns.
+"""Reader of trajectory rows from any supported source, in batches that always have the same columns.
 
 For every source, a batch is an Arrow table with these columns:
 
@@ -7,15 +7,16 @@ For every source, a batch is an Arrow table with these columns:
 * ``reward`` (float64, in the file's units);
 * ``number`` (int64: the row's position in the whole source).
 
-If the schema has groups of users, it also has ``group`` (int64). A cell that is not a number or not a label
-of the schema is replaced by a code that every check rejects. Such cells are never repaired; :mod:`.validate`
-counts them. Only one batch is in memory at a time. The supported sources are Minari and those that
-:mod:`.sources` lists.
+If the schema has groups of users, the table also has the column ``group`` (int64). A cell that is not a
+number or not a label of the schema is replaced by a code that every check rejects. Such cells are never
+repaired; :mod:`.validate` counts them. Only a few batches are in memory at the same time. The supported
+sources are Minari and those that :mod:`.sources` lists.
 
-A user's or episode's name is an integer if every source says so, else a text. ``7`` in a CSV file and 7 in a
-Parquet file are the same user; ``07`` and `` 7`` are other users. If a data set writes the name of a user in
-two ways, that user counts as two users (:mod:`.near_duplicate_ids` counts such names). CSV values that are
-empty, ``NA``, ``NaN`` or ``null`` are empty.
+The names of users or episodes are integers if their column has an integer type in every source; otherwise
+they are texts. ``7`` in a CSV file and 7 in a Parquet file are the same user; ``07`` and `` 7`` are other
+users. If a data set writes the name of a user in two ways, that user counts as two users
+(:mod:`.near_duplicate_ids` counts such names). Empty CSV cells and the CSV texts ``NA``, ``NaN`` and ``null``
+are read as empty cells.
 """
 
 from __future__ import annotations
@@ -57,10 +58,10 @@ Ints = NDArray[np.int64]
 T = TypeVar("T")
 R = TypeVar("R")
 Progress = Callable[[str, int, int | None], None]
-"""Called as ``progress(what, rows done, rows in all or None)`` after every batch."""
+"""Function that is called as ``progress(what, rows done, total rows or None)`` after every batch."""
 
 BATCH_ROWS = 2**17
-UNREADABLE = -1  # code for a value that is neither an index nor a label
+UNREADABLE = -1  # code for a cell that is neither an index nor a label of the schema
 _EXACT = 2.0**53
 _PARTS = ("user", "episode", "step", "state", "action", "reward", "next_state")
 
@@ -69,7 +70,7 @@ _PARTS = ("user", "episode", "step", "state", "action", "reward", "next_state")
 class Source:
     """Source of rows: files and tables in a fixed order, or one Minari dataset.
 
-    It does not keep rows of files in memory.
+    A source reads the files again for every pass, and keeps none of their rows in memory.
     """
 
     __repr__ = brief
@@ -80,10 +81,9 @@ class Source:
 
     @property
     def malformed(self) -> list[tuple[str, int]]:
-        """Lines that the last pass skipped because of a wrong number of fields, as (place, line from 1; 0:
-        not known).
+        """Lines that the last pass skipped because of a wrong number of fields, as pairs (file, line number).
 
-        Such lines have no row number.
+        Line numbers start at 1, and 0 means that the number is unknown. Skipped lines have no row number.
         """
         return [(place.name, line) for place in self.places for line in place.malformed]
 
@@ -105,14 +105,14 @@ class Source:
 
     @cached_property
     def size(self) -> int:
-        """Number of rows, or a high estimate from the size of the files."""
+        """Number of rows, or an upper estimate from the file sizes."""
         if self.minari is not None:
             return int(_minari(self.minari).total_steps)
         return sum(place.size for place in self.places)
 
     @cached_property
     def _text(self) -> tuple[bool, bool]:
-        """Return two flags: whether users, and whether episodes, are read as text."""
+        """Two flags: True if the names of users, and of episodes, are read as text instead of integers."""
         if self.minari is not None:
             return False, False
         names = self.schema.columns
@@ -131,10 +131,10 @@ class Source:
         users_only: bool = False,
         pool: Pool | None = None,
     ) -> Iterator[pa.Table]:
-        """Yield all rows in order. ``users_only`` : yield only the column ``user``, which is cheap.
+        """Yield all rows in order, in batches of about ``batch_rows`` rows.
 
-        ``pool`` : threads that convert batches while other batches are read and processed. Raises the same
-        errors as :meth:`worked`.
+        ``users_only`` : True to yield only the column ``user``, which is fast. ``pool`` : threads that
+        convert batches while other batches are read and processed. Raises the same errors as :meth:`worked`.
         """
         for table, _ in self.worked(lambda _: None, batch_rows, progress, what, users_only, pool):
             yield table
@@ -148,12 +148,14 @@ class Source:
         users_only: bool,
         pool: Pool | None,
     ) -> Iterator[tuple[pa.Table, R]]:
-        """Yield :meth:`batches` with the result of ``work``, which runs in the thread that made the batch.
+        """Yield pairs of a batch, as in :meth:`batches`, and the result of ``work`` for this batch.
+
+        ``work`` runs in the same thread as the conversion of the batch.
 
         Raises
         ------
         ValueError
-            If a file does not have its stated format, or lacks a column, or a column has a wrong type.
+            If a file does not have the stated format or lacks a column, or if a column has a wrong type.
         """
         done = 0
         try:
@@ -169,7 +171,10 @@ class Source:
     def _tables(
         self, work: Callable[[pa.Table], R], batch_rows: int, users_only: bool, pool: Pool | None
     ) -> Iterator[tuple[pa.Table, tuple[R] | None]]:
-        """Yield batches with the result of ``work``, or with None if they have no rows."""
+        """Yield pairs of a batch and a tuple with the result of ``work``.
+
+        If the batch is empty, the second entry is None instead of a tuple.
+        """
 
         def one(part: tuple[pa.Table, int]) -> tuple[pa.Table, tuple[R] | None]:
             table = self._users(part[0]) if users_only else self._canonical(*part)
@@ -215,7 +220,7 @@ class Source:
         return pa.table({**{name: parts[name] for name in named}, "number": numbers})
 
     def _part(self, name: str, column: Any) -> Any:
-        """Convert one column of the file, whatever its type."""
+        """Convert one column of a file to the type that batches have. ``name`` : name in the batch."""
         self._check_type(name, column.type)
         if name in ("user", "episode"):
             return _key(column, self._text[name == "episode"])
@@ -224,7 +229,7 @@ class Source:
         return _reals(column) if name == "reward" else _codes(column, self._labels(name))
 
     def _labels(self, name: str) -> tuple[str, ...] | None:
-        """Return the labels of a canonical column."""
+        """Return the labels of a column of the batch; None if the schema has none for this column."""
         if name == "action":
             return self.schema.action_labels
         if name == "group" and self.schema.groups is not None:
@@ -232,7 +237,7 @@ class Source:
         return self.schema.state_labels if name in ("state", "next_state") else None
 
     def _check_type(self, name: str, kind: Any) -> None:
-        """Raise :class:`Broken` if cells of this type cannot be checked."""
+        """Raise :class:`Broken` if the column ``name`` of a batch cannot be read from cells of this type."""
         if _textual(kind) or pa.types.is_null(kind) or pa.types.is_integer(kind):
             return
         if name in ("user", "episode"):
@@ -244,7 +249,7 @@ class Source:
             raise Broken(f"the column of {name} must hold {held}, not {kind}")
 
     def check_types(self) -> None:
-        """Raise :class:`Broken` if a source states a column type that this module cannot read."""
+        """Raise :class:`Broken` if a column of a source has a type that this module cannot read."""
         wanted = _wanted(self.schema, users_only=False)
         for place in self.places:
             stated = place.types() or {}
@@ -258,9 +263,9 @@ class Source:
                     raise Broken(f"{place.name}: {error}") from None
 
     def place(self, number: int) -> str:
-        """Return the location and content of row ``number``.
+        """Return a text with the location and content of row ``number``.
 
-        The result is private: show it only on the owner's terminal.
+        The text is private: show it only on the data owner's terminal.
         """
         before = 0
         for raw in self._raw(BATCH_ROWS, users_only=False):
@@ -297,30 +302,30 @@ def open_source(
     decimal: str = ".",
     encoding: str = "utf-8",
 ) -> Source:
-    """Open rows of trajectories in files, folders, object stores, frames, a DuckDB data base, or Minari.
+    """Open trajectory rows in files, folders, object stores, data frames, a DuckDB database, or Minari.
 
     Parameters
     ----------
     where : path, URI, frame, or a list of them
-        ``.parquet``, ``.csv``, ``.tsv`` (also ``.csv.gz``, ``.bz2``, ``.zst``), a folder (including its
-        subfolders), ``s3://bucket/folder`` and every other store that :mod:`pyarrow.fs` reads, an Arrow,
-        pandas or Polars table, ``duckdb://file.db?table=visits``, or ``minari:NAME`` of a local dataset, in
-        which every episode is one user and both observations and actions are integers. Files are read in the
-        given order; the files of a folder are read in the order of their paths.
+        A file (``.parquet``, ``.csv``, ``.tsv``, also ``.csv.gz``, ``.bz2``, ``.zst``), a folder (including
+        its subfolders), ``s3://bucket/folder`` or any other store that :mod:`pyarrow.fs` reads, an Arrow,
+        pandas or Polars table, ``duckdb://file.db?table=visits``, or ``minari:NAME`` of a local dataset. In
+        a Minari dataset, every episode is one user, and observations and actions must be integers. Files are
+        read in the given order; the files of a folder are read in the order of their paths.
     schema : Schema
     sql : str, optional
-        A query that replaces ``?table=``.
+        A DuckDB query that is used instead of ``?table=``.
     reads : list of files, optional
-        For ``duckdb://`` without a path: all files that the query reads. The query cannot read other files. A
-        query of a database can read only that database.
+        Required for ``duckdb://`` without a path: all files that the query reads. The query cannot read other
+        files. A query on a database file can read only that database.
     delimiter, decimal, encoding : str
-        Format of CSV files. If no delimiter is given, it is the character among comma, semicolon, tab and bar
-        with which the first line has the schema's columns.
+        Format of CSV files. If no delimiter is given, comma, semicolon, tab and bar are tried, and the
+        delimiter is the one with which the first line has the schema's columns.
 
     Raises
     ------
     ValueError
-        If a file does not exist or has an unsupported format, or a column of the schema is missing, or a
+        If a file does not exist or has an unsupported format, if a column of the schema is missing, or if a
         label of the schema cannot be distinguished from an empty cell.
     ImportError
         If Minari or DuckDB is needed but not installed.
@@ -337,7 +342,7 @@ def open_source(
         if isinstance(place, TextFile):
             groups = () if schema.groups is None else schema.groups.labels
             for label in (*(schema.state_labels or ()), *(schema.action_labels or ()), *groups):
-                if label in EMPTY:  # a last next state with this name would become the terminal state
+                if label in EMPTY:  # as a last next state, this text would be read as an empty cell
                     raise Broken(
                         f"{place.name}: the label {label!r} is an empty cell in CSV: give it in Parquet"
                     )
@@ -347,7 +352,7 @@ def open_source(
 
 
 def _wanted(schema: Schema, users_only: bool) -> dict[str, str]:
-    """Return the names in the file of the columns to read, and their canonical names."""
+    """Return the columns to read, as a mapping of names in the file to names in a batch."""
     wanted = {getattr(schema.columns, part.name): part.name for part in fields(schema.columns)}
     if not schema.reads_rewards:
         del wanted[schema.columns.reward]
@@ -368,7 +373,10 @@ def _require(place: TableSource, wanted: dict[str, str]) -> None:
 
 
 def _gathered(tables: Iterable[pa.Table], batch_rows: int) -> Iterator[pa.Table]:
-    """Yield the same rows in batches of about ``batch_rows`` rows or fewer; small files are joined."""
+    """Join small tables with equal column types, and yield the same rows in the same order.
+
+    A joined table has at most ``batch_rows`` rows; larger tables are yielded unchanged.
+    """
     held: list[pa.Table] = []
     rows = 0
     for table in tables:
@@ -382,7 +390,7 @@ def _gathered(tables: Iterable[pa.Table], batch_rows: int) -> Iterator[pa.Table]
 
 
 def _numbered(tables: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, int]]:
-    """Yield each table with the number of its first row."""
+    """Yield pairs of a table and the number of its first row, counted over all tables."""
     done = 0
     for table in tables:
         yield table, done
@@ -390,8 +398,9 @@ def _numbered(tables: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, int]]:
 
 
 class Pool:
-    """Pool of threads for work that mostly releases Python's interpreter lock; without threads if ``workers``
-    is 1.
+    """Pool of threads for work that releases Python's global interpreter lock most of the time.
+
+    The pool has no threads if ``workers`` is 1.
     """
 
     def __init__(self, workers: int) -> None:
@@ -406,7 +415,7 @@ class Pool:
             self._threads.shutdown(cancel_futures=True)
 
     def submit(self, work: Callable[[T], R], item: T) -> Future[R]:
-        """Start work in a thread. Must not be called if the pool has no threads."""
+        """Start ``work(item)`` in a thread. This method must not be called if the pool has no threads."""
         assert self._threads is not None
         return self._threads.submit(work, item)
 
@@ -414,9 +423,8 @@ class Pool:
 def in_order(pool: Pool | None, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     """Yield the result of ``work`` for every item, in order.
 
-    The pool works on one item per thread, and starts one more item ahead.
-
-    A result is yielded as soon as it and all earlier results are finished. An error of an item or of ``work``
+    The threads of the pool work in parallel, and at most one more item than there are threads is started. A
+    result is yielded as soon as it and all earlier results are finished. An error from ``items`` or ``work``
     is raised after all earlier results, as it would be with one thread.
     """
     if pool is None or pool.workers == 1:
@@ -442,8 +450,8 @@ def in_order(pool: Pool | None, work: Callable[[T], R], items: Iterable[T]) -> I
 
 
 def ahead(items: Iterator[T], most: int = 1) -> Generator[T, None, None]:
-    """Yield the same items; a separate thread fetches up to ``most`` further items while the caller processes
-    one.
+    """Yield the same items, and fetch up to ``most`` further items in a separate thread while the caller
+    processes one item.
     """
     reader = ThreadPoolExecutor(1, "ahead")
     try:
@@ -459,8 +467,8 @@ def _one(table: pa.Table, name: str) -> Any:
     """Return a column as one Arrow array without dictionary encoding."""
     column = table[name]
     if pa.types.is_dictionary(column.type) and column.num_chunks > 1:
-        # Each chunk has its own dictionary. All dictionaries together can have too many words for
-        # the index type.
+        # Each chunk has its own dictionary. A merged dictionary could have more entries than the index type
+        # allows.
         return pa.concat_arrays([_plain(chunk) for chunk in column.chunks])
     column = column.combine_chunks()
     if isinstance(column, pa.ChunkedArray):
@@ -478,11 +486,11 @@ def _plain(column: Any) -> Any:
 
 
 def _key(column: Any, as_text: bool) -> Any:
-    """Return users or episodes without nulls; nulls are replaced by ``MISSING`` or an empty text."""
+    """Convert names of users or episodes to int64 or text. Nulls become ``MISSING`` or an empty text."""
     if not as_text:
         try:
             return _filled(column.cast(pa.int64()), MISSING)
-        except pa.ArrowInvalid:  # the words of the dictionary contain the number
+        except pa.ArrowInvalid:  # Arrow's message is not shown, because it quotes the private number
             raise Broken("users and episodes must be integers below 2^63, or text") from None
     return _filled(column.cast(pa.large_string()), "")
 
@@ -496,8 +504,9 @@ def _textual(kind: Any) -> bool:
 
 
 def _whole(column: Any) -> Ints:
-    """Return integers: ``MISSING`` for an empty cell, ``UNREADABLE`` for a cell that is not a whole
-    number.
+    """Convert a column to (n,) integers.
+
+    An empty cell becomes ``MISSING``, and a cell that is not a whole number becomes ``UNREADABLE``.
     """
     kind = column.type
     if pa.types.is_null(kind):
@@ -507,7 +516,7 @@ def _whole(column: Any) -> Ints:
         whole = np.asarray(filled.to_numpy(zero_copy_only=False))
         if (
             np.count_nonzero(whole == MISSING) > column.null_count
-        ):  # a cell whose number equals the code for an empty cell
+        ):  # a cell contains the number that is used as the code for an empty cell
             whole = np.where((whole == MISSING) & column.is_valid().to_numpy(False), UNREADABLE, whole)
         return whole
     empty = np.asarray(column.is_null().to_numpy(zero_copy_only=False))
@@ -524,7 +533,7 @@ def _whole(column: Any) -> Ints:
 
 
 def _codes(column: Any, labels: tuple[str, ...] | None) -> Ints:
-    """Return indices; labels are mapped to indices if the schema has labels."""
+    """Convert a column of labels, or of indices if ``labels`` is None, to (n,) indices."""
     if labels is None or pa.types.is_null(column.type):
         return _whole(column)
     text = column.cast(pa.large_string())
@@ -535,7 +544,7 @@ def _codes(column: Any, labels: tuple[str, ...] | None) -> Ints:
 
 
 def _reals(column: Any) -> NDArray[np.float64]:
-    """Return rewards; NaN for a cell that is empty or not a number."""
+    """Convert a column to (n,) rewards. A cell that is empty or not a number becomes NaN."""
     if _textual(column.type):
         return parsed(column)
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
@@ -553,7 +562,7 @@ def _minari(name: str) -> Any:
 
 
 def _minari_batches(name: str, batch_rows: int) -> Iterator[pa.Table]:
-    """Yield every episode as the only episode of a user, in the order of the episode numbers."""
+    """Yield the rows of a Minari dataset, with every episode as the only episode of one user."""
     held: list[pa.Table] = []
     rows = 0
     for episode in _minari(name).iterate_episodes():

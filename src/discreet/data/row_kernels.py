@@ -1,4 +1,4 @@
-"""Compiled passes over raw rows: checks and assembly."""
+"""Compiled functions that check raw rows, assemble episodes, and hash names."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ def check_rows(
     row_index: Ints, horizon: int, low: float, high: float, absorbing: Bytes, terminal: int,
     cut_allowed: bool, read_rewards: bool, most: int, found: Ints, first: Ints,
 ) -> None:  # fmt: skip
-    """Check whole users' rows, sorted by user, episode, step, row number, against the schema.
+    """Check rows against the schema. The rows are all rows of some users, sorted by user, episode, step and
+    row number.
 
-    ``found[kind]`` is increased by the number of offending rows, ``first[kind]`` lowered to the least row
-    number among them (-1: none yet). A step that is out of range or repeated is counted as that and is
-    left out of the sequence of its episode.
+    For each kind of offence, ``found[kind]`` is increased by the number of offending rows, and
+    ``first[kind]`` is lowered to their least row number (-1 means none yet). A row whose step is out of range
+    or repeated is counted as such an offence. It is then ignored in the check that steps are consecutive.
     """
     states, actions = row_index.shape
     n, episodes, before = step.shape[0], 0, -1
@@ -58,7 +59,7 @@ def check_rows(
             _note(ACTION, number[i], found, first)
         if good_s and good_a and row_index[s, a] < 0:
             _note(INADMISSIBLE, number[i], found, first)
-        if read_rewards and not low <= reward[i] <= high:  # NaN fails
+        if read_rewards and not low <= reward[i] <= high:  # also true for NaN
             _note(REWARD, number[i], found, first)
         if good_s and absorbing[s] and z != s and z != MISSING:
             _note(LEFT, number[i], found, first)
@@ -85,15 +86,16 @@ def assemble(
     low: float, high: float, absorbing: Bytes, terminal: int, idle: Ints, known: Floats, arrival: Floats,
     states: Ints, actions: Ints, rewards: Floats,
 ) -> None:  # fmt: skip
-    """Assemble checked rows as episodes; ``keep`` has one entry an episode.
+    """Assemble checked rows to episodes of H steps. Episodes with ``keep`` = 0 are skipped.
 
-    Fills ``states (n, H + 1)``, ``actions (n, H)`` and ``rewards (n, H)`` in [0, 1].
+    Fills ``states (n, H + 1)``, ``actions (n, H)`` and ``rewards (n, H)``. Rewards are scaled to [0, 1].
 
     Parameters
     ----------
-    idle : (S,) the action in a terminal state.
-    known : (0, S, A) if rewards come from the rows.
-    arrival : (S,) reward on arrival in a state, once, instead of both; (0,): no such rewards.
+    idle : (S,) the action that fills the steps after a terminal state is reached.
+    known : (1 or H, S, A) known rewards, or (0, S, A) if rewards are read from the rows.
+    arrival : (S,) rewards for reaching a terminal state, paid once, which replace the rewards of the rows and
+        known rewards; (0,) if there are none.
     """
     horizon, pays = actions.shape[1], (0.0 - low) / (high - low)
     episode, out, i, n = 0, 0, 0, state.shape[0]
@@ -134,7 +136,7 @@ _FNV, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 
 @inlined
 def _mixed(fnv: np.uint64) -> np.uint64:
-    """Return the last steps of splitmix64."""
+    """Apply the final mixing function of the generator splitmix64 to a 64-bit number."""
     mixed = (fnv ^ (fnv >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))
@@ -142,7 +144,10 @@ def _mixed(fnv: np.uint64) -> np.uint64:
 
 @kernel
 def hash_texts(ends: Ints, letters: Bytes, out: NDArray[np.uint64]) -> None:
-    """Write 64 bits for each text letters[ends[i]:ends[i + 1]]: FNV-1a, then the end of splitmix64."""
+    """Write a 64-bit hash of each text letters[ends[i]:ends[i + 1]] to ``out[i]``.
+
+    The hash is FNV-1a, followed by the final mixing function of splitmix64.
+    """
     for i in range(out.shape[0]):
         fnv = _FNV
         for at in range(ends[i], ends[i + 1]):
@@ -162,26 +167,26 @@ def _is_digit(letter: int) -> bool:
 
 @kernel
 def hash_alike(ends: Ints, letters: Bytes, out: NDArray[np.uint64], odd: Bytes) -> bool:
-    """Write ``hash_texts`` of the ``near_duplicate_ids.alike`` form of ASCII names, in one pass.
+    """Compute the forms that ``near_duplicate_ids.alike`` gives to ASCII names, and write their hashes.
 
-    Makes no copy.
-
-    ``odd`` becomes 1 if the form is not simple (other characters, numbers with a point or a power, names
-    without a letter or digit): ``out`` holds nothing there. Returns True if the form of any other text
-    differs from it.
+    The hashes are those of :func:`hash_texts`. The names are read once and not copied. If this function does
+    not handle a name, ``odd[i]`` becomes 1 and ``out[i]`` has no meaning. Such names have other characters,
+    have no letter or digit, or are numbers with a point or a power. Returns True if the form of any handled
+    name differs from the name.
     """
     changed = False
     for i in range(out.shape[0]):
         begin, end = ends[i], ends[i + 1]
-        fnv, kind, apart, in_number = _FNV, 0, 0, False  # kind: 1 a digit, 2 a letter; apart: separators
+        # kind of the last character: 1 for a digit, 2 for a letter; apart: separators since this character
+        fnv, kind, apart, in_number = _FNV, 0, 0, False
         start, dash, strange, differs = True, False, False, False
         numeric, powers, points, tail = True, 0, 0, False
         for at in range(begin, end + 1):
-            letter = np.int64(letters[at]) if at < end else np.int64(31)  # the last part ends as others do
+            letter = np.int64(letters[at]) if at < end else np.int64(31)  # a separator ends the last part
             if letter >= 127 or (letter < 32 and letter != 31 and not _is_space(letter)):
                 strange = True
                 break
-            if letter == 31:  # separator between the columns of a name
+            if letter == 31:  # separator between the parts of a name from several columns
                 if kind == 0 or tail or (numeric and (powers == 1 or points > 0)):
                     strange = True
                     break
@@ -227,7 +232,7 @@ def hash_alike(ends: Ints, letters: Bytes, out: NDArray[np.uint64], odd: Bytes) 
             else:
                 tail = False
             if start and letter == 45 and at + 1 < end and _is_digit(letters[at + 1]):
-                fnv = (fnv ^ np.uint64(45)) * _FNV_PRIME  # a sign
+                fnv = (fnv ^ np.uint64(45)) * _FNV_PRIME  # the minus sign of a number
             else:
                 apart += 1
                 dash = letter == 45

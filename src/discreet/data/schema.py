@@ -1,56 +1,60 @@
 """SCHEMA.toml: all public facts about trajectory files, written by hand before the data are seen.
 
-All facts in this file are declarations, and the noise depends on them. Sizes determine the cells that get
+All facts in this file are declarations, and the noise depends on them. The sizes determine which cells get
 noise, the horizon and the episodes per user determine the sensitivity, and the range of rewards determines
-the scale. The origin of each declaration is declared too (``[provenance]``). The origin ``"this data"`` is a
-leak that noise does not protect, and the statement must print it. ``"private release"`` means that the fact
-comes from this data through a release that is in the ledger (:mod:`discreet.pipeline.state_codebook`). This
-module does not read any rows of users. ::
+the noise scale. The origin of each declaration is declared too (``[provenance]``). A fact with the origin
+``"this data"`` leaks private information without noise, and the privacy statement must print it. The origin
+``"private release"`` means that the fact comes from this data through a release that is in the ledger
+(:mod:`discreet.pipeline.state_codebook`).
+This module does not read any rows of users. ::
 
-    dataset = "icu-2024"            # the population; a ledger is keyed by it
+    dataset = "icu-2024"            # name of the population, which is the key of its entries in a ledger
     horizon = 20
-    unit = "patient"                # what one neighbour is
+    unit = "patient"                # word for one user, the unit of privacy
 
     user_column = "patient_id"      # also episode_, step_, state_, action_, reward_, next_state_column
 
     first_step = 0                  # or 1: number of the first step in the file
+
     episodes_per_user = 1           # m
-    contribute = "error"            # more than m: an error, or "random" keeps m of them
+    contribute = "error"            # users with more than m episodes: an error, or "random" keeps m episodes
 
     states = 716                    # or ["healthy", "ill"], or { count = 716 }, { labels = [...] }
     actions = { count = 25, mask = "admissible.parquet" }
 
-    stationary = false              # true: the MDP is the same at every step, and learners may pool them
+    stationary = false              # true: the MDP is the same at every step, so learners can pool steps
 
-    terminal = 713                  # or several, or { states = [713, 714], unfinished = "terminal" }
+    terminal = 713                  # or a list, or { states = [713, 714], unfinished = "terminal" }
 
     reward = { low = 0.0, high = 1.0, known = false }       # known = "rewards.npy"
 
-    # or { outcomes = { home = 1.0, dead = 0.0 } }: paid on arrival in a terminal state, by rule
+    # or { outcomes = { home = 1.0, dead = 0.0 } }: rewards for reaching these terminal states
 
-    # censored = "transferred"      # with outcomes: a terminal state of those whose outcome is not known
+    # censored = "transferred"      # only with outcomes: terminal state of users with an unknown outcome
 
-    return_bound = 1.0              # or [-1.0, 1.0]: range of an episode's return, if less than all steps
+    return_bound = 1.0              # or [-1.0, 1.0]: range of the return, if narrower than H rewards allow
     features = "one-hot"            # or { file = "phi.npy", bound = 1.0 }
 
     [provenance]
     states = "literature"           # "protocol", "literature", "other data", "private release", "this data"
 
-    [groups]                        # public groups of users, for decision points only; may be left out
+    [groups]                        # optional: public groups of users, for decision points only
 
-    column = "sex"                  # holds one label a user, the same in all rows
+    column = "sex"                  # column with the label of the user's group, the same in all their rows
     labels = ["female", "male", "other"]                    # at most 12
 
-    [declared]                      # for the data protection officer's page; all may be left out
+    [declared]                      # optional lines for the data protection officer's page
+
     controller = "..."              # also contact, purpose, legal_basis, recipients, retention, columns
 
-Files named in a schema are in its folder and are public. A mask is ``.npy`` (S, A) of bool or a table
-(``.parquet``, ``.csv``) with columns ``state`` and ``action`` of the admissible pairs. Known rewards are
-``.npy`` of shape ``(S, A)`` or ``(H, S, A)``, in the file's units. They may also be a table with ``state``,
-``action``, ``reward`` and optionally ``step``. Features are ``.npy`` (S, A, d). ``reward.scaled = true`` says
-that the file of known rewards already holds rewards in [0, 1]. :func:`write_schema` writes such files, so
-that rewards are read back to the last bit. With ``reward.outcomes`` the data file needs no column of rewards,
-and ``low`` and ``high`` are derived from the outcomes if they are not given.
+Files named in a schema are public and are in the folder of the schema. A mask is a ``.npy`` array (S, A) of
+bool, or a table (``.parquet``, ``.csv``) with columns ``state`` and ``action`` of the admissible pairs. Known
+rewards are a ``.npy`` array of shape ``(S, A)`` or ``(H, S, A)``, in the data file's units, or a table with
+the columns ``state``, ``action``, ``reward`` and optionally ``step``. Features are a ``.npy`` array
+(S, A, d). ``reward.scaled = true`` says that the file of known rewards already holds rewards in [0, 1].
+:func:`write_schema` writes such files, so that rewards are read back without any rounding. With
+``reward.outcomes``, the data file needs no column of rewards, and ``low`` and ``high`` are derived from the
+outcomes if they are not given.
 """
 
 from __future__ import annotations
@@ -80,9 +84,9 @@ FACTS = (
     "states", "actions", "mask", "horizon", "episodes_per_user", "stationary", "terminal", "reward",
     "features",
 )  # fmt: skip
-ALL_FACTS = (*FACTS, "groups")  # including the optional column
+ALL_FACTS = (*FACTS, "groups")  # also the facts about the optional column of groups
 DECLARED = ("controller", "contact", "purpose", "legal_basis", "recipients", "retention", "columns")
-"""Keys that may be declared for the page of a data protection officer: one line each."""
+"""Keys that can be declared for the page of a data protection officer. Each has one line of text."""
 _LARGEST = 2**31 - 1
 _LONGEST = 500  # largest number of characters in a declared line
 MOST_GROUPS = 12
@@ -113,11 +117,11 @@ class Columns:
 class Groups:
     """Public groups of users; every user belongs to one.
 
-    column : name of the column in the file. labels : labels of the groups, at most 12. All labels are public.
-    The group of a user is private.
+    ``column`` is the name of the column in the file. ``labels`` are the labels of the groups, at most 12. All
+    labels are public. The group of a user is private.
 
-    Raises ``ValueError`` if a label is given twice or is not a text of one line, or if there are more than 12
-    labels.
+    Raises ``ValueError`` if a label is given twice or is not a text of one line, or if the number of labels
+    is not 1 to 12.
     """
 
     column: str
@@ -136,12 +140,13 @@ class Groups:
 
 @dataclass(frozen=True, eq=False)
 class Schema:
-    """Public facts about a data set of trajectories; checked, with all files loaded.
+    """Public facts about a data set of trajectories. They are checked, and the arrays in files are loaded.
 
     Parameters
     ----------
     dataset, unit : str
-        The population (the key of its entries in a ledger), and the unit of privacy, such as "patient".
+        The name of the population (the key of its entries in a ledger), and the word for one user, the unit
+        of privacy, such as "patient".
     layout : Layout
         S, A, H and the mask of admissible actions.
     columns : Columns
@@ -151,37 +156,37 @@ class Schema:
         At most m episodes of each user count. If a user has more episodes, the file is rejected ("error"), or
         m of the episodes are chosen at random ("random").
     state_labels, action_labels : tuple of str, optional
-        The names of the indices 0, 1, .. in the file; None: the file holds indices.
+        The texts in the file that stand for the indices 0, 1, ..; None if the file contains indices.
     stationary : bool
         True if the MDP's transitions and rewards are the same at every step, so that learners are allowed to
         pool the steps.
     terminal : tuple of int
-        Absorbing states. An episode that ends in a terminal state before step H is continued there, with the
-        first admissible action and reward 0. An episode without a last next state ends in the first terminal
-        state.
+        Absorbing states. An episode that reaches a terminal state before step H stays in it for the remaining
+        steps, with the first admissible action and reward 0. If the last next state of an episode is empty,
+        the episode ends in the first terminal state.
     unfinished : "error" or "terminal"
         Treatment of an episode that ends early in a non-terminal state: it is an error, or its last next
         state is replaced by the first terminal state.
     low, high : float
         The range of rewards in the file. Learners use (r - low) / (high - low).
     outcomes : mapping of terminal states to float, optional
-        Reward on arrival in each of these states, by rule, in the file's units. There are no other rewards,
-        and the rewards in the file are not read.
+        Reward for reaching each of these states, in the file's units. There are no other rewards, and the
+        rewards in the file are not read.
     return_bound : (float, float), optional
         The smallest and the largest return of an episode, in the file's units; returns outside this range are
-        clipped. None: the range that the rewards of all steps, or the outcomes, allow.
+        clipped. If None, it is the range that the rewards of H steps, or the outcomes, allow.
     censored : int, optional
-        The terminal state of episodes whose outcome is unknown. In a release, these episodes count with the
-        middle between the smallest and the largest return; a gain is evaluated at the worst and at the best
-        value. ``outcomes`` is required and must not name this state. Only decision points support censored
-        ends.
+        The terminal state of episodes whose outcome is unknown. In a release, the return of such an episode
+        is the middle between the smallest and the largest return. A gain is evaluated for the worst and for
+        the best return. ``outcomes`` is required and must not name this state. Only decision points support
+        censored ends.
     known : (1 or H, S, A) float64, optional
         Known mean rewards, scaled to [0, 1]. If they are given, the rewards in the file are not read.
     features, feature_bound : (S, A, d) float64, optional; float
-        None: one-hot. The l2 norm of each feature vector is at most the bound.
+        None for one-hot features. The l2 norm of each feature vector is at most the bound.
     provenance : mapping of each fact to its origin
     declared : mapping of :data:`DECLARED` to one line of text each
-        Facts, other than the numbers, for a data protection officer; printed unchanged.
+        Texts for the page of a data protection officer, which are printed unchanged.
     groups : Groups, optional
         Public groups of users, for decision points. The outcome and the gain are reported for each group.
 
@@ -279,8 +284,9 @@ class Schema:
             raise ValueError("reward.outcomes: must not name the censored state, whose outcome is unknown")
 
     def _check_arrays(self) -> None:
-        """Check shapes and ranges of known rewards and features; store read-only copies that are 0 at
-        inadmissible pairs.
+        """Check the shapes and ranges of known rewards and features, and store read-only copies.
+
+        Known rewards of inadmissible pairs are set to 0.
         """
         shape = (self.layout.states, self.layout.actions)
         if self.known is not None:
@@ -311,7 +317,7 @@ class Schema:
 
     @cached_property
     def returns(self) -> ReturnBounds:
-        """Rule that defines the return of an episode, in the file's units."""
+        """Definition of the return of an episode and its bounds, in the file's units."""
         least, most = self.return_bound or (None, None)
         return ReturnBounds(self.low, self.high, self.terminal, self.outcomes, least, most, self.censored)
 
@@ -324,7 +330,11 @@ class Schema:
         )
 
     def spec(self, users: int | None = None) -> ProblemSpec:
-        """Return the facts for a learner: layout, ``users``, known rewards, and the rule for returns."""
+        """Return the facts that a learner gets.
+
+        These are the layout, ``users`` (the number of users), whether the MDP is stationary, the known
+        rewards, the definition of returns, and the number of groups.
+        """
         known = self.known
         if known is not None:
             known = np.broadcast_to(known, (self.horizon, *known.shape[1:]))
@@ -335,7 +345,7 @@ class Schema:
     def reads_rewards(self) -> bool:
         """True if rewards are read from the file.
 
-        Otherwise they are known, or determined by the terminal state.
+        Otherwise rewards are known, or they are determined by the terminal state.
         """
         return self.known is None and self.outcomes is None
 
@@ -343,7 +353,7 @@ class Schema:
     def from_this_data(self) -> tuple[str, ...]:
         """Facts that were taken from the private data themselves.
 
-        Each is a leak that the statement must print.
+        Each such fact is a leak that the statement must print.
         """
         return tuple(fact for fact in ALL_FACTS if self.provenance.get(fact) == "this data")
 
@@ -361,9 +371,9 @@ class Schema:
 
     @cached_property
     def hash(self) -> str:
-        """Hash of all facts: ``sha256:`` and 64 digits.
+        """SHA-256 hash of all facts: ``sha256:`` and 64 hexadecimal digits.
 
-        It covers the content of files, but not the layout and comments of the TOML file.
+        The hash covers the content of the named files, but not the formatting and comments of the TOML file.
         """
         plain: dict[str, Any] = {
             part.name: getattr(self, part.name)
@@ -384,7 +394,7 @@ class Schema:
             "known": _digest(self.known),
             "features": _digest(self.features),
         }
-        # left out if absent, so that schemas without these keys keep their hashes
+        # absent keys are left out, so that the hash of a schema without these keys stays the same
         for name in ("outcomes", "return_bound", "censored"):
             if plain[name] is None:
                 del plain[name]
@@ -397,7 +407,7 @@ class Schema:
 
 
 def _digest(array: NDArray[Any] | None) -> str | None:
-    """Return a digest of shape, type and content of an array, independent of the byte order."""
+    """Return the SHA-256 digest of an array's shape, type and content, independent of the byte order."""
     if array is None:
         return None
     little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
@@ -405,18 +415,21 @@ def _digest(array: NDArray[Any] | None) -> str | None:
 
 
 def read_schema(path: str | Path) -> Schema:
-    """Read and check SCHEMA.toml (at ``path``) and the files that it names, in the same folder.
+    """Read and check the schema file ``path`` and the files in the same folder that it names.
 
     Raises
     ------
     ValueError
-        If the file is not TOML, or a key is unknown, missing, or has a value that is not allowed.
+        If the file is not TOML, or if a key is unknown, is missing, or has a value that is not allowed.
     """
     return read_toml(path, lambda content, folder, _: parse_schema(content, folder))
 
 
 def read_toml(path: str | Path, parse: Callable[[dict[str, Any], Path, str], Made]) -> Made:
-    """Apply ``parse`` to a TOML file's content, its folder and its text; errors name the file."""
+    """Read a TOML file, and return the result of ``parse(content, folder, text)``.
+
+    The message of a ``ValueError`` starts with the path of the file.
+    """
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"schema = {str(path)!r}: no such file")
@@ -432,10 +445,10 @@ def read_toml(path: str | Path, parse: Callable[[dict[str, Any], Path, str], Mad
 
 
 def read_rewards(path: str | Path, schema: Schema) -> Floats:
-    """Read known mean rewards (1 or H, S, A), scaled to [0, 1], from a file in the format of
-    ``reward.known``.
+    """Read known mean rewards from a file in the format of ``reward.known``.
 
-    Raises ``ValueError`` if it cannot be read, or a reward is missing or outside the schema's range.
+    Returns a (1 or H, S, A) array of rewards scaled to [0, 1]. Raises ``ValueError`` if the file cannot be
+    read, or if a reward is missing or outside the schema's range.
     """
     layout, path = schema.layout, Path(path)
     if not path.is_file():
@@ -445,11 +458,11 @@ def read_rewards(path: str | Path, schema: Schema) -> Floats:
 
 
 def write_schema(schema: Schema, path: str | Path) -> None:
-    """Write a schema to ``path`` (SCHEMA.toml), and ``.npy`` files for mask, rewards and features to the same
-    folder.
+    """Write a schema to the TOML file ``path``.
 
-    The names of the ``.npy`` files begin with the name of the schema file. :func:`read_schema` returns the
-    same facts, with the same hash. Raises ``OSError`` if the folder cannot be written.
+    The mask, known rewards and features are written to ``.npy`` files in the same folder. Their names begin
+    with the name of the schema file. :func:`read_schema` then returns the same facts, with the same hash.
+    Raises ``OSError`` if the folder cannot be written.
     """
     path = Path(path)
 
@@ -507,7 +520,7 @@ def write_schema(schema: Schema, path: str | Path) -> None:
 
 
 def _state_names(schema: Schema) -> Sequence[str] | Sequence[int]:
-    """Return the labels of states, or their numbers."""
+    """Return the labels of the states, or their numbers if the states have no labels."""
     return range(schema.layout.states) if schema.state_labels is None else schema.state_labels
 
 
@@ -533,7 +546,10 @@ _OPTIONAL = (
 
 
 def parse_schema(content: Mapping[str, Any], folder: str | Path = ".") -> Schema:
-    """Return the schema in a parsed TOML document; files that it names are looked up in ``folder``."""
+    """Check the content of a TOML document, and return the schema.
+
+    Files that the schema names are read from ``folder``.
+    """
     folder = Path(folder)
     check_keys("", content, (*_REQUIRED, *_OPTIONAL), _REQUIRED)
     horizon = checks.integer("horizon", content["horizon"], 1, _LARGEST)
@@ -600,7 +616,7 @@ def _groups(value: Any) -> Groups | None:
 
 
 def _outcomes(value: Any, states: int, labels: tuple[str, ...] | None) -> dict[int, float] | None:
-    """Return rewards on arrival, by the index of the state."""
+    """Return a mapping of state indices to the rewards for reaching them, or None if not declared."""
     if value is None:
         return None
     found = {}
@@ -628,7 +644,7 @@ def _return_bound(value: Any) -> tuple[float, float] | None:
 
 
 def _censored(value: Any, states: int, labels: tuple[str, ...] | None) -> int | None:
-    """Return the index of the censored state."""
+    """Return the index of the terminal state for unknown outcomes; None if it is not declared."""
     if value is None:
         return None
     if labels is None:
@@ -647,16 +663,19 @@ def check_keys(where: str, given: Mapping[str, Any], allowed: Sequence[str], req
 
 
 def text_of(name: str, value: Any) -> str:
-    """Return a text of one line; raise ``ValueError`` otherwise."""
+    """Check that ``value`` is a text of one line and is not empty, and return it.
+
+    Raises ``ValueError`` otherwise, also for the text "FILL IN". ``name`` : the key that the message names.
+    """
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         raise ValueError(f"{name} = {checks.said(value)}: must be a text of one line, not empty")
-    if value.strip() == "FILL IN":  # from a template
+    if value.strip() == "FILL IN":  # text of a template that was not replaced
         raise ValueError(f"{name} = {value!r}: must be filled in")
     return value
 
 
 def table_of(name: str, value: Any) -> Mapping[str, Any]:
-    """Return a table; raise ``ValueError`` otherwise."""
+    """Check that ``value`` is a TOML table, and return it. Raises ``ValueError`` otherwise."""
     if not isinstance(value, Mapping):
         raise ValueError(f"{name} = {checks.said(value)}: must be a table")
     return value
@@ -665,7 +684,10 @@ def table_of(name: str, value: Any) -> Mapping[str, Any]:
 def _names(
     name: str, value: Any, extra: tuple[str, ...]
 ) -> tuple[int, tuple[str, ...] | None, Mapping[str, Any]]:
-    """Return size, labels if there are any, and the other keys of ``states`` or ``actions``."""
+    """Return the number of states or actions, their labels or None, and the other keys of the table.
+
+    ``extra`` : names of the other keys that are allowed.
+    """
     more: dict[str, Any] = {}
     if isinstance(value, Mapping):
         check_keys(f"{name}.", value, ("count", "labels", *extra), ())
@@ -718,7 +740,7 @@ def _file(name: str, value: Any, folder: Path) -> Path:
     path = folder / text_of(name, value)
     try:
         there = path.is_file()
-    except OSError:  # the name is longer than the system allows
+    except OSError:  # raised if the name is longer than the operating system allows
         there = False
     if not there:
         raise ValueError(f"{name} = {checks.said(value)}: must be a file, in the folder of the schema")
@@ -728,7 +750,7 @@ def _file(name: str, value: Any, folder: Path) -> Path:
 def _array(name: str, path: Path) -> NDArray[Any]:
     try:
         return np.asarray(np.load(path, allow_pickle=False))
-    # limits memory, because a header can state any size
+    # MemoryError is possible because the header of a file can state any size
     except (ValueError, OSError, EOFError, MemoryError) as error:
         raise ValueError(f"{name}: {path.name} is not a .npy file of numbers ({error})") from None
 
@@ -752,7 +774,10 @@ def _features(value: Any, folder: Path, states: int, actions: int) -> tuple[Floa
 
 @dataclass(frozen=True)
 class PublicTableReader:
-    """Reader of public tables by (state, action), which may use labels."""
+    """Reader of public tables with one row per pair of a state and an action.
+
+    States and actions are given by labels, if the schema has labels, or otherwise by indices.
+    """
 
     horizon: int
     states: int
@@ -761,7 +786,7 @@ class PublicTableReader:
     action_labels: tuple[str, ...] | None
 
     def mask(self, path: Path) -> NDArray[np.bool_]:
-        """Return (S, A), True if admissible."""
+        """Return the (S, A) mask in a file, which is True for admissible pairs."""
         if path.suffix == ".npy":
             array = _array("actions.mask", path)
             if array.shape != (self.states, self.actions) or array.dtype != bool:
@@ -776,7 +801,10 @@ class PublicTableReader:
         return mask
 
     def rewards(self, path: Path, layout: Layout, low: float, high: float) -> Floats:
-        """Return (1 or H, S, A) scaled to [0, 1]; 0 at inadmissible pairs."""
+        """Return the (1 or H, S, A) rewards in a file, scaled from [low, high] to [0, 1].
+
+        Rewards of inadmissible pairs are 0.
+        """
         shape = (self.states, self.actions)
         if path.suffix == ".npy":
             array = _array("reward.known", path)
@@ -807,7 +835,10 @@ class PublicTableReader:
         return np.where(admissible, (table - low) / (high - low), 0.0)
 
     def pair(self, name: str, rows: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return indices of the columns ``state`` and ``action``; ``name`` is the table's in messages."""
+        """Return the indices of the states and the actions in all rows.
+
+        ``name`` : name of the table in error messages.
+        """
         return (
             self.index(name, "state", rows["state"], self.states, self.state_labels),
             self.index(name, "action", rows["action"], self.actions, self.action_labels),
@@ -816,7 +847,10 @@ class PublicTableReader:
     def index(
         self, name: str, column: str, values: Any, size: int, labels: tuple[str, ...] | None = None
     ) -> NDArray[np.int64]:
-        """Return indices of one column. Raises ``ValueError`` if a value is not a label, or out of range."""
+        """Convert the values of one column to indices.
+
+        Raises ``ValueError`` if a value is not a label, or not an integer from 0 to ``size`` - 1.
+        """
         array = np.asarray(values)
         if labels is not None:
             index = {label: i for i, label in enumerate(labels)}
@@ -836,9 +870,10 @@ class PublicTableReader:
 def read_public_table(
     name: str, path: Path, allowed: Sequence[str], required: Sequence[str]
 ) -> dict[str, NDArray[Any]]:
-    """Read the columns of a small public table; ``name`` is the name of the table in messages.
+    """Read the columns of a small public table.
 
-    Raises ``ValueError`` if the table cannot be read, or a column is unknown, missing or duplicated.
+    ``name`` is the name of the table in error messages. Raises ``ValueError`` if the table cannot be read, or
+    if a column is unknown, missing or duplicated.
     """
     import pyarrow as pa
     from pyarrow import csv, parquet

@@ -1,31 +1,31 @@
-"""Sources of tables: files, folders, object stores, frames in memory, SQL queries.
+"""Sources of tables: files, folders, object stores, data frames in memory, and SQL queries.
 
 A *place* is one table with named columns. :func:`places_of` makes places from the user's argument:
 
 ==========================  ==============================================================================
-``.parquet``                a file of columns; its types are in its footer
+``.parquet``                a Parquet file; the column types are in its footer
 
 ``.csv``, ``.tsv``, ``.txt``  text, optionally compressed (``.csv.gz``, ``.bz2``, ``.zst``); any delimiter
-a folder                    all such files except ``.txt`` in it and below it, in the order of their paths
+a folder                    all such files except ``.txt`` in it and its subfolders, in the order of paths
 
-``s3://``, ``gs://``, ...   the same on an object store that :mod:`pyarrow.fs` reads
+``s3://``, ``gs://``, ...   such a file or folder on an object store that :mod:`pyarrow.fs` reads
 a frame                     an Arrow table, a pandas or Polars frame, or another object with Arrow columns
 
-``duckdb://file.db``        a table (``?table=visits``) or a query of a DuckDB data base, opened for reading
-``duckdb://``               a query over files that are named beside it (``reads``)
+``duckdb://file.db``        a table (``?table=visits``) or a query of a DuckDB database, opened read-only
+``duckdb://``               a query on files that are listed in the argument ``reads``
 ==========================  ==============================================================================
 
-Extensions may be in capitals. In a folder, names that begin with a dot or an underscore are left out, because
-tools use such names for their own metadata. A place can be read any number of times, and always gives its
-rows in the same order.
+Upper-case extensions are accepted. In a folder, names that begin with a dot or an underscore are skipped,
+because tools use such names for their own metadata. A place can be read any number of times, and always
+yields its rows in the same order.
 
 A query can read only the named files: the database file, or for ``duckdb://`` the files in ``reads``.
 Therefore an owner's rule for these files (:mod:`discreet.ledger.owner_rules`) also applies to the results of
 a query. DuckDB itself enforces this (``enable_external_access``, ``lock_configuration``): views over other
 files, ``ATTACH``, network addresses and ``SET`` are rejected.
 
-The delimiter of a text file is declared, or is the only character among comma, semicolon, tab and bar with
-which its first line holds the requested columns. Only the first line decides, never a row.
+If the delimiter of a text file is not declared, it is the only character among comma, semicolon, tab and bar
+with which the first line has the requested columns. Rows of data are never used to find the delimiter.
 """
 
 from __future__ import annotations
@@ -61,28 +61,31 @@ EMPTY = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
 """Texts that mean an empty cell."""
 
 MISSING = -(2**63)
-"""Value of an empty cell in integer columns. Compiled code holds it: it never changes."""
+"""Integer that stands for an empty cell in integer columns. It must never change, because compiled code that
+is cached contains it."""
 
 COUNTED = ".tally"  # file extension of partial aggregates (discreet.pipeline.partial_aggregates)
 DELIMITERS = (",", ";", "\t", "|")
 _SMALL = 2**16  # up to this many rows, one thread reads the columns of a file faster than several threads
-_LONGEST_LINE = 2**20  # smallest size of a block of text, in bytes
+_LONGEST_LINE = 2**20  # smallest size in bytes of a block of text
 _TEXT = re.compile(r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$", re.IGNORECASE)
-_NOTES = re.compile(r"\.txt(\.\w+)?$", re.IGNORECASE)  # in a folder, such files can be a licence or notes
-# spreadsheets write this line above the names
+# Text files with these names are skipped in folders, because they can be a licence or notes.
+_NOTES = re.compile(r"\.txt(\.\w+)?$", re.IGNORECASE)
+# Spreadsheet programs write a line like this above the line of column names.
 _DELIMITER_LINE = re.compile(r"^\"?sep=(.)\"?$", re.IGNORECASE)
 _LINE_END = re.compile(r"\r\n|\r|\n")
-_LOOKED_THROUGH = 30  # number of lines that are searched for the names of columns
+_LOOKED_THROUGH = 30  # number of lines that are searched for the column names, to give advice in an error
 _PARQUET = re.compile(r"\.parquet$", re.IGNORECASE)
 _URI = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _DUCKDB = "duckdb://"
-_COLUMNS = 8  # columns of a batch of :mod:`.row_batches`
+_COLUMNS = 8  # number of columns in a batch of :mod:`.row_batches`
 _BYTE_ORDER = b"\xef\xbb\xbf"
 
 
 class Broken(ValueError):
-    """Error: the source cannot be read, because it is not a table, or a column is missing or has a wrong
-    type.
+    """Error that is raised if a source cannot be read.
+
+    The source is not a table, or one of its columns is missing or has a wrong type.
     """
 
 
@@ -97,7 +100,7 @@ class TableSource(Protocol):
 
     @property
     def name(self) -> str:
-        """Name for messages; it never contains an access key of a store."""
+        """Name of the source for messages. It never contains an access key of an object store."""
         ...
 
     @property
@@ -107,22 +110,26 @@ class TableSource(Protocol):
 
     @property
     def size(self) -> int:
-        """Number of rows, or a high estimate of it."""
+        """Number of rows, or an upper estimate of this number."""
         ...
 
     @property
     def malformed(self) -> list[int]:
-        """Numbers (from 1; 0: not known) of the lines that the last pass skipped because of a wrong number of
-        fields.
+        """Numbers of the lines that the last pass skipped because of a wrong number of fields.
+
+        Line numbers start at 1, and 0 means that the number is unknown.
         """
         ...
 
     def types(self) -> Mapping[str, Any] | None:
-        """Arrow types by column, if the place states them; text files do not."""
+        """Return a mapping of column names to Arrow types, or None for text files, which state no types."""
         ...
 
     def names(self, wanted: Sequence[str] = ()) -> list[str]:
-        """Return the names of all columns, in order; ``wanted`` : columns that help to find the delimiter."""
+        """Return the names of all columns, in order.
+
+        ``wanted`` : columns that must exist, from which the delimiter of a text file is found.
+        """
         ...
 
     def batches(
@@ -132,11 +139,12 @@ class TableSource(Protocol):
         types: Mapping[str, Any] | None = None,
         spread: Spread | None = None,
     ) -> Iterator[pa.Table]:
-        """Yield batches with the wanted columns.
+        """Yield batches with the columns ``wanted``.
 
-        Cells of text files are converted to ``types``. From the first cell that cannot be converted, they are
-        read as text.
-        ``spread`` : reads parts of a file in threads, in order.
+        The cells of text files are converted to ``types``, a mapping of column names to Arrow types. From the
+        first cell that cannot be converted to the end of the file, all cells are read as text.
+
+        ``spread`` : function that reads parts of a file in threads and keeps their order.
         """
         ...
 
@@ -147,8 +155,8 @@ class Text:
 
     Parameters
     ----------
-    delimiter : one character; None: found from the first line
-    decimal : "." or ","
+    delimiter : one character, or None if the delimiter is found from the first line
+    decimal : decimal separator, "." or ","
     encoding : name of the encoding in Python
     """
 
@@ -171,7 +179,7 @@ class Text:
 
     @property
     def plain(self) -> bool:
-        """True if the encoding is UTF-8, which can be read without recoding."""
+        """True if the encoding is UTF-8, which Arrow reads without conversion."""
         return codecs.lookup(self.encoding).name == "utf-8"
 
 
@@ -181,7 +189,7 @@ def _file_size(fs: Any, path: str) -> int:
 
 @dataclass
 class ParquetFile:
-    """Parquet file."""
+    """Parquet file as a table source."""
 
     name: str
     fs: Any
@@ -189,29 +197,29 @@ class ParquetFile:
     malformed: list[int] = field(default_factory=list)
 
     def _open(self) -> tuple[Any, Any, Any]:
-        """Open the file; return the open stream, the Parquet reader, and the types by column."""
+        """Open the file, and return the open stream, the Parquet reader, and the Arrow schema."""
         try:
             content = self.fs.open_input_file(self.path)
             file = parquet.ParquetFile(content, page_checksum_verification=True)
-            return content, file, file.schema_arrow  # names are decoded here, and can be invalid text
+            return content, file, file.schema_arrow  # this decodes the column names, which can fail
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise Broken(f"{self.name}: not a Parquet file ({error})") from None
 
     @cached_property
     def _footer(self) -> tuple[Any, int]:
-        """Return (columns and types, number of rows)."""
+        """The Arrow schema (column names and types) and the number of rows, from the footer of the file."""
         _, file, columns = self._open()
         with file:
             return columns, int(file.metadata.num_rows)
 
     @property
     def rows(self) -> int:
-        """Number of rows in the footer."""
+        """Number of rows, from the footer of the file."""
         return self._footer[1]
 
     @property
     def size(self) -> int:
-        """Number of rows."""
+        """Number of rows, the same as ``rows``."""
         return self.rows
 
     @cached_property
@@ -219,11 +227,11 @@ class ParquetFile:
         return {one.name: one.type for one in self._footer[0]}
 
     def types(self) -> Mapping[str, Any]:
-        """Types in the footer."""
+        """Return a mapping of column names to Arrow types, from the footer of the file."""
         return self._types
 
     def names(self, wanted: Sequence[str] = ()) -> list[str]:
-        """Return the names in the footer."""
+        """Return the column names, from the footer of the file."""
         return list(self._footer[0].names)
 
     def batches(
@@ -233,11 +241,11 @@ class ParquetFile:
         types: Mapping[str, Any] | None = None,
         spread: Spread | None = None,
     ) -> Iterator[pa.Table]:
-        """Yield row group by row group.
+        """Yield batches of rows, one Parquet row group after the other.
 
-        With threads and a single column, several row groups are read in parallel, if they are at most as
-        large as a batch of all columns. With many columns it is faster to read row groups in sequence, with
-        one thread per column.
+        If a single column is wanted, ``spread`` reads several row groups in parallel, provided that each row
+        group is not larger than a batch with all columns. With many columns, it is faster to read the row
+        groups in sequence, with one thread per column.
         """
         content, file, columns = self._open()
         with file:
@@ -246,7 +254,7 @@ class ParquetFile:
             facts = file.metadata
 
             def read(groups: list[int]) -> pa.Table:
-                one = parquet.ParquetFile(  # a reader can be used by one thread only
+                one = parquet.ParquetFile(  # each thread needs a separate reader
                     content, metadata=facts, page_checksum_verification=True
                 )
                 return _sound(self.name, one.read_row_groups(groups, list(wanted), use_threads=False))
@@ -266,9 +274,9 @@ class ParquetFile:
 
 
 def _sound(name: str, table: pa.Table) -> pa.Table:
-    """Return the table; raise :class:`Broken` if a column does not have its stated type.
+    """Check that all cells are valid for their column types, and return the table unchanged.
 
-    The program that wrote a text column does not guarantee that the text is valid UTF-8.
+    Raises :class:`Broken` otherwise. For example, a program can write text that is not valid UTF-8.
     """
     for column, cells in zip(table.column_names, table.columns, strict=True):
         try:
@@ -280,8 +288,10 @@ def _sound(name: str, table: pa.Table) -> pa.Table:
 
 
 def _groups(facts: Any, most: int) -> list[list[int]]:
-    """Return groups of consecutive row groups with at most ``most`` rows each; empty if a single row group
-    has more.
+    """Divide the row groups of a Parquet file into lists of consecutive row groups.
+
+    The row groups in a list have at most ``most`` rows in total. Returns an empty list if a single row group
+    has more rows.
     """
     parts: list[list[int]] = []
     held = 0
@@ -299,7 +309,7 @@ def _groups(facts: Any, most: int) -> list[list[int]]:
 
 @dataclass
 class TextFile:
-    """Text file of rows, whose first line has the names of the columns."""
+    """Text file of rows as a table source. Its first line contains the names of the columns."""
 
     name: str
     fs: Any
@@ -310,8 +320,9 @@ class TextFile:
 
     @cached_property
     def size(self) -> int:
-        """Estimated number of rows: each row takes at least ten bytes, or two bytes if the file is
-        compressed.
+        """Upper estimate of the number of rows.
+
+        It assumes that each row has at least ten bytes, or two bytes if the file is compressed.
         """
         found = _TEXT.search(self.path)
         return _file_size(self.fs, self.path) // (2 if found is not None and found.group(2) else 10)
@@ -323,7 +334,7 @@ class TextFile:
 
     @cached_property
     def _first_lines(self) -> list[str]:
-        """Return the first line and the lines that were read together with it."""
+        """The first line of the file and some lines after it, at most 30 lines."""
         held = b""
         try:
             with self._stream() as stream:
@@ -333,37 +344,41 @@ class TextFile:
                         break
                     held += more
             if self.text.plain:
-                # the end of the block can be within a character
+                # the block can end in the middle of a character, so an incomplete last line is removed
                 whole = held[: held.rfind(b"\n") + 1] or held
                 text = whole.decode("utf-8-sig")
             else:
-                text = held.decode(self.text.encoding, errors="ignore")  # the data can end within a character
+                # the block can end in the middle of a character, which is ignored
+                text = held.decode(self.text.encoding, errors="ignore")
         except (UnicodeDecodeError, pa.ArrowException, OSError, EOFError) as error:
             raise Broken(f"{self.name}: not a CSV file ({error})") from None
         return _LINE_END.split(text, _LOOKED_THROUGH)[:_LOOKED_THROUGH]
 
     @property
     def _said_delimiter(self) -> str | None:
-        """Return the delimiter in a line ``sep=;``, which spreadsheets write before the line of names; None
-        without such a line.
+        """Delimiter in a first line such as ``sep=;``, which spreadsheet programs write above the column
+        names.
+
+        It is None if the first line is different.
         """
         found = _DELIMITER_LINE.match(self._first_lines[0])
         return None if found is None else found.group(1)
 
     @property
     def _above(self) -> int:
-        """Return the number of lines above the names of columns."""
+        """Number of lines above the line of column names, 0 or 1."""
         return 0 if self._said_delimiter is None else 1
 
     @property
     def _head(self) -> str:
-        """Return the line of names."""
+        """The line of column names, or "" if the file has no such line."""
         lines = self._first_lines
         return lines[self._above] if len(lines) > self._above else ""
 
     def line_of(self, wanted: Sequence[str]) -> int | None:
-        """Find a line, below the first line, with the names of these columns; return its number (from 1), or
-        None.
+        """Return the number (from 1) of a line after the first line that contains all ``wanted`` names.
+
+        Only the first lines of the file are searched. Returns None if no line contains all names.
         """
         for number, line in enumerate(self._first_lines[1:], 2):
             for delimiter in DELIMITERS if self.text.delimiter is None else (self.text.delimiter,):
@@ -376,8 +391,9 @@ class TextFile:
         return None
 
     def wider_line(self) -> int | None:
-        """Return the number (from 1) of a line with more than one field, if the line of names has only one
-        field.
+        """Return the number (from 1) of a line below the column names that contains a delimiter, or None.
+
+        Call this method if the line of column names has only one field.
         """
         for number, line in enumerate(self._first_lines[self._above + 1 :], self._above + 2):
             if any(one in line for one in DELIMITERS if self.text.delimiter in (None, one)):
@@ -391,8 +407,11 @@ class TextFile:
             raise Broken(f"{self.name}: not a CSV file ({error})") from None
 
     def delimiter(self, wanted: Sequence[str]) -> str:
-        """Return the declared delimiter, or the only delimiter that fits the first line; a comma if no
-        delimiter fits.
+        """Return the declared delimiter, or else the only delimiter with which the first line has all
+        ``wanted`` names.
+
+        If ``wanted`` is empty, it is the delimiter that gives most names. If no delimiter fits, it is a
+        comma. Raises :class:`Broken` if several delimiters fit.
         """
         known = self.text.delimiter or self._said_delimiter
         if known is not None:
@@ -409,11 +428,11 @@ class TextFile:
         return fits[0] if fits else ","
 
     def types(self) -> None:
-        """None: text has no types."""
+        """Return None, because text files state no types."""
         return
 
     def names(self, wanted: Sequence[str] = ()) -> list[str]:
-        """Return the names in the first line."""
+        """Return the column names, from the first line of the file."""
         return self._split(self.delimiter(wanted))
 
     def batches(
@@ -423,13 +442,13 @@ class TextFile:
         types: Mapping[str, Any] | None = None,
         spread: Spread | None = None,
     ) -> Iterator[pa.Table]:
-        """Yield batches of numbers.
+        """Yield batches with cells of the declared types.
 
-        From the first invalid cell on, yield text instead, so that the invalid cell can be found.
+        From the batch with the first invalid cell, yield text instead, so that the invalid cell can be found.
 
-        With threads, blocks of lines are read independently as long as they are valid. If a block is invalid,
-        a single thread reads the file again from the first line, because only then the line numbers are
-        known.
+        If ``spread`` is given, threads read blocks of lines independently, as long as the blocks are valid.
+        If a block is invalid, a single thread reads the file again from the first line, because only then are
+        the line numbers known.
         """
         done = 0
         ways: list[Callable[[], Iterator[pa.Table]]] = [lambda: self._pass(wanted, batch_rows, {})]
@@ -459,16 +478,16 @@ class TextFile:
     def _in_blocks(
         self, wanted: Sequence[str], batch_rows: int, types: Mapping[str, Any], spread: Spread
     ) -> Iterator[pa.Table]:
-        """Yield rows of blocks of lines, parsed in threads.
+        """Divide the file into blocks of lines, parse the blocks in threads, and yield their rows in order.
 
-        Raises ``ArrowInvalid`` at the first block that cannot be parsed alone.
+        Raises ``ArrowInvalid`` at the first block that cannot be parsed independently of other blocks.
         """
         delimiter = self.delimiter(wanted)
         parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=False)
         convert = self._convert_options(wanted, types)
 
         def parsed(block: bytes) -> pa.Table:
-            if b'"' in block or block.startswith(_BYTE_ORDER):  # a line can end within quotes
+            if b'"' in block or block.startswith(_BYTE_ORDER):  # a quoted cell can contain a line end
                 raise pa.ArrowInvalid("not plain")
             read = arrow_csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names)
             return arrow_csv.read_csv(pa.BufferReader(block), read, parse, convert)
@@ -478,7 +497,7 @@ class TextFile:
             head = next(blocks, b"")
             line = head[: head.find(b"\n") + 1]
             first = arrow_csv.read_csv(pa.BufferReader(line), parse_options=parse)
-            if first.num_rows:  # the file has two kinds of line ends
+            if first.num_rows:  # the file mixes two kinds of line ends
                 raise pa.ArrowInvalid("not plain")
             names = first.column_names
             rest = itertools.chain([head[len(line) :]], blocks)
@@ -488,7 +507,7 @@ class TextFile:
 
     @staticmethod
     def _block_size(batch_rows: int) -> int:
-        """Return the number of bytes in a block that is parsed by one thread."""
+        """Return the number of bytes of a block that one thread parses."""
         return max(_LONGEST_LINE, 40 * batch_rows)
 
     def _convert_options(self, wanted: Sequence[str], types: Mapping[str, Any]) -> Any:
@@ -506,9 +525,9 @@ class TextFile:
             self.malformed.append(int(row.number or 0))
             return "skip"
 
-        # Arrow reads ahead in its own thread, even if the rest is not needed. So Arrow keeps the stream: if
-        # it were closed here, its file descriptor could be reused for the next file, and the pending read
-        # would take bytes of that file.
+        # Arrow reads ahead in its own thread, even if the caller stops early. Therefore Arrow must close the
+        # stream. If this method closed it, the file descriptor could be reused for the next file, and the
+        # pending read of Arrow would consume bytes of that file.
         with (
             arrow_csv.open_csv(
                 self._stream(),
@@ -516,7 +535,8 @@ class TextFile:
                     block_size=self._block_size(batch_rows),
                     use_threads=False,
                     skip_rows=self._above,
-                    encoding="utf8" if self.text.plain else self.text.encoding,  # else it is decoded twice
+                    # with another name of UTF-8, Arrow would decode the text twice
+                    encoding="utf8" if self.text.plain else self.text.encoding,
                 ),
                 parse_options=arrow_csv.ParseOptions(
                     delimiter=self.delimiter(wanted), newlines_in_values=True, invalid_row_handler=skipped
@@ -531,7 +551,7 @@ class TextFile:
 
 
 def _blocks_of_lines(stream: Any, size: int) -> Iterator[bytes]:
-    """Yield all bytes, in blocks of about ``size`` that end at a line end.
+    """Yield all bytes of a stream, in blocks of about ``size`` bytes. Each block ends at a line end.
 
     Raises ``ArrowInvalid`` if a block has no line end, or if the bytes cannot be read.
     """
@@ -553,7 +573,7 @@ def _blocks_of_lines(stream: Any, size: int) -> Iterator[bytes]:
 
 @dataclass
 class Frame:
-    """Table in memory."""
+    """Table in memory as a table source."""
 
     name: str
     table: pa.Table
@@ -566,11 +586,11 @@ class Frame:
 
     @property
     def size(self) -> int:
-        """Number of rows."""
+        """Number of rows, the same as ``rows``."""
         return self.rows
 
     def types(self) -> Mapping[str, Any]:
-        """Types of the columns."""
+        """Return a mapping of column names to Arrow types."""
         return {one.name: one.type for one in self.table.schema}
 
     def names(self, wanted: Sequence[str] = ()) -> list[str]:
@@ -592,9 +612,9 @@ class Frame:
 
 @dataclass
 class QuerySource:
-    """Table or query of a DuckDB database. Rows are sorted by the wanted columns.
+    """Result of a DuckDB query as a table source. Its rows are sorted by the columns that are read.
 
-    path : path of the database. If it is empty, the query uses only the files in ``reads``.
+    ``path`` : path of the database. If it is empty, the query can use only the files in ``reads``.
     """
 
     name: str
@@ -625,25 +645,27 @@ class QuerySource:
             raise Broken(f"{self.name}: {' '.join(str(error).split())}") from None
 
     def _connected(self, duckdb: Any) -> Any:
-        """Return a connection that can access only the named files; no query can extend this access."""
-        # Names in a query are tables, never Python variables. Spilled rows are written to a folder
-        # that only this process uses.
+        """Return a connection that can access only the named files. No query can extend this access."""
+        # The first setting prevents names in a query from referring to Python variables. The second is the
+        # folder for rows that do not fit into memory; only this process uses it.
         shut = {"python_enable_replacements": False, "temp_directory": _scratch()}
-        if self.path:  # given to connect: other readers of the same file in this process share it
+        # These settings are passed to connect, because all connections of this process to the same file
+        # share one database instance and its settings.
+        if self.path:
             shut |= {"enable_external_access": False, "lock_configuration": True}
             return duckdb.connect(self.path, read_only=True, config=shut)
         base = duckdb.connect(":memory:", config=shut)
         # DuckDB before 1.4 compares paths as they are written.
         forms = {form for file in self.reads for form in (file, os.path.abspath(file), os.path.relpath(file))}
         listed = ", ".join("'" + form.replace("'", "''") + "'" for form in sorted(forms))
-        base.execute(f"SET allowed_paths = [{listed}]")  # before external access is switched off
+        base.execute(f"SET allowed_paths = [{listed}]")  # must precede the next setting, which locks it
         base.execute("SET enable_external_access = false")
         base.execute("SET lock_configuration = true")
         return base
 
     @cached_property
     def rows(self) -> int:
-        """Number of rows, counted by the data base."""
+        """Number of rows, counted by DuckDB."""
         return sum(
             batch.column(0)[0].as_py()
             for batch in self._read(f"SELECT count(*) FROM ({self.sql})")
@@ -652,7 +674,7 @@ class QuerySource:
 
     @property
     def size(self) -> int:
-        """Number of rows, counted by the data base."""
+        """Number of rows, the same as ``rows``."""
         return self.rows
 
     @cached_property
@@ -660,11 +682,11 @@ class QuerySource:
         return {one.name: one.type for one in next(self._read(f"SELECT * FROM ({self.sql}) LIMIT 0")).schema}
 
     def types(self) -> Mapping[str, Any]:
-        """Arrow types that DuckDB returns."""
+        """Return a mapping of column names to the Arrow types of DuckDB's result."""
         return self._types
 
     def names(self, wanted: Sequence[str] = ()) -> list[str]:
-        """Return the names of the query's columns."""
+        """Return the column names of the query's result."""
         return list(self._types)
 
     def batches(
@@ -674,8 +696,10 @@ class QuerySource:
         types: Mapping[str, Any] | None = None,
         spread: Spread | None = None,
     ) -> Iterator[pa.Table]:
-        """Yield rows in a sorted order, because the order of a query is not fixed and two passes
-        must agree.
+        """Yield batches of rows, sorted by the wanted columns.
+
+        The rows are sorted because DuckDB returns them in no fixed order, and every pass over a source must
+        have the same order.
         """
         listed = ", ".join('"' + name.replace('"', '""') + '"' for name in wanted)
         for batch in self._read(f"SELECT {listed} FROM ({self.sql}) ORDER BY {listed}", batch_rows):
@@ -684,9 +708,9 @@ class QuerySource:
 
 @cache
 def _scratch() -> str:
-    """Return a folder (mode 0700) for DuckDB's temporary files, which only this process uses.
+    """Create a folder (mode 0700) for DuckDB's temporary files, and return its path.
 
-    Queries could read files in DuckDB's default folder.
+    Only this process uses the folder. It replaces DuckDB's default folder, whose files queries could read.
     """
     folder = tempfile.mkdtemp(prefix="discreet-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -702,7 +726,10 @@ def _duckdb() -> Any:
 
 
 def instead(place: TableSource, name: str, wanted: Sequence[str]) -> str:
-    """Return the end of an error message that names a similar column of the place; "" if none is similar."""
+    """Return the end of an error message for a missing column ``name``; "" if no hint is possible.
+
+    The hint is a column with a similar name, or the line of a text file that has the column names.
+    """
     names = place.names(wanted)
     plain = [one for one in names if _likeness(one) == _likeness(name)]
     near = plain or difflib.get_close_matches(name, names, 1, 0.8)
@@ -714,7 +741,10 @@ def instead(place: TableSource, name: str, wanted: Sequence[str]) -> str:
 
 
 def whole_names(kind: Any) -> str:
-    """Return the end of an error message that says what to do if user numbers are floating-point numbers."""
+    """Return the end of an error message: advice for numbers of users or episodes that are floating-point.
+
+    Returns "" for any other Arrow type ``kind``.
+    """
     if not pa.types.is_floating(kind):
         return ""
     return "; give whole numbers or text (in pandas dtype 'Int64' or str): a gap turned 17 into 17.0"
@@ -732,14 +762,14 @@ def places_of(
     sql: str | None = None,
     reads: Sequence[str | Path] | None = None,
 ) -> tuple[TableSource, ...]:
-    """Return the places that an argument describes: one of the kinds above, or a list of them.
+    """Return the places that an argument describes. The module docstring lists the kinds of places.
 
     Parameters
     ----------
     where : path, URI, frame, or a list of them
     text : Text, optional
     sql : str, optional
-        A query for ``duckdb://file.db``, or for ``duckdb://`` without a path, which reads files.
+        Query for ``duckdb://file.db``, or query on files for ``duckdb://`` without a path.
     reads : list of files, optional
         All files that a query of ``duckdb://`` without a path is allowed to read. Name each file; folders and
         patterns are not allowed.
@@ -777,8 +807,9 @@ def places_of(
 
 
 def local_files(places: Iterable[TableSource]) -> list[Path]:
-    """Return the files on this machine that the places read; object stores and tables in memory have no such
-    files.
+    """Return the files on this machine that the places read.
+
+    Places on object stores and in memory read no such files.
     """
     found: list[Path] = []
     for place in places:
@@ -795,7 +826,10 @@ def _plain(item: Any) -> str:
 
 
 def _real(path: str, folders: dict[str, str]) -> str:
-    """Return the real path of a file; ``folders`` caches the folders that were looked up before."""
+    """Return the path of a file with symbolic links resolved.
+
+    ``folders`` : cache of resolved folders, which this function updates.
+    """
     if os.path.islink(path):
         return os.path.realpath(path)
     folder, name = os.path.split(path)
@@ -841,9 +875,7 @@ def _local(path: Path, text: Text) -> list[TableSource]:
 
 
 def _below(folder: str) -> list[str]:
-    """Return the files in a folder and its subfolders, sorted by their paths, compared component by
-    component.
-    """
+    """Return the readable files in a folder and its subfolders, sorted by their path components."""
     found: list[str] = []
     for within, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if _shown([name])]
@@ -852,7 +884,7 @@ def _below(folder: str) -> list[str]:
 
 
 def _stored(uri: str, text: Text) -> list[TableSource]:
-    """Return the files that a URI names. Names for messages contain only the path, never an access key."""
+    """Return the files that a URI names. Their names contain only the path, never an access key."""
     scheme = uri.split("://", 1)[0]
     try:
         fs, path = arrow_fs.FileSystem.from_uri(uri)

@@ -1,24 +1,24 @@
 """Check of every row against the schema, and assembly of rows into episodes, in bounded memory.
 
-Budget must not be spent on data that violate a declaration. For example, an undetected 21st step, second
-episode or reward of 1.2 exceeds the sensitivity for which the noise is calibrated. So :func:`episodes` checks
-every row while it reads. If a row violates the schema, it raises a :class:`DataError` at the end, which
-counts all offending rows. Therefore the episodes that it yields are provisional until it ends without an
-error.
+Privacy budget must not be spent on data that violate a declaration. For example, an undetected step beyond
+the horizon, second episode or reward of 1.2 would exceed the sensitivity for which the noise is calibrated.
+Therefore :func:`episodes` checks every row that it reads. If a row violates the schema, it raises a
+:class:`DataError` at the end, with the number of all offending rows. The episodes that it yields are
+provisional until it ends without an error.
 
 The rows of a user can be at any position in the source. A first pass over the user column finds out whether
 the rows of every user are contiguous (users can be in any order). If they are, the rows are streamed; the
 steps and episodes of a user can be in any order. Many small files are read only once and kept in memory if
-that takes at most ``memory`` bytes, because opening a small file costs more than reading it. If rows are not
-contiguous, they are divided by a hash of their user into partitions that are small enough to be sorted in
-memory. Partitions are temporary files without a name (mode 0600, unlinked as soon as they are opened if the
-system allows it), so that nothing remains, even after kill -9. Each thread needs memory for a few batches. In
-addition, memory holds a single user's rows and 8 bytes per user, or it holds partitions or small files of
-about ``memory`` bytes in total.
+that takes at most ``memory`` bytes, because opening a small file takes more time than reading it. If the rows
+of users are not contiguous, the rows are divided by a hash of their user into partitions that are small
+enough to be sorted in memory. Partitions are temporary files without a name (mode 0600, unlinked as soon as
+they are opened if the system allows it), so that no file remains, even after kill -9. Each thread needs
+memory for a few batches. In addition, memory contains either the rows of a single user and 8 bytes per user,
+or partitions or small files of about ``memory`` bytes in total.
 
-Units that contain whole users are sorted, checked and assembled in threads
-(:class:`~discreet.data.row_batches.Pool`). Their results are combined in order. The offending rows and the
-episodes that count do not depend on the number of threads.
+The rows are divided into units, which are tables of complete users. Threads sort, check and assemble the
+units (:class:`~discreet.data.row_batches.Pool`). Their results are combined in order. The offending rows and
+the episodes that count do not depend on the number of threads.
 
 Which m episodes of a user count under ``contribute = "random"`` depends only on a secret key and on the names
 of the user's episodes, not on the order of rows, their contents, or other users.
@@ -55,11 +55,12 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.uint8]
 
 MEMORY = 2**28
-_SMALL = 2**15  # Rows of a file that is cheaper to keep in memory than to open again.
-_HELD = 64  # Approximate bytes for a row of a batch.
-_ROW = 160  # Approximate bytes for a row while a partition is sorted and checked.
-_PARTITIONS = 256  # Largest number of files that are open at the same time.
-# Largest number of users whose rows are contiguous but whose order is not sorted: 256 MB.
+_SMALL = 2**15  # A file with fewer rows is faster to keep in memory than to open a second time.
+_HELD = 64  # Approximate number of bytes per row of a batch.
+_ROW = 160  # Approximate number of bytes per row while a partition is sorted and checked.
+_PARTITIONS = 256  # Largest number of partitions, which are files that are open at the same time.
+# Largest number of users for which hashes are kept (256 MB). If users are not sorted, the hashes show whether
+# the rows of every user are contiguous.
 _MOST_HASHES = 2**25
 
 KINDS = (
@@ -67,24 +68,27 @@ KINDS = (
     "broken chain", "short episode", "left terminal", "too many episodes", "group", "two groups",
     "malformed line",
 )  # fmt: skip
-"""Kinds of offences, in the order of the kernel's codes and then of :data:`GROUP` and :data:`TWO_GROUPS`;
-the last is the CSV reader's.
+"""Kinds of offences. The first are in the order of the codes in :mod:`.row_kernels`. Then follow the kinds of
+the codes :data:`GROUP` and :data:`TWO_GROUPS`. The CSV reader finds the last kind.
 """
 GROUP, TWO_GROUPS = kernels.KINDS, kernels.KINDS + 1
 _CODES = kernels.KINDS + 2
 
 
 class DataError(ValueError):
-    """Error: some rows violate the schema. It states the first such row and the number of rows by kind.
+    """Error that is raised if rows violate the schema.
+
+    It states the first offending row, and the number of offending rows of each kind.
 
     The text and the attributes are PRIVATE. They quote a user's row and contain counts without noise. Show
-    them only to the data's owner, on the owner's terminal, and do not store them.
+    them only to the data owner, on the owner's terminal, and do not store them.
 
     Attributes
     ----------
     counts : mapping of a kind (one of ``KINDS``) to the number of offending rows
-    first : (kind, row number in the whole source, from 0)
-        The offending row with the smallest number; for a malformed line, the number of the line.
+    first : (kind, number)
+        The kind and the row number, in the whole source from 0, of the first offending row. If all offences
+        are malformed lines, it is the number of the first such line.
     """
 
     def __init__(self, text: str, counts: Mapping[str, int], first: tuple[str, int]) -> None:
@@ -95,21 +99,20 @@ class DataError(ValueError):
 
 @dataclass(frozen=True)
 class Checked:
-    """Checked batch: complete episodes of complete users, with rewards in [0, 1].
+    """Batch of checked episodes: all counted episodes of some users, with rewards scaled to [0, 1].
 
     Attributes
     ----------
     trajectories : n episodes
     user : (n,) int64
-        The user of each episode. Users are numbered 0, 1, .. over all batches, and the numbers never
-        decrease.
+        The number of the user of each episode. Users are numbered 0, 1, .. over all batches, and the numbers
+        never decrease.
     rows : int
-        Rows read so far.
+        Number of rows read so far.
     names : Arrow array
-        Names of these users in the file, in the order of their numbers. Users without a counted episode are
-        included.
+        Names of the users of this batch in the file, in the order of their numbers.
     group : (n,) int64, optional
-        The group of an episode's user, if the schema has groups.
+        The index of the group of each episode's user, if the schema has groups.
     """
 
     trajectories: Trajectories
@@ -136,20 +139,22 @@ def episodes(
     Parameters
     ----------
     batch_rows : int
-        Number of rows per batch.
+        Number of rows per batch that is read.
     memory : int
-        Approximate bytes for partitions while they are sorted. Small files are read only once if all their
-        rows fit into ``memory``.
+        Approximate number of bytes for the partitions that are sorted at the same time. Small files are read
+        only once if all their rows fit into ``memory``.
     scratch : folder, optional
-        Folder for the partitions (as large as the data); default: the system's temporary folder.
+        Folder for the partitions, which are about as large as the data; default: the system's temporary
+        folder.
     key : bytes, optional
         Secret that determines the chosen episodes under ``contribute = "random"``; default: a new random key.
         Anyone who knows the key can find out which episodes were left out.
     progress : callable, optional
+        Called in the caller's thread as ``progress(what, rows done, total rows or None)``.
     workers : int, optional
         Number of threads; default: one for each processor. The offending rows and the episodes that count do
-        not depend on it. The order in which users are numbered can depend on it if the rows of users are not
-        contiguous.
+        not depend on this number. The order in which users are numbered can depend on it if the rows of users
+        are not contiguous.
 
     Raises
     ------
@@ -178,7 +183,7 @@ def episodes(
             held = None
             units = _partitioned(source, batch_rows, memory, scratch, stack, later.add, pool)
         found = in_order(pool, check.looked_at, units)
-        if workers > 1:  # threads stay busy while the caller processes the yielded batch
+        if workers > 1:  # so that the threads also work while the caller processes a batch
             found = stack.enter_context(closing(ahead(found, workers + 1)))
         for unit in found:
             later.tell()
@@ -190,7 +195,7 @@ def episodes(
 
 
 class _Messages:
-    """Messages from threads to the caller's thread."""
+    """Queue of progress messages from worker threads, which the caller's thread delivers."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
@@ -200,7 +205,7 @@ class _Messages:
         self._waiting.append(now)
 
     def tell(self) -> None:
-        """Pass them on; called by the caller's thread."""
+        """Pass all waiting messages to ``progress``. Only the caller's thread may call this method."""
         while self._waiting and self._progress is not None:
             self._progress(*self._waiting.popleft())
 
@@ -208,19 +213,20 @@ class _Messages:
 def _keep_freed_memory() -> None:
     """Make the allocator keep up to 64 MB of freed memory, so that it can be reused without page faults.
 
-    glibc returns the end of a heap to the system as soon as twice the largest block that was ever freed
-    is idle there. Arrays of some MB that are made and dropped in turn would cause page faults again each
-    time, and threads wait for each other during page faults. So a large block is freed here, and never
-    touched. On other systems this has no effect.
+    glibc returns the free end of a heap to the system if its size exceeds two times the size of the largest
+    block that was freed before. Arrays of some MB that are allocated and freed repeatedly would then cause
+    page faults each time, and threads wait for each other during page faults. Therefore this function
+    allocates and frees a large block, without using its memory. On other systems, the call has no effect.
     """
     np.empty(2**25 - 2**16, np.uint8)
 
 
 @dataclass(frozen=True)
 class DatasetSize:
-    """Results of a check.
+    """Numbers of users, episodes and rows that :func:`check` has counted.
 
-    All are private until they are declared (the number of users is assumed to be public).
+    These numbers are private until the data owner declares them. The guarantees assume that the number of
+    users is public.
     """
 
     users: int
@@ -229,7 +235,10 @@ class DatasetSize:
 
 
 def check(source: Source, **how: Any) -> DatasetSize:
-    """Check every row without keeping the episodes. Parameters and errors are those of :func:`episodes`."""
+    """Check every row and count the episodes, without keeping them.
+
+    The keyword arguments and errors are those of :func:`episodes`.
+    """
     users = kept = rows = 0
     for part in episodes(source, **how):
         users, kept, rows = int(part.user[-1]) + 1, kept + len(part.user), part.rows
@@ -238,11 +247,13 @@ def check(source: Source, **how: Any) -> DatasetSize:
 
 # ------------------------------------------------------------------------------------- the order of users
 def _rising(keys: Any, free: Flags | None = None) -> tuple[bool, bool]:
-    """Return True if keys never decrease in the order by value, and (for texts) True if so in the order by
-    length, then value.
+    """Test whether an Arrow array of keys is sorted.
 
-    ``free`` : positions where keys are allowed to decrease. It is enough to pass the first of several equal
-    consecutive keys.
+    Returns two flags. The first is True if the keys never decrease in the order by value. The second is True
+    if the keys are texts that never decrease in the order by length, then by value.
+
+    ``free`` : array that is 1 where a key can be smaller than the previous key. If several consecutive keys
+    are equal, it is enough to pass the first of them.
     """
     if len(keys) < 2:
         return True, True
@@ -260,18 +271,27 @@ def _rising(keys: Any, free: Flags | None = None) -> tuple[bool, bool]:
 
 
 class _Look(NamedTuple):
-    """Facts about the order of users in a batch."""
+    """Facts about the order of users in a batch.
+
+    Attributes
+    ----------
+    rising : result of :func:`_rising` for the users of all blocks; a block is a run of rows of the same user
+    first, last : the users of the first and of the last row, as Arrow arrays of length 1
+    begins : the first row of each block
+    hashes : the hash of the user of each block
+    back : True if the users are not sorted, and two blocks have the same hash
+    """
 
     rising: tuple[bool, bool]
     first: Any
-    last: Any  # (1,) the first and the last key
-    begins: Ints  # rows at which another user begins
-    hashes: NDArray[np.uint64]  # hashes of the users that begin at these rows
-    back: bool  # True if users are unsorted and two have the same hash
+    last: Any
+    begins: Ints
+    hashes: NDArray[np.uint64]
+    back: bool
 
 
 def _look(keys: Any) -> _Look:
-    """Return the facts about a batch. Can be called from any thread."""
+    """Return the facts about the user keys of a batch. This function can be called from any thread."""
     begins = _where(_changes(keys))
     firsts = keys.take(pa.array(begins))
     rising, own = _rising(firsts), hashed(firsts)
@@ -283,11 +303,11 @@ _Batch = tuple[pa.Table, _Look]
 
 
 class _Together:
-    """Test whether the rows of every user are contiguous: users are sorted, or no user occurs again after
-    another user.
+    """Test of whether the rows of every user are contiguous.
 
-    The second test needs 8 bytes per user and is limited to :data:`_MOST_HASHES` users. It compares numbers,
-    or hashes of names. If two users have the same hash, the rows count as not contiguous.
+    They are contiguous if the users are sorted, or if no user occurs again after another user. The second
+    test needs 8 bytes per user and is limited to :data:`_MOST_HASHES` users. It compares the users' numbers,
+    or hashes of their names. If two users have the same hash, the rows are treated as not contiguous.
     """
 
     def __init__(self) -> None:
@@ -297,7 +317,7 @@ class _Together:
         self._users = 0
 
     def add(self, found: _Look) -> bool:
-        """Add the next rows. Returns False if the rows of some user are certainly not contiguous."""
+        """Add the facts about the next batch. Returns False if the test has certainly failed."""
         ends = found.first if self._last is None else pa.concat_arrays([self._last, found.first])
         self._rising = tuple(  # type: ignore[assignment]
             all(both) for both in zip(self._rising, _rising(ends), found.rising, strict=True)
@@ -320,7 +340,7 @@ class _Together:
 def _looked(
     source: Source, batch_rows: int, progress: Progress | None, what: str, users_only: bool, pool: Pool
 ) -> Iterator[tuple[pa.Table, _Look]]:
-    """Yield batches, each with the facts about its order."""
+    """Yield pairs of a batch and the facts about the order of its users."""
     return source.worked(
         lambda table: _look(_array(table, "user")), batch_rows, progress, what, users_only, pool
     )
@@ -331,7 +351,7 @@ def _together(
 ) -> bool:
     """Return True if the rows of every user are contiguous.
 
-    ``held`` : list that keeps all batches, so that they are read only once.
+    ``held`` : queue to which all batches are appended, so that they are read only once; None to keep none.
     """
     users = _Together()
     for table, found in _looked(source, batch_rows, progress, "look at the order", held is None, pool):
@@ -343,7 +363,10 @@ def _together(
 
 
 def _kept(held: deque[_Batch], progress: Progress, rows: int | None) -> Iterator[_Batch]:
-    """Yield batches that were read before, and release each batch."""
+    """Yield batches that were kept in memory, and remove each batch from ``held``.
+
+    ``rows`` : total number of rows, for ``progress``.
+    """
     done = 0
     while held:
         table, found = held.popleft()
@@ -353,7 +376,10 @@ def _kept(held: deque[_Batch], progress: Progress, rows: int | None) -> Iterator
 
 
 def _streamed(batches: Iterator[_Batch]) -> Iterator[Callable[[], pa.Table]]:
-    """Yield functions that make tables of complete users, if the rows of every user are contiguous."""
+    """Yield functions that each return a table of complete users.
+
+    The rows of every user must be contiguous in ``batches``. Raises ``ValueError`` if they are not.
+    """
     users, held = _Together(), list[pa.Table]()
 
     def check() -> None:
@@ -363,7 +389,7 @@ def _streamed(batches: Iterator[_Batch]) -> Iterator[Callable[[], pa.Table]]:
     for table, found in batches:
         if not users.add(found):
             check()
-        cut = int(found.begins[-1])  # start of the last user of the batch
+        cut = int(found.begins[-1])  # the first row of the last user in the batch
         if cut == 0 and held and _array(held[-1], "user")[-1] == found.first[0]:
             held.append(table)
             continue
@@ -383,7 +409,7 @@ def _partitioned(
     source: Source, batch_rows: int, memory: int, scratch: str | Path | None, stack: ExitStack,
     progress: Progress | None, pool: Pool,
 ) -> Iterator[Callable[[], pa.Table]]:  # fmt: skip
-    """Yield functions that make tables of complete users, for rows in any order."""
+    """Yield functions that each return a table of complete users. Rows can be in any order."""
     at_once = pool.workers + 1 if pool.workers > 1 else 1
     parts = min(_PARTITIONS, max(1, -(-source.size * _ROW * at_once // memory)))
     if source.size * _ROW <= memory:  # all rows fit into memory
@@ -422,8 +448,9 @@ def _partitioned(
 def _spread(
     source: Source, batch_rows: int, parts: int, progress: Progress | None, pool: Pool
 ) -> Iterator[tuple[pa.Table, list[tuple[int, int]]]]:
-    """Yield batches whose rows are sorted by the partition of their user, with (begin, end) of each
-    partition.
+    """Yield batches with their rows sorted by the partition of the user.
+
+    Each batch comes with a list of the (begin, end) rows of the partitions.
     """
 
     def work(table: pa.Table) -> tuple[pa.Table, list[tuple[int, int]]]:
@@ -439,8 +466,12 @@ def _spread(
 
 
 def partition_of(users: Any, parts: int) -> NDArray[np.uint8]:
-    """Return the partition of each user, by a hash of its name."""
-    mixed = hashed(users) * np.uint64(0x9E3779B97F4A7C15)  # consecutive numbers get different partitions
+    """Return the (n,) partitions of an Arrow array of n user names, which are computed from hashes.
+
+    The partitions are numbered from 0 to ``parts`` - 1.
+    """
+    # the multiplication puts users with consecutive numbers into different partitions
+    mixed = hashed(users) * np.uint64(0x9E3779B97F4A7C15)
     return ((mixed >> np.uint64(33)) % np.uint64(parts)).astype(np.uint8)
 
 
@@ -453,7 +484,7 @@ def _array(table: pa.Table, name: str) -> Any:
 
 
 def _changes(keys: Any) -> Flags:
-    """Return an (n,) array: 1 where a key differs from the previous key and at the first key, else 0."""
+    """Return an (n,) array that is 1 at the first key and at each key that differs from the one before."""
     out = np.ones(len(keys), np.uint8)
     if len(keys) > 1:
         if pa.types.is_integer(keys.type):
@@ -468,7 +499,11 @@ def _changes(keys: Any) -> Flags:
 # ------------------------------------------------------------------------------------------ whole users
 @dataclass(frozen=True)
 class _Unit:
-    """Result for some complete users: the offending rows as in ``check_rows``, or the episodes."""
+    """Result of the check of one unit of complete users.
+
+    ``found`` and ``first`` describe the offending rows, as in :func:`.row_kernels.check_rows`. If there are
+    none, ``trajectories`` has the episodes.
+    """
 
     rows: int
     users: int
@@ -477,12 +512,12 @@ class _Unit:
     alike: Folded
     names: Any
     trajectories: Trajectories | None = None
-    user: Ints | None = None  # from 0
+    user: Ints | None = None  # the number of each episode's user, from 0 within this unit
     group: Ints | None = None
 
 
 class _Check:
-    """Object that sorts, checks and assembles tables of complete users, one after the other."""
+    """Checker that sorts, checks and assembles units of complete users, and combines their results."""
 
     def __init__(self, schema: Schema, key: bytes) -> None:
         self.schema, self.key = schema, key
@@ -503,7 +538,10 @@ class _Check:
         self.alike = Alike()
 
     def looked_at(self, unit: Callable[[], pa.Table]) -> _Unit:
-        """Check and assemble complete users, independently of other users. Can be called from any thread."""
+        """Check the rows of a unit of complete users, and assemble their episodes.
+
+        The result does not depend on other units. This method can be called from any thread.
+        """
         table, new_user, new_episode = _sorted(unit(), self.schema.horizon)
         schema, layout = self.schema, self.schema.layout
         found, first = np.zeros(_CODES, np.int64), np.full(_CODES, -1, np.int64)
@@ -546,8 +584,10 @@ class _Check:
         return unit_of(Trajectories(states, actions, rewards), user[keep != 0], own)
 
     def taken(self, unit: _Unit) -> Checked | None:
-        """Add the result of the next unit; return its episodes, with users numbered consecutively over all
-        units.
+        """Add the result of the next unit, and return its episodes.
+
+        Users are numbered consecutively over all units. Returns None if this or an earlier unit has an
+        offending row.
         """
         self.rows += unit.rows
         self.found += unit.found
@@ -562,7 +602,10 @@ class _Check:
         return Checked(unit.trajectories, user, self.rows, unit.names, unit.group)
 
     def _choose(self, table: pa.Table, starts: Ints, user: NDArray[Any], keep: Flags) -> None:
-        """For users with more than m episodes, keep the m with the smallest keyed hashes."""
+        """Choose m episodes of each user who has more, and set ``keep`` to 0 for the user's other episodes.
+
+        The chosen episodes are those whose names have the smallest keyed hashes.
+        """
         begins = np.flatnonzero(np.diff(user, prepend=-1))
         sizes = np.diff(begins, append=len(user))
         users, names = table["user"], table["episode"]
@@ -579,7 +622,10 @@ class _Check:
             keep[begin + np.array(order[self.schema.episodes_per_user :])] = 0
 
     def finish(self, source: Source) -> None:
-        """Raise one error that lists all offences."""
+        """Raise a :class:`DataError` if rows violate the schema.
+
+        Otherwise emit a warning if the name of a user looks like the name of another user.
+        """
         counts = {KINDS[i]: int(count) for i, count in enumerate(self.found) if count}
         if source.malformed:
             counts["malformed line"] = len(source.malformed)
@@ -599,7 +645,7 @@ class _Check:
         raise DataError(f"{text}. Offending rows in total: {listed}", counts, (kind, number))
 
     def _reason(self, code: int) -> str:
-        """Return the description of a fault, and the accepted values."""
+        """Return the text that describes the offence with this code and the accepted values."""
         schema, layout = self.schema, self.schema.layout
 
         def index(labels: tuple[str, ...] | None, size: int) -> str:
@@ -629,7 +675,10 @@ class _Check:
 
 
 def _check_groups(group: Ints, number: Ints, new_user: Flags, found: Ints, first: Ints) -> None:
-    """Count rows whose group is not a label, or differs from that of the user's first row with a label."""
+    """Check the groups of all rows, and count offending rows in ``found`` and ``first``.
+
+    A row is offending if its group is not a label, or differs from the first label in the rows of its user.
+    """
     good = group >= 0
     user = np.cumsum(new_user) - 1
     begins = np.flatnonzero(good)
@@ -644,7 +693,8 @@ def _check_groups(group: Ints, number: Ints, new_user: Flags, found: Ints, first
 def _read_only(table: pa.Table, name: str) -> NDArray[Any]:
     """Return a column as a read-only array.
 
-    Kernels are compiled for read-only arrays, because Arrow's arrays are read-only and then need no copy.
+    The kernels are compiled for read-only arrays, because Arrow's arrays are read-only and can then be used
+    without a copy.
     """
     values: NDArray[Any] = _array(table, name).to_numpy(zero_copy_only=False)
     values.flags.writeable = False
@@ -652,7 +702,10 @@ def _read_only(table: pa.Table, name: str) -> NDArray[Any]:
 
 
 def _where(flags: Flags) -> Ints:
-    """Return the indices of the ones in an array of bytes; much faster than a search byte by byte."""
+    """Return the indices at which the flags are 1.
+
+    The array is searched as an array of bool, which is much faster than a search of uint8.
+    """
     return np.flatnonzero(flags.view(np.bool_))
 
 
@@ -663,8 +716,10 @@ def _nameless(keys: Any) -> Flags:
 
 
 def _sorted(table: pa.Table, horizon: int) -> tuple[pa.Table, Flags, Flags]:
-    """Return the table sorted by user, episode, step and row number, and the rows at which users and episodes
-    begin.
+    """Sort a table by user, episode, step and row number.
+
+    Returns the table, and two arrays that are 1 at the first row of each user and of each episode. If the
+    rows are already grouped and the steps sorted, the table is returned unchanged.
     """
     users, names = _array(table, "user"), _array(table, "episode")
     new_user = _changes(users)
@@ -679,12 +734,14 @@ def _sorted(table: pa.Table, horizon: int) -> tuple[pa.Table, Flags, Flags]:
     ):
         return table, new_user, new_episode
     user, name = _code(users), _code(names)
-    # Episodes are sorted by their first row. Sorted by the first row of their name, the order would
-    # depend on other users.
+    # A user's episodes are put in the order of their first rows. The order of their name codes would not
+    # do, because it depends on other users who have episodes with the same names.
     one = _code(pa.array(user * (int(name.max(initial=0)) + 1) + name))
     pair = user * (int(one.max(initial=0)) + 1) + one
-    clipped = np.clip(step, -1, horizon)  # the order of values outside this range has no effect
-    order = np.lexsort((clipped, pair))  # stable, so that row numbers stay ascending
+    clipped = np.clip(
+        step, -1, horizon
+    )  # steps outside this range are offences, so their order is irrelevant
+    order = np.lexsort((clipped, pair))  # this sort is stable, so row numbers stay in ascending order
     table = table.take(pa.array(order))
     user, pair = user[order], pair[order]
     new_user, new_episode = np.ones(len(user), np.uint8), np.ones(len(user), np.uint8)
@@ -693,11 +750,11 @@ def _sorted(table: pa.Table, horizon: int) -> tuple[pa.Table, Flags, Flags]:
 
 
 def _apart(firsts: Any) -> bool:
-    """Return True if no user occurs again after another user.
+    """Return True if the rows of every user are contiguous.
 
     ``firsts`` : one key for each block of consecutive rows of a user.
     """
-    # Users with different hashes are different; users with equal hashes are compared.
+    # Users with different hashes are different. If two hashes are equal, the names are compared.
     return (
         any(_rising(firsts))
         or distinct(hashed(firsts)) == len(firsts)
@@ -706,5 +763,5 @@ def _apart(firsts: Any) -> bool:
 
 
 def _code(keys: Any) -> Ints:
-    """Number the keys 0, 1, .. in the order in which they first occur; return the number of each key."""
+    """Return an (n,) array with the number of each key. Keys are numbered 0, 1, .. by first occurrence."""
     return np.asarray(keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)).astype(np.int64)

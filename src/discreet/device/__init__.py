@@ -1,8 +1,10 @@
 """Code that runs on a user's device. It sees raw data, and imports only NumPy and the standard library.
 
-Every message is a :mod:`~discreet.device.message_envelope` around a payload, made for a public form
-(:mod:`~discreet.device.session_config`). Every device states the privacy loss of its message
-(:mod:`~discreet.device.message_guarantee`):
+Only the client :mod:`~discreet.device.http_client` has other requirements (httpx and cryptography).
+
+Every message is an envelope (:mod:`~discreet.device.message_envelope`) around a payload. The device encodes
+it with the parameters of a public form (:mod:`~discreet.device.session_config`). Every device states the
+privacy loss of its message (:mod:`~discreet.device.message_guarantee`). The modules are:
 
 - :mod:`~discreet.device.count_device`: noisy counters of a trajectory (local privacy);
 - :mod:`~discreet.device.randomized_response_device`: randomized reports of a few random steps (local or
@@ -11,10 +13,12 @@ Every message is a :mod:`~discreet.device.message_envelope` around a payload, ma
   privacy);
 - :mod:`~discreet.device.linear_device`: noisy sums of features (local privacy), with
   :mod:`~discreet.device.linear_planning` to plan from a public solution, and
-  :mod:`~discreet.device.linear_sensitivity`, the formulas of their privacy loss.
+  :mod:`~discreet.device.linear_sensitivity`, the formulas for the privacy loss of the sums;
+- :mod:`~discreet.device.discrete_noise`: exact noise;
+- :mod:`~discreet.device.integer_encoding`: vectors of integers as bytes;
+- :mod:`~discreet.device.http_client`: client of the policy service.
 
-:mod:`~discreet.device.discrete_noise` draws exact noise, :mod:`~discreet.device.integer_encoding` writes
-vectors of integers. Servers and simulations encode with the same code and their own random sources.
+Servers and simulations encode messages with the same code, but with other random generators.
 """
 
 from discreet import public_names

@@ -1,20 +1,24 @@
-r"""Device of a local user of counts: the user's counters, independent noise on each, one message.
+r"""Device for counts under local privacy.
+
+The device counts a user's trajectory, adds independent noise to every counter, and encodes one message.
 
 A participant gets two public objects: the form of the session (:class:`CountDevice`: sizes, families and
-scales) and, for each plan, its number and policy. Every counter gets noise, visited or not. The privacy of a
-message therefore depends on the form's scales only, whatever the user did.
+scales) and, for each plan, its number and policy. Every counter gets noise, whether the user visited it or
+not. Therefore the privacy loss of a message depends only on the scales in the form, and not on the user's
+trajectory.
 
-A step ``(s, a, r, s')`` is counted as a visit of ``(s, a)``, a transition to s', and the reward r (less 1/2
-if rewards are centred). The cells are those of that step, or of all steps together (``stationary``). In
-addition transitions and rewards may be pooled over steps: over all steps, or over the first visits to each
+A step ``(s, a, r, s')`` is counted as a visit of ``(s, a)``, a transition to s', and the reward r (minus 1/2
+if rewards are centred). Each step has separate cells, or all steps use the same cells (``stationary``). In
+addition, transitions and rewards can be pooled over steps: over all steps, or over the first visits to each
 state. If ``step`` is given, only this step is counted, as in a problem with one step.
 
-Exact noise. With a ``grid`` rewards are rounded at random to multiples of 1 / grid, counts are integers, and
-noise is discrete on the same grid. The payload holds the noisy cells in units of the grid, one block per
-family (:mod:`discreet.device.integer_encoding`).
+Exact noise. If ``grid`` is given, rewards are rounded at random to multiples of 1 / grid, counts are
+integers, and the noise is discrete on the same grid. The payload contains the noisy cells in units of the
+grid, with one block per family (:mod:`discreet.device.integer_encoding`).
 
-Privacy loss of one message (:attr:`CountDevice.guarantee`). Replace the trajectory by any other one; w is 1 /
-scale of a family, or its square for Gaussian noise. At a step the weighted change is at most
+Privacy loss of one message (:attr:`CountDevice.guarantee`), if the trajectory is replaced by any other
+trajectory. The weight w of a family is 1 / scale for Laplace noise, and 1 / scale^2 for Gaussian noise. At
+each step, the weighted change is at most
 
     another pair:              2 w_v + 2 w_t + c w_r         (c = 2; centred rewards: 1, squared 1/2)
 
@@ -22,12 +26,15 @@ scale of a family, or its square for Gaussian noise. At a step the weighted chan
 
     same pair and s':          w_r
 
-Let W and W' be the larger of the first two, for the families per step and for the pooled families. Then
-epsilon = H W + M W' under Laplace noise, and mu^2 = H W + M W' under Gaussian noise. H^2 replaces H if the
-records of all steps can be in the same cell (stationary; pooled over all steps). M is H, or min(S, H) for
-first visits. If the second is the larger (centred rewards, squares), the part of H steps is less than H W:
-another pair follows after such a step, and their sum is found step by step (:func:`_in_a_row`). The proofs
-are in :mod:`discreet.core.count_query`. Discrete Gaussian noise has rho = mu^2 / 2.
+Let W be the larger of the first two bounds for the families per step, and W' the larger one for the pooled
+families. Then epsilon = H W + M W' under Laplace noise, and mu^2 = H W + M W' under Gaussian noise. M is H,
+or min(S, H) if only first visits are pooled. Under Gaussian noise, H^2 replaces H for families in which the
+records of all steps can be in the same cell (``stationary``, or pooled over all steps).
+
+The second bound can be larger than the first, for squares of centred rewards. The sum over H steps is then
+less than H W, because the two trajectories are in different states after a step of the second case, so that
+their next pairs differ. The largest sum is computed step by step (:func:`_in_a_row`). The proofs are in
+:mod:`discreet.core.count_query`. Discrete Gaussian noise has rho = mu^2 / 2.
 
 Source: Chowdhury and Zhou 2021, local privacy.
 """
@@ -67,9 +74,11 @@ __all__ = ["FAMILIES", "CountDevice"]
 def _in_a_row(pair: float, successor: float, same: float, steps: int) -> float:
     """Return the largest weighted difference between the records of two users over ``steps`` steps.
 
-    Users in different states share no pair.
+    ``pair``, ``successor`` and ``same`` are the bounds of one step for different pairs, for the same pair
+    with different next states, and for the same pair and next state. Users in different states have different
+    pairs.
     """
-    # largest difference over the remaining steps, if the users are in one state or in two
+    # largest difference over the remaining steps if the users are in the same state, or in different states
     together, parted = 0.0, 0.0
     for _ in range(steps):
         apart = pair + max(together, parted)
@@ -79,22 +88,27 @@ def _in_a_row(pair: float, successor: float, same: float, steps: int) -> float:
 
 @dataclass(frozen=True)
 class CountDevice(forms.OfPairs):
-    """Public form of a local session of counts, fixed before data, and the encoder of a device.
+    """Public form of a session of counts under local privacy, and the encoder that a device uses.
+
+    The form is fixed before any data are seen.
 
     Parameters
     ----------
     states, actions, horizon : S, A, H.
-    families : (name, scale) of each, in the order of the cells; names of :data:`FAMILIES`. A scale is that of
-        one draw of Laplace noise, or the standard deviation of a normal one.
+    families : pair (name, scale) of each family, in the order of the cells. The names are in
+        :data:`FAMILIES`. The scale is the scale parameter of Laplace noise, or the standard deviation of
+        Gaussian noise.
     noise : "laplace" or "gaussian"
     grid : a power of two. Rewards and their noise are multiples of 1 / grid; counts and their noise are
-        integers. None: noise in floating point, for simulation.
-    rows : (S, A) row numbers, -1 where the action is not admissible, as tuples; None: every action is.
-    step : h in [0, H): only this step is counted; None: all steps.
+        integers. None for noise in floating point, for simulation.
+    rows : (S, A) row numbers of the pairs as tuples, -1 for inadmissible actions; None if every action is
+        admissible.
+    step : the only step in [0, H) that is counted, or None to count all steps.
     stationary : True if the counts of all steps are in the same cells.
     centered : True if 1/2 is subtracted from rewards.
-    pooled : "none", "all" or "first": pooling of the pooled families over steps.
-    session : a number in [0, 2^64) that differs from that of any other session.
+    pooled : "none", "all" or "first": the steps over which the pooled families count, which are no steps, all
+        steps, or the first visits to each state.
+    session : number in [0, 2^64). Every session must have a different number.
 
     Raises ``ValueError`` for values that are out of range or do not fit together.
     """
@@ -145,12 +159,12 @@ class CountDevice(forms.OfPairs):
 
     @property
     def slots(self) -> int:
-        """Number of steps with separate cells."""
+        """Number of steps that have separate cells: H, or 1 if all counted steps use the same cells."""
         return 1 if self.stationary or self.step is not None else self.horizon
 
     @cached_property
     def offsets(self) -> Ints:
-        """(families + 1,) start of each family in the flat vector of cells, and the end of the last."""
+        """(families + 1,) array: first cell of each family in the flat vector, and the number of cells."""
         sizes = [
             (1 if name in _POOLED else self.slots) * self.pairs * (1 if name in _OF_PAIRS else self.states)
             for name, _ in self.families
@@ -158,7 +172,10 @@ class CountDevice(forms.OfPairs):
         return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
     def family_grid(self, name: str) -> int | None:
-        """Return g such that values of the family are multiples of 1 / g, or None for continuous values."""
+        """Return the integer g such that values of the family are multiples of 1 / g.
+
+        Returns None for continuous values.
+        """
         return self.grid if self.grid is None or name in _OF_REWARDS else 1
 
     # ------------------------------------------------------------------------ what it gives away
@@ -189,7 +206,10 @@ class CountDevice(forms.OfPairs):
 
     # ---------------------------------------------------------------------------------- messages
     def add(self, states: Ints, rows: Ints, rewards: Floats, cells: Floats) -> None:
-        """Add one user's counted records to a flat vector: states (H + 1,), rows (H,), rewards (H,)."""
+        """Add the counts of one trajectory to the flat vector ``cells``.
+
+        The trajectory consists of states (H + 1,), row numbers of its pairs (H,), and rewards (H,).
+        """
         if self.step is not None:
             at = self.step
             states, rows, rewards = states[at : at + 2], rows[at : at + 1], rewards[at : at + 1]
@@ -203,12 +223,12 @@ class CountDevice(forms.OfPairs):
             if pooled and self.pooled == "first":
                 fresh = np.sort(np.unique(states[:-1], return_index=True)[1])
                 found, values = found[fresh], values[fresh]
-            np.add.at(cells, begin + found, values)  # one after the other, in the order of time
+            np.add.at(cells, begin + found, values)  # repeated cells are summed in the order of time
 
     def cells(self, states: Ints, rows: Ints, rewards: Floats, coins: NoiseCoins) -> Floats:
-        """Return one user's noisy cells; rewards are rounded if there is a grid.
+        """Return the (cells,) noisy counters of one user. Rewards are rounded first if there is a grid.
 
-        ``coins`` is the device's random generator.
+        ``coins`` is the random generator of the device.
         """
         names, scales = zip(*self.families, strict=True)
         noisy = drawn(self.noise, scales, self.offsets, coins, [self.family_grid(name) for name in names])
@@ -220,10 +240,11 @@ class CountDevice(forms.OfPairs):
     def __call__(
         self, plan: int, states: Any, actions: Any, rewards: Any, coins: SealingCoins | None = None
     ) -> bytes:
-        """Encode the message to plan ``plan``: states (H + 1,), actions (H,), rewards (H,) in [0, 1].
+        """Encode the message of one user of plan ``plan``.
 
-        ``coins`` is the device's random generator; by default the operating system's. Raises ``ValueError``,
-        on the device, for a record out of range, and if the session has no exact noise.
+        The trajectory is states (H + 1,), actions (H,), and rewards (H,) in [0, 1]. ``coins`` is the random
+        generator of the device; the default is the operating system's. Raises ``ValueError``, before anything
+        is sent, if an entry is out of range, or if the session has no exact noise.
         """
         if self.grid is None:
             raise ValueError("grid = None: a message in bytes needs a session with exact noise (Secure())")
@@ -233,17 +254,19 @@ class CountDevice(forms.OfPairs):
 
     @cached_property
     def units(self) -> Floats:
-        """(cells,) integers that represent the value 1 of each cell in a message."""
+        """(cells,) array of the integers that represent the value 1 of each cell in a message."""
         return np.repeat(
             [float(self.family_grid(name) or 1) for name, _ in self.families], np.diff(self.offsets)
         )
 
     def write(self, plan: int, cells: Ints, nonce: bytes) -> bytes:
-        """Write the message of ``plan`` with the integers ``cells``. nonce : its random bytes."""
+        """Return the bytes of a message of plan ``plan`` with the integers ``cells`` and 16 random bytes
+        ``nonce``.
+        """
         return Envelope(self.KIND, plan, self.digest, nonce, blocks.packed(cells, self.offsets)).to_bytes()
 
     def read(self, plan: int, message: Any) -> tuple[bytes, Floats]:
-        """Return the nonce and the (cells,) noisy counters of a message to plan ``plan``.
+        """Return the nonce and the (cells,) noisy counters of a message of plan ``plan``.
 
         Raises :class:`~discreet.device.message_envelope.MessageRejected` if the bytes are not such a message.
         """
@@ -257,16 +280,16 @@ class CountDevice(forms.OfPairs):
         return forms.digest_of(self.to_bytes())
 
     def to_bytes(self) -> bytes:
-        """Return the form as bytes to publish: :mod:`discreet.device.session_config`."""
+        """Return the form as bytes to publish, in the layout of :mod:`discreet.device.session_config`."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         return forms.published(self.KIND, plain | {"session": f"{self.session:016x}"})
 
     @classmethod
     def from_bytes(cls, published: bytes) -> CountDevice:
-        """Return the device whose bytes were ``published``; ``ValueError`` if they are not such a form."""
+        """Return the device for a ``published`` form. Raises ``ValueError`` for other bytes."""
         _, plain = forms.taken_apart(published, (cls.KIND,))
         return forms.built(cls, plain, published)
 
     def of(self, session: int) -> CountDevice:
-        """Return the same form for another session."""
+        """Return the same form with another session number."""
         return replace(self, session=session)

@@ -2,14 +2,15 @@ r"""Exact discrete noise on a device, computed only from integers and random byt
 
 Source: Canonne, Kamath and Steinke 2020, algorithms 1 to 3. A floating-point number is a rational number, so
 scales are represented exactly. Distributions are neither truncated nor rounded, and no intermediate result is
-a floating-point number. With uniform random integers each draw is independent with exactly
+a floating-point number. If the random integers are uniform, the draws are independent and have exactly the
+distribution
 
     discrete Laplace  P(x) ~ e^{-|x| / b},      discrete Gaussian  P(x) ~ e^{-x^2 / (2 sigma^2)}.
 
 The compiled samplers of the server (:mod:`discreet.core.noise.discrete_samplers`) draw from the same
 distributions by another algorithm and are faster. A device that has only NumPy makes about 25 000 draws per
-second with the samplers in this module, and a message needs a few hundred to ten thousand draws. The time
-depends on the values that are drawn.
+second with the samplers in this module, and a message needs a few hundred to ten thousand draws. The running
+time depends on the drawn values.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from discreet.device.message_envelope import WordCoins
 
 Below = Callable[[int], int]
-"""A uniform integer in [0, n)."""
+"""Function of n that draws a uniform integer in [0, n)."""
 
 __all__ = [
     "Below", "ExactCoins", "NoiseCoins", "SealingCoins", "checked_on_grid", "discrete_gaussian",
@@ -35,8 +36,11 @@ __all__ = [
 
 
 def _minus_exp(numerator: int, denominator: int, below: Below) -> bool:
-    """Return True with probability e^{-numerator / denominator}, by algorithm 1. The ratio may exceed 1."""
-    while numerator > denominator:  # a factor e^{-1} for each unit of the integer part of the ratio
+    """Return True with probability e^{-numerator / denominator}, by algorithm 1 of the source.
+
+    The ratio can exceed 1.
+    """
+    while numerator > denominator:  # each full unit of the ratio contributes a factor e^{-1}
         if not _minus_exp(1, 1, below):
             return False
         numerator -= denominator
@@ -47,7 +51,7 @@ def _minus_exp(numerator: int, denominator: int, below: Below) -> bool:
 
 
 def _laplace(scale: Fraction, below: Below) -> int:
-    """Draw a discrete Laplace variable with scale t / s by algorithm 2."""
+    """Draw a discrete Laplace variable with scale t / s by algorithm 2 of the source."""
     t, s = scale.numerator, scale.denominator
     while True:
         low = below(t)
@@ -62,14 +66,15 @@ def _laplace(scale: Fraction, below: Below) -> int:
 
 
 def _gaussian(sigma: Fraction, below: Below) -> int:
-    """Draw a discrete Gaussian variable by algorithm 3: rejection sampling from discrete Laplace with scale
-    floor(sigma) + 1.
+    """Draw a discrete Gaussian variable by algorithm 3 of the source.
+
+    The algorithm is rejection sampling from the discrete Laplace distribution with scale floor(sigma) + 1.
     """
     t = sigma.numerator // sigma.denominator + 1
-    n, d = sigma.numerator**2, sigma.denominator**2  # sigma^2
+    n, d = sigma.numerator**2, sigma.denominator**2  # sigma^2 = n / d
     while True:
         x = _laplace(Fraction(t), below)
-        # (|x| - sigma^2 / t)^2 / (2 sigma^2) over one denominator
+        # the exponent (|x| - sigma^2 / t)^2 / (2 sigma^2) as a fraction of integers
         if _minus_exp((abs(x) * d * t - n) ** 2, 2 * n * d * t * t, below):
             return x
 
@@ -84,7 +89,10 @@ def _scale(scale: float | Fraction) -> Fraction:
 def discrete_laplace(
     scale: float | Fraction, size: int, below: Below = secrets.randbelow
 ) -> NDArray[np.int64]:
-    """Return ``size`` independent draws, P(x) ~ e^{-|x| / scale}. Raises ``ValueError`` unless scale > 0."""
+    """Return ``size`` independent draws x with probabilities proportional to e^{-|x| / scale}.
+
+    Raises ``ValueError`` unless scale > 0.
+    """
     own = _scale(scale)
     return np.array([_laplace(own, below) for _ in range(size)], np.int64)
 
@@ -92,7 +100,7 @@ def discrete_laplace(
 def discrete_gaussian(
     sigma: float | Fraction, size: int, below: Below = secrets.randbelow
 ) -> NDArray[np.int64]:
-    """Return ``size`` independent draws, P(x) ~ e^{-x^2 / (2 sigma^2)}.
+    """Return ``size`` independent draws x with probabilities proportional to e^{-x^2 / (2 sigma^2)}.
 
     Raises ``ValueError`` unless sigma > 0.
     """
@@ -103,7 +111,8 @@ def discrete_gaussian(
 class ExactCoins:
     """Random generator of a device, by default the operating system's. Same interface as ``SecureRng``.
 
-    below : uniform integers in [0, n). Values are multiples of 1 / ``grid``, which must be given.
+    ``below`` is a function of n that draws a uniform integer in [0, n). The methods for noise return
+    multiples of 1 / ``grid``. Their argument ``grid`` must not be None.
     """
 
     exact = True
@@ -112,17 +121,20 @@ class ExactCoins:
         self._below = below
 
     def laplace(self, scale: float, size: int, grid: int | None = None) -> NDArray[np.float64]:
-        """Return ``size`` independent discrete Laplace variables of this scale."""
+        """Return ``size`` independent discrete Laplace variables of this scale on multiples of 1 / grid."""
         units = _grid(grid)
         return discrete_laplace(Fraction(scale) * units, size, self._below) / units
 
     def normal(self, scale: float, size: int, grid: int | None = None) -> NDArray[np.float64]:
-        """Return ``size`` independent discrete Gaussian variables of this sigma."""
+        """Return ``size`` independent discrete Gaussian variables on multiples of 1 / grid.
+
+        Their sigma is ``scale``.
+        """
         units = _grid(grid)
         return discrete_gaussian(Fraction(scale) * units, size, self._below) / units
 
     def rounded(self, rewards: NDArray[np.float64], grid: int | None) -> NDArray[np.float64]:
-        """Round rewards in [0, 1] at random, without bias, to multiples of 1 / ``grid``."""
+        """Round rewards in [0, 1] to multiples of 1 / ``grid``, at random and without bias."""
         units, found = _grid(grid), np.empty(np.shape(rewards))
         for at, reward in np.ndenumerate(rewards):
             exact = Fraction(float(reward)) * units
@@ -151,14 +163,14 @@ def _grid(grid: int | None) -> int:
 
 
 def checked_on_grid(values: NDArray[np.float64], grid: ArrayLike) -> NDArray[np.float64]:
-    """Return ``values``.
+    """Check that all values are multiples of 1 / ``grid``, and return them unchanged.
 
-    Raise ``RuntimeError`` unless all are multiples of 1 / ``grid`` and at most 2^52 / ``grid`` in size.
+    Raises ``RuntimeError`` if a value is not such a multiple, or if its absolute value exceeds 2^52 /
+    ``grid``. Exact noise protects only multiples of 1 / ``grid``, so a device checks each message before it
+    is sent.
 
-    Exact noise protects only integers, so a device checks a message before it is sent.
-
-    grid : a power of two, or an array with one power of two per value. The server's version is in
-    :mod:`discreet.core.rng`.
+    ``grid`` is a power of two, or an array with one power of two per value. The server's version of this
+    function is in :mod:`discreet.core.rng`.
     """
     units = values * np.asarray(grid)
     if not ((np.rint(units) == units) & (np.abs(units) <= 2.0**52)).all():
@@ -170,7 +182,7 @@ def checked_on_grid(values: NDArray[np.float64], grid: ArrayLike) -> NDArray[np.
 
 
 class NoiseCoins(Protocol):
-    """Random generator of a device: :class:`ExactCoins`, or one of :mod:`discreet.core.rng`."""
+    """Interface of generators of noise: :class:`ExactCoins` and the classes of :mod:`discreet.core.rng`."""
 
     def laplace(self, scale: float, size: int, grid: int | None = None) -> NDArray[np.float64]: ...
     def normal(self, scale: float, size: int, grid: int | None = None) -> NDArray[np.float64]: ...
@@ -178,7 +190,7 @@ class NoiseCoins(Protocol):
 
 
 class SealingCoins(NoiseCoins, WordCoins, Protocol):
-    """Random generator for a message and its nonce."""
+    """Interface of random generators for the noise of a message and for its nonce."""
 
 
 def drawn(
@@ -189,11 +201,12 @@ def drawn(
     grids: Sequence[int | None],
     factor: float = 1.0,
 ) -> NDArray[np.float64]:
-    """Draw noise for every cell, block by block.
+    """Draw independent noise for every cell, and return it as one flat vector.
 
-    Block i has the scale factor * scales[i] and a separate grid.
+    The cells of block i have noise with the scale factor * scales[i] on the grid grids[i].
 
-    family : "laplace" or "gaussian". offsets : (blocks + 1,) start of each block.
+    family : "laplace" or "gaussian". offsets : (blocks + 1,) array, the first cell of each block and the
+    number of cells.
     """
     draw = coins.laplace if family == "laplace" else coins.normal
     numbers, sizes = np.asarray(scales, np.float64).tolist(), np.diff(offsets).tolist()

@@ -1,6 +1,7 @@
 """Client of the policy service.
 
-It fetches the plan, acts, encodes the message on the user's device, and sends it with retries.
+The client fetches the plan, selects actions, encodes the message on the user's device, and sends the message
+with retries.
 
 It needs NumPy, httpx and cryptography (``pip install 'discreet[client]'``), and the device code
 (:mod:`discreet.device`), but no server code. ::
@@ -16,31 +17,33 @@ It needs NumPy, httpx and cryptography (``pip install 'discreet[client]'``), and
             actions.append(place.action(h, states[-1]))
             ...  # act, observe
 
-        message = place.message(states, actions, rewards)  # encoded once
-        client.send(message)  # as often as it takes: the same bytes
+        message = place.message(states, actions, rewards)  # call this only once
+        client.send(message)  # repeats the same bytes until the service answers
 
 **Encoded once.** :meth:`PlanReservation.message` encodes a trajectory only once, with random numbers drawn on
 the device. The message is stored, and is sent again until the service answers. Two messages about one
-trajectory would cost as much privacy as the messages of two users. Under local trust ``place.guarantee``
-states the privacy loss of the message, which the device computes from the server's publication. The client
-rejects a plan whose privacy loss is above ``promised``.
+trajectory would have the sum of the privacy losses of both messages. Under local trust, ``place.guarantee``
+states the privacy loss of the message, which the device computes from the form that the server publishes. The
+client rejects a plan whose privacy loss is above ``promised``.
 
-**Receiver.** Under shuffle trust messages go to the shuffler that the plan names, and ``url`` is the
+**Receiver.** Under shuffle trust, messages go to the shuffler that the plan names, and ``url`` is the
 shuffler's address. The shuffler relays the service's plans, so that users never connect to the service. A
 user who was promised a shuffler sets ``promised="shuffle"`` and ``shuffler="https://..."``. The client then
-rejects plans that name another shuffler, or none. The guarantee of the sums depends on the random bits of all
-devices of a batch. The shuffler compares their number with the study.
+rejects plans that name another shuffler, or none. The privacy guarantee of the released sums depends on the
+random bits of all devices of a batch. Therefore the shuffler checks that the devices draw as many random bits
+as the study requires.
 
 **Origin of a plan.** If ``key``, the service's public key, is given, the client rejects plans that are not
 signed with this key. Without a key, anyone who can answer at the address can supply any plan. A plan is
 fetched and checked before a ticket is sent.
 
-**Origin of an answer.** An answer is the service's only if it is JSON that names the service (``"service":
-"discreet/1"``). Everything else comes from an intermediary: an error page of a proxy, the login page of a
-network, a broken connection. Such an answer is neither a refusal nor a receipt. The client sends the same
-bytes again after a random wait whose bound doubles each time (at most a minute, in addition to
-``Retry-After``). A message is sent until its place ends; after that, the exception :class:`NoAnswer` contains
-the message, which can be stored (:meth:`PendingMessage.to_bytes`) and sent later.
+**Origin of an answer.** The client accepts an answer as the service's only if it is JSON that names the
+service (``"service": "discreet/1"``). Any other answer comes from an intermediary, for example an error page
+of a proxy or the login page of a network. Such an answer, or a broken connection, is neither a refusal nor a
+receipt. The client then sends the same bytes again after a random wait. The upper bound of the wait doubles
+each time, up to one minute, and a wait that the answer asks for (``Retry-After``) is added. A message is
+repeated until its place expires. After that, the exception :class:`NoAnswer` contains the message, which can
+be stored (:meth:`PendingMessage.to_bytes`) and sent later.
 """
 
 from __future__ import annotations
@@ -74,8 +77,8 @@ __all__ = ["SERVICE", "Client", "PendingMessage", "NoAnswer", "Pace", "PlanReser
 
 SERVICE = "discreet/1"  # value of "service" in every answer of the service
 
-_FIRST, _LONGEST = 0.1, 60.0  # seconds: upper bounds of the first wait and of every wait
-_MOST_AFTER = 300.0  # seconds: upper limit for Retry-After
+_FIRST, _LONGEST = 0.1, 60.0  # seconds: upper bound of the first wait, and largest upper bound of a wait
+_MOST_AFTER = 300.0  # seconds: a longer Retry-After is reduced to this limit
 _STALE = (
     0.0,
     0.05,
@@ -84,21 +87,22 @@ _STALE = (
     0.5,
     1.0,
     2.0,
-)  # seconds: waits for a plan that a cache lacks
-_COME_AGAIN = frozenset({408, 425, 429})  # the 4xx codes that do not concern the request itself
+)  # seconds to wait before each new download, while a cache still returns an older plan
+_COME_AGAIN = frozenset({408, 425, 429})  # 4xx codes after which the same request can succeed later
 _KEPT = "message, 1"
-_SPKI = bytes.fromhex("302a300506032b6570032100")  # prefix of the 32 bytes of an Ed25519 public key
+_SPKI = bytes.fromhex("302a300506032b6570032100")  # DER prefix before the 32 bytes of an Ed25519 public key
 _PEM = re.compile(r"\s*-----BEGIN PUBLIC KEY-----([A-Za-z0-9+/=\s]+)-----END PUBLIC KEY-----\s*")
 
 
 class Turned(RuntimeError):
-    """Error: the service refused the request.
+    """Error that is raised if the service refuses a request.
 
-    * reason : full, late, spent, foreign, malformed and others.
-    * status : that of HTTP.
-    * after : seconds to wait, if the service named a time.
+    * reason : one word, such as full, late, spent, foreign or malformed.
+    * status : the HTTP status code.
+    * after : number of seconds to wait, or None if the service names no time.
 
-    Only ``full`` is not final: ask for a place again, after ``after`` seconds if given.
+    Every reason except ``full`` is final. After ``full``, ask for a place again, not before ``after`` seconds
+    have passed.
     """
 
     def __init__(self, status: int, reason: str, words: str, after: float | None = None) -> None:
@@ -115,10 +119,10 @@ class Turned(RuntimeError):
 class PendingMessage:
     """Message to send, with the JSON content ``table``.
 
-    It must be stored until it is answered, and sent unchanged.
+    It must be stored until the service answers, and sent unchanged.
 
-    plan : the plan's number, which the answer must name. until : end of its place, in seconds since 1970 by
-    the device's clock; 0 if that is not known.
+    ``plan`` is the number of the plan, which the answer must name. ``until`` is the time at which the place
+    expires, in seconds since 1970 by the device's clock, or 0 if this time is unknown.
     """
 
     table: Mapping[str, Any] = field(repr=False)
@@ -128,14 +132,17 @@ class PendingMessage:
     def to_bytes(self) -> bytes:
         """Return the message as bytes for a file or a browser's storage.
 
-        The bytes are as private as its content.
+        The bytes must be protected like the message itself.
         """
         kept = {"discreet": _KEPT, "plan": self.plan, "until": self.until, "table": dict(self.table)}
         return json.dumps(kept, separators=(",", ":"), allow_nan=False).encode()
 
     @classmethod
     def from_bytes(cls, content: bytes) -> PendingMessage:
-        """Return the message of :meth:`to_bytes`, also of the JavaScript client. Raises ``ValueError``."""
+        """Return the message from bytes of :meth:`to_bytes` or of the JavaScript client.
+
+        Raises ``ValueError`` for other bytes.
+        """
         try:
             kept = json.loads(content)
             table, plan, until = kept["table"], kept["plan"], kept["until"]
@@ -149,10 +156,11 @@ class PendingMessage:
 
 
 class NoAnswer(ConnectionError):
-    """Error: the service did not answer. It is not known whether the service received the request.
+    """Error that is raised if the service does not answer. The service may have received the request.
 
-    messages : messages that were sent and not answered. Store them, and send the same messages again: a
-    message that was already counted gets the same answer.
+    ``messages`` are the messages that were sent without an answer. Store them, and send the same messages
+    again later. If a message was already counted, the service does not count it again and sends the same
+    answer.
     """
 
     def __init__(self, words: str, messages: Sequence[PendingMessage] = ()) -> None:
@@ -161,13 +169,17 @@ class NoAnswer(ConnectionError):
 
     @property
     def message(self) -> PendingMessage | None:
-        """The unanswered message; None if the request had no message."""
+        """The first message without an answer; None if the request contained no message."""
         return self.messages[0] if self.messages else None
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Clock of a client: seconds since 1970, a sleep in seconds, and random numbers in [0, 1) for waits."""
+    """Time functions of a client.
+
+    ``now`` returns the seconds since 1970, ``sleep`` waits for a number of seconds, and ``random`` returns
+    random numbers in [0, 1) for the lengths of waits.
+    """
 
     now: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
@@ -175,13 +187,13 @@ class Pace:
 
 
 class PlanReservation:
-    """Place in a plan: the policy to follow, and the encoder of one message.
+    """Place of one user in a plan, with the policy to follow and the encoder of the user's message.
 
-    Parameters
+    Attributes
     ----------
     number : number of the plan.
     policy : (H, S) actions, or (H, S, A) probabilities.
-    seconds : time until the user counts as absent.
+    seconds : time in seconds after which the place expires and the user counts as absent.
     """
 
     def __init__(
@@ -199,9 +211,9 @@ class PlanReservation:
         self._told = False
 
     def action(self, h: int, state: int) -> int:
-        """Return the policy's action at step h in a state.
+        """Return the action of the policy at step h in a state.
 
-        If the policy has probabilities, the action is drawn with the system's random generator.
+        If the policy is stochastic, the action is drawn with the operating system's random generator.
         """
         if self.policy.ndim == 2:
             return int(self.policy[h, state])
@@ -213,17 +225,17 @@ class PlanReservation:
 
     @property
     def device(self) -> CountDevice | ReportDevice | SessionConfig | None:
-        """Object that randomizes on this machine, under local and shuffle trust.
+        """Encoder that randomizes the message on this machine, under local or shuffle trust.
 
-        None if the server is trusted with the record.
+        It is None under central trust, where the server gets the trajectory unchanged.
         """
         return _device_of(self._book)
 
     @property
     def guarantee(self) -> MessageGuarantee | None:
-        """Privacy loss of the user's message without a shuffler.
+        """Privacy loss of the user's message against a reader of this message, without a shuffler.
 
-        None under central trust, where the server sees the record.
+        It is None under central trust, where the server gets the trajectory unchanged.
         """
         device = self.device
         return None if device is None else device.guarantee
@@ -233,8 +245,9 @@ class PlanReservation:
     ) -> PendingMessage:
         """Encode the message about one trajectory.
 
-        states : H + 1. actions : H. rewards : H, in the study's units. ``coins`` is the device's random
-        generator; by default the operating system's. Raises ``RuntimeError`` the second time.
+        The trajectory has H + 1 states, H actions, and H rewards in the study's units. ``coins`` is the
+        random generator of the device; the default is the operating system's. Raises ``RuntimeError`` if a
+        message was encoded before, and ``ValueError`` for an entry out of range.
         """
         if self._told:
             raise RuntimeError("message: was made already; send the same one again, never a second one")
@@ -270,9 +283,9 @@ class PlanReservation:
 
 
 def _promise(promised: Any) -> tuple[float, float] | None:
-    """Return (epsilon, delta) of a message.
+    """Check the argument ``promised`` of :class:`Client`, and return its (epsilon, delta) for one message.
 
-    None if the record itself can be sent, or if a shuffler protects it.
+    Returns None for "central" and "shuffle".
     """
     if isinstance(promised, str) and promised in ("central", "shuffle"):
         return None
@@ -297,7 +310,10 @@ def _device_of(book: Mapping[str, Any]) -> CountDevice | ReportDevice | SessionC
 
 
 def _public_key(key: Any) -> bytes:
-    """Return the 32 bytes of a public key, from 64 hexadecimal digits, PEM text, or a file with either."""
+    """Return the 32 bytes of a public key.
+
+    ``key`` is 64 hexadecimal digits, PEM text, or the path of a file that contains one of these.
+    """
     wrong = (
         "must be the service's public key: 64 hexadecimal digits, PEM text, or the path of service.key.pub"
     )
@@ -322,7 +338,10 @@ def _public_key(key: Any) -> bytes:
 
 
 def _retry_after(answer: httpx.Response, now: float) -> float | None:
-    """Return the seconds that an answer asks to wait, from a number or a date; None if unusable."""
+    """Return the number of seconds that the header Retry-After asks the client to wait.
+
+    The header is a number or a date. Returns None if it is missing or cannot be read.
+    """
     said = answer.headers.get("retry-after", "").strip()
     if re.fullmatch(r"[0-9]{1,9}", said):
         return min(float(said), _MOST_AFTER)
@@ -330,7 +349,7 @@ def _retry_after(answer: httpx.Response, now: float) -> float | None:
         at = parsedate_to_datetime(said)
     except (ValueError, TypeError, IndexError):
         return None
-    if at.tzinfo is None:  # "-0000": UTC
+    if at.tzinfo is None:  # the time zone "-0000" means UTC
         at = at.replace(tzinfo=UTC)
     return min(max(at.timestamp() - now, 0.0), _MOST_AFTER)
 
@@ -362,7 +381,7 @@ def _are_results(found: Mapping[str, Any], count: int) -> bool:
 
 
 def _is_of(found: Mapping[str, Any], message: PendingMessage) -> bool:
-    """Return True if a receipt names the message's plan."""
+    """Return True if the plan in a receipt is the plan of the message."""
     return type(found.get("plan")) is int and message.plan in (0, found["plan"])
 
 
@@ -371,23 +390,22 @@ class Client:
 
     Parameters
     ----------
-    url : the address; under shuffle trust, that of the shuffler.
-    key : the service's public key: 64 hexadecimal digits, PEM text, or the path of ``service.key.pub``; plans
-        that it did not sign are refused.
-    promised : the promise to the user: ``"central"`` if the server may see records unchanged; ``"shuffle"``
-    if
-        the message goes to ``shuffler``, which must release sums alone; under local trust the largest epsilon
-        that a message may cost, or (epsilon, delta). The operator of the study signs its plans, and plans say
-        what is sent: one that asks for more than this is refused.
-    shuffler : its address, without / at the end, as promised to the user; plans that name another are
-    refused.
-    identity : identity of the study, from its statement; plans of other studies are rejected.
-    tries : least number of tries of a request before :class:`NoAnswer`; a message is sent until its place
-    ends,
-        however often that is.
-    timeout : seconds until one try is abandoned.
+    url : address of the service, or of the shuffler under shuffle trust.
+    key : public key of the service: 64 hexadecimal digits, PEM text, or the path of ``service.key.pub``.
+        Plans that are not signed with this key are rejected.
+    promised : the promise to the user about the data that are sent. It is ``"central"`` if the server is
+        allowed to see trajectories unchanged, or ``"shuffle"`` if the message goes to ``shuffler``, which
+        must release only sums. Under local trust, it is the largest epsilon of a message, or (epsilon,
+        delta). A plan determines what is sent, and a plan that exceeds this promise is rejected, even if it
+        is signed.
+    shuffler : address of the shuffler that was promised to the user, without / at the end. Plans that name
+        another shuffler are rejected.
+    identity : identity of the study, from its statement. Plans of other studies are rejected.
+    tries : smallest number of tries of a request before :class:`NoAnswer` is raised. A message is repeated
+        until its place expires, also if that takes more tries.
+    timeout : number of seconds after which one try is given up.
     http : an ``httpx.Client`` that is used instead of a new client.
-    pace : clock, sleep and random numbers.
+    pace : functions for the time, for waiting, and for random numbers.
 
     Raises ``ValueError`` for an invalid argument, and ``ImportError`` if ``key`` is given and
     ``cryptography`` is not installed.
@@ -435,10 +453,11 @@ class Client:
 
     # --------------------------------------------------------------------------- what is public
     def plan(self) -> Mapping[str, Any]:
-        """Return the current publication. It is downloaded only if its ETag has changed.
+        """Return the current publication of the service. It is downloaded only if its ETag has changed.
 
-        It has ``turn``, ``plans``, ``world``, ``form`` and ``over``. Raises ``ValueError`` if it differs from
-        what was promised or is not signed with the key, and :class:`NoAnswer` without an answer.
+        The publication has the entries ``turn``, ``plans``, ``world``, ``form`` and ``over``. Raises
+        ``ValueError`` if it exceeds the promise or is not signed with the key, and :class:`NoAnswer` if the
+        service does not answer.
         """
         headers = {"If-None-Match": self._tag} if self._tag else {}
         answer, signed = self._asked("GET", "/plan", 200, _is_plan, cached=bool(self._tag), headers=headers)
@@ -449,11 +468,11 @@ class Client:
         return self._book
 
     def statement(self) -> Mapping[str, Any]:
-        """Return the privacy statement to users."""
+        """Download the study's privacy statement for users."""
         return self._asked("GET", "/statement", 200, lambda found: "identity" in found)[1]
 
     def release(self, number: int) -> Mapping[str, Any]:
-        """Return the sums that release ``number`` made public."""
+        """Download the sums that the service published in release ``number``."""
         return self._asked("GET", f"/releases/{number}", 200, lambda found: found.get("number") == number)[1]
 
     def _check_promise(self, book: Mapping[str, Any]) -> None:
@@ -473,7 +492,7 @@ class Client:
         (most, delta), epsilon = self._promised, math.inf
         if guarantee is not None:
             pure = math.inf if guarantee.epsilon is None else guarantee.epsilon
-            # at a given delta, two computations can differ in the last digits
+            # The tolerance is needed because two computations of epsilon can differ in the last digits.
             epsilon = guarantee.epsilon_at(delta) * (1.0 - 1e-9) if delta > 0.0 else pure
         if not epsilon <= most:
             given = "the record as it is" if guarantee is None else f"epsilon = {epsilon:g}"
@@ -494,9 +513,10 @@ class Client:
 
     # --------------------------------------------------------------------------- taking part
     def place(self, ticket: str) -> PlanReservation:
-        """Reserve a place for one user. Raises :class:`Turned` if none is left (``full``: ask again later).
+        """Reserve a place for one user.
 
-        The plan is fetched and checked first: a plan that is refused costs no ticket.
+        The plan is fetched and checked first, so that no ticket is used if the plan is rejected. Raises
+        :class:`Turned` if the service refuses. If its reason is ``full``, ask again later.
         """
         self.plan()
         asked = self._pace.now()
@@ -504,15 +524,16 @@ class Client:
         return self._placed(ticket, given, asked)
 
     def places(self, tickets: Sequence[str]) -> list[PlanReservation | Turned]:
-        """Reserve places for many users, in the order of their tickets, by one request.
+        """Reserve places for many users with one request.
 
-        The plan is checked first, as in :meth:`place`. tickets : one per user.
+        ``tickets`` has one ticket per user. The results are in the same order: a place, or the refusal as an
+        object :class:`Turned`. The plan is checked first, as in :meth:`place`.
         """
         self.plan()
         asked, many = self._pace.now(), list(tickets)
 
         def complete(found: Mapping[str, Any]) -> bool:
-            """Return True if there is a result for each ticket, and a place is complete."""
+            """Return True if the answer has a result for each ticket, and if all its places are complete."""
             if not _are_results(found, len(many)):
                 return False
             return all(one["status"] != "placed" or _is_place(one) for one in found["results"])
@@ -526,10 +547,13 @@ class Client:
         ]
 
     def _to(self, path: str, messages: Sequence[PendingMessage] = ()) -> str:
-        """Return the address for tickets and messages: the shuffler's, if there is one."""
+        """Return the address to which tickets and messages are sent.
+
+        If the plan names a shuffler, it is an address of the shuffler.
+        """
         at = self._shuffler
         if at is None and self._promised is not None:
-            try:  # the message can come from an earlier process, which had the plan
+            try:  # the message can come from an earlier process, so this client may have no plan yet
                 named = (self._book or self.plan()).get("shuffler")
             except NoAnswer as error:
                 raise NoAnswer(str(error), messages) from None
@@ -537,7 +561,7 @@ class Client:
         return path if at is None else f"{at}{path}"
 
     def _placed(self, ticket: str, given: Mapping[str, Any], asked: float) -> PlanReservation:
-        for wait in _STALE:  # the stored plan, or a plan from a cache, can be out of date
+        for wait in _STALE:  # the stored publication, or a publication from a cache, can be out of date
             for plan in self._book.get("plans", ()):
                 if plan["number"] == given["plan"]:
                     place = PlanReservation(
@@ -549,10 +573,10 @@ class Client:
         raise Turned(410, "late", "the plan of this place is not published any more")
 
     def send(self, message: PendingMessage) -> Mapping[str, Any]:
-        """Send a message until the service answers; return its receipt, ``status`` and ``plan``.
+        """Send a message repeatedly until the service answers, and return the receipt.
 
-        Raises :class:`Turned` if the service refuses the message, and :class:`NoAnswer`, which contains the
-        message, if the time of its place ended without an answer.
+        The receipt has the entries ``status`` and ``plan``. Raises :class:`Turned` if the service refuses the
+        message. Raises :class:`NoAnswer`, which contains the message, if the place expires without an answer.
         """
 
         def counted(found: Mapping[str, Any]) -> bool:
@@ -562,7 +586,10 @@ class Client:
         return self._asked("POST", path, 202, counted, True, messages=[message], json=sent)[1]
 
     def send_all(self, messages: Sequence[PendingMessage]) -> list[Mapping[str, Any]]:
-        """Send many messages by one request; return the result of each. Raises as :meth:`send`."""
+        """Send many messages with one request, and return the result of each message.
+
+        Raises the same errors as :meth:`send`.
+        """
 
         def complete(found: Mapping[str, Any]) -> bool:
             if not _are_results(found, len(messages)):
@@ -587,14 +614,17 @@ class Client:
         messages: Sequence[PendingMessage] = (),
         **values: Any,
     ) -> tuple[httpx.Response, dict[str, Any]]:
-        """Send one request until the service answers it; return the answer, and its JSON without the name.
+        """Send a request repeatedly until the service answers. Returns the answer and its JSON content.
+
+        The entry "service" is removed from the content.
 
         Parameters
         ----------
         good : HTTP status of success, in addition to 200.
-        complete : returns True if the JSON has the requested content.
+        complete : function that returns True if the JSON has the requested content.
         named : True if the JSON must name the service.
-        cached : True if the answer may be 304.
+        cached : True if the status 304 is accepted, because the content is known already.
+        messages : the messages in this request, whose places determine how long the request is repeated.
         """
         until = max((one.until for one in messages), default=0.0)
         count, pace = 0, self._pace
@@ -623,12 +653,12 @@ class Client:
                     f"{method} {path}: no answer after {count} tries (the last: {last}){kept}", messages
                 )
             wait = after + pace.random() * min(_LONGEST, _FIRST * 2.0 ** min(count - 1, 30))
-            # the last try is when the time of the place ends
+            # the last try is made when the place expires
             pace.sleep(wait if left <= 0.0 else min(wait, left))
 
 
 def _verifier(key: bytes) -> Callable[[bytes, bytes], bool]:
-    """Return a function that checks (signature, content) with an Ed25519 public key."""
+    """Return a function of (signature, content) that verifies an Ed25519 signature with this public key."""
     try:
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

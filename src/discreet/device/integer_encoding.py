@@ -1,9 +1,9 @@
-"""Encoding of vectors of noisy integers as bytes: the payload of counts and of linear sums.
+"""Encoding of vectors of noisy integers as bytes: the payload of messages with counts or linear sums.
 
-A block is a run of cells with the same scale. It is written as one byte w in 1 .. 8, followed by the integers
-of the block with w bytes each. Integers are signed (two's complement) and little-endian. The number w is the
-smallest width in which all integers of the block fit. The length of the payload depends only on the noisy
-integers, so that it reveals no more than the message does.
+A block is a run of cells whose noise has the same scale. It is written as one byte w in 1 .. 8, followed by
+the integers of the block with w bytes each. Integers are signed (two's complement) and little-endian. The
+number w is the smallest width in which all integers of the block fit. The length of the payload depends only
+on the noisy integers, so that it reveals no more than these integers.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ __all__ = ["packed", "unpacked"]
 
 
 def packed(cells: Ints, offsets: Ints) -> bytes:
-    """Return the bytes of (cells,) integers, block by block; ``offsets`` (blocks + 1,) contains the start of
-    each block.
+    """Encode (cells,) integers as bytes, block by block.
+
+    ``offsets`` (blocks + 1,) contains the first cell of each block and the number of cells.
     """
     parts = []
     for begin, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
@@ -32,10 +33,10 @@ def packed(cells: Ints, offsets: Ints) -> bytes:
 
 
 def unpacked(payload: bytes, offsets: Ints) -> Ints:
-    """Return (cells,) integers.
+    """Decode the (cells,) integers that :func:`packed` has encoded.
 
-    Raises :class:`~discreet.device.message_envelope.MessageRejected` for bytes that :func:`packed` could not
-    have made.
+    Raises :class:`~discreet.device.message_envelope.MessageRejected` for bytes that :func:`packed` cannot
+    return.
     """
     found, at = np.empty(int(offsets[-1]), np.int64), 0
     for begin, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):

@@ -1,30 +1,35 @@
-r"""Device of a local user of linear sums: the contribution, independent noise on every cell, one message.
+r"""Device for linear sums under local privacy.
+
+The device computes the contribution of one trajectory, adds independent noise to every cell, and encodes one
+message.
 
 Source: Luyo et al. 2021 (local algorithms). A participant gets three public objects: the form of the session
-(:class:`LinearDevice`: features, contracts, noise), the number of each plan, and the plan itself. The plan is
-a policy with its context. Instead of the plan, the participant can get the data to compute the plan
-(:mod:`discreet.device.linear_planning`). The device sends only the noisy message.
+(:class:`LinearDevice`, with features, bounds and noise), the number of each plan, and the plan itself. The
+plan is a policy with its context. Instead of the plan, the participant can get the data from which the plan
+is computed (:mod:`discreet.device.linear_planning`). The device sends only the noisy message.
 
-    device = LinearDevice.from_bytes(published)         # session.device.to_bytes()
+    device = LinearDevice.from_bytes(published)         # published = session.device.to_bytes()
 
-    message = device(number, context, states, actions, rewards)   # the session takes the bytes
+    message = device(number, context, states, actions, rewards)   # the bytes to send to the session
 
-Contributions. With x, y of :class:`~discreet.mechanisms.linear.linear_queries.MixtureQuery` or ``GramQuery``,
-the statistics are upper triangles of x x^T and vectors x y. They are projected into the contracts that the
-form states, by a map that never raises, and every cell, visited or not, gets noise. The privacy of a message
-therefore depends on the contracts and scales of the form only, whatever the context contains. The server's
-sessions and simulations use this code too, so that only one encoder exists.
+Contributions. With x and y as in :class:`~discreet.mechanisms.linear.linear_queries.MixtureQuery` or
+``GramQuery``, the statistics are the upper triangles of x x^T and the vectors x y. The form states bounds for
+x and y (the *contract*). x and y are projected into these bounds by a function that never raises, and every
+cell gets noise, whether it was visited or not. Therefore the privacy loss of a message depends only on the
+bounds and scales in the form, whatever the context contains. The server's sessions and simulations use the
+same code, so that only one encoder exists.
 
-Exact noise. With a ``grid`` rewards are rounded at random to multiples of 1 / grid, and x and y are truncated
-to public grids (:data:`GRID`). A contribution is then a vector of integers that breaks no contract, and noise
-is discrete. A message in bytes needs that. The payload of its envelope
-(:mod:`discreet.device.message_envelope`) are the integers, block by block
+Exact noise. If ``grid`` is given, rewards are rounded at random to multiples of 1 / grid, and x and y are
+truncated to public grids (:data:`GRID`). A contribution is then a vector of integers that satisfies the
+bounds, and the noise is discrete. Messages in bytes require exact noise. The payload of the envelope
+(:mod:`discreet.device.message_envelope`) contains the noisy integers, block by block
 (:mod:`discreet.device.integer_encoding`).
 
 Privacy loss of one message (:attr:`LinearDevice.guarantee`): it is computed by the lemmas of
-:mod:`discreet.mechanisms.linear.sensitivities`, from the bounds of the projection and the scales of the noise
-in this code. The guarantee raises if the form's units or blocks are not those of its contributions, or if the
-form claims properties that its features lack (nonnegative coordinates, a norm bound).
+:mod:`discreet.mechanisms.linear.sensitivities`, from the bounds of the projection and the scales of the
+noise. ``guarantee`` raises ``ValueError`` if the units or blocks of the form are not those of its
+contributions, or if the features do not have the properties that the form claims (nonnegative coordinates, a
+norm bound).
 """
 
 from __future__ import annotations
@@ -57,10 +62,13 @@ REWARD_GRAM, REWARD_RESPONSE = "reward_gram", "reward_response"
 SUCCESSORS, MODEL_REWARDS = "successors", "rewards"
 VISITS, CENTERED_REWARDS = "visits", "centered_reward_sums"
 
-GRAMS = frozenset({GRAM, SECOND_GRAM, REWARD_GRAM})  # symmetric matrices
-FLAT_SPAN = 1e-9  # share of b: smaller ranges contribute nothing
-_SLACK = 1e-12  # relative tolerance for rounding of a norm
-GRID = 2.0**-12  # grid of contributions under exact noise, in units of a power of two above their bound
+GRAMS = frozenset({GRAM, SECOND_GRAM, REWARD_GRAM})  # families that are symmetric matrices
+
+FLAT_SPAN = 1e-9  # a value function whose range is at most this share of its bound gives the target 0
+
+_SLACK = 1e-12  # relative tolerance for rounding errors of a norm
+GRID = 2.0**-12
+"""Under exact noise, x is a multiple of ``GRID`` times the least power of two that is not below its bound."""
 
 __all__ = [
     "CENTERED_REWARDS", "FLAT_SPAN", "GRAM", "GRAMS", "GRID", "MODEL_REWARDS", "RESPONSE", "REWARD_GRAM",
@@ -75,16 +83,17 @@ __all__ = [
 def projected(
     x: NDArray[Any], y: NDArray[Any], bound: ArrayLike, low: ArrayLike, high: ArrayLike
 ) -> tuple[Floats, Floats]:
-    """Scale x (..., d) back to ||x|| <= bound, clip y (...) to [low, high]; non-finite values become 0.
+    """Scale each x (..., d) down to ||x|| <= bound if it is longer, and clip y (...) to [low, high].
 
-    The function that makes each contribution satisfy its contract is fixed in advance and never raises.
+    A vector with a non-finite entry becomes 0, and a non-finite y becomes the number in [low, high] that is
+    nearest to 0. This function never raises, so that every contribution satisfies its bounds.
     """
     x = np.array(x, np.float64)
     x[~np.isfinite(x).all(axis=-1)] = 0.0
     top = np.maximum(np.abs(x).max(axis=-1, initial=0.0, keepdims=True), np.finfo(np.float64).tiny)
-    unit = x / top  # scaled so that norms neither overflow nor become 0
+    unit = x / top  # this scaling prevents overflow and underflow of the norm
     length = np.linalg.norm(unit, axis=-1, keepdims=True)
-    far = length > np.asarray(bound) / np.maximum(top, 1e-200)  # values this small are within any bound
+    far = length > np.asarray(bound) / np.maximum(top, 1e-200)  # entries below 1e-200 satisfy every bound
     shrunk = unit * (np.asarray(bound) * (1 - 1e-15) / np.where(far, length, 1.0))
     x = np.where(far, shrunk, x)
     y = np.array(y, np.float64)
@@ -92,10 +101,11 @@ def projected(
 
 
 def within_l1(x: Floats, most: Floats) -> Floats:
-    """Scale x (..., d) back to ||x||_1 <= most if it exceeds that by more than rounding.
+    """Scale each x (..., d) down to ||x||_1 <= most if its norm exceeds this bound by more than rounding
+    errors.
 
-    Features that satisfy their contract are never changed. Because of this projection, noise for l1
-    sensitivities also protects other features.
+    Features that satisfy the bound are never changed. Because of this projection, noise that is calibrated to
+    l1 sensitivities also protects features that violate the bound.
     """
     size = np.abs(x).sum(axis=-1, keepdims=True)
     far = size > most * (1 + _SLACK)
@@ -103,12 +113,15 @@ def within_l1(x: Floats, most: Floats) -> Floats:
 
 
 def power_of_two(bound: float) -> float:
-    """Return the least power of two that is at least the bound."""
+    """Return the least power of two that is not below the bound."""
     return 2.0 ** math.ceil(math.log2(bound))
 
 
 def outer(x: Floats) -> Floats:
-    """Return (n, d (d + 1) / 2) upper triangles of x x^T for rows x (n, d): the diagonal, then the rest."""
+    """Return the (n, d (d + 1) / 2) upper triangles of x x^T for each row of x (n, d).
+
+    The diagonal entries come first, then the entries above the diagonal.
+    """
     above = _above(x.shape[1])
     return np.concatenate([x * x, x[:, above[0]] * x[:, above[1]]], axis=1)
 
@@ -121,12 +134,12 @@ def _above(d: int) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Public arrays of a plan in the form that contributions need, copied once from the context of the plan.
+    """Public arrays of a plan that all contributions use. They are computed once from the plan's context.
 
     Parameters
     ----------
-    values : by family of the response, (n, S) y at each next state.
-    roots : (n, S, A) square roots of the weights of the first pair; None: all weights are 1.
+    values : mapping of the name of each response vector to the (n, S) targets y, one per next state.
+    roots : (n, S, A) square roots of the weights of the first pair of statistics; None if all weights are 1.
     """
 
     values: Mapping[str, Floats]
@@ -138,7 +151,15 @@ Scales = Mapping[tuple[str, int], float]
 
 @dataclass(frozen=True)
 class PairForm:
-    """Names, bounds of ||x||_2 and ||x||_1, and ranges of y, for x x^T and x y at steps 0 .. n - 1."""
+    """Bounds of a pair of statistics x x^T and x y at steps 0 .. n - 1.
+
+    Parameters
+    ----------
+    matrix, vector : names of the families x x^T and x y
+    bounds, l1 : bounds of ||x||_2 and of ||x||_1, at each step
+    low, high : range of y, at each step
+    target : property of x and y that selects the formula of lemma 3
+    """
 
     matrix: str
     vector: str
@@ -159,7 +180,7 @@ class PairForm:
             )
 
     def target_unit(self, step: int, grid: int) -> float:
-        """Return the unit of y under exact noise."""
+        """Return the number of which y is a multiple under exact noise, at this step."""
         if self.matrix == REWARD_GRAM:
             return 1.0 / grid
         return GRID * power_of_two(self.high[step])
@@ -167,7 +188,7 @@ class PairForm:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Form(ABC):
-    """Common part of both forms: sizes, public mask (S, A) of admissible actions, families in order."""
+    """Base class of both forms: sizes, public mask (S, A) of admissible actions, names of the families."""
 
     KIND: ClassVar[str]
 
@@ -179,7 +200,7 @@ class _Form(ABC):
 
     @cached_property
     def row_table(self) -> Ints:
-        """(S, A) 0 where an action is admissible, else -1."""
+        """(S, A) array that is 0 where the action is admissible, and otherwise -1."""
         if self.mask is None:
             return np.zeros((self.states, self.actions), np.int64)
         return np.where(self.mask, 0, -1).astype(np.int64)
@@ -188,24 +209,34 @@ class _Form(ABC):
     @property
     @abstractmethod
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Shape of each family. The first axis is the step: matrices (n, d, d), others (n, ...)."""
+        """Mapping of each family to its shape: (n, d, d) for matrices, and (n, ...) for others.
+
+        The first axis is the step.
+        """
 
     @abstractmethod
     def unit(self, family: str, step: int, grid: int) -> float:
-        """Return the unit of a cell under exact noise, with rewards on multiples of 1 / grid."""
+        """Return the number of which the cells of a family at a step are multiples under exact noise.
+
+        Rewards are multiples of 1 / grid.
+        """
 
     @abstractmethod
     def losses(self, scales: Scales, laplace: bool) -> list[float]:
-        """Return mu (epsilon for Laplace noise) of each independent part, at scales by (family, step).
+        """Return the privacy losses of the independent parts of a message: mu, or epsilon for Laplace noise.
 
-        For a matrix the scale is that of GOE noise with the same protection as its own noise. Raises
-        ``ValueError`` if the contributions may violate the form's claims.
+        ``scales`` maps (family, step) to the noise scale. For a matrix with Gaussian noise, it is the scale
+        of GOE noise that is not larger than the noise in the message. Raises ``ValueError`` if the
+        contributions can violate the bounds that the form claims.
         """
 
     # ------------------------------------------------------------------ the flat vector
     @cached_property
     def blocks(self) -> tuple[tuple[str, int, bool], ...]:
-        """(family, step, diagonal) of each run of cells that share a scale, in the order of the cells."""
+        """(family, step, diagonal) of each block of cells with the same noise scale, in the order of cells.
+
+        ``diagonal`` is True for the diagonal entries of a matrix.
+        """
         found: list[tuple[str, int, bool]] = []
         for name, shape in self.shapes.items():
             for step in range(shape[0]):
@@ -217,7 +248,7 @@ class _Form(ABC):
 
     @cached_property
     def offsets(self) -> Ints:
-        """(blocks + 1,) start of each block in the flat vector."""
+        """(blocks + 1,) array: first cell of each block in the flat vector, and number of cells."""
         sizes = []
         for name, _, diagonal in self.blocks:
             shape = self.shapes[name][1:]
@@ -226,11 +257,11 @@ class _Form(ABC):
         return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
     def units(self, grid: int) -> Floats:
-        """Return (blocks,) units of exact noise: see :meth:`unit`."""
+        """Return the (blocks,) units of the cells under exact noise: see :meth:`unit`."""
         return np.array([self.unit(name, step, grid) for name, step, _ in self.blocks])
 
     def to_cells(self, tables: Mapping[str, Floats]) -> Floats:
-        """Return one flat vector."""
+        """Join the tables of all families to one flat vector of cells."""
         return np.concatenate([np.asarray(tables[name], np.float64).ravel() for name in self.names])
 
 
@@ -241,11 +272,12 @@ class MixtureForm(_Form):
     Parameters
     ----------
     columns : (S, A, d, S) table of the features.
-    targets : "raw", "centred" or "span".
-    bounds : (H - 1) b_{h+1}.
-    largest_weight : W.
+    pairs : bounds of each pair of statistics.
+    targets : "raw", "centred" or "span": centre and scale of the regression targets.
+    bounds : the H - 1 upper bounds b_{h+1} of the values of the next step.
+    largest_weight : largest weight W of a record in the first pair of statistics.
     psi : (S A, p) features of rewards, or None.
-    tabular : rewards by pairs.
+    tabular : True if the message has visits and reward sums of every state-action pair.
     """
 
     KIND: ClassVar[str] = "mixture"
@@ -260,7 +292,7 @@ class MixtureForm(_Form):
 
     @cached_property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Shape of each family."""
+        """Mapping of each family to its shape."""
         found: dict[str, tuple[int, ...]] = {}
         for pair in self.pairs:
             n, d = len(pair.bounds), self._features_of(pair).shape[1]
@@ -271,14 +303,17 @@ class MixtureForm(_Form):
         return found
 
     def _features_of(self, pair: PairForm) -> Floats:
-        """Return the (S A, d, S) or (S A, d) features from which its x are computed."""
+        """Return the features from which x of this pair of statistics is computed.
+
+        Their shape is (S A, d, S), or (S A, p) for rewards.
+        """
         if pair.matrix == REWARD_GRAM:
             assert self.psi is not None
             return self.psi
         return self.columns.reshape(-1, *self.columns.shape[2:])
 
     def unit(self, family: str, step: int, grid: int) -> float:
-        """Return the unit of a cell under exact noise."""
+        """Return the unit of the cells of a family at a step, as described for the base class."""
         for pair in self.pairs:
             ux = GRID * power_of_two(pair.bounds[min(step, len(pair.bounds) - 1)])
             if family == pair.matrix:
@@ -288,7 +323,10 @@ class MixtureForm(_Form):
         return 1.0 if family == VISITS else 1.0 / grid
 
     def losses(self, scales: Scales, laplace: bool) -> list[float]:
-        """Return the loss by lemma 3 of every pair at every step, then that of tabular rewards."""
+        """Return the privacy losses of every pair of statistics at every step, and of tabular rewards.
+
+        Under Gaussian noise, the loss of a pair is that of lemma 3.
+        """
         found = []
         for pair in self.pairs:
             self._check(pair)
@@ -305,9 +343,10 @@ class MixtureForm(_Form):
         return found
 
     def _check(self, pair: PairForm) -> None:
-        """Raise ``ValueError`` unless contributions satisfy the pair's row of the lemma.
+        """Raise ``ValueError`` unless contributions satisfy the conditions of lemma 3 for ``pair.target``.
 
-        Projection enforces norms and ranges. It enforces neither the lower end of y nor x >= 0.
+        The projection enforces only the norms and ranges in the form. This method checks the other
+        conditions: the range of y starts at the number that the lemma requires, and x >= 0.
         """
         low, high = np.array(pair.low), np.array(pair.high)
         centred = pair.target == "centred"
@@ -319,9 +358,11 @@ class MixtureForm(_Form):
                 raise ValueError(f"form: x of {pair.matrix!r} can be below 0, against 'raw-nonneg'")
 
     def prepared(self, context: Mapping[str, Any]) -> Prepared:
-        """Read ``values`` (H + 1, S), projected to [0, b], centred and scaled; ``weights`` (H - 1, S, A).
+        """Compute the arrays that contributions use from the context of a plan.
 
-        Raises ``ValueError`` if one is missing, of another shape, or not finite.
+        The entry ``values`` (H + 1, S) is projected to [0, b], centred and scaled. The entry ``weights``
+        (H - 1, S, A) is projected to [0, W]. Raises ``ValueError`` if an entry that is needed is missing, has
+        another shape, or is not finite.
         """
         steps = self.horizon - 1
         if "values" not in context:
@@ -352,9 +393,10 @@ class MixtureForm(_Form):
     def tables(
         self, prepared: Prepared, states: Ints, actions: Ints, rewards: Floats, grid: int | None = None
     ) -> dict[str, Floats]:
-        """Return one user's summand by family, matrices as upper triangles.
+        """Return the contribution of one user without noise, as a mapping of family to array.
 
-        With a ``grid``: integers, in units.
+        Matrices are given by their upper triangles. If ``grid`` is given, the entries are integers that count
+        the units of :meth:`unit`.
         """
         found: dict[str, Floats] = {}
         every = states[:-1] * self.actions + actions
@@ -394,7 +436,7 @@ class MixtureForm(_Form):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GramForm(_Form):
-    """Form of contributions to linear MDPs, model form: see ``GramQuery``.
+    """Form of contributions from which a model of a linear MDP is estimated: see ``GramQuery``.
 
     Parameters
     ----------
@@ -414,7 +456,7 @@ class GramForm(_Form):
 
     @cached_property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Shape of each family."""
+        """Mapping of each family to its shape."""
         d = self.rows.shape[1]
         every = {
             GRAM: (self.steps, d, d), SUCCESSORS: (self.horizon - 1, d, self.states),
@@ -423,12 +465,15 @@ class GramForm(_Form):
         return {name: every[name] for name in self.names}
 
     def unit(self, family: str, step: int, grid: int) -> float:
-        """Return the unit of a cell under exact noise."""
+        """Return the unit of the cells of a family at a step, as described for the base class."""
         ux = GRID * power_of_two(self.bound)
         return ux * {GRAM: ux, SUCCESSORS: 1.0 / self.states, MODEL_REWARDS: 1.0 / grid}[family]
 
     def losses(self, scales: Scales, laplace: bool) -> list[float]:
-        """Return the loss by lemma 5 of every step, for the families that it has."""
+        """Return the privacy loss of every step, for the families that the step has.
+
+        Under Gaussian noise, it is the loss of lemma 5.
+        """
         b, a, states = self.bound, self.l1, max(2, self.states)
         kept = np.linalg.norm(self.rows, axis=1).max() <= b * (1 + _SLACK)
         kept &= np.abs(self.rows).sum(axis=1).max() <= a * (1 + _SLACK)
@@ -451,15 +496,16 @@ class GramForm(_Form):
         return found
 
     def prepared(self, context: Mapping[str, Any]) -> Prepared:
-        """Return nothing to prepare: contributions need no context."""
+        """Return an empty object, because these contributions need no context."""
         return Prepared({})
 
     def tables(
         self, prepared: Prepared, states: Ints, actions: Ints, rewards: Floats, grid: int | None = None
     ) -> dict[str, Floats]:
-        """Return one user's summand by family, matrices as upper triangles.
+        """Return the contribution of one user without noise, as a mapping of family to array.
 
-        With a ``grid``: integers, in units.
+        Matrices are given by their upper triangles. If ``grid`` is given, the entries are integers that count
+        the units of :meth:`unit`.
         """
         x = self.rows[states[:-1] * self.actions + actions]
         if grid is not None:
@@ -490,17 +536,21 @@ def _floats(name: str, value: Any, shape: tuple[int, ...]) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class LinearDevice:
-    """Public form of a local session, fixed before data, and the encoder of a device.
+    """Public form of a session of linear sums under local privacy, and the encoder that a device uses.
+
+    The form is fixed before any data are seen.
 
     Parameters
     ----------
     form : MixtureForm or GramForm
     family : "gaussian" or "laplace"
-    offsets : (blocks + 1,) start of each block of cells with one scale.
-    scales : (blocks,) scales of one device's noise, in ``units``.
-    units : (blocks,) units of the cells; 1 without a grid.
-    grid : rewards are multiples of 1 / grid, with exact noise; None: noise in floating point, for simulation.
-    session : a number in [0, 2^64) that differs from that of any other session.
+    offsets : (blocks + 1,) array: first cell of each block, and the number of cells. The cells of a block
+        have noise with the same scale.
+    scales : (blocks,) scales of the noise of one device, in multiples of ``units``.
+    units : (blocks,) units of the cells; they are 1 without a grid.
+    grid : with exact noise, the integer such that rewards are multiples of 1 / grid; None for noise in
+        floating point, for simulation.
+    session : number in [0, 2^64). Every session must have a different number.
     """
 
     form: MixtureForm | GramForm
@@ -519,13 +569,15 @@ class LinearDevice:
     def cells(
         self, prepared: Prepared, states: Ints, actions: Ints, rewards: Floats, coins: NoiseCoins
     ) -> Floats:
-        """Return the noisy cells of one user, in ``units``; rewards are rounded first if there is a grid.
+        """Return the noisy cells of one user, in multiples of ``units``.
+
+        Rewards are rounded first if there is a grid.
 
         Parameters
         ----------
-        prepared : the plan's public arrays.
-        states, actions, rewards : (H + 1,), (H,) and (H,) in [0, 1], the user's episode.
-        coins : the source of the noise, ``SecureRng()`` for a real user.
+        prepared : the public arrays of the plan.
+        states, actions, rewards : the user's episode, of shapes (H + 1,), (H,) and (H,); rewards in [0, 1].
+        coins : random generator of the noise; ``SecureRng()`` for a real user.
         """
         if self.grid is not None:
             rewards = checked_on_grid(coins.rounded(rewards, self.grid), self.grid)
@@ -543,10 +595,12 @@ class LinearDevice:
         rewards: Any,
         coins: SealingCoins | None = None,
     ) -> bytes:
-        """Encode the message to plan ``plan``: states (H + 1,), actions (H,), rewards (H,) in [0, 1].
+        """Encode the message of one user of plan ``plan``, whose ``context`` is given.
 
-        ``coins`` is the device's random generator; by default the operating system's. Raises ``ValueError``,
-        on the device, for a record or ``context`` out of range, and if the session has no exact noise.
+        The trajectory is states (H + 1,), actions (H,), and rewards (H,) in [0, 1]. ``coins`` is the random
+        generator of the device; the default is the operating system's. Raises ``ValueError``, before anything
+        is sent, if an entry of the trajectory or the context is out of range, or if the session has no exact
+        noise.
         """
         if self.grid is None:
             raise ValueError("grid = None: a message in bytes needs a session with exact noise (Secure())")
@@ -559,7 +613,7 @@ class LinearDevice:
     def guarantee(self) -> MessageGuarantee:
         """Privacy loss of one message, as derived in the module docstring.
 
-        Raises ``ValueError`` for a form that does not fit.
+        Raises ``ValueError`` if the form does not have the blocks, units and bounds of its contributions.
         """
         form, laplace = self.form, self.family == "laplace"
         units = np.ones(len(form.blocks)) if self.grid is None else form.units(self.grid)
@@ -583,11 +637,13 @@ class LinearDevice:
 
     # ------------------------------------------------------------------------------ in bytes
     def write(self, plan: int, cells: Ints, nonce: bytes) -> bytes:
-        """Write the message of ``plan`` with the integers ``cells``. nonce : its random bytes."""
+        """Return the bytes of a message of plan ``plan`` with the integers ``cells`` and 16 random bytes
+        ``nonce``.
+        """
         return Envelope("sums", plan, self.digest, nonce, blocks.packed(cells, self.offsets)).to_bytes()
 
     def read(self, plan: int, message: Any) -> tuple[bytes, Ints]:
-        """Return the nonce and the (cells,) integers of a message to plan ``plan``.
+        """Return the nonce and the (cells,) integers of a message of plan ``plan``.
 
         Raises :class:`~discreet.device.message_envelope.MessageRejected` if the bytes are not such a message.
         """
@@ -600,9 +656,9 @@ class LinearDevice:
         return forms.digest_of(self.to_bytes())
 
     def to_bytes(self) -> bytes:
-        """Return the public form (:mod:`discreet.device.session_config`).
+        """Return the form as bytes to publish, in the layout of :mod:`discreet.device.session_config`.
 
-        Fields of ``form`` are named "form.NAME".
+        The attributes of ``form`` become fields with names "form.NAME".
         """
         plain: dict[str, Any] = {}
         for owner, prefix in ((self.form, "form."), (self, "")):
@@ -617,7 +673,7 @@ class LinearDevice:
 
     @classmethod
     def from_bytes(cls, published: bytes) -> LinearDevice:
-        """Return the device whose bytes were ``published``; ``ValueError`` if they are not such a form."""
+        """Return the device for a ``published`` form. Raises ``ValueError`` for other bytes."""
         kind, plain = forms.taken_apart(published, tuple(one.KIND for one in (MixtureForm, GramForm)))
         own = {name.removeprefix("form."): value for name, value in plain.items() if name.startswith("form.")}
         try:

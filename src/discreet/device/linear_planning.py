@@ -1,14 +1,14 @@
-r"""Plan of UCRL-VTR and UCRL-VTR+ from a public solution, on the server or on a user's device.
+r"""Computation of the plan of UCRL-VTR and UCRL-VTR+ from a public solution, on a server or a user's device.
 
-The server solves the regression of a release (w-hat, a factor of Lambda^-1 and the width of each step: H d^2
-numbers). The remaining computation, optimistic values backward from V_H = 0, needs only this solution and the
-public features. Therefore a device can do this computation without further instructions from the server (Luyo
-et al. 2021, local algorithms). The learner (:mod:`discreet.learners.online.ucrl_vtr`, which has the formulas)
-uses the same code.
+The server solves the regression on the sums of a release. For each step, the solution is w-hat, a factor of
+Lambda^-1 and a confidence width, in total about H d^2 numbers. The remaining computation is backward
+induction of optimistic values from V_H = 0. It needs only this solution and the public features. Therefore a
+device can do it without further instructions from the server (Luyo et al. 2021, local algorithms). The
+learner (:mod:`discreet.learners.online.ucrl_vtr`, which has the formulas) uses the same code.
 
-Ties. The server breaks ties by random draws that it publishes with the policy. A device takes the first
-maximising action, or a random one (:func:`greedy_action`). Regret bounds hold for each of these rules, and
-privacy does not depend on the policy.
+Ties. The server breaks ties between maximising actions by random draws, and it publishes the result with the
+policy. A device selects the first maximising action, or a random one (:func:`greedy_action`). Regret bounds
+hold for each of these rules, and privacy does not depend on the policy.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ __all__ = ["Optimistic", "Solution", "Solved", "Target", "greedy_action", "optim
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """Solution of the regression of one pair of statistics, at every step.
+    """Regression estimates from one pair of statistics, at every step.
 
     Parameters
     ----------
-    weights : (n, d) w-hat.
-    factor : (n, d, d) F with F F^T = Lambda^-1.
-    width : (n,) beta at scale 1.
-    plain : (n,) width that holds even if the weights do not bound variances (UCRL-VTR+); otherwise equal to
-        ``width``.
+    weights : (n, d) estimated coefficients w-hat.
+    factor : (n, d, d) matrices F with F F^T = Lambda^-1.
+    width : (n,) confidence widths beta, before they are multiplied by the factor of the bonuses.
+    plain : (n,) confidence widths that are valid even if the weights do not bound the variances (UCRL-VTR+);
+        for UCRL-VTR, the same as ``width``.
     """
 
     weights: Floats
@@ -48,14 +48,16 @@ class Solved:
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """All inputs of a plan. They are public, and a function of one release.
+    """All inputs from which a plan is computed. They are public, and a function of one release.
 
     Parameters
     ----------
-    rewards : (H, S, A) known, or optimistic estimates.
-    scale : factor of the bonuses.
-    tops : (H,) upper bounds of Q.
-    second, variances : of UCRL-VTR+, the second moments and the least and largest sigma^2.
+    first : estimates for the values.
+    rewards : (H, S, A) known rewards, or optimistic estimates of them.
+    scale : factor by which the bonuses are multiplied.
+    tops : (H,) upper bounds of Q at each step.
+    second : estimates for the squares of the values (only UCRL-VTR+).
+    variances : the smallest and the largest sigma^2 (only UCRL-VTR+).
     """
 
     first: Solved
@@ -67,13 +69,13 @@ class Solution:
 
 
 class Optimistic(NamedTuple):
-    """Optimistic values.
+    """Optimistic value functions of a plan.
 
     Parameters
     ----------
-    values : (H + 1, S).
-    q : (H, S, A), including inadmissible actions.
-    weights : (H - 1, S, A) or None.
+    values : (H + 1, S) values V.
+    q : (H, S, A) values Q, also for inadmissible actions.
+    weights : (H - 1, S, A) regression weights 1 / sigma^2 for UCRL-VTR+, or None.
     """
 
     values: Floats
@@ -82,13 +84,18 @@ class Optimistic(NamedTuple):
 
     @property
     def context(self) -> dict[str, Floats]:
-        """Return the data of the plan that users' contributions need."""
+        """Context of the plan: the arrays that the contributions of its users need."""
         return {"values": self.values} | ({} if self.weights is None else {"weights": self.weights})
 
 
 class Target(NamedTuple):
-    """Regression target made from V_{h+1}: (S,) V - c, the numbers c and m, and the smallest and largest
-    possible (V - c) / m.
+    """Regression target (V - c) / m that is made from V = V_{h+1}.
+
+    Parameters
+    ----------
+    centred : (S,) V - c.
+    centre, scale : the numbers c and m.
+    low, high : the smallest and largest possible value of (V - c) / m.
     """
 
     centred: Floats
@@ -99,7 +106,10 @@ class Target(NamedTuple):
 
 
 def target_of(form: MixtureForm, values: Floats, h: int) -> Target:
-    """Return V_{h+1} (S,) after centring and scaling as in :meth:`MixtureForm.prepared`."""
+    """Return the regression target that is made from the values V_{h+1} (S,).
+
+    Its centre and scale are those of :meth:`MixtureForm.prepared`.
+    """
     b = form.bounds[h]
     if form.targets == "raw":
         return Target(values, 0.0, 1.0, 0.0, b)
@@ -112,10 +122,10 @@ def target_of(form: MixtureForm, values: Floats, h: int) -> Target:
 
 
 def optimistic_action(form: MixtureForm, solution: Solution) -> Optimistic:
-    """Compute optimistic values backward, by the formulas of :mod:`discreet.learners.online.ucrl_vtr`.
+    """Compute optimistic values by backward induction, as in :mod:`discreet.learners.online.ucrl_vtr`.
 
-    ``form`` is the form of the device's session (``device.form``). ``solution`` is what the server publishes
-    (``learner.solution(state)``). Returns Q (H, S, A) and the context that contributions need.
+    ``form`` is the form of the device's session (``device.form``). ``solution`` is published by the server
+    (``learner.solution(state)``). Returns V, Q (H, S, A), and the regression weights of UCRL-VTR+.
     """
     horizon, states, actions = form.horizon, form.states, form.actions
     values, q = np.zeros((horizon + 1, states)), np.empty((horizon, states, actions))
@@ -138,18 +148,16 @@ def optimistic_action(form: MixtureForm, solution: Solution) -> Optimistic:
 def greedy_action(
     q: Floats, mask: NDArray[np.bool_] | None = None, below: Callable[[int], int] | None = None
 ) -> NDArray[np.int64]:
-    """Return (H, S) best admissible actions.
+    """Return the (H, S) admissible actions with the largest Q.
 
-    If several actions are best, take the first, or with ``below`` a random one.
-
-    Arguments are not checked, because a device plans with the data in its session's form and in the server's
-    publication.
+    If several actions maximise Q, the first is returned, or a random one if ``below`` is given. The arguments
+    are not checked, because a device takes them from its session's form and the server's publication.
 
     Parameters
     ----------
-    q : (H, S, A), at least 0.
-    mask : (S, A), True where an action is admissible; None: all are.
-    below : uniform integers in [0, n).
+    q : (H, S, A) values Q, at least 0.
+    mask : (S, A), True where an action is admissible; None if every action is admissible.
+    below : function of n that draws a uniform integer in [0, n), or None.
     """
     table = q if mask is None else np.where(mask, q, -1.0)
     best = table == table.max(axis=2, keepdims=True)
@@ -163,13 +171,16 @@ def greedy_action(
 
 
 def _features_of(form: MixtureForm, values: Floats) -> Floats:
-    """Return phi_v (S, A, d) of values (S,)."""
+    """Return the (S, A, d) features phi_v of a value function v (S,)."""
     columns = form.columns
     return np.asarray((columns.reshape(-1, form.states) @ values).reshape(columns.shape[:3]))
 
 
 def _lengths(phi: Floats, factor: Floats) -> Floats:
-    """Return (S, A) ||phi||_{Lambda^-1} of phi (S, A, d)."""
+    """Return the (S, A) norms ||phi||_{Lambda^-1} of the features phi (S, A, d).
+
+    ``factor`` : matrix F with F F^T = Lambda^-1.
+    """
     turned = phi @ factor
     return np.asarray(np.sqrt(np.einsum("sad,sad->sa", turned, turned)))
 
@@ -177,7 +188,10 @@ def _lengths(phi: Floats, factor: Floats) -> Floats:
 def _variances(
     form: MixtureForm, solution: Solution, target: Target, phi: Floats, lengths: Floats, h: int
 ) -> Floats:
-    """Return (S, A) sigma^2 = clip(Var + E, var_floor, var_max), in the units of targets."""
+    """Return the (S, A) variance bounds sigma^2 of UCRL-VTR+ at step h, in the units of the target.
+
+    They are clip(Var + E, var_floor, var_max), where Var is the estimated variance and E bounds its error.
+    """
     first, second, scale = solution.first, solution.second, solution.scale
     assert second is not None
     rho = max(-target.low, target.high)

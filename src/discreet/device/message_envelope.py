@@ -1,6 +1,6 @@
-r"""Envelope of all messages that a device sends (local, shuffled and linear messages), as bytes.
+r"""Envelope around the payload of every message that a device sends.
 
-Layout, integers little-endian and unsigned::
+A message is bytes with the following layout. Integers are little-endian and unsigned::
 
     0   4  magic b"dscr"
     4   1  version of this layout, 1
@@ -11,9 +11,9 @@ Layout, integers little-endian and unsigned::
     16  16 digest of the form that the payload was made for (:mod:`discreet.device.session_config`)
     32  16 nonce: fresh random bytes of the device
 
-    48  4  n, bytes of the payload
+    48  4  n, the number of bytes of the payload
     52  n  payload
-    .   4  CRC-32 (that of zlib and PNG) of all bytes before
+    .   4  CRC-32 (the variant of zlib and PNG) of all preceding bytes
 
 The payloads are defined by their modules: counts in :mod:`discreet.device.count_device`, reports in
 :mod:`discreet.device.randomized_response_device`, bits in :mod:`discreet.device.shuffle_payload`, sums in
@@ -22,22 +22,23 @@ last four bytes detect any single bit that was flipped in transmission. They pro
 against forgery, because anyone can compute them.
 
 **Sent twice, counted once.** A device that loses the connection sends the same bytes again. A session accepts
-each (number of the plan, nonce) only once, even after it was saved and restored. For a copy it raises
-:class:`MessageRejected` with the reason ``replayed``; a service answers "already counted". A device keeps the
-bytes until it has an answer, and never encodes the same trajectory twice, whatever the answer is. The reason
-is that two messages about one trajectory cost as much privacy as the messages of two users. (A nonce
-distinguishes a copy from a second message. It does not identify the sender: the service must ensure that
-every user sends one message.) Two honest nonces of n messages are equal with probability below n^2 / 2^129.
+each pair (number of the plan, nonce) only once, even after the session was saved and restored. For a copy,
+the session raises :class:`MessageRejected` with the reason ``replayed``, and a service answers "already
+counted". A device keeps the bytes until it has an answer, and never encodes the same trajectory twice,
+whatever the answer is. The reason is that the privacy losses of two messages about one trajectory are summed.
+A nonce distinguishes a copy from a second message. It does not identify the sender, so the service must
+ensure that every user sends only one message. If all devices follow the protocol, two of n messages have the
+same nonce with probability below n^2 / 2^129.
 
 **The envelope adds nothing to the privacy loss.** Write m for the payload, x for the trajectory, and v for
 the nonce. The nonce is drawn from randomness that is independent of the data and of all other random draws.
 Therefore P(m, v | x) = P(m | x) P(v): every ratio P(m, v | x) / P(m, v | x') and every divergence of the two
-distributions is equal to that of the payload. The rest of the header is a function of public values (kind,
-plan, form) and of the payload (its length, the check). The header does not contain the sender and the time;
-the transport knows them.
+distributions is equal to that of the payload. The rest of the envelope is a function of public values (kind,
+plan, form) and of the payload (its length and the CRC-32). The envelope contains neither the sender nor the
+time, but the network connection reveals them.
 
-Under the shuffle model the nonce would link a message to the connection that delivered it. The shuffler
-removes the whole envelope, nonce included, before it releases sums over a batch; it releases nothing else.
+Under the shuffle model, the nonce would link a message to the connection that delivered it. The shuffler
+removes the whole envelope, including the nonce. It releases only sums over a batch.
 """
 
 from __future__ import annotations
@@ -65,9 +66,9 @@ __all__ = [
 
 
 class MessageRejected(ValueError):
-    """Error: the message was not added.
+    """Error that is raised if a message is rejected.
 
-    ``reason`` : malformed, foreign, late, replayed, or full. ``words`` : the reason as a sentence.
+    ``reason`` is malformed, foreign, late, replayed, or full. ``words`` describes the reason.
     """
 
     def __init__(self, reason: Reason, words: str) -> None:
@@ -79,7 +80,7 @@ class MessageRejected(ValueError):
 
 
 class WordCoins(Protocol):
-    """Source of random words."""
+    """Interface of random generators that draw words of 64 bits."""
 
     def words(self, size: int) -> NDArray[np.uint64]:
         """Return ``size`` independent uniform words of 64 bits."""
@@ -87,31 +88,33 @@ class WordCoins(Protocol):
 
 
 def integer(name: str, value: Any, low: int, high: int) -> int:
-    """Return an integer in [low, high], or raise ``ValueError``."""
+    """Check that ``value`` is an integer in [low, high], and return it. Raises ``ValueError`` otherwise."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
         raise ValueError(f"{name} = {value!r}: must be an integer in [{low}, {high}]")
     return int(value)
 
 
 def drawn_nonce(coins: WordCoins) -> bytes:
-    """Draw 16 fresh random bytes, after all draws that depend on data."""
+    """Draw the 16 random bytes of a nonce. Call this function after all draws for the payload."""
     return np.asarray(coins.words(NONCE // 8)).astype("<u8").tobytes()
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """Parsed message: kind of payload, plan, form, nonce and the payload.
+    """Message as an object: kind of the payload, plan, digest of the form, nonce and payload.
 
     Parameters
     ----------
     kind : "counts", "reports", "bits" or "sums".
-    plan : in [0, 2^64).
-    form, nonce : 16 bytes each.
+    plan : number of the user's plan, in [0, 2^64).
+    form : digest of the form, 16 bytes.
+    nonce : random bytes of the device, 16 bytes.
+    payload : at most 2^32 - 1 bytes.
 
     Raises
     ------
     ValueError
-        If a value is outside these ranges.
+        If a value is not allowed.
     """
 
     kind: Kind
@@ -152,7 +155,8 @@ class Envelope:
     def from_bytes(cls, message: Any) -> Envelope:
         """Parse a message.
 
-        Raises :class:`MessageRejected` (malformed) for bytes that :meth:`to_bytes` could not have written.
+        Raises :class:`MessageRejected` with the reason ``malformed`` for bytes that :meth:`to_bytes` cannot
+        return.
         """
         if type(message) is not bytes or len(message) < HEADER + TAIL or message[:4] != MAGIC:
             raise MessageRejected(
@@ -179,10 +183,10 @@ class Envelope:
 
 
 def opened(message: Any, kind: Kind, form: bytes, plan: int) -> Envelope:
-    """Return the envelope of a message to plan ``plan`` that was made for this form.
+    """Parse a message of plan ``plan`` that was encoded for the form with digest ``form``.
 
-    Raises :class:`MessageRejected` with the first reason that applies: malformed, foreign (from another
-    session, or with other parameters), or late (for another plan).
+    Raises :class:`MessageRejected` with the first reason that applies: malformed, foreign (encoded for
+    another session or other parameters), or late (encoded for another plan).
     """
     found = Envelope.from_bytes(message)
     if found.kind != kind or found.form != form:

@@ -1,18 +1,19 @@
-r"""Privacy loss of one message, computed by the device that sends it from the parameters of the message.
+r"""Privacy loss of one message, computed by the device that sends the message.
 
 Neighbours: the user's whole trajectory of one episode is replaced by any other trajectory. The observer sees
 the whole message, and knows the plan, the form, and everything that other users send. No party is trusted:
 neither a server nor, under the shuffle model, a shuffler.
 
-The numbers are computed from the scales and probabilities in the form. A device does not repeat a statement
-of the server; it computes the privacy loss for the noise that it draws itself. The formulas are in the
-modules of the messages: :mod:`discreet.device.count_device`,
+The numbers are computed from the scales and probabilities in the form. A device does not copy a statement of
+the server. It computes the privacy loss of the noise that it draws itself. The formulas are in the modules of
+the messages: :mod:`discreet.device.count_device`,
 :mod:`discreet.device.randomized_response_device`, :mod:`discreet.device.shuffle_payload`,
 :mod:`discreet.device.linear_device`.
 
-Epsilon at a delta is computed from mu by the exact curve of Gaussian noise (Balle and Wang 2018, theorem 8).
-It is computed from rho by the best Renyi order of zCDP (Canonne, Kamath and Steinke 2020, proposition 12).
-Both are computed by bisection from above::
+For a given delta, epsilon is computed from mu by the exact curve of Gaussian noise (Balle and Wang 2018,
+theorem 8). It is computed from rho by the best Renyi order of zCDP (Canonne, Kamath and Steinke 2020,
+proposition 12). Bisection solves the first equation for epsilon and the second for t, and returns a value
+that is not too small::
 
     delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)
     ln(1/delta) = rho t^2 + ln(1 + t),      epsilon = (2 t + 1) rho - ln(1 + 1/t)
@@ -36,20 +37,20 @@ class MessageGuarantee:
 
     Parameters
     ----------
-    epsilon : pure epsilon: the probabilities of any message under any two trajectories differ by a factor of
-        at most e^epsilon; infinite if there is no such bound.
+    epsilon : pure epsilon. The probabilities of any message under any two trajectories differ by a factor of
+        at most e^epsilon. It is infinite if no such bound exists.
     mu : parameter of Gaussian DP.
     rho : parameter of zCDP.
-    shows : if epsilon is infinite: the largest probability, over pairs of trajectories, that the first
-        trajectory gives a message that is impossible under the second; else 0.
+    shows : if epsilon is infinite, the largest probability, over pairs of trajectories, that the first
+        trajectory gives a message that is impossible under the second. Otherwise 0.
     exact : True if the noise is discrete and has exactly its stated distribution; False if it is drawn in
         floating point, for simulation.
-    shuffled : True if the message is meant for a shuffler. The stated loss holds without one.
+    shuffled : True if the message is intended for a shuffler. The stated loss holds also without a shuffler.
 
     Raises
     ------
     ValueError
-        If not exactly one of epsilon, mu and rho is given, or a value is below 0.
+        Unless exactly one of epsilon, mu and rho is given and is at least 0, and ``shows`` is allowed.
     """
 
     epsilon: float | None = None
@@ -67,7 +68,7 @@ class MessageGuarantee:
             raise ValueError(f"shows = {self.shows!r}: must be in [0, 1], and 0 where there is an epsilon")
 
     def epsilon_at(self, delta: float) -> float:
-        """Return the epsilon at which the message is (epsilon, delta)-private.
+        """Return the smallest known epsilon at which the message is (epsilon, delta)-private.
 
         Raises ``ValueError`` unless 0 < delta < 1.
         """
@@ -82,7 +83,7 @@ class MessageGuarantee:
 
     @property
     def statement(self) -> str:
-        """The complete guarantee as text."""
+        """The guarantee as text, with the unit of privacy."""
         return " ".join([*self._parts(), _UNIT])
 
     def __str__(self) -> str:
@@ -113,8 +114,9 @@ _UNIT = (
 
 
 def _up(x: float) -> str:
-    """Format ``x`` with six digits, rounded up (up to a relative 1e-9), so that no stated number is below the
-    actual value.
+    """Format ``x`` with six digits, rounded up, so that no stated number is below the actual value.
+
+    An excess of up to a relative 1e-9, which can be a rounding error, is not rounded up.
     """
     if x == 0.0:
         return "0"
@@ -129,7 +131,10 @@ def _tail(x: float) -> float:
 
 
 def _least(holds: Callable[[float], bool], high: float) -> float:
-    """Return the smallest value at which a monotone condition holds, approximated from above."""
+    """Approximate, from above, the smallest nonnegative number at which a monotone condition holds.
+
+    ``high`` : first guess, which is doubled until the condition holds.
+    """
     low = 0.0
     if holds(low):
         return low

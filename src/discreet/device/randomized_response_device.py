@@ -1,18 +1,19 @@
-r"""Device for randomized reports of a few random steps: sampling, randomization, one message.
+r"""Device for randomized reports of a few random steps: sampling, randomization, encoding of one message.
 
-A device draws m of the H steps uniformly without replacement. For each of them it draws whether to report the
-reward or the move. Then it randomizes one element of a finite alphabet. The alphabets, the randomizers and
-the proofs are in :mod:`discreet.mechanisms.local.randomized_response`; this module has the code.
+A device draws m of the H steps uniformly without replacement. For each of these steps, it draws whether to
+report the reward or the move (the transition). The reward or the move is an element of a finite alphabet,
+which the device randomizes. The module :mod:`discreet.mechanisms.local.randomized_response` describes the
+alphabets and the randomizers, and has the proofs.
 
-The payload of a message is 32-bit integers, signed, little-endian. Each reported step, ascending, is written
-as (step, 0 for a move or 1 for a reward, number of elements, the elements ascending). The length of the
-payload is a function of the reports, so it reveals no more than they do.
+The payload of a message is signed, little-endian 32-bit integers. The reported steps are in ascending order.
+Each step is written as (step, 0 for a move or 1 for a reward, number of elements, the elements in ascending
+order). The length of the payload is a function of the reports, so it reveals no more than the reports.
 
 Privacy loss of one message (:attr:`ReportDevice.guarantee`): there are m reports with independent randomness,
 and the likelihood ratio of each between any two elements of its alphabet is at most e^(epsilon / m). Steps
-and alphabets are drawn independently of the data. Therefore epsilon = m times the largest logarithm of a
-ratio, computed from the probabilities in use (integers over 2^53). A form for a shuffler is marked as such;
-its numbers are for the message without the shuffler.
+and alphabets are drawn independently of the data. Therefore epsilon is m times the largest logarithm of a
+ratio, computed from the probabilities that the device uses (integers over 2^53). If the form is for a
+shuffler, ``shuffled`` is True, and the stated privacy loss is that of the message without the shuffler.
 """
 
 from __future__ import annotations
@@ -43,10 +44,11 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Plans = Literal["any", "deterministic", "stochastic"]
 Found = list[tuple[int, int, Ints]]
-"""(step, about, marks (d,)) of each report of a message."""
+"""List with (step, about, marks) for each report of a message. The array marks (d,) is 1 for each reported
+element of the alphabet, and otherwise 0."""
 
 GRID = 2**53
-MOVES, REWARDS_BIT = 0, 1  # subject of a report
+MOVES, REWARDS_BIT = 0, 1  # values of ``about``: the report is about the move or about the reward
 
 __all__ = [
     "GRID", "MOVES", "REWARDS_BIT", "Found", "Plans", "Randomizer", "ReportCoins", "ReportDevice", "Reports",
@@ -55,14 +57,18 @@ __all__ = [
 
 
 class ReportCoins(Protocol):
-    """Random generator of a device: :class:`~discreet.device.discrete_noise.ExactCoins`, or the library's."""
+    """Interface of random generators for reports.
+
+    A device uses :class:`~discreet.device.discrete_noise.ExactCoins`; the generators of the library also have
+    this interface.
+    """
 
     def below(self, n: int) -> int: ...
     def flip(self, numerator: int) -> bool: ...
 
 
 class AllCoins(ReportCoins, WordCoins, Protocol):
-    """Random generator for a report and its nonce."""
+    """Interface of random generators for the reports of a message and for its nonce."""
 
 
 # ------------------------------------------------------------------------------ one randomizer
@@ -70,16 +76,16 @@ class AllCoins(ReportCoins, WordCoins, Protocol):
 
 @dataclass(frozen=True)
 class Randomizer:
-    """Randomizer of one element among d.
+    """Randomizer of one element of an alphabet. Its output is a set of reported elements.
 
     Parameters
     ----------
-    unary : True for optimised unary encoding, else subset selection.
-    elements : d.
-    size : w, of a subset.
-    own : numerator over 2^53 of the probability that the own element is reported.
-    other : numerator over 2^53 of the probability that a given other element is reported (only for unary
-        encoding, else 0).
+    unary : True for optimised unary encoding, False for subset selection.
+    elements : number d of elements of the alphabet.
+    size : number w of elements in a reported subset (only for subset selection).
+    own : numerator over 2^53 of the probability that the user's element is reported.
+    other : numerator over 2^53 of the probability that a given other element is reported; 0 for subset
+        selection.
     """
 
     unary: bool
@@ -90,7 +96,7 @@ class Randomizer:
 
     @property
     def p(self) -> Fraction:
-        """Probability p that the own element is reported."""
+        """Probability p that the user's element is reported."""
         return Fraction(self.own, GRID)
 
     @property
@@ -104,7 +110,7 @@ class Randomizer:
 
     @property
     def ratio(self) -> Fraction:
-        """The largest likelihood ratio of an output between two elements."""
+        """Largest ratio of the probabilities of an output under two elements."""
         p, q = self.p, self.q
         if self.elements == 1:
             return Fraction(1)
@@ -116,7 +122,11 @@ class Randomizer:
 
     @cached_property
     def moments(self) -> tuple[float, float, float, float, float]:
-        """Return (p - q, var of own bit, of another, cov of own and another, of two others), as floats."""
+        """Moments of the bits that say which elements are reported, as floats.
+
+        They are p - q, the variance of the bit of the user's element, the variance of another bit, the
+        covariance of the user's bit and another bit, and the covariance of two other bits.
+        """
         p, q, d, w = self.p, self.q, self.elements, self.size
         both = others = Fraction(0)
         if not self.unary and d > 1:
@@ -128,18 +138,21 @@ class Randomizer:
 
     @property
     def spread(self) -> float:
-        """Return the mean over the elements of the variance of the debiased bit: (1 - 1/d) v_0 + v_1 / d."""
+        """Mean variance of the debiased bits, over the elements of the alphabet: (1 - 1/d) v_0 + v_1 / d.
+
+        v_1 is the variance for the user's element, and v_0 the variance for another element.
+        """
         gap, own, other, *_ = self.moments
         return ((self.elements - 1) * other + own) / (self.elements * gap * gap)
 
     def draw(self, element: int, coins: ReportCoins) -> list[int]:
-        """Return the reported elements, ascending."""
+        """Randomize ``element``, and return the reported elements in ascending order."""
         if self.unary:
             return [e for e in range(self.elements) if coins.flip(self.own if e == element else self.other)]
         kept = coins.flip(self.own)
         others = self.elements - 1
         taken: set[int] = set()
-        # Floyd's algorithm: a uniform subset of the other elements
+        # Floyd's algorithm draws a uniform subset of the other elements
         for j in range(others - self.size + kept, others):
             t = coins.below(j + 1)
             t = t + 1 if t >= element else t
@@ -150,9 +163,9 @@ class Randomizer:
 
 
 def log_ratio(one: Randomizer) -> float:
-    """Return the logarithm of :attr:`Randomizer.ratio`, which is also accurate if the ratio is near 1.
+    """Return the logarithm of :attr:`Randomizer.ratio`, accurately even if the ratio is near 1.
 
-    The result is infinite if an output is impossible for an element.
+    The result is infinite if an output has probability 0 under one element and not under another.
     """
     if one.elements == 1:
         return 0.0
@@ -168,7 +181,10 @@ def log_ratio(one: Randomizer) -> float:
 
 
 class Reports(Protocol):
-    """Interface of the public parameters of reports: :class:`ReportDevice`, or the server's version of it."""
+    """Interface of the public parameters of reports.
+
+    :class:`ReportDevice` and the corresponding class of the server have this interface.
+    """
 
     @property
     def steps(self) -> int: ...
@@ -183,10 +199,12 @@ def drawn(
     reports: Reports, row_table: Ints, policy_rows: Ints | None, states: Ints, rows: Ints, rewards: Floats,
     coins: ReportCoins,
 ) -> list[int]:  # fmt: skip
-    """Draw the integers of one message from states (T + 1,), rows and rewards (T,) of T reportable steps.
+    """Draw the reports about one trajectory, and return the integers of the message.
 
-    policy_rows : (T, S) rows that a deterministic policy selects; None: the alphabet has all pairs. A user
-    who did not follow the policy has a record outside the alphabet, and reports a uniformly drawn element.
+    The trajectory has T steps that can be reported, with states (T + 1,), row numbers of the pairs ``rows``
+    (T,), and rewards (T,). ``policy_rows`` (T, S) are the rows that a deterministic policy selects, or None
+    if the alphabet has all pairs. If a user did not follow the policy, the record is outside the alphabet,
+    and the report is a uniformly drawn element.
     """
     message: list[int] = []
     for h in _steps(reports, coins):
@@ -199,7 +217,7 @@ def drawn(
 
 
 def _steps(reports: Reports, coins: ReportCoins) -> list[int]:
-    """Draw a uniform subset of m steps (Floyd's algorithm), ascending."""
+    """Draw a uniform subset of m steps by Floyd's algorithm, and return it in ascending order."""
     horizon, chosen = reports.counted, set[int]()
     for j in range(horizon - reports.steps, horizon):
         t = coins.below(j + 1)
@@ -211,7 +229,10 @@ def _element(
     size: int, policy_rows: Ints | None, states: Ints, rows: Ints, rewards: Floats, h: int, about: int,
     coins: ReportCoins,
 ) -> int | None:  # fmt: skip
-    """Return the index of the record in the alphabet; None if the user did not follow the policy."""
+    """Return the index in the alphabet of the record at step h; None if the user did not follow the policy.
+
+    A reward is first rounded to a bit at random. ``size`` is the number of states.
+    """
     s, row = int(states[h]), int(rows[h])
     if policy_rows is not None and row != policy_rows[h, s]:
         return None
@@ -222,7 +243,7 @@ def _element(
 
 
 def decoded(reports: Reports, stochastic: bool, words: Ints) -> Found:
-    """Return the reports in the integers of one message.
+    """Decode the reports from the integers ``words`` of one message.
 
     Raises ``ValueError`` for integers that no device sends, because of wrong steps, types, sizes or order.
     """
@@ -254,20 +275,24 @@ def decoded(reports: Reports, stochastic: bool, words: Ints) -> Found:
 
 @dataclass(frozen=True)
 class ReportDevice(forms.OfPairs):
-    """Public form of a session of reports, fixed before data, and the encoder of a device.
+    """Public form of a session of reports, and the encoder that a device uses.
+
+    The form is fixed before any data are seen.
 
     Parameters
     ----------
     states, actions, horizon : S, A, H of the trajectory.
-    steps : m, number of reported steps.
-    share : numerator over 2^53 of the probability that a report is about the reward; 0: never.
-    moves, rewards : for each, two randomizers: for deterministic and for stochastic policies.
+    steps : number m of reported steps.
+    share : numerator over 2^53 of the probability that a report is about the reward; 0 if no report is.
+    moves : two randomizers of moves, one for deterministic and one for stochastic policies.
+    rewards : two randomizers of rewards, one for deterministic and one for stochastic policies.
     plans : "deterministic", "stochastic" or "any": the kind of policies that users can be given. With
-        "stochastic" every alphabet is that of all pairs, whatever the policy.
-    rows : (S, A) row numbers, -1 where the action is not admissible, as tuples; None: every action is.
-    step : h: the only step that is reported; None: any of the H.
+        "stochastic", every alphabet has all pairs, whatever the policy.
+    rows : (S, A) row numbers of the pairs as tuples, -1 for inadmissible actions; None if every action is
+        admissible.
+    step : the only step h that can be reported; None if every step can be reported.
     shuffled : True if the message goes to a shuffler.
-    session : a number in [0, 2^64) that differs from that of any other session.
+    session : number in [0, 2^64). Every session must have a different number.
 
     Raises ``ValueError`` for values that are out of range or do not fit together.
     """
@@ -304,7 +329,10 @@ class ReportDevice(forms.OfPairs):
                 integer("size", one.size, low, high)
 
     def randomizer(self, about: int, stochastic: bool) -> Randomizer:
-        """Return the randomizer of moves (0) or rewards (1), under a deterministic or a stochastic policy."""
+        """Return the randomizer for reports about moves (0) or rewards (1).
+
+        ``stochastic`` : True for the alphabet of stochastic policies.
+        """
         return (self.moves, self.rewards)[about][int(stochastic)]
 
     @cached_property
@@ -322,20 +350,21 @@ class ReportDevice(forms.OfPairs):
     def __call__(
         self, plan: int, policy: Any, states: Any, actions: Any, rewards: Any, coins: AllCoins | None = None
     ) -> bytes:
-        """Encode the message to plan ``plan``: states (H + 1,), actions (H,), rewards (H,) in [0, 1].
+        """Encode the message of one user of plan ``plan``.
 
-        The device does not use the probabilities of a stochastic policy; it only needs to know that the
-        policy is stochastic. Raises ``ValueError``, on the device, for a record or policy out of range.
+        The trajectory is states (H + 1,), actions (H,), and rewards (H,) in [0, 1]. The device does not use
+        the probabilities of a stochastic policy. Raises ``ValueError``, before anything is sent, if an entry
+        of the trajectory or the policy is out of range.
 
         Parameters
         ----------
         policy : (H, S) actions, or (H, S, A) probabilities.
-        coins : random generator of the device; by default the operating system's.
+        coins : random generator of the device; the default is the operating system's.
         """
         own = ExactCoins() if coins is None else coins
         at, rows, earned = checked_life(self, states, actions, rewards)
         played = self.policy_rows(policy)
-        if self.step is not None:  # treated as a problem with only this step
+        if self.step is not None:  # the trajectory is reduced to this step
             h = self.step
             at, rows, earned = at[h : h + 2], rows[h : h + 1], earned[h : h + 1]
             played = None if played is None else played[h : h + 1]
@@ -343,7 +372,7 @@ class ReportDevice(forms.OfPairs):
         return self.write(plan, np.array(words, np.int64), drawn_nonce(own))
 
     def policy_rows(self, policy: Any) -> Ints | None:
-        """Return the (H, S) rows that a deterministic policy selects; None if all pairs are in the alphabet.
+        """Return the (H, S) rows that a deterministic policy selects; None if the alphabet has all pairs.
 
         Raises ``ValueError`` for a policy with another shape, or of a kind that the form does not allow.
         """
@@ -363,11 +392,13 @@ class ReportDevice(forms.OfPairs):
         return None if self.plans == "stochastic" else rows
 
     def write(self, plan: int, words: Ints, nonce: bytes) -> bytes:
-        """Write the message of ``plan`` with the integers ``words``. nonce : its random bytes."""
+        """Return the bytes of a message of plan ``plan`` with the integers ``words`` and 16 random bytes
+        ``nonce``.
+        """
         return Envelope("reports", plan, self.digest, nonce, words.astype("<i4").tobytes()).to_bytes()
 
     def words(self, plan: int, message: Any) -> tuple[bytes, Ints]:
-        """Return the nonce and the integers of a message to plan ``plan``, not yet decoded.
+        """Return the nonce and the integers, before they are decoded, of a message of plan ``plan``.
 
         Raises :class:`MessageRejected` if the bytes are not such a message.
         """
@@ -379,9 +410,10 @@ class ReportDevice(forms.OfPairs):
         return found.nonce, np.frombuffer(found.payload, "<i4").astype(np.int64)
 
     def read(self, plan: int, message: Any, stochastic: bool) -> tuple[bytes, Found]:
-        """Return the nonce and the reports of a message to plan ``plan``, or raise :class:`MessageRejected`.
+        """Return the nonce and the reports of a message of plan ``plan``.
 
-        stochastic : True if the plan's policy is stochastic; it selects the alphabets.
+        ``stochastic`` is True if the policy of the plan is stochastic. This determines the alphabets. Raises
+        :class:`MessageRejected` if the bytes are not such a message.
         """
         nonce, words = self.words(plan, message)
         try:
@@ -395,7 +427,10 @@ class ReportDevice(forms.OfPairs):
         return forms.digest_of(self.to_bytes())
 
     def to_bytes(self) -> bytes:
-        """Return the public form (:mod:`discreet.device.session_config`), numerators as hexadecimal."""
+        """Return the form as bytes to publish, in the layout of :mod:`discreet.device.session_config`.
+
+        Numerators of probabilities are written as hexadecimal digits.
+        """
         plain: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         for name in ("moves", "rewards"):
             plain[name] = [
@@ -407,10 +442,7 @@ class ReportDevice(forms.OfPairs):
 
     @classmethod
     def from_bytes(cls, published: bytes) -> ReportDevice:
-        """Return the form whose bytes were ``published`` by :meth:`to_bytes`.
-
-        Raises ``ValueError`` for other bytes.
-        """
+        """Return the device for a ``published`` form. Raises ``ValueError`` for other bytes."""
         _, plain = forms.taken_apart(published, (cls.KIND,))
         try:
             for name in ("moves", "rewards"):

@@ -1,19 +1,20 @@
-"""Published bytes of a form: all information that a device needs, readable without the code of this package.
+"""Published bytes of a form, which can be read without the code of this package.
 
-A form is public and fixed before data. Its bytes, integers little-endian and unsigned::
+A form is all information that a device needs to encode a message. It is public and is fixed before any data
+are seen. Its bytes have the following layout. Integers are little-endian and unsigned::
 
     0   4  magic b"dscf"
     4   1  version of this layout, 1
     5   3  zero
-    8   4  n, bytes of the head
+    8   4  n, the number of bytes of the head
 
-    12  n  head: JSON in UTF-8, an object of "kind" (a text), "fields" (an object), "arrays" (a list)
+    12  n  head: JSON object in UTF-8 with "kind" (a text), "fields" (an object) and "arrays" (a list)
     .   .  the arrays, one after the other
 
 An entry of "arrays" is [name of its field, type, shape]. The type is "<f8" (64-bit floats), "<i8" (64-bit
-signed integers) or "|b1" (one byte per flag). Numbers are in C order. **The digest of a form** is the first
-16 bytes of the SHA-256 of these bytes: a device computes it from the form that it received, and writes it
-into every envelope.
+signed integers) or "|b1" (one byte per flag). The elements are in C order. **The digest of a form** is the
+first 16 bytes of the SHA-256 hash of the form's bytes. A device computes it from the form that it received,
+and writes it into every envelope.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ __all__ = ["MAGIC", "OfPairs", "built", "digest_of", "published", "taken_apart",
 
 
 def published(kind: str, fields: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a form that consists of simple values (numbers, texts, flags, None, tuples) and
-    named arrays.
+    """Return the bytes of a form with these fields.
+
+    Each field is a simple value (number, text, flag, None, or tuple of such values) or an array.
     """
     arrays: list[list[Any]] = []
     plain, parts = {}, []
@@ -56,11 +58,10 @@ def published(kind: str, fields: Mapping[str, Any]) -> bytes:
 
 
 def taken_apart(data: bytes, kinds: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
-    """Return (kind, fields) from the bytes of a form of one of these kinds.
+    """Return the kind and the fields of a form from its bytes.
 
-    Lists become tuples, and arrays are read-only.
-
-    Raises ``ValueError`` for other bytes.
+    Lists become tuples, and arrays are read-only. Raises ``ValueError`` if the bytes are not a form of one of
+    these kinds.
     """
     try:
         return _taken_apart(bytes(data), kinds)
@@ -91,19 +92,19 @@ def _taken_apart(data: bytes, kinds: tuple[str, ...]) -> tuple[str, dict[str, An
 
 
 class OfPairs:
-    """Common part of forms over admissible pairs (state, action); checked by :meth:`check_sizes`."""
+    """Base class of forms that number the admissible pairs (state, action). The numbers are called rows."""
 
     states: int
     actions: int
     horizon: int
-    rows: tuple[tuple[int, ...], ...] | None  # (S, A) row numbers, -1: not admissible; None: row s A + a
+    rows: tuple[tuple[int, ...], ...] | None  # (S, A), -1 if not admissible. If None, the row is s A + a.
     session: int
     step: int | None
 
     def check_sizes(self) -> None:
-        """Convert sizes to plain integers and check them.
+        """Check the sizes and convert them to Python integers.
 
-        Raises ``ValueError`` if a size is out of range, or if the rows do not number the admissible pairs.
+        Raises ``ValueError`` if a size is out of range, or if the rows are not numbered 0, 1, ...
         """
         put = object.__setattr__
         for name in ("states", "actions", "horizon"):
@@ -119,7 +120,7 @@ class OfPairs:
 
     @cached_property
     def row_table(self) -> NDArray[np.int64]:
-        """(S, A) the row of each pair; -1: not admissible."""
+        """(S, A) array of the row of each pair, -1 for inadmissible pairs."""
         if self.rows is None:
             return np.arange(self.states * self.actions, dtype=np.int64).reshape(self.states, self.actions)
         return np.array(self.rows, np.int64)
@@ -131,12 +132,12 @@ class OfPairs:
 
     @property
     def counted(self) -> int:
-        """Number of steps that can be counted or reported: H, or 1."""
+        """Number of steps that can be counted or reported: 1 if ``step`` is given, and otherwise H."""
         return self.horizon if self.step is None else 1
 
 
 class Published(Protocol):
-    """Base class of forms that can be published as bytes."""
+    """Interface of forms that can be published as bytes."""
 
     def to_bytes(self) -> bytes: ...
 
@@ -145,12 +146,11 @@ Built = TypeVar("Built", bound=Published)
 
 
 def built(kind: Callable[..., Built], fields: Mapping[str, Any], data: bytes) -> Built:
-    """Return the form with these fields.
+    """Create a form from the fields of a published document.
 
-    It must publish exactly the same bytes, so that a form has only one digest.
-
-    The number of its session is given as hexadecimal digits. Raises ``ValueError`` if the fields are not such
-    a form.
+    The field "session" is a number in hexadecimal digits. The form must publish exactly the bytes ``data``,
+    so that a form has only one digest. Raises ``ValueError`` otherwise, or if the fields are not those of
+    ``kind``.
     """
     try:
         found = kind(**{**fields, "session": int(fields["session"], 16)})
@@ -168,5 +168,5 @@ def digest_of(form: bytes) -> bytes:
 
 
 def tuples(value: Any) -> Any:
-    """Return the value with all lists, also nested ones, as tuples."""
+    """Convert all lists in a value to tuples, including nested lists."""
     return tuple(map(tuples, value)) if isinstance(value, list) else value

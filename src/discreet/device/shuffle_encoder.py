@@ -1,31 +1,33 @@
 r"""Encoder of the shuffle protocol, which converts a trajectory to one message of fixed size.
 
-For each counter of each family, visited or not, the device sends the user's own bits and ``flips`` noise
-bits. The own bits are:
+For each counter of each family, whether it was visited or not, the device sends the number of ones among the
+user's own bits and ``flips`` noise bits. The user's own bits are:
 
-- visits, transitions: one bit, 1 at the visited counter;
-- rewards: one bit y, drawn 1 with probability r at the visited counter, 0 elsewhere;
-- centred rewards: two bits, (y, y) at the visited counter and (0, 1) elsewhere. Over n users (ones - n -
-  noise) / 2 is then the sum of y - 1/2 over those who visited.
+- visits, transitions: one bit, which is 1 at the visited counter and 0 at the other counters;
+- rewards: one bit y at the visited counter, which is 1 with probability r, and 0 at the other counters;
+- centred rewards: two bits, (y, y) at the visited counter and (0, 1) at the other counters. Over n users,
+  (ones - n - noise) / 2 is then the sum of y - 1/2 over the users who visited the counter.
 
-A rounded reward has the mean r. Privacy needs no further property of the rounding. The distribution of the
-message of a trajectory is a mixture over bits, and the divergence of mixtures is at most the divergence for
-the worst pair of bits.
+The bit y is the reward r, rounded at random with mean r. Privacy needs no property of the rounding. The
+distribution of the message of a trajectory is a mixture over the values of the bits, and the divergence of
+two mixtures is at most the divergence for the worst pair of values.
 
-Fair bits are not drawn one by one if a counter has more than a thousand bits (in batches of a few users).
-Their number of ones is drawn by its distribution function F, from a uniform U in [0, 1) of which only the
-necessary bits are read. With ``u = floor(2^64 U)``, ``X = #{k : F(k) <= U}`` is distributed as binomial(m,
-1/2). It follows from u alone unless ``u = floor(2^64 F(k))`` for some k. In that case (probability 10^-16)
-all m bits of U are drawn, and compared with ``F(k) = (C(m, 0) + ... + C(m, k)) / 2^m`` in integers. F is
-tabulated in integers of 192 bits: rounding errors, m^2 2^-192 at most, are below 2^-160. The table is used
-only if they leave every floor(2^64 F(k)) certain.
+If a counter has more than a thousand fair noise bits (in batches of a few users), the bits are not drawn one
+by one. Instead, their number of ones X is drawn by inversion of its distribution function F, with a uniform U
+in [0, 1) of which only the necessary bits are drawn. ``X = #{k : F(k) <= U}`` has the distribution
+binomial(m, 1/2). Let ``u = floor(2^64 U)``. X is determined by u unless ``u = floor(2^64 F(k))`` for some k.
+In that case (probability 10^-16), all m bits of U are drawn, and U is compared with
+``F(k) = (C(m, 0) + ... + C(m, k)) / 2^m`` in integer arithmetic. F is tabulated with 192 binary digits.
+Rounding errors are at most m^2 2^-192, which is below 2^-160. The table is used only if every
+floor(2^64 F(k)) is certain despite these errors.
 
-The noise bits do not depend on the trajectory. Messages that gave the reader the integer y + noise of each
-single user would not be private, whatever the noise (tests/mechanisms/shuffle/test_shuffle_session.py).
-Therefore the shuffler must output only the sum over users for each counter.
+The noise bits do not depend on the trajectory. If a reader got the integer y + noise of each single user,
+that would not be private, whatever the distribution of the noise
+(tests/mechanisms/shuffle/test_shuffle_session.py). Therefore the shuffler must output only the sum over users
+for each counter.
 
-Source: Tenenbaum, Kaplan, Mansour and Stemmer 2021; Bai, Talebi, Zhao and Cheng 2024, Algorithm 4, repaired
-(it sends integers).
+Source: Tenenbaum, Kaplan, Mansour and Stemmer 2021; Bai, Talebi, Zhao and Cheng 2024, Algorithm 4. That
+algorithm sends integers of single users, which is corrected here.
 """
 
 from __future__ import annotations
@@ -45,21 +47,24 @@ from discreet.device.shuffle_payload import COIN, Family, SessionConfig, write
 _TABULATED = (
     1024,
     2**16,
-)  # fair bits of a counter between which their number of ones is drawn by its distribution
+)  # if the number of fair bits of a counter is in this range, their number of ones is drawn by inversion
 _FIXED = 192  # number of bits after the binary point of a tabulated probability
 _DOUBT = 1 << (_FIXED - 160)
-MOST_FLIPS = 2**28  # largest numbers of bits in one user's message: 32 MB of fair bits, 1 GB of other bits
+MOST_FLIPS = 2**28  # largest number of noise bits of a user in one family: 32 MB if fair, 1 GB if not
 
 __all__ = ["BitCoins", "ShuffleEncoder", "SimulatedCoins", "Sizes", "SystemCoins", "checked_life"]
 
 
 @runtime_checkable
 class BitCoins(WordCoins, Protocol):
-    """Source of random words."""
+    """Interface of random generators that draw words of 64 bits."""
 
 
 class Sizes(Protocol):
-    """Reference for the check of a trajectory: row_table (S, A) is -1 where an action is not admissible."""
+    """Interface of the sizes against which a trajectory is checked.
+
+    ``row_table`` (S, A) is the number of each pair, or -1 where the action is not admissible.
+    """
 
     @property
     def states(self) -> int: ...
@@ -72,7 +77,7 @@ class Sizes(Protocol):
 
 
 class SystemCoins:
-    """Cryptographic random source of the operating system, which a device uses."""
+    """Cryptographic random generator of the operating system, which a device uses."""
 
     def words(self, size: int) -> NDArray[np.uint64]:
         """Return ``size`` independent uniform words of 64 bits."""
@@ -80,7 +85,7 @@ class SystemCoins:
 
 
 class SimulatedCoins:
-    """Repeatable random source of one simulated user; anyone who knows the seed can remove the noise."""
+    """Repeatable random generator of one simulated user. Anyone who knows the seed can remove the noise."""
 
     def __init__(self, seed: int, user: int = 0) -> None:
         self._source = np.random.Philox(np.random.SeedSequence([seed, user]))
@@ -91,7 +96,10 @@ class SimulatedCoins:
 
 
 def noise_ones(family: Family, counters: int, coins: BitCoins) -> NDArray[np.int64]:
-    """Return (counters,) the number of ones among one user's noise bits; every bit is drawn independently."""
+    """Draw, for each of the counters of a family, the number of ones among one user's noise bits.
+
+    Returns (counters,) integers. All noise bits are independent.
+    """
     m = family.flips
     if counters * m > MOST_FLIPS:
         raise ValueError(
@@ -120,18 +128,20 @@ def noise_ones(family: Family, counters: int, coins: BitCoins) -> NDArray[np.int
 
 @lru_cache(maxsize=16)
 def _distribution(m: int) -> tuple[int, NDArray[np.uint64]] | None:
-    """Return (first k, floor(2^64 F(k)) from it on, at most 2^64 - 1) of binomial(m, 1/2).
+    """Tabulate the distribution function F of binomial(m, 1/2).
 
-    None if one of the values is uncertain.
+    Returns the first k, and the integers floor(2^64 F(k)), at most 2^64 - 1, for this k and the k after it.
+    Returns None if rounding errors make one of these integers uncertain.
     """
-    n, central = m // 2, 1 << _FIXED  # C(2n, n) / 4^n, the product of 1 - 1 / 2i, four at a time
+    # central = C(2n, n) / 4^n is the product of the factors 1 - 1 / 2i; four factors are combined in a step
+    n, central = m // 2, 1 << _FIXED
     for i in range(1, n + 1, 4):
         over = under = 1
         for j in range(i, min(i + 4, n + 1)):
             over, under = over * (2 * j - 1), under * (2 * j)
         central = central * over // under
     centre, half = (m - 1) // 2, 1 << (_FIXED - 1)
-    chance = central * m // (m + 1) if m % 2 else central * n // (n + 1)  # P(centre)
+    chance = central * m // (m + 1) if m % 2 else central * n // (n + 1)  # P(X = centre)
     below = half if m % 2 else half - central // 2  # F(centre)
     left, k = [], centre
     while below > 0:
@@ -152,7 +162,10 @@ def _distribution(m: int) -> tuple[int, NDArray[np.uint64]] | None:
 def _inverted(
     m: int, first: int, floors: NDArray[np.uint64], counters: int, coins: BitCoins
 ) -> NDArray[np.int64]:
-    """Draw (counters,) ones among m fair bits each."""
+    """Draw, for each counter, the number of ones among m fair bits. Returns (counters,) integers.
+
+    ``first`` and ``floors`` are the result of :func:`_distribution`.
+    """
     drawn = coins.words(counters)
     at = np.searchsorted(floors, drawn)
     ones = first + at
@@ -163,7 +176,10 @@ def _inverted(
 
 
 def _by_all_bits(m: int, leading: int, coins: BitCoins) -> int:
-    """Return X of a U whose first 64 bits are known: the others are drawn."""
+    """Draw the remaining m - 64 bits of U, and return X (see the module docstring).
+
+    ``leading`` : the first 64 bits of U, as an integer.
+    """
     more = m - 64
     tail = int.from_bytes(coins.words(-(-more // 64)).tobytes(), "little") & ((1 << more) - 1)
     u, term, total, k = (leading << more) | tail, 1, 1, 0
@@ -174,7 +190,7 @@ def _by_all_bits(m: int, leading: int, coins: BitCoins) -> int:
 
 
 def _rounded(rewards: NDArray[np.float64], coins: BitCoins) -> NDArray[np.int64]:
-    """Draw bits with the rewards as their means (to 2^-64)."""
+    """Draw one bit for each reward. The mean of the bit is the reward, up to an error of 2^-64."""
     words = coins.words(rewards.size)
     below = np.ldexp(np.where(rewards < 1.0, rewards, 0.0), 64).astype(np.uint64)
     return ((words < below) | (rewards == 1.0)).astype(np.int64)
@@ -183,9 +199,10 @@ def _rounded(rewards: NDArray[np.float64], coins: BitCoins) -> NDArray[np.int64]
 def checked_life(
     form: Sizes, states: Any, actions: Any, rewards: Any
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Return copies of one trajectory, with entries of ``form.row_table`` instead of actions.
+    """Check one trajectory, and return copies of its states, row numbers of its pairs, and rewards.
 
-    Raises ``ValueError`` if the trajectory is not valid.
+    The row numbers are the entries of ``form.row_table`` for the states and actions. Raises ``ValueError`` if
+    the trajectory is not valid.
     """
     parts = []
     for name, value, steps, size in (
@@ -209,9 +226,9 @@ def checked_life(
 
 @dataclass(frozen=True)
 class ShuffleEncoder:
-    """Encoder of a device: one trajectory to one message of ``form.size`` bytes, whatever the trajectory.
+    """Encoder that a device uses. Every trajectory gives one message of ``form.size`` bytes.
 
-    form : published by the server for the batch. plan : the number of the user's plan.
+    ``form`` is published by the server for the batch. ``plan`` is the number of the user's plan.
     """
 
     form: SessionConfig
@@ -223,9 +240,9 @@ class ShuffleEncoder:
 
     @classmethod
     def from_bytes(cls, published: bytes, plan: int) -> ShuffleEncoder:
-        """Return the encoder of a ``published`` form, for the users of plan ``plan``.
+        """Return the encoder for a ``published`` form and the users of plan ``plan``.
 
-        Raises ``ValueError`` if the bytes are not a form.
+        Raises ``ValueError`` if the bytes are not such a form.
         """
         return cls(SessionConfig.from_bytes(published), plan)
 
@@ -240,10 +257,10 @@ class ShuffleEncoder:
         return self.form.guarantee
 
     def __call__(self, states: Any, actions: Any, rewards: Any, coins: BitCoins | None = None) -> bytes:
-        """Encode states (H + 1,), actions (H,) and rewards (H,) in [0, 1].
+        """Encode the trajectory of states (H + 1,), actions (H,), and rewards (H,) in [0, 1].
 
-        ``coins`` is the random source; by default the system's. Raises ``ValueError`` for a record out of
-        range, on the device, so that nothing leaves it.
+        ``coins`` is the random generator of the device; the default is the operating system's. Raises
+        ``ValueError``, before anything is sent, if an entry is out of range.
         """
         form, coins = self.form, SystemCoins() if coins is None else coins
         at, rows, earned = checked_life(form, states, actions, rewards)

@@ -1,33 +1,37 @@
 r"""Payload of the messages of the shuffle protocol: packing of one user's bits, and a strict reader.
 
-Content of a message. For every counter of a batch, a message has ``own`` bits of the user (one; two for a
-centred reward) and ``flips`` bits of noise. Only the number of ones among these bits leaves the device. The
-bits of a counter are interchangeable, so that shuffling would reveal the same number.
+Content of a message. For every counter of a batch, a message has the user's ``own`` bits (one bit, or two for
+a centred reward) and ``flips`` noise bits. Only the number of ones among these bits leaves the device. The
+bits of a counter are interchangeable, so that shuffling them would reveal the same number.
 
-Layout of the payload, little-endian. Its size is public and the same for every user of a batch. For each
-family in order, the number of ones of each counter is a digit in [0, own + flips]. Digits are packed in base
-own + flips + 1 into words of 64 bits, the first digit the lowest, as many digits in a word as fit. The last
-word of a family is filled up with digits 0. The payload is in the common envelope of all messages
-(:mod:`discreet.device.message_envelope`).
+Layout of the payload. Words are little-endian. The size is public and the same for every user of a batch. For
+each family in order, the number of ones of each counter is a digit in [0, own + flips]. The digits are
+written in base own + flips + 1. Each word of 64 bits contains as many digits as fit, and the first digit is
+the lowest. The last word of a family is filled up with digits 0. The payload is in the common envelope of all
+messages (:mod:`discreet.device.message_envelope`).
 
 An encoding that lists only the ones would be shorter if there are few ones, and its length would reveal their
-number. The reader rejects all bytes that do not have exactly this form, including digits that are not below
-the base. No user can therefore shift a counter by more than the bits of one user.
+number. The reader rejects all bytes that do not have exactly the layout above, including digits that are not
+below the base. Therefore no user can shift a counter by more than the bits of one user.
 
 Privacy loss of one message without the shuffler (:attr:`SessionConfig.guarantee`). No finite epsilon holds.
-All m noise bits are 1 with probability top, and all are 0 with probability bottom (p^m and (1 - p)^m; paired:
-both (p (1 - p))^(m/2)). Then the counter is larger, or smaller, than it can be for a user who is elsewhere.
-At a step two trajectories differ in one of these ways, in counters whose noise is independent:
+All m noise bits of a counter are 1 with probability top, and all are 0 with probability bottom. These
+probabilities are p^m and (1 - p)^m, or (p (1 - p))^(m/2) for both if the bits are paired. In these cases, the
+counter is larger or smaller than it can be for a user with other own bits. Call this a visible change. At
+each step, two trajectories differ in one of the following ways, in counters with independent noise:
 
-- another pair: in each family the bit of one counter goes from 1 to 0 and that of another from 0 to 1. For
-  centred rewards the own sum goes from 2 y to 1 in one counter and from 1 to 2 y' in another. In the worst
-  pair, y and y' are arbitrary. The change is visible with probability max(top, bottom) in each;
-- the same pair and another successor: the two counters of the transitions and the reward's counter differ.
-  All own bits of the reward's counter can change. The change is visible with probability max(top, bottom), or
-  for both bits of a centred reward with the probability of at least m - 1 ones (of at most 1).
+- another pair: in each family, the own bit of one counter changes from 1 to 0, and the own bit of another
+  counter from 0 to 1. For centred rewards, the sum of the own bits changes from 2 y to 1 in one counter and
+  from 1 to 2 y' in another. The worst case is taken over all y and y'. In each counter, the change is visible
+  with probability max(top, bottom);
+- the same pair and another successor: two counters of the transitions and the counter of the reward differ.
+  All own bits of the reward's counter can change. The change is visible with probability max(top, bottom).
+  For both bits of a centred reward, it is visible with the probability of at least m - 1 ones (or of at most
+  one).
 
-``shows`` is 1 minus the product over the steps of the smallest probability that no change is visible: no pair
-of trajectories has more. It is attained if the first way is the worst at a step.
+``shows`` is 1 minus the product over the steps of the smallest probability that no change is visible. No pair
+of trajectories has a larger probability of a visible change. The bound is attained if the first way is the
+worst at every step.
 """
 
 from __future__ import annotations
@@ -44,7 +48,7 @@ from discreet.device import session_config as forms
 from discreet.device.message_envelope import HEADER, TAIL, Envelope, MessageRejected, integer, opened
 from discreet.device.message_guarantee import MessageGuarantee
 
-COIN = 2**32  # probabilities of noise bits are multiples of 1 / COIN
+COIN = 2**32  # the probability that a noise bit is 1 is a multiple of 1 / COIN
 
 Kind = Literal["visits", "transitions", "rewards", "centered_rewards"]
 KINDS: tuple[Kind, ...] = ("visits", "transitions", "rewards", "centered_rewards")
@@ -60,10 +64,10 @@ class Family:
     ----------
     kind : counted quantity: "visits" (h, s, a), "transitions" (h, s, a, s'), "rewards" or "centered_rewards"
         (h, s, a), rounded at random to bits.
-    flips : m >= 1, noise bits of one user in one counter.
+    flips : number m >= 1 of noise bits of one user in one counter.
     coin : integer in [1, 2^31]; a noise bit is 1 with probability coin / 2^32.
-    paired : if True, the bits in the second half of an even number of flips are 1 with probability 1 - coin /
-        2^32, so that the noise is symmetric. Always True for centred rewards.
+    paired : if True, ``flips`` is even, and the second half of the noise bits are 1 with probability 1 -
+        coin / 2^32, so that the noise is symmetric. True for centred rewards, and False for other kinds.
     """
 
     kind: Kind
@@ -83,12 +87,12 @@ class Family:
 
     @property
     def own(self) -> int:
-        """Number of the user's own bits in one counter: a centred reward has two, (0, 1) or (y, y)."""
+        """Number of the user's own bits in one counter: 2 for centred rewards, and otherwise 1."""
         return 2 if self.kind == "centered_rewards" else 1
 
     @property
     def messages(self) -> int:
-        """Number of bits that one user sends for one counter."""
+        """Number of one user's bits for one counter: own bits and noise bits."""
         return self.own + self.flips
 
     @property
@@ -98,19 +102,23 @@ class Family:
 
     @property
     def extremes(self) -> tuple[float, float, float]:
-        """P(all noise bits are 1), P(all are 0), largest visible probability if all own bits change."""
+        """Probabilities of extreme noise in one counter.
+
+        They are P(all noise bits are 1), P(all noise bits are 0), and the largest probability that a change
+        of all own bits is visible (see the module docstring).
+        """
         m, p = self.flips, self.coin / COIN
         if not self.paired:
             top, bottom = p**m, (1.0 - p) ** m
             return top, bottom, max(top, bottom)
-        one = (p * (1.0 - p)) ** (m // 2)  # all of them 1; all of them 0
-        # exactly one is 0, in the half that is 1 with probability p or in the other
+        one = (p * (1.0 - p)) ** (m // 2)  # P(all noise bits are 1), which is also P(all are 0)
+        # P(exactly one noise bit is 0): this bit is in the first half (P(1) = p) or in the second
         nearly = m // 2 * one * ((1.0 - p) / p + p / (1.0 - p))
         return one, one, one + nearly
 
     @cached_property
     def powers(self) -> NDArray[np.uint64]:
-        """(k,) place values of the digits in a word of 64 bits; k is the largest number that fits."""
+        """(k,) place values of the k digits in a word of 64 bits, where k is as large as possible."""
         base, most = self.messages + 1, 1
         while base ** (most + 1) <= 2**64:
             most += 1
@@ -118,22 +126,24 @@ class Family:
 
     @property
     def digits(self) -> int:
-        """Number of counters that fit into a word of 64 bits."""
+        """Number of digits, one per counter, that fit into a word of 64 bits."""
         return int(self.powers.size)
 
 
 @dataclass(frozen=True)
 class SessionConfig(forms.OfPairs):
-    """Public form, fixed before data: what a device needs to make its message, and a shuffler to read it.
+    """Public form of a session, with which a device encodes its message and a shuffler reads the message.
+
+    The form is fixed before any data are seen.
 
     Parameters
     ----------
     states, actions, horizon : S, A, H.
-    families : in the order of the message.
-    rows : (S, A) row numbers, -1 where the action is not admissible, as tuples; None: every action is, and
-        row = s A + a.
-    session : a number in [0, 2^64) that differs from that of any other session.
-    step : h in [0, H): only the counters of this step are sent; None: the counters of all steps.
+    families : families of counters, in the order of the message.
+    rows : (S, A) row numbers of the pairs as tuples, -1 for inadmissible actions. If None, every action is
+        admissible, and the row is s A + a.
+    session : number in [0, 2^64). Every session must have a different number.
+    step : the only step in [0, H) whose counters are sent, or None to send the counters of all steps.
     """
 
     KIND: ClassVar[str] = "bits"
@@ -154,24 +164,24 @@ class SessionConfig(forms.OfPairs):
 
     @cached_property
     def counters(self) -> tuple[int, ...]:
-        """Counters of each family."""
+        """Number of counters of each family."""
         pairs = self.counted * self.pairs
         return tuple(pairs * (self.states if f.kind == "transitions" else 1) for f in self.families)
 
     @cached_property
     def begins(self) -> tuple[int, ...]:
-        """First counter of each family in the flat vector, then the total number of counters."""
+        """Number of the first counter of each family in the flat vector, and the total number of counters."""
         return tuple(int(x) for x in np.concatenate([[0], np.cumsum(self.counters)]))
 
     def to_bytes(self) -> bytes:
-        """Return the form as bytes to publish: :mod:`discreet.device.session_config`."""
+        """Return the form as bytes to publish, in the layout of :mod:`discreet.device.session_config`."""
         families = [[f.kind, f.flips, f.coin, f.paired] for f in self.families]
         fields = {name: getattr(self, name) for name in ("states", "actions", "horizon", "rows", "step")}
         return forms.published(self.KIND, fields | {"families": families, "session": f"{self.session:016x}"})
 
     @classmethod
     def from_bytes(cls, published: bytes) -> SessionConfig:
-        """Read the bytes of a form. Raises ``ValueError`` if they are not such a form."""
+        """Return the form from its ``published`` bytes. Raises ``ValueError`` for other bytes."""
         _, fields = forms.taken_apart(published, (cls.KIND,))
         try:
             fields["families"] = tuple(Family(*family) for family in fields["families"])
@@ -187,7 +197,7 @@ class SessionConfig(forms.OfPairs):
     @cached_property
     def guarantee(self) -> MessageGuarantee:
         """Privacy loss of one message without the shuffler, as derived in the module docstring."""
-        other, same = 1.0, 1.0  # probability that no change is visible: another pair, the same pair
+        other, same = 1.0, 1.0  # probabilities that no change is visible, for another and for the same pair
         for family in self.families:
             top, bottom, near = family.extremes
             if family.kind == "visits":
@@ -213,7 +223,7 @@ class SessionConfig(forms.OfPairs):
 
 
 def pack(form: SessionConfig, ones: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return (words,) the packed digits of (counters,) numbers of ones."""
+    """Pack the (counters,) numbers of ones as digits into 64-bit words. Returns (words,) integers."""
     parts = []
     for i, family in enumerate(form.families):
         digits = np.zeros((form.words[i], family.digits), np.uint64)
@@ -223,12 +233,15 @@ def pack(form: SessionConfig, ones: NDArray[np.int64]) -> NDArray[np.uint64]:
 
 
 def write(form: SessionConfig, plan: int, ones: NDArray[np.int64], nonce: bytes) -> bytes:
-    """Return the message of one user: :func:`pack` in its envelope."""
+    """Return the bytes of one user's message: the packed numbers of ones in their envelope."""
     return Envelope("bits", plan, form.digest, nonce, pack(form, ones).astype("<u8").tobytes()).to_bytes()
 
 
 def unpack(form: SessionConfig, words: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return (n, counters) numbers of ones from (n, words), and (n,) whether a message is well formed."""
+    """Unpack the numbers of ones from the (n, words) payloads of n messages.
+
+    Returns (n, counters) numbers of ones, and an (n,) mask that is True for well-formed messages.
+    """
     n = words.shape[0]
     ones = np.empty((n, form.begins[-1]), np.int64)
     good = np.ones(n, bool)
@@ -242,16 +255,16 @@ def unpack(form: SessionConfig, words: NDArray[np.uint64]) -> tuple[NDArray[np.i
             quotient = rest // base
             digits[:, :, j] = rest - quotient * base
             rest = quotient
-        flat = digits.reshape(n, form.words[i] * k)  # the result has this shape also without messages
+        flat = digits.reshape(n, form.words[i] * k)  # NumPy could not infer the second size if n = 0
         good &= ~rest.any(axis=1) & ~flat[:, form.counters[i] :].any(axis=1)
         ones[:, form.begins[i] : form.begins[i + 1]] = flat[:, : form.counters[i]]
     return ones, good
 
 
 def payload(form: SessionConfig, plan: int, message: Any) -> tuple[bytes, bytes]:
-    """Return the nonce and the packed digits of a message to the open plan, not yet read.
+    """Return the nonce and the payload, before it is unpacked, of a message of plan ``plan``.
 
-    Raises :class:`MessageRejected` if it is not such a message.
+    Raises :class:`MessageRejected` if the bytes are not such a message.
     """
     found = opened(message, "bits", form.digest, plan)
     if len(message) != form.size:
@@ -260,9 +273,9 @@ def payload(form: SessionConfig, plan: int, message: Any) -> tuple[bytes, bytes]
 
 
 def read(form: SessionConfig, plan: int, message: Any) -> tuple[bytes, NDArray[np.int64]]:
-    """Return the nonce and the (counters,) numbers of ones of a message to the open plan.
+    """Return the nonce and the (counters,) numbers of ones of a message of plan ``plan``.
 
-    Raises :class:`MessageRejected` if it is not such a message.
+    Raises :class:`MessageRejected` if the bytes are not such a message.
     """
     nonce, packed = payload(form, plan, message)
     ones, good = unpack(form, np.frombuffer(packed, "<u8").astype(np.uint64)[None])

@@ -1,4 +1,4 @@
-"""Stored state: saved sessions, each of which is continued once, and the ledger of a data set."""
+"""Ledger of the releases of a data set, signatures, and rules of data owners."""
 
 from discreet import public_names
 

@@ -1,6 +1,6 @@
-"""Ledger of all releases about a dataset's users, their total cost, and the owner's limit.
+"""Ledger of all releases about the users of a dataset, their total cost, and the owner's limit.
 
-A ledger is one SQLite file, with one append-only table of entries:
+A ledger is one SQLite file with one append-only table. Its kinds of entries are:
 
 ==========  ==========================================================================================
 ``begin``   the first entry: a random identity and the version of the library
@@ -8,61 +8,62 @@ A ledger is one SQLite file, with one append-only table of entries:
 ``limit``   the owner's total (epsilon, delta) for one dataset, optionally signed; the latest applies
 
 ``reserve`` budget to be spent on one dataset: the records of all mechanisms of one release
-``mark``    a reservation whose files were published, with their SHA-256
+``mark``    the files of a reservation were published; the entry has their SHA-256 hashes
+
 ``owner``   the limit of one dataset was handed over to another key
 ==========  ==========================================================================================
 
-The order of a release is: reserve, draw the noise, write the files under a hidden name, rename them, mark. A
-reservation is on the disk before :meth:`Ledger.reserve` returns, so the ledger knows every release before its
-noise is drawn. After a crash, a reservation can remain unmarked. An unmarked reservation counts as spent,
-because noise may have been drawn and seen. No function removes an entry.
+A release has these steps: reserve budget, draw the noise, write the files under a hidden name, rename the
+files, and mark the reservation. A reservation is on the disk before :meth:`Ledger.reserve` returns, so the
+ledger knows every release before its noise is drawn. After a crash, a reservation can remain unmarked. An
+unmarked reservation counts as spent, because its noise may have been drawn and seen. No function removes an
+entry.
 
-*Datasets* are populations. Entries with the same name are composed; entries with different names are not. The
-total of a name protects a user only if no user is in two datasets. A dataset with a new name starts at zero.
-Only the owner knows whether the users are new, and is responsible for this. New rows about the same users
-belong to the same dataset. A new name that differs from a name in the ledger only by case, spaces or Unicode
-form is rejected, because its total would silently start at zero.
+*Datasets* are populations. Entries with the same name are composed, and entries with different names are not.
+The total of a dataset therefore bounds the privacy loss of a user only if no user is in two datasets. A
+dataset with a new name starts at zero. Only the owner knows whether its users are new, and is responsible for
+this. New rows about the same users belong to the same dataset. A new name that differs from a name in the
+ledger only by case, spaces or Unicode form is rejected, because its total would silently start at zero.
 
-*Stored content* is public: noise scales, sensitivities, limits and numbers of users. Times, hashes of
-published files, and names and purposes as the owner typed them are also stored. The ledger contains no row of
-data, no drawn noise and
-no seed.
+*Stored content* is public. It consists of noise scales, sensitivities, limits, numbers of users, and times.
+Hashes of published files are also stored, and names and purposes as the owner typed them. The ledger contains
+no row of data, no drawn noise and no seed.
 
-*The limit* is a privacy filter (:mod:`discreet.accounting.privacy_filter`). A reservation with which the
-composition would exceed the owner's total raises :class:`BudgetError` and records nothing.
+*The limit* is enforced by a privacy filter (:mod:`discreet.accounting.privacy_filter`). If the composition
+with a new reservation would exceed the owner's total, :class:`BudgetError` is raised and nothing is recorded.
 
-*The chain.* The text of an entry contains its number and the SHA-256 of the previous entry. The hash of the
-text is stored in the same row. A second file, ``<ledger>.head``, holds ``<number> <hash>`` of the last entry.
-It is written under a temporary name and renamed after each commit, under the ledger's lock. Opening a ledger
-checks all hashes, and checks that the head is in the chain. So an edited, shortened, replaced or missing
-ledger is a :class:`LedgerError`. A crash between commit and head leaves a chain longer than its head. Such a
-ledger is valid, and the next writer updates the head. A missing head is an error, unless the ledger holds
-only its first entry (a crash during creation). If a missing head were accepted, anyone could delete the head
-and shorten the chain without detection. A repair command does not exist. If the last hash equals that in the
-latest privacy statement, the ledger is complete, and an operator can write the line of the head by hand.
+*The chain.* The text of an entry contains its number and the SHA-256 hash of the previous entry. The hash of
+the text is stored in the same row. A second file, ``<ledger>.head``, contains ``<number> <hash>`` of the last
+entry. After each commit, the head is written under a temporary name and renamed, under the ledger's lock.
+Opening a ledger checks all hashes, and checks that the head is in the chain. Therefore an edited, shortened,
+replaced or missing ledger raises :class:`LedgerError`. A crash between the commit and the writing of the head
+leaves a chain that is longer than its head states. Such a ledger is valid, and the next writer updates the
+head. A missing head is an error, unless the ledger has only its first entry (after a crash during creation).
+If a missing head were accepted, anyone could delete the head and shorten the chain without detection. A
+repair command does not exist. If the last hash equals that in the latest privacy statement, the ledger is
+complete, and an operator can write the line of the head by hand.
 
-*Signed limits.* A limit can be signed with an owner's key (:mod:`discreet.ledger.signatures`). The signature
-covers the entry except the signature (with its number and the hash of the entry before it) and the ledger's
-identity. The signature is therefore valid only in this ledger and at this position. After a signed limit, the
-ledger rejects a limit of that dataset that is unsigned or signed with another key, and a reservation that
-bypasses the limit. A chain that contains such an entry is damaged. Operators can spend, but not change the
-limit. Signed limits cannot be opened without ``cryptography``.
+*Signed limits.* A limit can be signed with the owner's key (:mod:`discreet.ledger.signatures`). The signature
+covers the ledger's identity and all other fields of the entry, including its number and the hash of the entry
+before it. The signature is therefore valid only in this ledger and at this position. After a signed limit,
+the ledger rejects a limit of that dataset that is unsigned or signed with another key, and a reservation that
+bypasses the limit. A chain that contains such an entry is damaged. Operators can spend budget, but cannot
+change the limit. A ledger with signed limits cannot be opened without the package ``cryptography``.
 
-*Handing over.* Keys are lost, and owners leave. An entry ``owner`` names the key that can change the limit of
-a dataset after this entry. The entry is signed with the previous key of the limit or with the *recovery key*.
-A
-signed limit declares the public part of the recovery key once, and the declaration cannot be changed. So a
-party that can write the ledger but has neither key cannot take control of a limit, because it cannot sign an
-entry. Entries that they remove are detected by the head and the statements. The holder of a key can check
-whether they handed the limit over to the present owner, directly or through others (:meth:`Ledger.heirs`).
-This check uses only entries after one that the holder signed, because that signature covers all earlier
-entries. It does not cover a forged beginning that names the key without its signature.
+*Handing over.* Keys can be lost, and owners can leave. An entry ``owner`` names the key that can change the
+limit of a dataset after this entry. The entry is signed with the previous key of the limit or with the
+*recovery key*. A signed limit can declare the public part of the recovery key once, and the declaration
+cannot be changed. Therefore a party that can write the ledger but has neither key cannot take control of a
+limit, because it cannot sign an entry. If it removes entries, the head and the statements reveal this. The
+holder of a key can check whether they handed the limit over to the present owner, directly or through others
+(:meth:`Ledger.heirs`). This check uses only entries after an entry that the holder signed, because that
+signature covers all earlier entries. A forged beginning that names the key without its signature is not used.
 
-*What this module cannot detect.* Entries themselves have no key. A party that can write both files can forge
-reservations and marks, restore an older pair from before a limit, or delete both. The evidence is in the
-statements. Each statement contains the hash of its reservation and the key of the limit that applied to it.
-:meth:`Ledger.contains` returns whether that hash is in this ledger. Locks and durability depend on the file
-system. A network file system can lack both, so keep the ledger on a local disk.
+*What this module cannot detect.* Other entries are not signed. A party that can write both files can forge
+reservations and marks, restore an older copy of both files from before a limit, or delete both files. The
+statements are the evidence against this. Each statement contains the hash of its reservation and the key of
+the limit that applied to it. :meth:`Ledger.contains` returns whether that hash is in this ledger. Locks and
+durability depend on the file system. A network file system can lack both, so keep the ledger on a local disk.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ COLUMNS = (
     "state", "hash",
 )  # fmt: skip
 
-_ROUNDING = 1e-9  # relative tolerance, so that three reservations of a third of the limit fit
+_ROUNDING = 1e-9  # relative tolerance, so that three reservations of one third of the limit are accepted
 _WAIT_SECONDS = 60.0
 _SYNCHRONOUS = "EXTRA"  # a commit returns after it is on the disk, including the removal of the journal
 
@@ -122,7 +123,7 @@ _TEXTS = (
 
 
 class LedgerError(ValueError):
-    """Ledger that is missing, damaged, shortened, replaced, locked or not writable."""
+    """Error for a ledger that is missing, damaged, shortened, replaced, locked or not writable."""
 
 
 class BudgetError(ValueError):
@@ -131,9 +132,11 @@ class BudgetError(ValueError):
     Parameters
     ----------
     dataset : name of the dataset.
-    spent, asked, together : epsilon at the delta of the limit: of the reservations in the ledger, of the new
-        reservation, and of both by the filter.
-    limit : (epsilon, delta).
+    spent : epsilon of the reservations in the ledger, at the delta of the limit.
+    asked : epsilon of the new reservation, at the same delta.
+    together : epsilon of all these reservations by the privacy filter, at the same delta.
+    rule : name of the rule by which the filter has computed ``together``.
+    limit : the owner's (epsilon, delta).
     """
 
     def __init__(
@@ -156,11 +159,12 @@ def _epsilon(value: float) -> str:
 
 
 def default_path() -> Path:
-    """Return the path of a user's ledger.
+    """Return the path of the ledger that is used if none is given.
 
-    The path is ``$DISCREET_LEDGER`` if set, otherwise ``discreet/ledger.sqlite`` in the folder for user data.
-    That folder is ``$XDG_DATA_HOME`` or ``~/.local/share``; on Windows ``%LOCALAPPDATA%``, on macOS
-    ``~/Library/Application Support``. Raises ``LedgerError`` without a home folder.
+    The path is ``$DISCREET_LEDGER`` if this variable is set, and otherwise ``discreet/ledger.sqlite`` in the
+    folder for user data. That folder is ``$XDG_DATA_HOME`` or ``~/.local/share``; on Windows
+    ``%LOCALAPPDATA%``, on macOS ``~/Library/Application Support``. Raises ``LedgerError`` if no home folder
+    exists.
     """
     chosen = os.environ.get(PATH_VARIABLE)
     if chosen:
@@ -176,22 +180,26 @@ def default_path() -> Path:
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """Entry of the ledger. ``text`` is hashed, and the other fields are parsed from the text.
+    """Entry of the ledger. ``hash`` is the hash of ``text``, from which the other fields are parsed.
 
     Parameters
     ----------
-    number : 1, 2, ..
-    hash, previous : SHA-256, hexadecimal
-    time : UTC, ISO 8601
-    dataset : empty for ``begin``
-    epsilon, delta : values of a limit, or of a reservation. Epsilon of a reservation is computed from its
-        records at the delta of its statement (None: it has no epsilon there); ``method`` names the method.
-    records, users, purpose, checked : values of a reservation. ``checked`` is False if the reservation
-        bypassed the owner's limit
-    reservation, files : values of a mark
-    key, signature : public key in hexadecimal and signature, for a signed limit and for ``owner``; else empty
-    recovery : for a signed limit, the public recovery key, which can also hand the limit over; or empty
-    to : for ``owner``, the key that owns the limit after this entry
+    number : position in the ledger, from 1
+    hash, previous : SHA-256 hashes of this entry and of the entry before it, in hexadecimal
+    time : time in UTC, as ISO 8601
+    kind : "begin", "limit", "reserve", "mark" or "owner"
+    dataset : name of the dataset; empty for "begin"
+    epsilon, delta : values of a limit or of a reservation. Epsilon of a reservation is computed from its
+        records at the delta of its statement; it is None if no finite epsilon exists.
+    method : method by which the epsilon of a reservation was computed
+    records : records of the mechanisms of a reservation
+    users, purpose : number of users and purpose of a reservation
+    checked : False if a reservation bypassed the owner's limit
+    reservation, files : for a mark, the number of its reservation, and the hashes of the published files
+    key, signature : for a signed limit and for "owner", the public key in hexadecimal and the signature;
+        otherwise empty
+    recovery : for a signed limit, the public recovery key, whose holder can also hand the limit over; or ""
+    to : for "owner", the public key that can change the limit after this entry
     """
 
     number: int
@@ -218,7 +226,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class Reservation:
-    """Result of :meth:`Ledger.reserve`: number and hash of the entry, for the privacy statement."""
+    """Result of :meth:`Ledger.reserve`: dataset, number and hash of the entry, for the privacy statement."""
 
     __repr__ = brief
 
@@ -229,19 +237,21 @@ class Reservation:
 
 @dataclass(frozen=True)
 class TotalCost:
-    """Total cost of all reservations of one dataset, marked or not.
+    """Total cost of all reservations of one dataset, including unmarked reservations.
 
     Parameters
     ----------
-    reservations, unmarked : numbers of all and of unmarked reservations; unmarked ones count as spent
-    epsilon, delta, method : least epsilon at this delta (infinite if there is none) and its method
+    reservations : number of reservations
+    unmarked : number of reservations that are not marked as published; they count as spent
+    epsilon, delta : the smallest known epsilon at this delta; infinite if no finite epsilon is known
+    method : method by which epsilon was computed
     pure : sum of pure epsilons, None if some noise has no pure epsilon
-    mu : mu of Gaussian DP, if all noise is continuous Gaussian
+    mu : mu of Gaussian DP, if all noise is continuous Gaussian; otherwise None
     rho : rho of zCDP
-    limit : the owner's (epsilon, delta), None if unset
-    filtered, rule : epsilon at the delta of the limit by the filter, and the rule of the filter; None without
-        a limit
-    limit_key : public key; only its holder can change the limit. None if the limit is not signed
+    limit : the owner's (epsilon, delta), None if no limit was set
+    filtered : epsilon of the privacy filter at the delta of the limit; None without a limit
+    rule : rule by which the filter has computed it; None without a limit
+    limit_key : public key with which changes of the limit must be signed; None if the limit is not signed
     """
 
     __repr__ = brief
@@ -263,14 +273,18 @@ class TotalCost:
 
 @dataclass(frozen=True)
 class Certified:
-    """Guarantee of the filter for the reservations of one dataset, which can depend on earlier releases.
+    """Guarantee of the privacy filter for the reservations of one dataset.
+
+    It is valid even if the parameters of a release depend on earlier releases.
 
     Parameters
     ----------
     reservations : number of reservations
-    epsilon, delta, rule : least certified epsilon at this delta and its rule; infinite if no rule applies
-    pure, rho : sum of pure epsilons (None if some noise has no pure epsilon) and sum of the rho of zCDP
-    mu : mu of Gaussian DP, if the Gaussian filter is the rule of this dataset; otherwise None
+    epsilon, delta : the smallest certified epsilon at this delta; infinite if no rule of the filter applies
+    rule : rule by which the filter has computed epsilon
+    pure : sum of pure epsilons, None if some noise has no pure epsilon
+    mu : mu of Gaussian DP, if the Gaussian filter applies to this dataset; otherwise None
+    rho : sum of the rho of zCDP
     """
 
     __repr__ = brief
@@ -293,12 +307,16 @@ def _canonical(content: Mapping[str, Any]) -> str:
 
 
 def _parse(where: str, number: int, text: Any, stored: Any, previous: str) -> LedgerEntry:
-    """Parse one entry and check its hash and the hash of the previous entry. Raises ``LedgerError``."""
+    """Parse the text of entry ``number``, and check its hash, its number and the hash of the previous entry.
+
+    ``stored`` : the stored hash; ``where`` : start of error messages. Raises ``LedgerError`` if a check
+    fails.
+    """
     if not isinstance(text, str) or _digest(text) != stored:
         raise LedgerError(f"{where}: entry {number} was changed (its hash does not match)")
     try:
         content = json.loads(text)
-        if _canonical(content) != text or not text.isprintable():  # excludes duplicate keys and NaN
+        if _canonical(content) != text or not text.isprintable():  # also rejects duplicate keys and NaN
             raise ValueError("its text is not in the form that ledgers write")
         values = {
             name: value for name, value in content.items() if name not in ("version", "identity", "library")
@@ -319,7 +337,10 @@ def _parse(where: str, number: int, text: Any, stored: Any, previous: str) -> Le
 
 
 def _check_types(entry: LedgerEntry, content: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` if a value is invalid for this kind of entry. A hash does not exclude that."""
+    """Raise ``ValueError`` if a value is invalid for this kind of entry.
+
+    This check is necessary because an entry with invalid values can have a correct hash.
+    """
     checks.choice("kind", entry.kind, get_args(Kind))
     for name in _TEXTS:
         _line(name, content.get(name, ""))
@@ -335,7 +356,7 @@ def _check_types(entry: LedgerEntry, content: Mapping[str, Any]) -> None:
             continue
         checks.real(name, value, 0.0, math.inf if name == "epsilon" else 1.0, open_high=name == "delta")
     for record in entry.records:
-        filters.zcdp_loss(record)  # raises if a number is out of range
+        filters.zcdp_loss(record)  # this call raises ValueError if a number in the record is out of range
     if type(entry.checked) is not bool:
         raise ValueError(f"checked = {checks.said(entry.checked)}: must be true or false")
     if not isinstance(entry.files, Mapping) or not isinstance(content.get("records", []), list):
@@ -348,7 +369,10 @@ def _check_types(entry: LedgerEntry, content: Mapping[str, Any]) -> None:
 def _parse_chain(
     where: str, rows: Sequence[tuple[Any, Any, Any]], known: Sequence[LedgerEntry] = ()
 ) -> list[LedgerEntry]:
-    """Return the entries of rows (number, text, hash) that come after the ``known`` ones."""
+    """Parse and check ``rows`` (number, text, hash) that follow the ``known`` entries.
+
+    Returns all entries, including the known entries. Raises ``LedgerError`` if a check fails.
+    """
     found = list(known)
     owners = _owners(found)
     for row_number, text, stored in rows:
@@ -367,7 +391,7 @@ def _parse_chain(
 
 @dataclass(frozen=True)
 class _Owner:
-    """Public keys of a dataset: the owner of the limit, and the recovery key. Empty if there is none."""
+    """Public keys that control the limit of a dataset: the owner's key and the recovery key, or ""."""
 
     key: str = ""
     recovery: str = ""
@@ -378,7 +402,10 @@ _SIGNED: dict[str, signatures.Kind] = {"limit": "discreet limit, 1", "owner": "d
 
 
 def _owners(entries: Sequence[LedgerEntry], before: Mapping[str, _Owner] | None = None) -> dict[str, _Owner]:
-    """Return, for each dataset, its owner's key (which signed or received the limit) and the recovery key."""
+    """Return a mapping of each dataset to the keys that control its limit after these entries.
+
+    The owner's key is the key that signed or received the limit. ``before`` : the mapping before the entries.
+    """
     found = dict(before or {})
     for entry in entries:
         if entry.key:
@@ -388,12 +415,17 @@ def _owners(entries: Sequence[LedgerEntry], before: Mapping[str, _Owner] | None 
 
 
 def _signed_part(content: Mapping[str, Any], identity: str) -> dict[str, Any]:
-    """Return the signed content of an entry: all fields except the signature, and the ledger's identity."""
+    """Return the content that is signed: the ledger's identity and all fields except the signature."""
     return {**{key: value for key, value in content.items() if key != "signature"}, "ledger": identity}
 
 
 def _check_signed(where: str, entry: LedgerEntry, first: LedgerEntry, owner: _Owner) -> None:
-    """Check that a signed limit is changed only with its key, and that no reservation bypasses it."""
+    """Check the signature of an entry, and that the entry does not violate a signed limit.
+
+    An entry violates a signed limit if it changes the limit without its key, or if it is a reservation that
+    bypasses the limit. ``first`` is the first entry of the ledger, and ``owner`` has the keys of the dataset.
+    Raises ``LedgerError`` if a check fails.
+    """
     if entry.kind == "reserve" and owner.key and not entry.checked:
         raise LedgerError(
             f"{where}: entry {entry.number} ignores a limit that was signed with the key {owner.key}"
@@ -430,7 +462,7 @@ def _check_signed(where: str, entry: LedgerEntry, first: LedgerEntry, owner: _Ow
 
 
 def _cannot_hand_over(owner: _Owner, key: str, to: str) -> str:
-    """Return the reason why the holder of ``key`` cannot hand the limit over to ``to``; empty if they can."""
+    """Return the reason why the holder of ``key`` cannot hand the limit over to ``to``; "" if they can."""
     if not owner.key:
         return "it is not signed"
     if not key or key not in (owner.key, owner.recovery):
@@ -442,7 +474,7 @@ def _cannot_hand_over(owner: _Owner, key: str, to: str) -> str:
 
 
 def _cannot_declare(owner: _Owner, key: str, recovery: str) -> str:
-    """Return the reason why a limit signed with ``key`` cannot declare this recovery key; empty if it can."""
+    """Return the reason why a limit signed with ``key`` cannot declare this recovery key; "" if it can."""
     if not key:
         return "it is not signed"
     if owner.recovery:
@@ -460,11 +492,11 @@ def _identity_of(first: LedgerEntry) -> str:
 
 
 class Ledger:
-    """Open ledger: releases about a dataset's users, their total cost, and the limit.
+    """Ledger file that is open: releases about the users of datasets, their total cost, and the limits.
 
-    Created by :meth:`open`, which checks the whole ledger. The object is a context manager. Any number of
-    processes can use the same ledger at the same time. Each object must be used by only one thread of one
-    process.
+    Create the object with :meth:`open`, which checks the whole ledger. The object is a context manager. Any
+    number of processes can use the same ledger at the same time. Each object must be used by only one thread
+    of one process.
 
     Parameters
     ----------
@@ -474,10 +506,10 @@ class Ledger:
     Raises
     ------
     LedgerError
-        A ``ValueError``: the ledger is missing, damaged, shortened, replaced, locked for too long or not
-        writable.
+        If the ledger is missing, damaged, shortened, replaced, locked for too long or not writable. This
+        class and the next are subclasses of ``ValueError``.
     BudgetError
-        A ``ValueError`` from :meth:`reserve`: the limit would be exceeded. Nothing was recorded.
+        If a reservation of :meth:`reserve` would exceed the limit. Nothing was recorded.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection, readonly: bool, timeout: float) -> None:
@@ -503,19 +535,20 @@ class Ledger:
 
         Parameters
         ----------
-        path : default :func:`default_path`
-        create : create a ledger, with mode 0600, if neither the ledger nor its head exists
-        readonly : write nothing, not even a head that is outdated after a crash, and create no ledger
-        timeout : seconds to wait for another process's lock
+        path : path of the file; the default is :func:`default_path`
+        create : True to create a ledger with mode 0600 if neither the ledger nor its head exists
+        readonly : True to write nothing; then an outdated head is not updated and no ledger is created
+        timeout : number of seconds to wait for the lock of another process
 
         Raises
         ------
         LedgerError
-            If the ledger is missing while its head exists or ``create`` is False. Also if it is damaged,
-            edited, shortened, replaced, without a head, locked for too long or not writable.
+            If the ledger is missing, and either its head exists or ``create`` is False. It is also raised if
+            the ledger is damaged, edited, shortened, replaced, without a head, locked for too long or not
+            writable.
         """
         chosen = path if path is not None else default_path()
-        where = Path(os.path.realpath(chosen))  # one head for all links to one file
+        where = Path(os.path.realpath(chosen))  # so that all symbolic links to a ledger have the same head
         timeout = checks.real("timeout", timeout, 0.0)
         create = create and not readonly
         with _clear_errors(where, timeout):
@@ -524,7 +557,8 @@ class Ledger:
                 where.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 os.close(os.open(where, os.O_CREAT | os.O_RDWR, 0o600))
             elif not readonly:
-                os.close(os.open(where, os.O_RDWR))  # else SQLite would open it read-only and fail later
+                # raises now if the file is not writable; SQLite would open it read-only and fail later
+                os.close(os.open(where, os.O_RDWR))
             uri = f"{where.as_uri()}?mode={'ro' if readonly else 'rw'}"
             connection = sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None)
         ledger = cls(where, connection, readonly, timeout)
@@ -541,7 +575,9 @@ class Ledger:
         return ledger
 
     def _begin(self, create: bool) -> None:
-        """Check all entries under the lock, begin a new ledger if necessary, and update an outdated head."""
+        """Create the table and the first entry if they are missing. Then check all entries and update the
+        head.
+        """
         with self._locked():
             names = [row[0] for row in self._connection.execute("SELECT name FROM sqlite_master")]
             if "entries" not in names:
@@ -567,7 +603,7 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Close the file. A reservation that is not marked still counts as spent."""
+        """Close the file. Unmarked reservations still count as spent."""
         self._connection.close()
 
     def __str__(self) -> str:
@@ -575,7 +611,7 @@ class Ledger:
 
     @property
     def path(self) -> Path:
-        """The SQLite file."""
+        """Path of the SQLite file."""
         return self._path
 
     @property
@@ -585,7 +621,7 @@ class Ledger:
 
     @property
     def identity(self) -> str:
-        """Identity of the ledger: 32 hexadecimal digits, drawn randomly when the ledger was created."""
+        """Identity of the ledger: 32 hexadecimal digits that were drawn at random at its creation."""
         return _identity_of(self._entries[0])
 
     # -------------------------------------------------------------- reading
@@ -593,7 +629,7 @@ class Ledger:
     def check(self) -> None:
         """Read and check the whole chain again, and check that it contains the head.
 
-        Raises ``LedgerError``.
+        Raises ``LedgerError`` if a check fails.
         """
         with _clear_errors(self._path, self._timeout):
             if self._readonly:
@@ -603,9 +639,9 @@ class Ledger:
                     self._reload()
 
     def entries(self, dataset: str | None = None) -> tuple[LedgerEntry, ...]:
-        """Return all entries, or those of one dataset, in order.
+        """Return all entries, or the entries of one dataset, in order.
 
-        New entries of other processes are included.
+        The ledger is read and checked again, so new entries of other processes are included.
         """
         self.check()
         return tuple(entry for entry in self._entries if dataset is None or entry.dataset == dataset)
@@ -614,23 +650,23 @@ class Ledger:
         return [entry for entry in self._entries if entry.dataset == dataset]
 
     def contains(self, hash: str) -> bool:
-        """Return True if an entry with this hash is in the chain. ``discreet verify`` uses it."""
+        """Return True if an entry with this hash is in the chain. ``discreet verify`` calls this method."""
         return any(entry.hash == hash for entry in self.entries())
 
     def limit(self, dataset: str) -> tuple[float, float] | None:
-        """Return the owner's (epsilon, delta) for this dataset; None if none was set."""
+        """Return the owner's limit (epsilon, delta) for this dataset, or None if no limit was set."""
         return _limit(self.entries(_name(dataset)))
 
     def totals(self, dataset: str, *, delta: float | None = None, upto: int | None = None) -> TotalCost:
-        """Return the total spent on a dataset.
+        """Return the total cost of the reservations of a dataset.
 
-        Raises ``ValueError`` if the name is invalid, or delta not in [0, 1).
+        Raises ``ValueError`` if the name is invalid, or if ``delta`` is not in [0, 1).
 
         Parameters
         ----------
         dataset : name of the dataset.
-        delta : delta of the returned epsilon. Default: the delta of the limit, otherwise the least positive
-            delta of the reservations.
+        delta : delta of the returned epsilon. The default is the delta of the limit, or without a limit the
+            smallest positive delta of the reservations.
         upto : use only entries up to this number; statements use it for totals before and after a release.
         """
         if delta is not None:
@@ -639,10 +675,11 @@ class Ledger:
         return _totals(dataset, entries, delta)
 
     def certified(self, dataset: str, delta: float, *, upto: int | None = None) -> Certified:
-        """Return the filter's guarantee at ``delta`` for a dataset's reservations, up to entry ``upto``.
+        """Return the privacy filter's guarantee at ``delta`` for the reservations of a dataset.
 
-        If there is only one reservation and ``delta`` is its delta, the recorded epsilon is returned. Raises
-        ``ValueError`` if the dataset's name is invalid, or ``delta`` is not in [0, 1).
+        ``upto`` : use only entries up to this number. If there is only one reservation and ``delta`` is its
+        delta, the result has the recorded epsilon. Raises ``ValueError`` if the dataset's name is invalid, or
+        if ``delta`` is not in [0, 1).
         """
         delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
         made = [
@@ -672,12 +709,14 @@ class Ledger:
         )
 
     def export(self, to: PathLike | TextIO, format: Literal["jsonl", "csv"] = "jsonl") -> None:
-        """Write all entries to a path (under a hidden name, then renamed) or an open text stream.
+        """Write all entries to a new file or to an open text stream.
 
-        Raises ``ValueError`` if the path exists or ``format`` is another text.
+        A file is written under a hidden name and then renamed. Raises ``ValueError`` if the path exists, or
+        if ``format`` is not allowed.
 
-        ``jsonl``: one line for each entry, ``{"hash": ..., "text": ...}``. :func:`read_export` reads the same
-        entries from these lines and checks the chain. ``csv``: the columns of :func:`table`.
+        The format "jsonl" has one line ``{"hash": ..., "text": ...}`` for each entry. :func:`read_export`
+        reads the entries from these lines and checks the chain. The format "csv" has the columns of
+        :func:`table`.
         """
         checks.choice("format", format, ("jsonl", "csv"))
         text = io.StringIO()
@@ -708,14 +747,14 @@ class Ledger:
         key: PrivateKey | None = None,
         recovery: str | None = None,
     ) -> LedgerEntry:
-        """Set the owner's total for a dataset: at most ``epsilon`` > 0 at ``delta`` in [0, 1).
+        """Set the owner's limit for a dataset: a total of at most ``epsilon`` > 0 at ``delta`` in [0, 1).
 
-        The limit applies to later reservations, even if more is already spent. With ``key``
-        (:func:`discreet.ledger.signatures.read_private_key`) the limit is signed: afterwards only the holder
-        of the key can change the limit or hand it over (:meth:`hand_over`). ``recovery`` is a public key in
-        hexadecimal whose holder can also hand the limit over. It is declared once, with a signed limit.
-        Raises ``ValueError`` if the name is nearly that of another dataset, the limit is signed with another
-        key, or the recovery key cannot be declared.
+        The limit applies to later reservations, even if more is already spent. If ``key`` is given
+        (:func:`discreet.ledger.signatures.read_private_key`), the limit is signed. Afterwards, only the
+        holder of the key can change the limit or hand it over (:meth:`hand_over`). ``recovery`` is a public
+        key in hexadecimal whose holder can also hand the limit over. It can be declared only once, with a
+        signed limit. Raises ``ValueError`` if the name is nearly that of another dataset, if the present
+        limit is signed with another key, or if the recovery key cannot be declared.
         """
         dataset, epsilon = _name(dataset), check_epsilon(epsilon)
         delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
@@ -739,10 +778,10 @@ class Ledger:
             return self._append("limit", dataset, key, epsilon=epsilon, delta=delta, **more)
 
     def hand_over(self, dataset: str, to: str, key: PrivateKey) -> LedgerEntry:
-        """Hand the dataset's limit over to the holder of the public key ``to`` (in hexadecimal).
+        """Hand the limit of a dataset over to the holder of the public key ``to`` (in hexadecimal).
 
-        ``key`` is the present key of the limit or the declared recovery key. Raises ``ValueError`` for
-        another ``key``, or if ``to`` is not a different key. Reservations are not affected.
+        ``key`` must be the present key of the limit or the declared recovery key, and ``to`` must differ from
+        both. Raises ``ValueError`` otherwise. Reservations are not affected.
         """
         dataset = _name(dataset)
         if not isinstance(key, PrivateKey):
@@ -754,20 +793,23 @@ class Ledger:
             return self._append("owner", dataset, key, to=to)
 
     def owner(self, dataset: str) -> str | None:
-        """Return the public key, in hexadecimal, of the only party that can change the dataset's limit.
+        """Return the public key, in hexadecimal, with which changes of the limit of a dataset must be signed.
 
         Returns None if every operator can change the limit.
         """
         return _owners(self.entries(_name(dataset))).get(dataset, _NOBODY).key or None
 
     def recovery(self, dataset: str) -> str | None:
-        """Return the public recovery key, which can also hand the limit over. None if it was not declared."""
+        """Return the public recovery key, whose holder can also hand over the limit of ``dataset``.
+
+        Returns None if no recovery key was declared.
+        """
         return _owners(self.entries(_name(dataset))).get(dataset, _NOBODY).recovery or None
 
     def heirs(self, dataset: str, key: str) -> tuple[str, ...]:
-        """Return ``key`` and the keys that received the limit after its signature.
+        """Return the public key ``key`` and all keys to which the limit was handed over after it signed.
 
-        Empty if ``key`` never signed.
+        Returns an empty tuple if ``key`` signed no entry of the dataset.
         """
         entries = self.entries(_name(dataset))
         own = next((i for i, entry in enumerate(entries) if entry.key == key != ""), None)
@@ -790,28 +832,29 @@ class Ledger:
 
         Parameters
         ----------
-        dataset : the population, as the schema names it
-        records : records of all mechanisms of this release; reserve mechanisms together if they are decided
-            together
+        dataset : name of the population, as in the schema
+        records : records of all mechanisms of this release. Reserve mechanisms together if their parameters
+            are decided together.
         delta : delta of the release's own statement, in [0, 1)
-        users : number of users, if public
-        purpose : one line for the reader of the ledger, e.g. the command; public
-        limit_check : False bypasses the owner's limit for this reservation, which the entry records
-            permanently. Rejected if the limit is signed.
-        once : if True and there is an unmarked reservation with the same records, delta, users and purpose,
-            return that reservation and record nothing. Use it only for releases that are marked before their
-            noise is drawn and are identified by ``purpose``. Then no noise was drawn for an unmarked
-            reservation.
+        users : number of users, if it is public
+        purpose : one public line for readers of the ledger, for example the command
+        limit_check : False to bypass the owner's limit for this reservation. The entry records this
+            permanently. It is rejected if the limit is signed.
+        once : if True and an unmarked reservation has the same records, delta, users and purpose, that
+            reservation is returned and nothing is recorded. Use this only if ``purpose`` identifies the
+            release, and if a release is marked before its noise is drawn. Then no noise was drawn for an
+            unmarked reservation.
 
         Raises
         ------
         BudgetError
-            If the dataset would exceed the owner's limit with this reservation. Nothing is recorded.
+            If the total of the dataset with this reservation would exceed the owner's limit. Nothing is
+            recorded.
         ValueError
-            If an argument is not allowed, or the dataset's name is nearly that of another dataset.
+            If an argument is not allowed, or if the dataset's name is nearly that of another dataset.
         LedgerError
             If the ledger is invalid or cannot be written. If the entry was written before the error (the disk
-            became full between entry and head), it counts as spent.
+            became full before the head was written), the entry counts as spent.
         """
         dataset, records = _name(dataset), tuple(records)
         _check_records(records)
@@ -822,7 +865,8 @@ class Ledger:
         if once and not purpose:
             raise ValueError("purpose = '': must name the release if once = True")
         _line("purpose", purpose)
-        epsilon, method = filters.composed(records, delta)  # may take seconds: before the lock
+        # this can take seconds, so it is computed before the ledger is locked
+        epsilon, method = filters.composed(records, delta)
         alone = {delta: epsilon}
         if limit_check:
             with _clear_errors(self._path, self._timeout), self._locked():
@@ -843,7 +887,10 @@ class Ledger:
         self, dataset: str, records: tuple[Record, ...], content: Mapping[str, Any],
         alone: Mapping[float, float], once: bool,
     ) -> Reservation:  # fmt: skip
-        """Append the entry, or find that of ``once``. alone : epsilon of the records by delta."""
+        """Append the entry of a reservation, or find the earlier entry that ``once`` asks for.
+
+        ``alone`` : mapping of delta to the epsilon of only these records.
+        """
         with self._writing():
             self._check_name(dataset)
             if once and (known := self._unmarked(dataset, content)) is not None:
@@ -860,7 +907,7 @@ class Ledger:
         return Reservation(dataset, entry.number, entry.hash)
 
     def _unmarked(self, dataset: str, content: Mapping[str, Any]) -> LedgerEntry | None:
-        """Return the last reservation with the same content and without published files, or None."""
+        """Return the last unmarked reservation of the dataset with the same content, or None."""
         marked = {entry.reservation for entry in self._entries}
         for entry in reversed(self._entries):
             if entry.kind != "reserve" or entry.dataset != dataset or entry.number in marked:
@@ -871,9 +918,10 @@ class Ledger:
         return None
 
     def mark(self, reservation: Reservation, files: Mapping[str, str]) -> LedgerEntry:
-        """Record that a reservation's files were published: name to SHA-256 (64 hexadecimal digits).
+        """Record that the files of a reservation were published.
 
-        Raises ``ValueError`` if the reservation is not in this ledger, or is already marked.
+        ``files`` maps the name of each file to its SHA-256 hash (64 hexadecimal digits). Raises
+        ``ValueError`` if the reservation is not in this ledger, or is already marked.
         """
         for name, digest in files.items():
             _line("files", name)
@@ -892,7 +940,7 @@ class Ledger:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Lock the file exclusively, and roll back changes that were not committed at exit."""
+        """Lock the file exclusively. At exit, changes that were not committed are rolled back."""
         if self._readonly:
             raise LedgerError(f"{self}: was opened for reading only")
         self._connection.execute("BEGIN IMMEDIATE")
@@ -907,10 +955,10 @@ class Ledger:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Lock the file, read all entries and check the head. Commit new entries at exit.
+        """Lock the file, read new entries and check the head. At exit, commit the caller's entries.
 
-        The head is written under a second lock, from the last entry at that time. So a head never names an
-        earlier entry than before.
+        The head is then written under a second lock, from the last entry at that time. Therefore the number
+        in the head never decreases.
         """
         with _clear_errors(self._path, self._timeout):
             before = len(self._entries)
@@ -920,14 +968,14 @@ class Ledger:
                     yield
                     self._connection.execute("COMMIT")
             except BaseException:
-                del self._entries[before:]  # these may not be committed: read them again
+                del self._entries[before:]  # it is unknown whether these entries were committed
                 raise
             with self._locked():
                 self._catch_up()
                 self._write_head()
 
     def _check_name(self, dataset: str) -> None:
-        """Check that a new name does not look like an existing one."""
+        """Raise ``ValueError`` if a new name looks like the name of a dataset in the ledger."""
         held = {entry.dataset for entry in self._entries if entry.dataset}
         alike = sorted(name for name in held if _key(name) == _key(dataset))
         if dataset not in held and alike:
@@ -962,9 +1010,10 @@ class Ledger:
         self._check_head(_read_head(self._path))
 
     def _reload(self, tries: int = 1) -> None:
-        """Read all entries again.
+        """Read and check all entries again.
 
-        Without a lock the head is read first, because the chain can only grow after that.
+        The head is read before the entries, because the chain can grow between the two reads if the file is
+        not locked. ``tries`` : number of attempts if the head is missing.
         """
         for left in reversed(range(tries)):
             head = _read_head(self._path)
@@ -973,7 +1022,7 @@ class Ledger:
             ).fetchall()
             self._entries = _parse_chain(str(self), rows)
             if head is None and left and len(rows) != 1:
-                continue  # another process may have just created it
+                continue  # another process may have written the head after the attempt to read it
             return self._check_head(head)
 
     def _check_head(self, head: tuple[int, str] | None) -> None:
@@ -1009,7 +1058,7 @@ def _head_path(path: Path) -> Path:
 
 
 def _read_head(path: Path) -> tuple[int, str] | None:
-    """Return (number, hash) of the entry that must be in the chain, or None without such a file."""
+    """Return the (number, hash) in the head of the ledger ``path``, or None if the head does not exist."""
     head = _head_path(path)
     try:
         with open(head, encoding="utf-8") as file:
@@ -1026,7 +1075,7 @@ def _read_head(path: Path) -> tuple[int, str] | None:
 def _write_aside(target: Path, text: str) -> None:
     """Write a temporary file (mode 0600, synced to disk) and rename it to ``target``.
 
-    For one writer at a time.
+    Only one writer may call this function at the same time.
     """
     aside = target.with_name(f".{target.name}.part")
     with open(aside, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
@@ -1038,7 +1087,10 @@ def _write_aside(target: Path, text: str) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return device and inode, which show whether the path still names the same file."""
+    """Return the device and inode of a file, or None if it does not exist.
+
+    A change shows that the path names another file than before.
+    """
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -1049,7 +1101,8 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def _check_there(path: Path, create: bool) -> None:
     if path.is_dir():
         raise LedgerError(f"ledger {str(path)!r}: is a folder, must be a file")
-    if _read_head(path) is not None and not path.exists():  # in this order: the head is created last
+    # the head is read first, because a new ledger is created before its head
+    if _read_head(path) is not None and not path.exists():
         raise LedgerError(
             f"ledger {str(path)!r}: is missing, but its head {str(_head_path(path))!r} is there: put it back"
         )
@@ -1059,7 +1112,7 @@ def _check_there(path: Path, create: bool) -> None:
 
 @contextmanager
 def _clear_errors(path: Path, timeout: float) -> Iterator[None]:
-    """Convert errors of SQLite and of the file system to ``LedgerError``."""
+    """Convert errors of SQLite and of the file system inside the context to ``LedgerError``."""
     try:
         yield
     except sqlite3.Error as error:
@@ -1082,9 +1135,9 @@ def _library() -> str:
 
 
 def read_export(lines: Iterator[str] | TextIO) -> tuple[LedgerEntry, ...]:
-    """Return the entries of a ``jsonl`` export and check the chain.
+    """Read the entries of an export in the format "jsonl", and check the chain.
 
-    Raises ``LedgerError`` if it is invalid.
+    Raises ``LedgerError`` if a line or the chain is invalid.
     """
     rows = []
     for number, line in enumerate(lines, 1):
@@ -1105,7 +1158,7 @@ def _name(dataset: Any) -> str:
         raise ValueError(f"dataset = {dataset!r}: must name the population")
     if dataset != unicodedata.normalize(
         "NFC", dataset.strip()
-    ):  # the name would look like another name but not compose with it
+    ):  # such a name could look the same as another name, but their entries would not be composed
         raise ValueError(
             f"dataset = {dataset!r}: must have no space at its ends, and be in Unicode's normal form C"
         )
@@ -1113,7 +1166,10 @@ def _name(dataset: Any) -> str:
 
 
 def _key(dataset: str) -> str:
-    """Return a text that is equal for all names that look the same."""
+    """Return a normalized form of a name.
+
+    Names that differ only by case, spaces or Unicode form have equal normalized forms.
+    """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", dataset).casefold())
     return "".join(folded.split())
 
@@ -1145,7 +1201,11 @@ def _reserved(entries: Sequence[LedgerEntry]) -> list[tuple[Record, ...]]:
 def _alone(
     entries: Sequence[LedgerEntry], records: tuple[Record, ...], known: Mapping[float, float]
 ) -> dict[float, float]:
-    """Return {delta of the limit: epsilon} for a first reservation that the closed forms reject."""
+    """Compute the epsilon of a first reservation at the delta of the limit, if the closed forms reject it.
+
+    Returns {delta: epsilon}, or {} if this computation is not necessary or its result is ``known``. The
+    numerical epsilon can be smaller than that of the closed forms.
+    """
     limit = _limit(entries)
     if limit is None or limit[1] in known or _reserved(entries):
         return {}
@@ -1163,7 +1223,8 @@ def _check_limit(
     most = limit[0] * (1 + _ROUNDING)
     spent, delta = _reserved(entries), limit[1]
     together, rule = filters.filtered([*spent, records], delta, numerical=False)
-    if together > most and not spent:  # under the lock only if the limit has changed
+    # the epsilon is in `alone`, and is computed under the lock only if the limit has changed
+    if together > most and not spent:
         together = {**alone, **_alone(entries, records, alone)}.get(delta, together)
     if together > most:
         before = filters.filtered(spent, delta, numerical=False)[0]
@@ -1179,7 +1240,7 @@ def _totals(dataset: str, entries: Sequence[LedgerEntry], delta: float | None) -
         delta = limit[1] if limit is not None else min(own, default=0.0)
     made = [entry for entry in entries if entry.kind == "reserve"]
     if len(made) == 1 and made[0].delta == delta and made[0].epsilon is not None:
-        epsilon, method = made[0].epsilon, made[0].method  # computed when it was made
+        epsilon, method = made[0].epsilon, made[0].method  # these were computed when budget was reserved
     else:
         epsilon, method = filters.composed(records, delta)
     pure = [filters.pure_loss(record) for record in records]
@@ -1209,7 +1270,7 @@ def _totals(dataset: str, entries: Sequence[LedgerEntry], delta: float | None) -
 
 @contextmanager
 def spent(ledger: Ledger | None, reservation: Reservation | None) -> Iterator[None]:
-    """Add a note that the reservation is spent to every error inside the context."""
+    """Add a note to every exception inside the context, which says that the reservation counts as spent."""
     try:
         yield
     except BaseException as error:
@@ -1219,10 +1280,10 @@ def spent(ledger: Ledger | None, reservation: Reservation | None) -> Iterator[No
 
 
 def table(entries: Sequence[LedgerEntry]) -> list[tuple[str, ...]]:
-    """Return entries as rows of text for :data:`COLUMNS`. A text is empty if the column does not apply.
+    """Return one row of texts per entry, with the columns :data:`COLUMNS`.
 
-    The epsilon of a reservation is that of this reservation at its own delta. The state is ``published`` or
-    ``SPENT, NOT PUBLISHED``.
+    A text is empty if the column does not apply to the entry. The epsilon of a reservation is that of only
+    this reservation at its own delta. Its state is ``published`` or ``SPENT, NOT PUBLISHED``.
     """
     marked = {entry.reservation for entry in entries if entry.kind == "mark"}
     rows: list[tuple[str, ...]] = []

@@ -2,28 +2,30 @@
 
 A file ``discreet.ledger.toml`` in a folder of data contains the name of the data's population, the identity
 of a ledger, and optionally the owner's key and signature. The rule applies to all files in its folder and its
-subfolders. :func:`discreet.pipeline.learn.learn` and :func:`discreet.pipeline.state_codebook.fit_codebook`
-refuse a release from these files without that ledger (``--no-ledger``), with another ledger, or with another
-population's name. If the rule has a key, they also refuse a release if the ledger's limit belongs neither to
-the holder of that key nor to a successor (:meth:`discreet.ledger.ledger.Ledger.heirs`).
-:func:`discreet.data.prepare.prepare` writes a copy of the rule into the folder of its output. Partial
-aggregates contain the rules of their sources (:mod:`discreet.pipeline.partial_aggregates`).
+subfolders. The functions :func:`discreet.pipeline.learn.learn` and
+:func:`discreet.pipeline.state_codebook.fit_codebook` refuse a release from these files without that ledger
+(``--no-ledger``), with another ledger, or with the name of another population. If the rule has a key, they
+also refuse a release if the ledger's limit belongs neither to the holder of that key nor to a successor
+(:meth:`discreet.ledger.ledger.Ledger.heirs`). The function :func:`discreet.data.prepare.prepare` writes a
+copy of the rule into the folder of its output. Partial aggregates contain the rules of their sources
+(:mod:`discreet.pipeline.partial_aggregates`).
 
-The rules of a database query are those of its sources: the database, or the files that are named with the
-query. It can read no other data (:mod:`discreet.data.sources`). If a file has a second name (a hard link),
-that name is searched, by device and inode, in folders with a rule. The search covers folders next to the
-file, to the working directory, and to any of their parent folders.
+The rules for a database query are the rules for its sources, which are the database or the files that are
+listed with the query. A query can read no other data (:mod:`discreet.data.sources`). If a file has other
+names (hard links), these names are searched, by device and inode, in folders with a rule. The search covers
+folders next to the file, next to the working directory, and next to any of their parent folders.
 
 The rule does not enforce access control. It prevents mistakes and shortcuts of operators who use this
 library. It does not restrict anyone who can read the data and:
 
-- removes the file;
+- removes the file with the rule;
 - copies the data to another place (for example a database);
 - passes the data as a data frame in memory or from an object store;
 - links the data to a place that has no folder with a rule nearby;
 - or processes the data without this library.
 
-Only access rights on the data can prevent this. So keep the rule file where operators cannot write.
+Only access rights on the data can prevent this. Therefore keep the file with the rule where operators cannot
+write.
 """
 
 from __future__ import annotations
@@ -72,7 +74,8 @@ class _OwnedLedger(Protocol):
 class OwnerRule:
     """Rule for a folder of data.
 
-    dataset : name of the population. ledger : identity of the ledger. key : the owner's public key, or empty.
+    ``dataset`` is the name of the population, and ``ledger`` is the identity of the ledger. ``key`` is the
+    owner's public key, or "" if the rule is not signed.
     """
 
     dataset: str
@@ -80,26 +83,27 @@ class OwnerRule:
     key: str = ""
 
     def content(self) -> dict[str, str]:
-        """Return the content that is signed."""
+        """Return the content of the rule, over which the owner's signature is computed."""
         return {"dataset": self.dataset, "ledger": self.ledger, "key": self.key}
 
 
 def require_ledger(
     folder: str | Path, ledger: _OwnedLedger, dataset: str, key: PrivateKey | None = None
 ) -> Path:
-    """Write a rule into a folder and return the path of the rule.
+    """Write a rule into a folder of data, and return the path of the file with the rule.
 
     Parameters
     ----------
     folder : existing folder of the data
-    ledger : the open ledger that releases must be recorded in
-    dataset : the population's name in the ledger
-    key : the owner's key, if the limit is signed
+    ledger : the ledger in which releases must be recorded; it must be open
+    dataset : name of the population in the ledger
+    key : private key of the owner, if the limit is signed
 
     Raises
     ------
     ValueError
-        If the folder already has a rule, or the key is not that of the dataset's limit.
+        If the folder already has a rule, or if ``key`` is not the key with which the dataset's limit is
+        signed.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -123,7 +127,10 @@ def require_ledger(
 
 
 def read_rule(path: str | Path) -> OwnerRule:
-    """Read the rule in a file and check its signature. Raises ``ValueError`` if the rule cannot be read."""
+    """Read the rule in a file and check its signature.
+
+    Raises ``ValueError`` if the rule cannot be read, or if its signature is not valid.
+    """
     path = Path(path)
     try:
         held: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
@@ -143,10 +150,11 @@ def read_rule(path: str | Path) -> OwnerRule:
 
 
 def rules_over(files: Iterable[Path]) -> dict[Path, OwnerRule]:
-    """Return all rules that apply to the files.
+    """Return all rules that apply to the files, as a mapping of the path of each rule to the rule.
 
-    The function searches the folders of the files and all parent folders, for the given and for the resolved
-    paths. It also searches for other names of the files in nearby folders with a rule.
+    The function searches the folders of the files and all parent folders. It does so for the paths as given,
+    for the paths with symbolic links resolved, and for other names of the files in nearby folders with a
+    rule.
     """
     folders: dict[Path, None] = {}
     for file in files:
@@ -156,7 +164,7 @@ def rules_over(files: Iterable[Path]) -> dict[Path, OwnerRule]:
 
 
 def _other_names(file: Path) -> Iterator[Path]:
-    """Yield hard links to a file in nearby folders with a rule (see the module's docstring)."""
+    """Yield the hard links to a file in nearby folders with a rule, as the module docstring describes."""
     try:
         facts = os.stat(file)
     except OSError:
@@ -185,7 +193,9 @@ def check_rules(files: Iterable[Path], dataset: str, ledger: _OwnedLedger | None
 
 
 def obeyed(rules: Mapping[Path, OwnerRule], dataset: str, ledger: _OwnedLedger | None) -> None:
-    """Raise ``ValueError`` if a release would violate one of these rules or their files' present content."""
+    """Raise ``ValueError`` if a release would violate one of these rules, or the rules that are now in the
+    same files.
+    """
     for path, rule in [*rules.items(), *_changed(rules)]:
         said = f"by the owner's rule {path}"
         if ledger is None:
@@ -204,10 +214,10 @@ def obeyed(rules: Mapping[Path, OwnerRule], dataset: str, ledger: _OwnedLedger |
 
 
 def _changed(rules: Mapping[Path, OwnerRule]) -> list[tuple[Path, OwnerRule]]:
-    """Return present rules in these files that name the same population but differ from the given rules.
+    """Return the rules that are now in the same files, if they differ from the given rules.
 
-    A partial aggregate contains paths of rules. On another machine the same path can hold a rule for other
-    data.
+    A rule with the name of another population is ignored. The reason is that a partial aggregate contains the
+    paths of its rules, and on another machine the same path can have a rule for other data.
     """
     now = [(path, read_rule(path)) for path in rules if os.path.lexists(path)]
     return [(path, rule) for path, rule in now if rule.dataset == rules[path].dataset and rule != rules[path]]

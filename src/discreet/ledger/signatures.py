@@ -1,17 +1,17 @@
 """Signatures with Ed25519 keys in files, by ``cryptography`` (``pip install 'discreet[sign]'``).
 
-The signed text consists of a *kind* (see ``Kind``), a line break, and canonical JSON. So a signature of one
-kind is never valid for another kind, and the order of fields in a file does not matter. The modules that sign
-document the content that prevents the reuse of a signature in another place (:mod:`discreet.ledger.ledger`,
-:mod:`discreet.ledger.owner_rules`, :mod:`discreet.reports.signature_file`).
+The signed text consists of a *kind* (see ``Kind``), a line break, and canonical JSON. Therefore a signature
+of one kind is never valid for another kind, and the order of fields in a file does not matter. The modules
+that create signatures describe which signed fields prevent the reuse of a signature in another place
+(:mod:`discreet.ledger.ledger`, :mod:`discreet.ledger.owner_rules`, :mod:`discreet.reports.signature_file`).
 
 A private key is a file in PKCS 8 and PEM format with mode 0600. A file that other users can read is rejected.
-The file can be encrypted by AES-256 with a key derived from a passphrase by PBKDF2 (2 048 rounds of
+The file can be encrypted by AES-256 with a key that PBKDF2 derives from a passphrase (2 048 rounds of
 HMAC-SHA-256, as ``cryptography`` writes). Anyone who steals the file can try millions of passphrases per
 second, so the passphrase must be long. Files that OpenSSL encrypted with scrypt can also be read. The public
-key is stored in the same folder as ``NAME.pub``, in the format of OpenSSL. Its name is its 32 bytes in
-hexadecimal. A signature proves that the holder of a key signed. This module cannot determine which person
-holds a key.
+key is stored in the same folder as ``NAME.pub``, in the format of OpenSSL. In texts, a public key is given as
+its 32 bytes in hexadecimal. A signature proves that the holder of a key signed. This module cannot determine
+which person holds a key.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ Kind = Literal[
     "discreet shuffler, 1",
 ]
 Passphrase = str | Callable[[], str] | None
-"""Passphrase, or a function that asks for it; called only for an encrypted file."""
+"""Passphrase, or a function that asks for the passphrase. It is called only if the file is encrypted."""
 
 _SIGNATURE = re.compile("[0-9a-f]{128}")
 _LARGEST = 100_000  # largest size of a key file, in bytes
-_SHORTEST, _LONGEST = 12, 1000  # characters of a new passphrase
+_SHORTEST, _LONGEST = 12, 1000  # smallest and largest number of characters of a new passphrase
 
 
 class SigningMissing(ValueError):
-    """Error: ``cryptography`` is not installed."""
+    """Error that is raised if the package ``cryptography`` is not installed."""
 
     def __init__(self) -> None:
         super().__init__("signatures need the package cryptography: pip install 'discreet[sign]'")
 
 
 class PassphraseMissing(ValueError):
-    """Error: a private key is encrypted, and no passphrase was given."""
+    """Error that is raised if a private key is encrypted and no passphrase was given."""
 
 
 def _ed25519() -> tuple[Any, Any]:
-    """Import the required modules."""
+    """Import and return the modules ``ed25519`` and ``serialization`` of the package ``cryptography``."""
     try:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519
@@ -86,7 +86,7 @@ class PrivateKey:
     _key: Any = field(repr=False, compare=False)
 
     def sign(self, kind: Kind, content: Mapping[str, Any]) -> str:
-        """Return the signature, 128 hexadecimal digits."""
+        """Return the signature of this kind and content, as 128 hexadecimal digits."""
         return str(self._key.sign(_message(kind, content)).hex())
 
     def __reduce__(self) -> Any:
@@ -106,7 +106,7 @@ def short(public: str) -> str:
 def is_valid(public: str, kind: Kind, content: Mapping[str, Any], signature: str) -> bool:
     """Return True if the holder of the public key signed this kind and content.
 
-    Raises :class:`SigningMissing`.
+    Raises :class:`SigningMissing` if the package ``cryptography`` is not installed.
     """
     ed25519, _ = _ed25519()
     from cryptography.exceptions import InvalidSignature
@@ -122,11 +122,12 @@ def is_valid(public: str, kind: Kind, content: Mapping[str, Any], signature: str
 
 
 def new_key(path: str | Path, passphrase: str | None = None) -> str:
-    """Create a key: a private file ``path`` (mode 0600), and ``NAME.pub`` in the same folder.
+    """Create a new key, and return the public key in hexadecimal.
 
-    passphrase : 12 to 1000 characters, with which the private file is encrypted. None: it is not encrypted.
-        Returns the public key in hexadecimal. Raises ``ValueError`` if a file exists or the passphrase has
-        another length.
+    The private key is written to the file ``path`` (mode 0600), and the public key to ``NAME.pub`` in the
+    same folder. ``passphrase`` has 12 to 1000 characters and encrypts the private key; if it is None, the
+    private key is not encrypted. Raises ``ValueError`` if one of the files exists, or if the passphrase has
+    another length.
     """
     ed25519, serialization = _ed25519()
     path = Path(path)
@@ -162,15 +163,16 @@ def _private_bytes(key: Any, passphrase: str | None) -> bytes:
 
 
 def _as_bytes(passphrase: str) -> bytes:
-    """Return the passphrase as normalized bytes, so that different keyboards give the same result."""
+    """Return the bytes of a passphrase in a normal form, so that the result is the same for all keyboards."""
     return unicodedata.normalize("NFC", passphrase).encode()
 
 
 def change_passphrase(path: str | Path, old: Passphrase, new: str | None) -> str:
-    """Encrypt the file of a private key again and return the public key. ``new`` None: without encryption.
+    """Encrypt the file of a private key with a new passphrase, and return the public key.
 
-    The file is replaced by one rename. The old passphrase still decrypts copies of the old file. Raises the
-    ``ValueError`` of :func:`read_private_key` and :func:`new_key`; nothing is changed then.
+    If ``new`` is None, the new file is not encrypted. The file is replaced by one rename. The old passphrase
+    still decrypts copies of the old file. Raises ``ValueError`` for the same reasons as
+    :func:`read_private_key` and :func:`new_key`; then nothing is changed.
     """
     path = Path(path)
     key = read_private_key(path, passphrase=old)
@@ -180,7 +182,10 @@ def change_passphrase(path: str | Path, old: Passphrase, new: str | None) -> str
 
 
 def read_passphrase(path: str | Path, name: str = "passphrase-file") -> str:
-    """Return the first line of a file that only its owner can read (mode 0600). Intended for batch jobs."""
+    """Return the first line of a file that only its owner can read (mode 0600), for use in batch jobs.
+
+    ``name`` is the name of the argument in error messages.
+    """
     content = _content(name, Path(path), private=True)
     try:
         line = content.decode().splitlines()[0]
@@ -199,7 +204,8 @@ def _raw(public: Any) -> str:
 def _content(name: str, path: Path, *, private: bool) -> bytes:
     """Return the bytes of a small file.
 
-    If ``private``, raise ``ValueError`` if other users can read the file.
+    Raises ``ValueError`` if the file cannot be read. If ``private`` is True, it is also raised if other users
+    can read the file. ``name`` is the name of the argument in error messages.
     """
     try:
         with open(path, "rb") as file:
@@ -223,9 +229,9 @@ def _content(name: str, path: Path, *, private: bool) -> bytes:
 def read_private_key(path: str | Path, name: str = "key", passphrase: Passphrase = None) -> PrivateKey:
     """Read the private key in the file ``path``. ``name`` is the name of the argument in error messages.
 
-    passphrase : passphrase of an encrypted file, or a function that asks for it. Not needed if the file is
-        not encrypted. Raises ``ValueError`` if the file is not a key, users other than its owner can read it,
-        or the passphrase is wrong (:class:`PassphraseMissing` if it is missing).
+    ``passphrase`` is the passphrase of an encrypted file, or a function that asks for it. It is not needed if
+    the file is not encrypted. Raises ``ValueError`` if the file is not a key, if users other than its owner
+    can read it, or if the passphrase is wrong. Raises :class:`PassphraseMissing` if no passphrase is given.
     """
     ed25519, serialization = _ed25519()
     path = Path(path)
@@ -238,7 +244,7 @@ def read_private_key(path: str | Path, name: str = "key", passphrase: Passphrase
         secret = _as_bytes(given)
     try:
         key = serialization.load_pem_private_key(content, secret)
-    except Exception:  # the original error could contain the secret
+    except Exception:  # the exception is not passed on, because it could contain the passphrase or key
         key = None
     if not isinstance(key, ed25519.Ed25519PrivateKey):
         wrong = "this is not its passphrase, or it is damaged: it " if secret is not None else ""
@@ -250,11 +256,10 @@ def read_private_key(path: str | Path, name: str = "key", passphrase: Passphrase
 
 
 def read_public_key(path: str | Path, name: str = "public-key") -> str:
-    """Read the public key in the file ``path`` and return it in hexadecimal.
+    """Read the public key in the file ``path``, and return it in hexadecimal.
 
-    ``name`` is the argument's name in messages.
-
-    Raises ``ValueError`` if the file is not a public key.
+    ``name`` is the name of the argument in error messages. Raises ``ValueError`` if the file is not a public
+    key.
     """
     ed25519, serialization = _ed25519()
     path = Path(path)
