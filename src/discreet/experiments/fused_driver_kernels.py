@@ -76,17 +76,20 @@ class Stream(NamedTuple):
     reward_shift: float
     cells: Floats
     ends: Ints
-    stack: Floats  # With a factorization: registers. Else: (filtered or last sums, sum of measurements).
+    # Registers of the factorization. Without one: row 0 has filtered or last sums, row 1 has sums of
+    # measurements.
+    stack: Floats
     decay: float
     gain: float
     clock_growth: float  # Growth of each row's own schedule; below 0: all rows have one schedule.
-    row_of: Ints  # (cells,) row of each cell, if rows have their own schedules.
+    row_of: Ints  # (cells,) state-action row of each cell, if rows have their own schedules.
     pending: Floats  # (T R,) number of users assigned to a row since its last measurement.
     counted: Floats  # (T R,) number of users assigned to a row before its last measurement.
     due: Floats  # (T R,) 1 if a row is measured at this release; empty with one common schedule.
     program: Program  # Program of the factorization mechanism.
     reports: ReportArrays
-    release_scales: Floats  # (releases + 1, families) used instead of scales; (0, families): not used.
+    # (releases + 1, families) scales that replace `scales` at each release; without rows if not used.
+    release_scales: Floats
 
 
 class Side(NamedTuple):
@@ -126,10 +129,10 @@ class Scratch(NamedTuple):
     states: Ints
     rows: Ints
     rewards: Floats
-    starts: Floats  # (S,)
-    step_visits: Floats  # (H, R)
-    batch_visits: Floats  # (T, R)
-    batch_rewards: Floats  # (T, R)
+    starts: Floats  # (S,) number of users who start in each state.
+    step_visits: Floats  # (H, R) number of visits at each step.
+    batch_visits: Floats  # (T, R) number of visits in a batch.
+    batch_rewards: Floats  # (T, R) reward sums of a batch.
     batch_transitions: Floats  # (T, R, S) if pooled sums are released too; otherwise empty.
     pooled_transitions: Floats  # Empty array for a learner without pooled families.
     pooled_rewards: Floats  # (0, 0)
