@@ -1,9 +1,10 @@
-"""Registry that maps names on the command line to learners, privatizers, environments and plug-ins.
+"""Registry that maps names on the command line to learners, privatizers and environments, including those of
+plug-ins.
 
-The built-in table is immutable. Other packages add names with :func:`register`, from a module that is
-imported (``discreet run --plugin my_module``) or that an entry point of the group ``discreet.plugins`` names.
-Objects are resolved by dotted path on first use, so that reading the table imports nothing. Options are given
-as text or as values. They are converted to the types in the annotations of the class or function.
+The built-in table is immutable. Other packages add names with :func:`register`. They call it from a module
+that the user names (``discreet run --plugin my_module``), or from a module that an entry point of the group
+``discreet.plugins`` names. The table holds dotted paths, and an object is imported when it is first used.
+Options are given as text or as values, and are converted to the annotated types of the class or function.
 """
 
 from __future__ import annotations
@@ -36,21 +37,22 @@ KINDS: tuple[Kind, ...] = ("learner", "offline learner", "privatizer", "environm
 PLUGIN_GROUP = "discreet.plugins"
 GYM_PREFIX = "gym:"
 CODE_PREFIX = "code:"
-BY_FLAG = ("preset", "epsilon", "delta")  # settings with separate flags, not options
+BY_FLAG = ("preset", "epsilon", "delta")  # settings that have their own flags on the command line
 
 
 @dataclass(frozen=True)
 class RegistryEntry:
-    """Registered name.
+    """Entry of the registry: one name and the object that it stands for.
 
     Parameters
     ----------
-    kind, name : kind and name, as on the command line.
-    target : dotted path ``module:attribute`` of the factory, or the factory.
+    kind, name : kind of the object, and its name on the command line.
+    target : dotted path ``module:attribute`` of the factory, or the factory itself. A factory is a class or
+        function that builds the object.
     fixed : options that the name implies; options of the user take precedence.
-    summary : description in one line.
-    fits : names or kinds of other parts that the part can be combined with.
-    baseline : for a private learner, the name of the learner that is identical without noise.
+    summary : description of the object in one line.
+    fits : text that names the other parts with which the object can be combined.
+    baseline : for a private learner, the name of the learner that is identical if there is no noise.
     plugin : module that registered the name; None for built-in names.
     """
 
@@ -64,7 +66,10 @@ class RegistryEntry:
     plugin: str | None = None
 
     def factory(self) -> Callable[..., Any]:
-        """Return the class or function. Raises ``ValueError`` if a required package is not installed."""
+        """Return the class or function that builds the object.
+
+        Raises ``ValueError`` if a required package is not installed.
+        """
         if not isinstance(self.target, str):
             return self.target
         module, _, attribute = self.target.partition(":")
@@ -197,7 +202,8 @@ _GYM = RegistryEntry(
 )
 
 _added: dict[tuple[Kind, str], RegistryEntry] = {}
-_published_code: dict[str, Callable[..., Any]] = {}  # published code of papers, by preset
+# functions that build set-ups of papers' published code, by name of the preset
+_published_code: dict[str, Callable[..., Any]] = {}
 _loaded_entry_points = False
 
 
@@ -218,14 +224,18 @@ def _load_entry_points() -> None:
 
 
 def entries(kind: Kind | None = None) -> tuple[RegistryEntry, ...]:
-    """Return all entries, or those of one kind: built-in entries first, in the order of the table."""
+    """Return all entries, or all entries of one kind. Built-in entries come first, in the order of the
+    table.
+    """
     _load_entry_points()
     everything = (*_BUILT_IN.values(), _GYM, *_added.values())
     return tuple(entry for entry in everything if kind is None or entry.kind == kind)
 
 
 def entry(kind: Kind, name: str) -> RegistryEntry:
-    """Return the entry of a name. An unknown name raises ``ValueError`` with known names, nearest first."""
+    """Return the entry of a name. Raises ``ValueError``, which lists the known names, if the name is
+    unknown.
+    """
     checks.choice("kind", kind, KINDS)
     found = _BUILT_IN.get((kind, name)) or _added.get((kind, name))
     if found is None:
@@ -253,17 +263,18 @@ def register(
     baseline: str | None = None,
     **fixed: Any,
 ) -> None:
-    """Add a user's name to the registry.
+    """Add a name for a user's learner, privatizer or environment to the registry.
 
     Parameters
     ----------
     kind : "learner", "offline learner", "privatizer" or "environment".
-    name : name on the command line. A name that another factory uses is refused.
-    factory : class or function that builds the object from keyword options. Their annotations type
-        the options of the command line.
-    summary : one line for ``discreet list``; the first line of the docstring by default.
-    fits : text that describes the parts that it can be combined with.
-    baseline : for a private learner, the name of the learner that must be identical without noise.
+    name : name on the command line. No other factory may already use this name.
+    factory : class or function that builds the object from keyword arguments. The annotations of these
+        arguments determine the types of the options on the command line.
+    summary : description in one line for ``discreet list``; by default, the first line of the factory's
+        docstring.
+    fits : text that names the other parts with which the object can be combined.
+    baseline : for a private learner, the name of the learner that must be identical if there is no noise.
     fixed : options that the name implies.
 
     Raises
@@ -295,19 +306,22 @@ def register(
 
 
 def _origin(target: Any) -> tuple[str | None, str | None]:
-    """Return module and qualified name of a factory.
+    """Return the module and the qualified name of a factory, by which two factories are compared.
 
-    A module that is imported twice can register names again.
+    Because of this comparison, a module that is imported twice can register its names again.
     """
     return getattr(target, "__module__", None), getattr(target, "__qualname__", None)
 
 
 def register_published_code(preset: str, setup: Callable[..., Any]) -> None:
-    """Register a paper's published code as a preset of runs.
+    """Register the published code of a paper as a preset of runs.
 
-    preset : text that begins with ``code:``. Other text raises ``ValueError``.
-    setup : a function of (learner, privatizer, environment, users, epsilon) that returns a
-        :class:`discreet.experiments.simulate.Setup`. Learner and privatizer are names of the command line.
+    Parameters
+    ----------
+    preset : name of the preset. It must begin with ``code:``; otherwise ``ValueError`` is raised.
+    setup : function of (learner, privatizer, environment, users, epsilon) that returns a
+        :class:`discreet.experiments.simulate.Setup`. The learner and the privatizer are names on the command
+        line.
     """
     if not isinstance(preset, str) or not preset.startswith(CODE_PREFIX) or preset == CODE_PREFIX:
         raise ValueError(f"preset = {preset!r}: must be a text that begins with {CODE_PREFIX}")
@@ -315,7 +329,9 @@ def register_published_code(preset: str, setup: Callable[..., Any]) -> None:
 
 
 def published_code(preset: str) -> Callable[..., Any]:
-    """Return the function registered for a preset. Raises ``ValueError`` if there is none."""
+    """Return the function that was registered for a preset. Raises ``ValueError`` if the preset is
+    unknown.
+    """
     if preset not in _published_code:
         known = f"must be one of {', '.join(_published_code)}" if _published_code else "none is registered"
         raise ValueError(
@@ -326,7 +342,7 @@ def published_code(preset: str) -> Callable[..., Any]:
 
 
 def load_plugin(module: str) -> tuple[RegistryEntry, ...]:
-    """Import a module (also from the working directory) and return the names that it registers.
+    """Import a module, also from the working directory, and return the entries that it registers.
 
     Raises ``ValueError`` if the module cannot be imported.
     """
@@ -343,7 +359,7 @@ def load_plugin(module: str) -> tuple[RegistryEntry, ...]:
 # ------------------------------------------------------------------------------------- options
 @dataclass(frozen=True)
 class OptionSpec:
-    """Option of a class or function: the type, and whether the option is required."""
+    """Option of a class or function: its name, its type, and whether it is required."""
 
     name: str
     annotation: Any
@@ -372,7 +388,7 @@ def options_of(factory: Callable[..., Any]) -> dict[str, OptionSpec]:
 
 
 def defaults_of(found: RegistryEntry) -> dict[str, Any]:
-    """Return default values of a name's options, from the signature and the default preset."""
+    """Return the default values of an entry's options, from the signature and from the default preset."""
     factory = found.factory()
     values: dict[str, Any] = {
         p.name: p.default
@@ -381,7 +397,8 @@ def defaults_of(found: RegistryEntry) -> dict[str, Any]:
     }
     values |= {**_preset_table(factory, found.fixed).get("default", {}), **found.fixed}
     if values.get("replan_growth") not in (None, 1.0):
-        values.pop("replan_every", None)  # only one option sets the times of release: here the growth
+        # Only one option can set the times of release; here it is replan_growth.
+        values.pop("replan_every", None)
     return values
 
 
@@ -394,7 +411,7 @@ def descriptions_of(factory: Callable[..., Any]) -> dict[str, str]:
         # an item has names at the margin, an optional type, and indented lines
         for names, kind, text in re.findall(r"^([\w, ]+?)(?: : (.*))?\n((?:[ ]+\S.*\n?)*)", section, re.M):
             sentence = _first_clause(" ".join((text or kind).split()))
-            if sentence.startswith("As for "):  # refers to another class, which can be a base class
+            if sentence.startswith("As for "):  # the text refers to another class, which can be a base class
                 continue
             for name in names.split(","):
                 found.setdefault(name.strip(), re.sub(r":\w+:`~?([^`]*)`", r"\1", sentence).rstrip(".:"))
@@ -405,14 +422,18 @@ def _first_clause(text: str) -> str:
     """Return the text up to the first semicolon or end of a sentence outside brackets."""
     for end in re.finditer(r"(?<=\.)\s+(?=[A-Z])|;\s", text):
         before = text[: end.start()]
-        opened, closed = (sum(map(before.count, pair)) for pair in ("([", ")]"))  # [0, 1) closes too
+        # the interval [0, 1) has both kinds of brackets
+        opened, closed = (sum(map(before.count, pair)) for pair in ("([", ")]"))
         if opened == closed:
             return before
     return text
 
 
 def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
-    """Return annotations as types; annotations that only a type checker can resolve become ``Any``."""
+    """Return the annotations of a factory's arguments as types.
+
+    Annotations that only a type checker can resolve become ``Any``.
+    """
     try:
         return typing.get_type_hints(factory)
     except (NameError, AttributeError, TypeError):
@@ -430,7 +451,9 @@ def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-    """Return the alternatives of a union (or the single type), with None last."""
+    """Return the members of a union type, with None last. For any other type, return a tuple with this
+    type.
+    """
     if typing.get_origin(annotation) in (Union, types.UnionType):
         flat = [member for part in typing.get_args(annotation) for member in _members(part)]
         return tuple(sorted(flat, key=lambda member: member is type(None)))
@@ -443,7 +466,7 @@ _ARTICLE = {"integer": "an integer", "number": "a number", "text": "a text"}
 
 
 def describe(annotation: Any) -> str:
-    """Return a description of a type: ``number``, ``'exact' or 'published'``, ``list of numbers``."""
+    """Describe a type in words, such as ``number``, ``'exact' or 'published'``, or ``list of numbers``."""
     said = []
     for member in _members(annotation):
         if member is type(None):
@@ -461,9 +484,10 @@ def describe(annotation: Any) -> str:
 
 
 def coerce(name: str, value: Any, annotation: Any) -> Any:
-    """Convert text, or a value of TOML or Python, to the annotated type.
+    """Convert text, or a value from TOML or Python, to the annotated type.
 
-    Raises ``ValueError`` with the option, the value and the allowed values.
+    Raises ``ValueError`` if this is impossible. The message states the option, the value and the allowed
+    values.
     """
     for member in sorted(_members(annotation), key=_specificity):
         matched, converted = _as_member(name, value, member)
@@ -474,7 +498,9 @@ def coerce(name: str, value: Any, annotation: Any) -> Any:
 
 
 def _specificity(member: Any) -> int:
-    """Return a sort key for alternatives of a union. Text matches every value, so it is tried last."""
+    """Return the rank at which a member of a union is tried. Text matches almost every value, so it is tried
+    late.
+    """
     order = {type(None): 0, bool: 1, int: 2, float: 3, str: 6, Any: 7}
     if typing.get_origin(member) is Literal:
         return 0
@@ -502,7 +528,7 @@ def _as_member(name: str, value: Any, member: Any) -> tuple[bool, Any]:
         return text is not None, value
     if member is tuple or typing.get_origin(member) in (tuple, list):
         return _as_tuple(name, value, text, member)
-    return text is None, value  # another Python type: accepted unchanged, but not from text
+    return text is None, value  # a value of another Python type is accepted unchanged, but text is not
 
 
 def _as_number(value: Any, text: str | None, member: type) -> tuple[bool, Any]:
@@ -533,12 +559,12 @@ def _as_tuple(name: str, value: Any, text: str | None, member: Any) -> tuple[boo
 
 
 def list_options(options: Iterable[OptionSpec]) -> str:
-    """Return the options that a caller can set, with types, as text."""
+    """Return a text that lists options with their types, without the settings that have their own flags."""
     return ", ".join(str(option) for option in options if option.name not in BY_FLAG) or "none"
 
 
 def typed(found: RegistryEntry, options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Convert options of one entry to the annotated types. Unknown options raise ``ValueError``."""
+    """Convert the options of one entry to the annotated types. Raises ``ValueError`` for unknown options."""
     takes = options_of(found.factory())
     unknown = [name for name in options if name not in takes]
     if unknown:
@@ -554,9 +580,9 @@ def build(kind: Kind, name: str, preset: str | None = None, options: Mapping[str
 
     Parameters
     ----------
-    kind, name : see :func:`entries`.
-    preset : named settings of the class. Explicit options take precedence.
-    options : options by name, as text or as values.
+    kind, name : kind and name of an entry (:func:`entries`).
+    preset : name of a set of options of the class. Values in ``options`` take precedence.
+    options : mapping from names of options to their values, as text or as Python values.
 
     Raises
     ------
@@ -576,11 +602,11 @@ def build(kind: Kind, name: str, preset: str | None = None, options: Mapping[str
         raise ValueError(f"{missing[0].name} is missing: {kind} {name!r} needs {_list_or_flag(missing)}")
     try:
         made = factory(**given)
-    except ImportError as error:  # an optional dependency
+    except ImportError as error:  # an optional dependency is missing
         raise ValueError(f"{kind} {name!r} cannot be built: {error}") from error
     if kind == "environment":
         own = {name: value for name, value in given.items() if name not in found.fixed}
-        with suppress(TypeError):  # an environment of another package that does not support weak references
+        with suppress(TypeError):  # an environment of another package can lack support for weak references
             remember(made, RegisteredPart(name, options=own, plugins=_plugins(found)))
     return made
 
@@ -601,7 +627,7 @@ class RegisteredPart:
     ----------
     name : name in the registry.
     preset : name of the preset; None for the default.
-    options : options that differ from those of the preset.
+    options : options whose values differ from the preset's.
     fixed : options that the name implies.
     plugins : modules that register the name.
     presets : names of all presets of the part.
@@ -619,12 +645,14 @@ _environments: WeakKeyDictionary[Any, RegisteredPart] = WeakKeyDictionary()
 
 
 def remember(mdp: TabularMDP, made_as: RegisteredPart) -> None:
-    """Store the name of an environment until the environment itself is deleted."""
+    """Store the name and options of an environment, until the environment itself is deleted."""
     _environments[mdp] = made_as
 
 
 def remembered(mdp: TabularMDP) -> RegisteredPart | None:
-    """Return the name from which an environment was built, or None if it was built without a name."""
+    """Return the name and options from which an environment was built, or None if it was built without a
+    name.
+    """
     try:
         return _environments.get(mdp)
     except TypeError:  # the object does not support weak references
@@ -632,7 +660,10 @@ def remembered(mdp: TabularMDP) -> RegisteredPart | None:
 
 
 def named(kind: str, value: Any) -> RegisteredPart | None:
-    """Return the name, preset and options that build an equal learner or privatizer, or None."""
+    """Find the name, preset and options from which an equal learner or privatizer can be built.
+
+    Returns None if no registered name builds an equal object.
+    """
     for found in (*_BUILT_IN.values(), *_added.values()):
         if found.kind == kind and _is_of(found, value) and found.plugin != "__main__":
             factory = found.factory()
@@ -647,9 +678,9 @@ def named(kind: str, value: Any) -> RegisteredPart | None:
 
 
 def _is_of(found: RegistryEntry, value: Any) -> bool:
-    """Return whether a value has the class of an entry.
+    """Return True if a value is an instance of the class of an entry.
 
-    Compares dotted paths, so that no module is imported.
+    Dotted paths are compared, so that no module is imported.
     """
     if isinstance(found.target, str):
         return found.target == f"{type(value).__module__}:{type(value).__qualname__}"
@@ -659,7 +690,10 @@ def _is_of(found: RegistryEntry, value: Any) -> bool:
 def _fewest(
     found: RegistryEntry, preset: str | None, current: Mapping[str, Any], value: Any
 ) -> RegisteredPart | None:
-    """Return the name without options that the preset already sets, or None without an equal object."""
+    """Find the fewest options that, with the preset, build an object equal to ``value``.
+
+    Returns None if the entry cannot build an equal object.
+    """
     kind, factory = found.kind, found.factory()
     every = {name: v for name, v in current.items() if v is not None and name not in found.fixed}
     takes = options_of(factory)
@@ -670,7 +704,8 @@ def _fewest(
         tries.append({n: v for n, v in every.items() if n in required or getattr(plain, n) != v})
     for options in (*tries, every):
         with suppress(ValueError, TypeError):
-            flat_options("options", options)  # raises for values that a file cannot contain
+            # this call raises ValueError for values that a file cannot contain
+            flat_options("options", options)
             if build(kind, found.name, preset, options) == value:
                 offered = presets_of(factory, found.fixed)
                 fixed = {k: v for k, v in found.fixed.items() if getattr(factory, k, None) != v}
@@ -679,28 +714,32 @@ def _fewest(
 
 
 def presets_of(factory: Callable[..., Any], fixed: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """Return the names of the presets of a class, given the options that a name implies."""
+    """Return the names of the presets of a class. fixed : options that the registered name implies."""
     return tuple(_preset_table(factory, fixed or {}))
 
 
 def _preset_table(factory: Callable[..., Any], fixed: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-    bonus = str(fixed.get("bonus", "")).upper()  # one class implements two learners (UCBVI)
+    # the class UCBVI implements two learners, which have different presets
+    bonus = str(fixed.get("bonus", "")).upper()
     plain: Mapping[str, Mapping[str, Any]] = getattr(factory, "PRESETS", {})
     table: Mapping[str, Mapping[str, Any]] = getattr(factory, f"{bonus}_PRESETS", plain)
     return table
 
 
 def must_be_one_of(names: Iterable[str]) -> str:
-    """Return the part of an error message that lists the allowed presets."""
+    """Return the end of an error message, which lists the allowed presets."""
     return "must be one of " + ", ".join(map(repr, names)) if names else "no presets"
 
 
 def make(name: str | gymnasium.Env[Any, Any], **options: Any) -> TabularMDP:
     """Build an environment: ``make("riverswim", rewards="bernoulli")``, ``make(env, horizon=50)``.
 
-    name : one of ``discreet list``, ``"gym:ID"``, or a tabular Gymnasium environment
-        (:func:`discreet.from_gymnasium` states the requirements). options : those that ``discreet options
-        NAME`` lists. Unknown options raise ``ValueError`` with the list of known options.
+    Parameters
+    ----------
+    name : a name that ``discreet list`` prints, ``"gym:ID"``, or a tabular Gymnasium environment
+        (:func:`discreet.from_gymnasium` states the requirements).
+    options : options of the environment; ``discreet describe NAME`` lists them. Unknown options raise
+        ``ValueError``, which lists the known options.
     """
     if not isinstance(name, str):
         from discreet.envs import from_gymnasium
@@ -712,11 +751,12 @@ def make(name: str | gymnasium.Env[Any, Any], **options: Any) -> TabularMDP:
 
 # ------------------------------------------------------------------------------------ mechanisms
 def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
-    """Return (label, privatizer) of every mechanism that the registered privatizers offer at this budget.
+    """Return (label, privatizer) of every mechanism of the registered privatizers at this budget.
 
-    The options ``release`` and ``noise``, or ``randomizer``, then ``tree_estimate`` and ``clocks`` choose a
-    mechanism. The function tries all values of these options, with pure epsilon and otherwise at delta, and
-    the papers' presets. It omits combinations that a class refuses.
+    A mechanism is chosen by the options ``release`` and ``noise``, or by ``randomizer``, and then by
+    ``tree_estimate`` and ``clocks``. The function tries all combinations of these options and the presets of
+    papers. It tries pure epsilon first, and the given delta if the class rejects pure epsilon. Combinations
+    that a class rejects are omitted.
     """
     found: dict[str, Any] = {}
     for one in entries("privatizer"):
@@ -729,7 +769,7 @@ def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
             values = [v for v in _choices(takes[name].annotation) if v != "auto"] if name in takes else []
             tables = [{**table, name: value} for table in tables for value in values] or tables
         if "release" in takes and "reports" in _choices(takes["release"].annotation):
-            tables.append({"release": "reports"})  # reports have no option for the noise
+            tables.append({"release": "reports"})  # reports have no noise option
         for name, value in (("tree_estimate", "optimal"), ("clocks", "rows")):
             if name in takes:
                 tables += [{**table, name: value} for table in tables]
@@ -749,13 +789,13 @@ def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
                     given = {**options, "epsilon": epsilon, **budget}
                     found[label] = build("privatizer", one.name, preset, given)
                     if options:
-                        break  # mechanisms of pure epsilon are tried there
+                        break  # a mechanism with pure epsilon needs no second version at delta
                     label += " at delta"
     return [*found.items()]
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:
-    """Return the values of a Literal, also inside a union."""
+    """Return the values of a Literal type, or of all Literal types in a union."""
     if typing.get_origin(annotation) is Literal:
         return tuple(str(value) for value in typing.get_args(annotation))
     return tuple(value for part in typing.get_args(annotation) for value in _choices(part))

@@ -131,7 +131,7 @@ def _meant(name: str, context: Any) -> str | None:
 
 
 def _options_of(command: Any) -> set[str]:
-    """Return the names of the options that a command takes, with their dashes."""
+    """Return the names of a command's options, including the leading dashes."""
     return {option for param in command.params for option in param.opts if option.startswith("--")}
 
 
@@ -358,7 +358,7 @@ def _say_compiling() -> None:
 def pairs(flag: str, given: Sequence[str] | None) -> dict[str, str]:
     """Parse options of the form KEY=VALUE, and return them as a mapping.
 
-    flag : name of the option for error messages.
+    flag : name of the option, which error messages state.
     """
     found: dict[str, str] = {}
     for item in given or []:

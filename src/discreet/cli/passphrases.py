@@ -1,4 +1,4 @@
-"""Passphrases of private keys: read from a file, from an environment variable, or from the terminal."""
+"""Passphrases of private keys, which are read from a file, an environment variable or the terminal."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from discreet.experiments.simulate import Setup
     from discreet.experiments.sweep import BaselineComparison, Sweep
 
-NARROW = 110  # if the terminal has fewer columns, tables have no columns for names
+NARROW = 110  # on a terminal with fewer characters in a line, tables omit the columns for names
 
 
 def _announce_delta(setup: Setup) -> None:
@@ -205,8 +205,8 @@ def _configuration(
 def _check_budget_is_taken(config: RunConfig, given: dict[str, float | None]) -> None:
     """Raise ``ValueError`` if the command line has a budget but the privatizer takes none.
 
-    Configuration files are allowed to have a budget together with the privatizer "none", because grids of
-    sweeps contain such runs.
+    A configuration file is allowed to have a budget together with the privatizer "none", because grids in
+    sweeps contain such combinations.
     """
     from discreet import registry
 
@@ -326,7 +326,7 @@ def _run_all(
 ) -> list[Result]:
     """Run configurations, and return their results.
 
-    In this process, the configurations are run one after the other. On an engine, all of them are run
+    In this process, the configurations are run one after the other. On an engine, all configurations are run
     together.
 
     Parameters
@@ -418,8 +418,8 @@ def _print_seed(guarantees: Sequence[Guarantee]) -> None:
 
 
 def _first_sentence(statement: str) -> str:
-    """Return the first sentence of a privacy statement, which is the guarantee. The other sentences say how
-    it is computed.
+    """Return the first sentence of a privacy statement, which is the guarantee. The other sentences of the
+    statement say how the guarantee is computed.
     """
     return re.split(r"(?<=\.) (?=[A-Z])", statement, maxsplit=1)[0]
 
