@@ -134,8 +134,8 @@ class LinearPeople:
         return int(self.spec.users or 0)
 
     def life(self, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
-        """Return the trajectory of a user under a policy. user : number of the user, counted from 1. world :
-        the hypothesis.
+        """Return a user's trajectory under a policy and a hypothesis (``world``). Users are counted from
+        1.
         """
         luck, h = np.random.default_rng([self.seed, user]), self.spec.horizon
         states, rewards = luck.integers(self.spec.states, size=h + 1), luck.random(h)
