@@ -10,12 +10,13 @@ case, so that no black-box audit detects an error. The target user has one table
 hypothesis, and the two tables differ in every cell that the target visits. All other users respond to actions
 by fixed tables. The transcript contains everything except the target's own actions: releases with their
 public numbers, and every plan. For a local privatizer it also contains the target's message. In this library
-all plans are public, including the target's plan, which is more than joint privacy requires. **The bounds.**
-An event is chosen for each statistic on a separate quarter of the runs. The other runs give Clopper-Pearson
-limits of the event's probabilities p0 and p1 under the two hypotheses. Then the true epsilon at the given
-delta is at least ln((p1_low - delta) / p0_high), and the true mu is at least Phi^-1(p1_low) - Phi^-1(p0_high)
-[#]_. The bounds hold for any statistic. Three statistics are used, which share the probability of a false
-alarm:
+all plans are public, including the target's plan, which is more than joint privacy requires.
+
+**The bounds.** An event is chosen for each statistic on a separate quarter of the runs. The other runs give
+Clopper-Pearson limits of the event's probabilities p0 and p1 under the two hypotheses. Then the true epsilon
+at the given delta is at least ln((p1_low - delta) / p0_high), and the true mu is at least Phi^-1(p1_low) -
+Phi^-1(p0_high) [#]_. The bounds hold for any statistic. Three statistics are used, which share the
+probability of a false alarm:
 
 - the exact log-likelihood ratio, if the noise distribution is known;
 - a linear score of the recorded numbers;

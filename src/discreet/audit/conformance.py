@@ -10,7 +10,7 @@ that a module registers. Your own test suite can do the same::
 Checks are small (three states, a dozen users), so that they can run for every pair of learner and privatizer.
 They test that a component follows the rules of :mod:`discreet.mechanisms.interfaces`, for example:
 
-* the component works with at least one partner;
+* a learner works with at least one privatizer, and a privatizer with at least one learner;
 * equal seeds give equal results, and compiled runs give the same results as stepwise runs;
 * a policy depends only on earlier releases, and a learner holds only released data;
 * the noise gives the stated guarantee;

@@ -22,9 +22,9 @@ Without noise and with known other records, only two policies are possible, and 
 If the other records are known, the score of the third adversary is the log-likelihood ratio under the noise
 distribution. By Neyman and Pearson, this is the most powerful test. With Gaussian noise this score attains
 exactly the trade-off curve of mu-GDP, where mu is the l2 norm of the change divided by the scales. If the
-other records are unknown, the score is the log-likelihood ratio of normal sums, (c(x) - m)' C^-1 (release
-- mean of the release). Here c(x) are the counts of x, m is the mean of one user's counts, and C is the
-covariance matrix of the release. This score would be optimal if the sums were normal.
+other records are unknown, the score is the log-likelihood ratio of normal sums, (c(x) - m)' C^-1 (R - E[R]).
+Here R is the release and C its covariance matrix, c(x) are the counts of x, and m is the mean of one user's
+counts. This score would be optimal if the sums were normal.
 
 *Bound from the guarantee.* Suppose that, for each data set of the other users, x can be distinguished from x'
 with true positive rate at most 1 - f(a) at false positive rate a. Then this also holds on average over the
@@ -47,7 +47,7 @@ If an attack fails, this proves nothing, because another attack can succeed. The
 .. [#] Dong, Roth and Su 2022, Gaussian Differential Privacy, section 2.
 
 .. [#] Hoeffding 1956, for counts that exceed the mean by at least one. A limit from a single hit is wrong
-with probability at most (1 + alarm / 2) times its stated probability.
+   with probability at most (1 + alarm / 2) times its stated probability.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Tradeoff:
         """Return the largest true positive rates 1 - f(a) at false positive rates a in [0, 1]."""
         a = np.asarray(rates, np.float64)
         if self.mu is not None:
-            with np.errstate(invalid="ignore"):  # -inf + mu at rate 0
+            with np.errstate(invalid="ignore"):  # at rate 0, the argument is -inf + mu
                 return np.asarray(special.ndtr(special.ndtri(a) + self.mu), np.float64)
         top = np.ones_like(a)
         for epsilon, delta in self.pairs:
@@ -739,6 +739,7 @@ def membership_attack(
         least likely trajectory (:func:`rarest`), and x' is the most likely trajectory that has no
         state-action pair in common with x at the same step (:func:`most_likely`).
     knows : "everything" or "population"
+        Knowledge of the adversaries, as the module docstring describes.
     games : number of targets, at least 4. Each target has other users in the data
     shadows, trials : number of shadow runs and number of evaluated runs in each game. Each number is for the
         runs with the target, and also for the runs without it. If the other records are known and there is no

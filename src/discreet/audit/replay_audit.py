@@ -9,10 +9,10 @@ seeds, only noise changes, and its covariance is estimated. The audit uses the s
 distribution, scale or mixing that a mechanism states. Therefore it detects errors that audits based on such
 statements cannot detect, for example a plan that the session does not carry out.
 
-The metric. Cells of a family that are noisy at the same releases are exchangeable. Let the vector d be the
-shift of one cell in all outputs, and C the covariance matrix of a cell's outputs, estimated over cells and
-seeds. Then d^T C^-1 d is the squared loss of the cell in units of the noise. For Gaussian noise, mu^2 is the
-sum of these terms over cells. If C is estimated from n samples of p outputs, each term is too large by a
+**The metric.** Cells of a family that are noisy at the same releases are exchangeable. Let the vector d be
+the shift of one cell in all outputs, and C the covariance matrix of a cell's outputs, estimated over cells
+and seeds. Then d^T C^-1 d is the squared loss of the cell in units of the noise. For Gaussian noise, mu^2 is
+the sum of these terms over cells. If C is estimated from n samples of p outputs, each term is too large by a
 factor n / chi^2, where chi^2 has n - p + 1 degrees of freedom. A quantile of chi^2 therefore gives a lower
 bound on mu. Laplace noise of scale b has variance 2 b^2. The user's epsilon is the l1 norm of the shifts in
 units of b. For each cell this norm is at least sqrt(2 d^T C^-1 d), and these bounds are summed over cells.

@@ -190,7 +190,8 @@ def _games(start: Start, learner: Any, budget: Any) -> tuple[Any, Game, Game]:
     if short is None or long is None:
         spec = People(SHORT).spec
         session = start(learner.query(spec), learner.schedule(spec), Seeded(0))
-        bits = session.guarantee.trust == "shuffle"  # devices round rewards at random
+        # rewards must be 0 or 1, because devices round other rewards at random
+        bits = session.guarantee.trust == "shuffle"
         return learner, People(SHORT, bits=bits), People(LONG, bits=bits)
     probe = audit_linear.Probe.of(learner, short.spec)
     return (

@@ -10,11 +10,11 @@ rounded.)
 The checks of draws in units of the claimed scale are:
 
 - All draws are on their public grid.
-- The draws have the discrete distribution of the claimed scale. The test applies randomized probability
-  integral transforms, and tests by Kolmogorov and Smirnov whether they are uniform. It is exact for discrete
+- The draws have the discrete distribution of the claimed scale. The Kolmogorov-Smirnov test is applied to
+  randomized probability integral transforms, which are then uniform. This test is exact for discrete
   distributions.
-- No two cells share noise, whether they belong to one family or two, and to one release or message or two.
-  The test checks that signs agree as often as fair random bits do.
+- No two cells share noise. The two cells can belong to the same or to different families, and to the same or
+  to different releases or messages. The test checks that signs agree as often as fair random bits do.
 - No block shares noise with another block of the same size, cell by cell. A block is a family in one release
   or message.
 

@@ -820,7 +820,8 @@ def _answer_losses(bench: _LinearBench, power: int, pairs: int) -> Floats:
     """Return the (users, pairs) losses in the answers if a user's record is exchanged by a pair of
     trajectories.
 
-    Each loss is the sum, over the answers after the user, of the shift in units of noise raised to ``power``.
+    A loss is a sum over all later answers. Each absolute shift, in units of noise, is raised to ``power`` and
+    added.
     """
     query = bench.query
     _, asked = bench.asked(bench.lives())

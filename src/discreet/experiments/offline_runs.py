@@ -112,7 +112,7 @@ def make_release(
 
     Parameters
     ----------
-    data : Trajectories or Simulated
+    data : Trajectories or SimulatedDataset
     query : CountQuery
         The sums to release.
     schedule : Schedule
@@ -213,12 +213,12 @@ def learn_offline(
 
     Parameters
     ----------
-    data : Trajectories or Simulated
+    data : Trajectories or SimulatedDataset
     learner : DPAPVI, APVI or DecisionPoints
     privatizer : Central, Local or NoPrivacy
         For DecisionPoints, the privatizer must be Central or NoPrivacy.
     randomness : Seeded (simulation) or Secure
-    spec : Spec, optional
+    spec : ProblemSpec, optional
         Public facts: the layout, known rewards, and bounds of returns. None: the layout of the simulated MDP,
         with unknown rewards.
 

@@ -69,7 +69,8 @@ class About:
     optimal_value, uniform_value : exact expected returns of the optimal policy and of the uniform policy, in
         the environment's units of reward per episode.
     guarantee : privacy guarantee of the run.
-    reward_scale : factor from the environment's units of reward to rewards in [0, 1].
+    reward_scale : factor that converts regret in the environment's units of reward to regret for rewards
+        mapped to [0, 1].
     options : options of learner and privatizer (``learner.X``, ``privatizer.X``) that differ from the preset,
         or that the user gave.
     """
@@ -127,7 +128,7 @@ class About:
 
 @dataclass(frozen=True)
 class Summary:
-    """Summary of one result: one line of the printed table.
+    """Summary of one result, which is printed as one row of a table.
 
     Regrets are cumulative over all users, in the environment's units of reward.
     """

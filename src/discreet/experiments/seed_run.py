@@ -122,12 +122,14 @@ class SharedFacts(Protocol):
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """Options that differ from the preset."""
+        """Options of learner and privatizer that differ from the preset, or that the user gave."""
         ...
 
     @property
     def reward_scale(self) -> float:
-        """Factor from the environment's units of reward to rewards in [0, 1]."""
+        """Factor that converts regret in the environment's units of reward to regret for rewards mapped to
+        [0, 1].
+        """
         ...
 
 

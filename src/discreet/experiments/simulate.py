@@ -95,7 +95,7 @@ class Setup:
     Parameters
     ----------
     mdp : TabularMDP
-    learner, privatizer : frozen values
+    learner, privatizer : frozen dataclass objects
     episodes : int
         K, the number of users.
     by : "auto", "episode" or "batch"
@@ -734,7 +734,7 @@ def simulate(
     ----------
     mdp : TabularMDP
         The environment, such as ``dr.make("riverswim")``.
-    learner, privatizer : frozen values
+    learner, privatizer : frozen dataclass objects
         The learner and the privatizer, such as ``dr.DPUCBVI()`` and ``dr.Central(epsilon=1.0)``.
     episodes : int
         K, the number of users in one run, at most 1e10. Each user has one episode.

@@ -245,7 +245,7 @@ def shard(text: str) -> Callable[[int, int], bool]:
     """Parse the text "i/n", and return a function that selects the i-th of n equal parts of a sweep.
 
     The function takes (index of the configuration, index of the repetition), and returns True if this pair
-        belongs to the part. Raises ``ValueError`` unless 1 <= i <= n.
+    belongs to the part. Raises ``ValueError`` unless 1 <= i <= n.
     """
     found = re.fullmatch(r"(\d+)/(\d+)", text.strip())
     own, parts = (int(found[1]), int(found[2])) if found else (0, 0)

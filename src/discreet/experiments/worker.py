@@ -147,7 +147,7 @@ _hiding = threading.Lock()
 
 @contextmanager
 def _no_script() -> Iterator[None]:
-    """Within this context, start processes that do not import the running script."""
+    """Make a context in which new processes do not import the running script."""
     with _hiding:
         script = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")

@@ -20,10 +20,11 @@ The database is SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. 
 ``keys``        one row: the public key of the service's signatures, which users' devices know.
 ==============  ========================================================================================
 
-**One answer per ticket.** A ticket gets a place in a plan. Then its user answers in time, or the ticket is
-marked absent. The database never reverses one of these steps. The row of the ticket, the message and the
-counts of the plan change in one transaction. Therefore a message counts once or not at all, whenever the
-process dies. If the same message (with the same nonce) is sent again, it gets the same answer.
+**One answer per ticket.** A ticket is a one-time code with which one user takes part. The user first uses it
+to reserve a place in a plan. Then the user answers in time, or the ticket is marked absent. These changes are
+never undone. The row of the ticket, the message and the counts of the plan change in one transaction.
+Therefore a message counts once or not at all, whenever the process dies. If the same message (with the same
+nonce) is sent again, it gets the same answer.
 
 **One release per turn.** :meth:`Store.drew` stores the next release and, in the same transaction, replaces
 the session's state by the state after this release. The transaction fails unless the turn is still the one
@@ -31,8 +32,8 @@ for which the release was made, the turn has no release yet, and the writer stil
 writer's transaction fails, or the writer dies before the transaction, no one has observed its draw. The draw
 is not stored, and the next writer begins from the earlier state. Therefore all published noise was drawn
 once, and at most one of two writers publishes. The transaction guarantees this even without the lease; the
-lease only prevents that two processes compute the same release. The plans that follow from the stored release
-open in a second transaction (:meth:`Store.turned`).
+lease only keeps a second process from computing the same release too. The plans that follow from the stored
+release open in a second transaction (:meth:`Store.turned`).
 
 **Two databases under shuffle trust.** A shuffler keeps tickets, plans and messages in its own database, but
 no releases. The service keeps releases and sums, but no tickets and no messages. The messages of a batch are
@@ -306,9 +307,9 @@ class Store:
 
         Returns True if the log is empty then.
 
-        Returns False if another connection reads or writes for longer than the given time. (All writers must
-        wait.) The log must be emptied because ``secure_delete`` overwrites removed data only in the database;
-        removed messages stay in the log.
+        Returns False if another connection reads or writes for longer than the given time. Writers must wait
+        while this method runs. The log must be emptied because ``secure_delete`` overwrites removed data only
+        in the database; removed messages stay in the log.
         """
         if not self._logged:
             return True

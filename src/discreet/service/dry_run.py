@@ -86,14 +86,15 @@ def rehearse(
     opened: Callable[[str], None] = lambda _: None,
     ended: Callable[[Rehearsal], None] = lambda _: None,
 ) -> Rehearsal:
-    """Run a rehearsed study (:meth:`~discreet.service.study_config.Study.rehearsed`) to its end.
+    """Run the service of a study with simulated users, until all users have taken part.
 
     Parameters
     ----------
-    told : called with the number of users who have answered so far
+    study : result of :meth:`~discreet.service.study_config.Study.rehearsed`
+    told : function that is called with the number of users who have answered so far
     at_once : number of users who ask for places in one request
-    opened : called with the address of the service
-    ended : called with the results, while the service still answers requests
+    opened : function that is called with the address of the service
+    ended : function that is called with the results, while the service still answers requests
     """
     begun, world, crowd = time.perf_counter(), study.world, _Crowd(study)
     with tempfile.TemporaryDirectory(prefix="discreet-rehearsal-") as folder:
@@ -124,7 +125,7 @@ def rehearse(
 
 
 class _Crowd:
-    """Simulated users in their order, and the policies that they followed."""
+    """Simulated users, who take part one after the other, and the policies that they followed."""
 
     def __init__(self, study: Study) -> None:
         self.study, self.came = study, 0

@@ -174,9 +174,12 @@ class LeaseHolder:
 class Writer(LeaseHolder):
     """Writer that makes a study's releases, while it holds the lease.
 
+    Parameters
+    ----------
     clock : function that returns the time in seconds, for leases.
     before_commit : function that is called after the noise of a release is drawn and before the release is
-    stored. Tests use it to kill the process at this point, or to let another process act first.
+        stored. Tests use this function to kill the process at this point, or to let another process act
+        first.
     """
 
     def __init__(

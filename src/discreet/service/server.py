@@ -223,11 +223,11 @@ def serve(
     ------
     ValueError
         If the port is outside its range, the database is neither SQLite nor PostgreSQL, or the database
-        belongs to another study. Also if the file of the service's key is missing although the study has
-        begun, or if the ledger's limit would be exceeded.
+        belongs to another study. Also raised if the file of the service's key is missing although the study
+        has begun, or if the ledger's limit would be exceeded.
     LedgerError
-        If the ledger cannot be used. Under local trust, also if another database of the study has already
-        marked the reservation.
+        If the ledger cannot be used. Also raised, under local trust, if another database of the study has
+        already marked the reservation.
     RuntimeError
         If the write-ahead log of a SQLite database cannot be emptied at the end, because another process
         reads it.
@@ -275,8 +275,9 @@ def serve_shuffler(
     ------
     ValueError
         If the port is outside its range, ``service`` is not an address, or ``service_key`` is not a public
-        key or did not sign the plans in the database. Also if the study names another key than ``key``, the
-        study is not of shuffle trust, or the database belongs to another study or to a service.
+        key or did not sign the plans in the database. Also raised if the study names another key than
+        ``key``, if the study is not of shuffle trust, or if the database belongs to another study or to a
+        service.
     RuntimeError
         If the write-ahead log of a SQLite database cannot be emptied at the end, because another process
         reads it.

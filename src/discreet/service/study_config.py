@@ -213,13 +213,15 @@ class Study:
 
     @cached_property
     def schedule(self) -> Schedule:
-        """The times of release."""
+        """Release times that the learner requests."""
         found: Schedule = self.learner.schedule(self.spec)
         return found
 
     @cached_property
     def mechanism(self) -> CountMechanism | FlipMechanism | AmplifiedMechanism:
-        """The study's mechanism. Raises ``ValueError`` if the service does not support it."""
+        """Mechanism that makes the study's releases. Raises ``ValueError`` if the service does not support
+        it.
+        """
         if self.privatizer.trust == "none":
             raise ValueError("privatizer: a service states a guarantee, and this one has none")
         try:
