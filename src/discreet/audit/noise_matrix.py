@@ -15,8 +15,8 @@ def noise_matrix(walk: Walk) -> tuple[Floats, list[tuple[int, int]]]:
 
     Row n - 1 of B holds the weights of all draws in the noise of prefix n, for n = 1 .. N - 1.
 
-    Each column of B belongs to one draw. Draws are in units of the base scale. Raises ``ValueError`` if N is
-    unknown, or if the program draws twice at the same address.
+    N is ``walk.leaves``. Each column of B belongs to one draw. Draws are in units of the base scale. Raises
+    ``ValueError`` if N is unknown, or if the program draws twice at the same address.
     """
     if walk.leaves is None:
         raise ValueError("leaves = None: the matrix has no last row")

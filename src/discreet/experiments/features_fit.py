@@ -96,8 +96,8 @@ def check_features(
 
     Parameters
     ----------
-    source : TabularMDP, or Release of transition counts (``dr.mechanisms.CountQuery``), of every step or
-    pooled
+    source : a TabularMDP, or a Release of transition counts (``dr.mechanisms.CountQuery``). The counts can be
+        those of every step, or pooled over steps.
     features : the feature map; None: the map that belongs to the MDP. For a release, it must be ``Features``.
     failure : allowed probability, in (0, 1), that a map that fits is refuted; used only for a release.
 

@@ -116,7 +116,7 @@ def make_release(
     query : CountQuery
         The sums to release.
     schedule : Schedule
-        ``Schedule.one_shot(n)``.
+        Schedule with one release, after all n users: ``Schedule.one_shot(n)``.
     privatizer : Central, Local or NoPrivacy
     randomness : Seeded (simulation) or Secure
 

@@ -382,7 +382,7 @@ class Service:
             return self.admission.answer(table)
         except Malformed as error:
             return error
-        except OverflowError:  # a number beyond 64 bits
+        except OverflowError:  # an integer in the message has more than 64 bits
             return Malformed("a number is out of range")
 
     async def answered(self, request: Request) -> Response:

@@ -51,7 +51,7 @@ class _Task(Future[Any]):
         task.future().add_done_callback(self._take)
 
     def _take(self, done: Future[Any]) -> None:
-        with suppress(InvalidStateError):  # cancelled
+        with suppress(InvalidStateError):  # the future was cancelled
             error = done.exception()
             if isinstance(error, RayTaskError) and isinstance(error.cause, Exception):
                 error = error.cause

@@ -111,7 +111,7 @@ class _SlurmExecutor(Executor):
                     found, error = _given(future.job), None
                 except BaseException as raised:
                     found, error = None, raised
-                with suppress(InvalidStateError):  # cancelled
+                with suppress(InvalidStateError):  # the future was cancelled
                     if error is None:
                         future.set_result(found)
                     else:
