@@ -73,7 +73,7 @@ class Forecast:
 
 
 def estimate_run(setup: Setup) -> Forecast:
-    """Compute the forecast of a prepared run from its public settings only, without data.
+    """Compute the forecast of the prepared run ``setup`` from its public settings, without data.
 
     Raises ``ValueError`` if the privatizer does not support the learner.
     """
