@@ -24,8 +24,8 @@ __version__ = "0.2.0"
 
 
 class PublicNameError(AttributeError):
-    """Error: a package has no public name of this kind. For a name of version 0.2.0, the message states the
-    new name.
+    """Error: a package does not have the requested public name. If the name existed in version 0.2.0, the
+    message states its new name.
     """
 
     def __init__(self, package: str, name: str) -> None:
@@ -83,8 +83,8 @@ class _EarlierModules:
 
             new = renamed(fullname)
             if new is not None:
-                # The argument name= is not set, because `from discreet import OLD` ignores an error with that
-                # name.
+                # The error must not have the attribute `name`: `from discreet import OLD` ignores an error
+                # whose `name` is the path that it looks for.
                 raise ModuleNotFoundError(f"{fullname} was renamed in 0.3.0: {new}")
 
 

@@ -202,7 +202,7 @@ _GYM = RegistryEntry(
 )
 
 _added: dict[tuple[Kind, str], RegistryEntry] = {}
-# functions that build set-ups of papers' published code, by name of the preset
+# name of a preset -> function that builds the set-up of a paper's published code
 _published_code: dict[str, Callable[..., Any]] = {}
 _loaded_entry_points = False
 
@@ -408,7 +408,7 @@ def descriptions_of(factory: Callable[..., Any]) -> dict[str, str]:
     for owner in factory.__mro__ if isinstance(factory, type) else (factory,):
         _, _, section = inspect.cleandoc(owner.__doc__ or "").partition("\nParameters\n----------\n")
         section = re.split(r"\n\S+\n-{3,}\n", section)[0]
-        # an item has names at the margin, an optional type, and indented lines
+        # An item of the section has a line with names and an optional type, followed by indented lines.
         for names, kind, text in re.findall(r"^([\w, ]+?)(?: : (.*))?\n((?:[ ]+\S.*\n?)*)", section, re.M):
             sentence = _first_clause(" ".join((text or kind).split()))
             if sentence.startswith("As for "):  # the text refers to another class, which can be a base class
@@ -422,7 +422,7 @@ def _first_clause(text: str) -> str:
     """Return the text up to the first semicolon or end of a sentence outside brackets."""
     for end in re.finditer(r"(?<=\.)\s+(?=[A-Z])|;\s", text):
         before = text[: end.start()]
-        # the interval [0, 1) has both kinds of brackets
+        # Both kinds of brackets are counted together, because an interval such as [0, 1) has both.
         opened, closed = (sum(map(before.count, pair)) for pair in ("([", ")]"))
         if opened == closed:
             return before

@@ -953,7 +953,7 @@ def _halved_noise(start: Start, learner: Any, people: Game) -> _Draw | None:
     response = (np.asarray(times) >= people.target).astype(np.float64)[:, None]
     if session.guarantee.trust == "local":
         moved = [part[None] / scale for part, scale in zip(change, noise.scales, strict=True)]
-    elif noise.mixings is None:  # the only release is a measurement
+    elif noise.mixings is None:  # the only release with users is a measurement
         gain = first.measurement.gain if first.measurement is not None else 1.0
         scales = noise.scales
         if getattr(query, "cut", 0.0):  # the release omits one of the two reward families

@@ -189,7 +189,8 @@ _RELEASES: dict[str, dict[str, Any]] = {  # variants of privatizers that have th
 }
 # mechanisms that are not the default
 _MECHANISMS = {"local": ("laplace", "oue", "krr"), "shuffle": ("amplified",)}
-_QUERIES: tuple[dict[str, Any], ...] = (  # sets of options, for learners that have these options
+# A learner is tested with each of these sets of options that it supports.
+_QUERIES: tuple[dict[str, Any], ...] = (
     {},
     {"derive_visits": False, "center_rewards": False},
     {"derive_visits": True, "center_rewards": False},
@@ -251,7 +252,7 @@ def _setup(
     world = small_world(stationary=pooled)
     if needs is not None:
         world = small_featured_world(needs)
-    if hasattr(learns, "least_users"):  # the learner's schedule needs a minimum number of users
+    if hasattr(learns, "least_users"):  # the schedule of such a learner needs a minimum number of users
         users = max(users, learns.least_users(ProblemSpec(world.layout)))
     try:
         return Setup(world, learns, protects, users, by=by, stepwise=stepwise)

@@ -40,7 +40,7 @@ from discreet.mechanisms.argument_roles import check_role
 from discreet.mechanisms.interfaces import Learner, Privatizer, ProblemSpec, Session
 from discreet.mechanisms.restore_session import restore
 
-SHORT, LONG = 2, 6  # number of users in the two games
+SHORT, LONG = 2, 6  # numbers of users in the short and in the long game
 
 NO_CERTIFICATE = (
     "A pass is no certificate: it says that no error was found by tests that see some errors and not others. "

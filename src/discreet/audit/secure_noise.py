@@ -51,8 +51,9 @@ from discreet.mechanisms.linear.linear_queries import LinearQuery
 __all__ = ["NoiseTable", "law_of_draws", "noise_table", "secure_box", "sharing"]
 
 _LAYOUT = Layout(3, 2, 4)
-_FINEST = 1e-4  # Share of a scale. Tests cannot distinguish a finer grid from a continuous distribution.
-_NO_DRAW = 1e-9  # Share of a scale. A smaller draw is 0 with a rounding error, whose sign is not random.
+# Grid spacing as a share of the noise scale. Tests cannot distinguish a finer grid from a continuum.
+_FINEST = 1e-4
+_NO_DRAW = 1e-9  # Draw as a share of the noise scale. A smaller draw is 0 with a rounding error.
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,9 +152,9 @@ def _releases(
     session.close()
     read = readings(query, made)
     empty = expected(read, np.zeros_like(read.values))
-    if read.measured and not (
-        isinstance(query, CountQuery) and query.steered
-    ):  # the stated std is not used here, because that of a discrete distribution differs from the scale's
+    if read.measured and not (isinstance(query, CountQuery) and query.steered):
+        # The scale is not computed from the stated standard deviation, because the standard deviation of a
+        # discrete distribution differs slightly.
         scales = np.repeat(noise.scales, np.diff(query.offsets))
         return np.where(read.due, (read.values - empty) / scales, 0.0), read.due
     return whitened(noise, query, read, read.values - empty), read.due

@@ -356,7 +356,7 @@ def _responses(bench: _PrivatizerBench) -> tuple[Floats, list[str]]:
             wrong.append(f"user {k + 1} moves a release made before she came")
         if (np.abs(moved[:, ~touched]) > rounding).any():
             wrong.append(f"user {k + 1} moves cells that she does not touch")
-        heard = told & touched  # cells in families that a release omits are not compared
+        heard = told & touched  # cells are not compared if a release omits their family
         ratio = np.where(heard, moved / np.where(touched, change, 1.0), 0.0)
         mean = ratio.sum(axis=1) / np.maximum(1, heard.sum(axis=1))
         matrix[:, k] = np.where(after, mean, 0.0)
@@ -561,7 +561,8 @@ def _refusals(bench: _PrivatizerBench, still: Trajectory) -> Identity:
             except (ValueError, IndexError):
                 continue
 
-    if bench.times[0] == 1:  # with one user in the first batch, the effect on releases can be compared
+    # The first batch has one user, so releases with and without the rejected records can be compared.
+    if bench.times[0] == 1:
         lives = bench.lives()
         plain = bench.read(bench.releases(lives)).values
         try:
@@ -692,7 +693,7 @@ def white_box(
         return out + _noise_and_loss(bench, session.guarantee, noise, alarm)
     drawn = getattr(
         getattr(session, "mechanism", None), "reports", None
-    )  # reports of devices or of a trusted server
+    )  # set if devices, or a trusted server, make randomized reports
     if session.guarantee.trust != "local" and drawn is None:
         return [*out, Identity("noise and realised loss", None, "no noise of a known law is claimed")]
     return out + _reports(start, learner, bench, seed, alarm)
@@ -737,7 +738,8 @@ def _noise_and_loss(bench: _PrivatizerBench, claim: Any, noise: Noise, alarm: fl
     if not noise.measured and noise.mixings is None:
         if noise.laplace:
             return [*out, Identity("noise and realised loss", None, "how noise is mixed is not known")]
-        # The mixing is unknown, so the covariance is estimated; cells are exchangeable.
+        # The mixing matrix is unknown, so the covariance is estimated. Cells are exchangeable samples for
+        # this.
         many = np.moveaxis(residuals / np.repeat(noise.scales, np.diff(query.offsets)), 1, 0)
         many = many.reshape(len(times), -1)
         root = np.linalg.cholesky(many @ many.T / many.shape[1])

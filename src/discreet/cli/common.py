@@ -176,7 +176,8 @@ PluginOption = Annotated[
 ]
 
 
-_KEEP_SEEDS = ("run", "sweep", "compare")  # commands that keep finished seeds if --out is given
+# if --out is given, an interrupt of these commands keeps finished seeds
+_KEEP_SEEDS = ("run", "sweep", "compare")
 
 
 _ORDER: list[str] = []

@@ -290,7 +290,7 @@ def estimate(
     _print_seed([setup.guarantee])
     releases = f"{found.releases} release{'s' if found.releases != 1 else ''}"
     console().print(f"{releases} for {found.users} users; {found.cells} cells with noise each")
-    # one column if the two numbers are equal
+    # if the two numbers are equal, the table has only one column
     times = dict.fromkeys(f"after {users:,} users" for users in found.at)
     noise = new_table("std of the noise in sums of", *times, right=[*times])
     for name, stds in found.std.items():

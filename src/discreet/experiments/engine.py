@@ -41,7 +41,8 @@ Calls = tuple[tuple[Callable[[Sequence[int]], Sequence[Any]], tuple[int, ...]], 
 Parts = tuple[tuple[int, tuple[int, ...]], ...]  # (index of the job, its items) in one task
 
 RETRIES = 3
-ENGINES: Mapping[str, tuple[str, str]] = {  # scheme of the address: (module, extra of the package)
+# scheme of the address -> (module, extra with which the package is installed)
+ENGINES: Mapping[str, tuple[str, str]] = {
     "dask": ("discreet.experiments.engines.dask", "dask"),
     "ray": ("discreet.experiments.engines.ray", "ray"),
     "slurm": ("discreet.experiments.engines.slurm", "slurm"),

@@ -70,7 +70,7 @@ _LONG = 20.0  # A warning is issued if the expected duration in seconds exceeds 
 _PATIENCE = 2.0
 # Largest number of transition probabilities of an MDP that is compared with its features.
 _MOST_PROJECTED = 10**6
-# Mean number of users per batch from which simulation by batches is about as fast as simulation by users.
+# With this mean number of users per batch, simulation by batches is about as fast as simulation by users.
 # (The specification measures 20 to 350.)
 _BATCH_PAYS = 50
 _CHUNK_SECONDS = 0.2
@@ -130,7 +130,7 @@ class Setup:
                 f"by = 'batch': a batch's flow would have {self._flow} transition counts (H R S), at most "
                 f"{_MOST_FLOW} are allowed for sums of features; use 'episode' or 'auto'"
             )
-        _ = self.guarantee  # raises ValueError now if the parts do not fit together
+        _ = self.guarantee  # this line raises ValueError if the parts do not fit together
         self._warn_of_misfit()
 
     def _warn_of_misfit(self) -> None:

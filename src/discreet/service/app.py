@@ -255,7 +255,9 @@ class Service:
             try:
                 if now - checked >= min(1.0, self.study.answer_within / 4):
                     checked = now
-                    await asyncio.to_thread(self._hold)  # first, because a new lease moves users' deadlines
+                    # hold the lease before expired places are marked, because a new lease moves users'
+                    # deadlines
+                    await asyncio.to_thread(self._hold)
                     if self.takes_people:
                         closes = self.study.closes_after
                         self.lost.inc(await asyncio.to_thread(self.store.mark_expired, time.time(), closes))
@@ -520,7 +522,7 @@ class Service:
     async def plan(self, request: Request) -> Response:
         """Handle GET /plan."""
         body, tag = self.shown
-        if not body:  # a shuffler that has not received plans from the service yet
+        if not body:  # this process is a shuffler that has not received plans from the service yet
             raise ServiceError("busy")
         headers = {"ETag": tag, "Cache-Control": "public, max-age=1, must-revalidate"}
         if tag in request.headers.get("if-none-match", ""):

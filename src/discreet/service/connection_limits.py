@@ -87,7 +87,7 @@ class GuardedH11(_Guarded, H11Protocol):
             return
         self._begin()
         super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:  # true when the head is complete
+        if self.conn.their_state is not h11.IDLE:  # this is true after the end of the head
             self._headed()
 
 
@@ -110,7 +110,7 @@ def _httptools() -> Any:
                 self._begin()
             self._raw += len(data)
             super().data_received(data)
-            # more bytes than an allowed head and this body need
+            # this is more than the bytes of an allowed head and of this body
             if self._raw > HEAD_BYTES + _FRAMING * self._body:
                 self._refuse(b"oversized")
 

@@ -123,7 +123,7 @@ _plans = sql.Table(
     sql.Column("turn", sql.Integer, nullable=False, index=True),
     sql.Column("users", sql.BigInteger, nullable=False),
     sql.Column("policy", sql.Text, nullable=False),
-    sql.Column("placed", sql.BigInteger, nullable=False),  # number of places given so far
+    sql.Column("placed", sql.BigInteger, nullable=False),  # number of places that are already taken
     sql.Column("came", sql.BigInteger, nullable=False),
     sql.Column("absent", sql.BigInteger, nullable=False),
     sql.Column("opened", sql.Float, nullable=False),
@@ -238,10 +238,10 @@ class Drawn:
     exact: bytes
     body: bytes
     sha256: str
-    session: bytes  # the state of the session after the release
+    session: bytes  # exact state of the session after the release
 
 
-Plans = Sequence[tuple[int, int, str]]  # number, users, policy as JSON
+Plans = Sequence[tuple[int, int, str]]  # for each plan: its number, its number of users, its policy as JSON
 
 
 def hashed(secret: str) -> bytes:
@@ -314,7 +314,8 @@ class Store:
         if not self._logged:
             return True
         with self._lock or _nothing(), self._engine.connect() as connection:
-            raw: Any = connection.connection.dbapi_connection  # outside any transaction
+            # the raw connection is outside any transaction, as a checkpoint requires
+            raw: Any = connection.connection.dbapi_connection
             raw.execute(f"PRAGMA busy_timeout = {patience_ms}")
             try:
                 busy = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]

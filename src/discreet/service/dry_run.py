@@ -46,7 +46,7 @@ class Rehearsal:
     values: Sequence[tuple[int, float]]
     optimal: float
     uniform: float
-    last: Any  # the policy of the last plan
+    last: Any  # policy of the last plan that a user followed
 
     @property
     def late(self) -> float:

@@ -156,7 +156,7 @@ class LeaseHolder:
 
     def hold(self) -> bool:
         """Take or extend the lease. Returns False if another process holds the lease."""
-        # without this lock, one thread could take the lease and another thread find it taken
+        # without this lock, one thread could take the lease, and another thread of this process find it taken
         with self._holding:
             now = self._clock()
             if self.token is not None and self._store.keep(self.token, now, LEASE):

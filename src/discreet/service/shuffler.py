@@ -236,7 +236,7 @@ class ShufflerService(Service):
         if study.shuffler is None or study.shuffler["key"] != key.public:
             raise ValueError(f"shuffler.key: is not this shuffler's, {key.public}")
         body = store.relayed()
-        if body:  # plans of a study that has begun
+        if body:  # the study has begun, and the database holds its plans
             signed = json.loads(body)
             if not is_valid(service_key, "discreet plan, 1", signed["content"], signed["signature"]):
                 raise ValueError(

@@ -227,7 +227,7 @@ class Study:
         try:
             query = self.learner.query(self.spec)
         except ValueError as error:
-            # callers of the library can set features, a study cannot
+            # the error is about features, which callers of the library can set, but a study file cannot
             if not str(error).startswith("spec.features"):
                 raise
             name = self.table.get("learner", {}).get("name", type(self.learner).__name__)

@@ -152,7 +152,7 @@ def open_engine(options: str, workers: int | None) -> Engine:
     try:
         jobs = submitit.AutoExecutor(folder=_FOLDER, cluster=cluster)
         jobs.update_parameters(**{"name": "discreet", "cpus_per_task": 1, **given})
-    except NameError as error:  # from submitit: an unknown parameter
+    except NameError as error:  # submitit raises this error for an unknown parameter
         raise ValueError(f"engine = 'slurm://{options}': {str(error).splitlines()[0]}") from None
     except (RuntimeError, ValueError, TypeError) as error:
         raise EngineError(f"engine = 'slurm://{options}': {error}") from None
