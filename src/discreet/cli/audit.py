@@ -112,8 +112,8 @@ def _audited(
     preset: str | None,
     pairs: dict[str, str],
 ) -> tuple[Any, Any]:
-    """Build and return (learner, privatizer) from names and options. The learner is None if its name is
-    None.
+    """Build and return (learner, privatizer) from names and options. If ``learner`` is None, the returned
+    learner is None.
     """
     from discreet import registry
     from discreet.experiments import build_run

@@ -220,7 +220,9 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 def guarded(function: F) -> F:
-    """Return the function, wrapped so that its expected exceptions become one line and an exit status."""
+    """Return a wrapper that converts the function's expected exceptions to a one-line message and an exit
+    status.
+    """
     _ORDER.append(_name_of(function))
 
     @functools.wraps(function)

@@ -3,8 +3,8 @@
 A claim is a lock file in the same folder as the file that is to be computed. The first process that wants to
 compute this file creates the claim (``O_EXCL``), touches the claim every few seconds, and removes it when the
 result is stored. Another process takes over a claim if the claiming process has ended, or if the claim was
-not touched for ``STALE`` seconds. In the worst race, two processes compute the same file. Both results are
-equal bit for bit, and each process stores its result by renaming a complete file.
+not touched for ``STALE`` seconds. In the worst case of a race, two processes compute the same file. Both
+results are equal bit for bit, and each process stores its result by renaming a complete file.
 
 :func:`shared` is the loop that uses claims. It computes the missing files that no other process has claimed,
 and then waits for the files that other processes compute.
