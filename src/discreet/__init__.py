@@ -8,8 +8,9 @@ Policies are learned from people's trajectories with a guarantee that can be che
     result = dr.simulate(mdp, dr.DPUCBVI(), dr.Central(epsilon=1.0), episodes=20_000, seeds=10)
     print(result.guarantee, result.final_regret.mean())
 
-What most programs need is here. The rest is in packages: ``dr.envs``, ``dr.learners`` and so on. Names are
-loaded when they are first used (PEP 562): importing the package imports nothing else.
+This package has the names that most programs need. Other names are in its subpackages, such as ``dr.envs``
+and ``dr.learners``. Names are loaded when they are first used (PEP 562), so importing the package imports
+nothing else.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ __version__ = "0.2.0"
 
 
 class PublicNameError(AttributeError):
-    """A package has no such public name. The message gives the new name of a name of version 0.2.0."""
+    """Error: a package does not have the requested public name. If the name existed in version 0.2.0, the
+    message states its new name.
+    """
 
     def __init__(self, package: str, name: str) -> None:
         super().__init__(package, name, name=name, obj=sys.modules[package])
 
     def __str__(self) -> str:
-        # looked up when printed: an import of a submodule asks for its name, too, and ignores the error
+        # The new name is looked up only when the error is printed: an import of a submodule also asks for its
+        # name, and ignores the error.
         from discreet.utils.renamed import renamed
 
         package, name = self.args
@@ -42,15 +46,17 @@ class PublicNameError(AttributeError):
 def public_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose stub lists its public names.
 
-    The stub ``__init__.pyi`` has ``from MODULE import NAME as NAME`` for each. If MODULE is the package
-    itself, NAME is a package. A name of an earlier version raises ``AttributeError`` with the new name.
+    The stub ``__init__.pyi`` has a line ``from MODULE import NAME as NAME`` for each public name. If MODULE
+    is the package itself, NAME is a subpackage. For a name of an earlier version, ``__getattr__`` raises
+    ``AttributeError`` with the new name.
     """
     module = sys.modules[package]
     spec: Any = module.__spec__
     stub = spec.loader.get_data(spec.origin.removesuffix("c") + "i").decode()
     imports = (text.replace("(", " ").split() for text in stub.split("\nfrom discreet")[1:])
     homes: dict[str, str] = {}
-    for first, *words in imports:  # ".module import NAME as NAME", or "import NAME as NAME" of this package
+    # ".module import NAME as NAME", or "import NAME as NAME" for a subpackage of discreet
+    for first, *words in imports:
         home = f"discreet{first}" if first.startswith(".") else "discreet"
         homes[words[words.index("as") + 1].rstrip(",")] = home
 
@@ -66,7 +72,9 @@ def public_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
 
 
 class _EarlierModules:
-    """Finder of modules that moved in 0.3.0: an import of the old path says the new one."""
+    """Import finder for modules that moved in version 0.3.0. An import of an old path raises an error with
+    the new path.
+    """
 
     @staticmethod
     def find_spec(fullname: str, path: Sequence[str] | None = None, target: object = None) -> None:
@@ -75,10 +83,12 @@ class _EarlierModules:
 
             new = renamed(fullname)
             if new is not None:
-                # without name=: `from discreet import OLD` ignores an error that names what it looks for
+                # The error must not have the attribute `name`: `from discreet import OLD` ignores an error
+                # whose `name` is the path that it looks for.
                 raise ModuleNotFoundError(f"{fullname} was renamed in 0.3.0: {new}")
 
 
-sys.meta_path.append(_EarlierModules)  # after all others: asked only for modules that they did not find
+# the last finder is asked only for modules that no other finder has found
+sys.meta_path.append(_EarlierModules)
 __getattr__, __dir__, __all__ = public_names(__name__)
 __all__ = ["__version__", *__all__]

@@ -1,4 +1,4 @@
-"""``python -m discreet``: the command line."""
+"""Entry point of ``python -m discreet``, which runs the command line."""
 
 from discreet.cli import main
 

@@ -1,9 +1,10 @@
-"""Registry that maps names on the command line to learners, privatizers, environments and plug-ins.
+"""Registry that maps names on the command line to learners, privatizers and environments, including those of
+plug-ins.
 
-The built-in table is immutable. Other packages add names with :func:`register`, from a module that is
-imported (``discreet run --plugin my_module``) or that an entry point of the group ``discreet.plugins`` names.
-Objects are resolved by dotted path on first use, so that reading the table imports nothing. Options are given
-as text or as values. They are converted to the types in the annotations of the class or function.
+The built-in table is immutable. Other packages add names with :func:`register`. They call it from a module
+that the user names (``discreet run --plugin my_module``), or from a module that an entry point of the group
+``discreet.plugins`` names. The table holds dotted paths, and an object is imported when it is first used.
+Options are given as text or as values, and are converted to the annotated types of the class or function.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ class RegistryEntry:
     plugin: str | None = None
 
     def factory(self) -> Callable[..., Any]:
-        """Return the class or function. Raises ``ValueError`` if a required package is not installed."""
+        """Return the class or function that builds the object.
+
+        Raises ``ValueError`` if a required package is not installed.
+        """
         if not isinstance(self.target, str):
             return self.target
         module, _, attribute = self.target.partition(":")
@@ -218,7 +222,9 @@ def _load_entry_points() -> None:
 
 
 def entries(kind: Kind | None = None) -> tuple[RegistryEntry, ...]:
-    """Return all entries, or those of one kind: built-in entries first, in the order of the table."""
+    """Return all entries, or all entries of one kind. Built-in entries come first, in the order of the
+    table.
+    """
     _load_entry_points()
     everything = (*_BUILT_IN.values(), _GYM, *_added.values())
     return tuple(entry for entry in everything if kind is None or entry.kind == kind)
@@ -463,7 +469,7 @@ _ARTICLE = {"integer": "an integer", "number": "a number", "text": "a text"}
 
 
 def describe(annotation: Any) -> str:
-    """Return a description of a type: ``number``, ``'exact' or 'published'``, ``list of numbers``."""
+    """Describe a type in words, such as ``number``, ``'exact' or 'published'``, or ``list of numbers``."""
     said = []
     for member in _members(annotation):
         if member is type(None):
@@ -527,7 +533,7 @@ def _as_member(name: str, value: Any, member: Any) -> tuple[bool, Any]:
         return text is not None, value
     if member is tuple or typing.get_origin(member) in (tuple, list):
         return _as_tuple(name, value, text, member)
-    return text is None, value  # another Python type: accepted unchanged, but not from text
+    return text is None, value  # a value of another Python type is accepted unchanged, but text is not
 
 
 def _as_number(value: Any, text: str | None, member: type) -> tuple[bool, Any]:
@@ -705,7 +711,8 @@ def _fewest(
         tries.append({n: v for n, v in every.items() if n in required or getattr(plain, n) != v})
     for options in (*tries, every):
         with suppress(ValueError, TypeError):
-            flat_options("options", options)  # raises for values that a file cannot contain
+            # this call raises ValueError for values that a file cannot contain
+            flat_options("options", options)
             if build(kind, found.name, preset, options) == value:
                 offered = presets_of(factory, found.fixed)
                 fixed = {k: v for k, v in found.fixed.items() if getattr(factory, k, None) != v}
@@ -719,7 +726,8 @@ def presets_of(factory: Callable[..., Any], fixed: Mapping[str, Any] | None = No
 
 
 def _preset_table(factory: Callable[..., Any], fixed: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-    bonus = str(fixed.get("bonus", "")).upper()  # one class implements two learners (UCBVI)
+    # the class UCBVI implements two learners, which have different presets
+    bonus = str(fixed.get("bonus", "")).upper()
     plain: Mapping[str, Mapping[str, Any]] = getattr(factory, "PRESETS", {})
     table: Mapping[str, Mapping[str, Any]] = getattr(factory, f"{bonus}_PRESETS", plain)
     return table
@@ -748,7 +756,7 @@ def make(name: str | gymnasium.Env[Any, Any], **options: Any) -> TabularMDP:
 
 # ------------------------------------------------------------------------------------ mechanisms
 def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
-    """Return (label, privatizer) of every mechanism that the registered privatizers offer at this budget.
+    """Return (label, privatizer) of every mechanism of the registered privatizers at this budget.
 
     The options that select a mechanism are ``release`` and ``noise``, or ``randomizer``, and also
     ``tree_estimate``. The function tries all values of these options, and the preset ``paper``. It tries pure

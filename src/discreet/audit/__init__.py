@@ -1,4 +1,4 @@
-"""Attacks for audits: black box, white box, replays and membership inference."""
+"""Audits of privacy claims: black-box tests, white-box tests, replays and membership inference."""
 
 from discreet import public_names
 

@@ -1,32 +1,35 @@
-r"""Black-box audits, which test a privatizer's guarantee from its outputs.
+r"""Black-box audits, which test a privatizer's guarantee by its outputs only.
 
-An audit is not a certificate. If an audit passes, no errors of the kinds that its tests can detect were
-found.
+An audit is not a certificate. If it passes, no errors were found of the kinds that its tests can detect.
 
-The two hypotheses of a game (``world`` 0 and 1 in code) are two neighbouring data sets.
+A game has two hypotheses, which are two neighbouring data sets. In code, ``world`` is 0 or 1 for the
+hypothesis that is true.
 
-**Black box**, at H = 1, S = A = 2 (at H = 20 the loss of a Laplace release concentrates far below its worst
-case, and no black box detects an error). The target user has two response trees that differ in every cell
-that they visit. All other users give fixed responses to the requested actions. The transcript contains
-everything except the target's own actions: releases with their public numbers, and every plan; for a local
-privatizer also the target's message and plan. All plans are public in this library, including the target's
-plan, which is more than joint privacy requires. The event of each statistic is chosen on a separate quarter
-of the runs. The other runs give Clopper-Pearson limits p of the event's probabilities under the two
-hypotheses. Then a true (epsilon, delta) is at least ln((p1_low - delta) / p0_high), and a true mu at least
-Phi^-1(p1_low) - Phi^-1(p0_high) [#]_. The bounds hold for any statistic, so three of them share the alarm
-probability:
+**The game** has H = 1 and S = A = 2. At H = 20 the loss of a Laplace release concentrates far below its worst
+case, so that no black-box audit detects an error. The target user has one table of responses for each
+hypothesis, and the two tables differ in every cell that the target visits. All other users respond to actions
+by fixed tables. The transcript contains everything except the target's own actions: releases with their
+public numbers, and every plan. For a local privatizer it also contains the target's message. In this library
+all plans are public, including the target's plan, which is more than joint privacy requires.
 
-- the exact log-likelihood ratio of the known noise distribution, if there is one;
-- a linear score;
-- counts of events (how often each recorded number falls into each of its intervals).
+**The bounds.** An event is chosen for each statistic on a separate quarter of the runs. The other runs give
+Clopper-Pearson limits of the event's probabilities p0 and p1 under the two hypotheses. Then the true epsilon
+at the given delta is at least ln((p1_low - delta) / p0_high), and the true mu is at least Phi^-1(p1_low) -
+Phi^-1(p0_high) [#]_. The bounds hold for any statistic. Three statistics are used, which share the
+probability of a false alarm:
 
-The last two statistics are fitted to the separate quarter. They need no noise distribution. They detect
-effects outside any model, for example policies, release schedules and weights that depend on raw data.
+- the exact log-likelihood ratio, if the noise distribution is known;
+- a linear score of the recorded numbers;
+- a score from event counts, which are the frequencies with which each recorded number falls into its
+  intervals.
 
-Linear learners are audited in separate environments (:mod:`discreet.audit.linear_games`). There the recorded
-numbers are Gram matrices, responses and, if offline data are queried again, every answer. For the shuffle
-model, the transcript contains the shuffler's releases, batch by batch
-(:mod:`discreet.audit.shuffle_likelihood`).
+The last two statistics are fitted to the separate quarter of runs. They do not need a noise distribution.
+They also detect effects that no noise model contains, for example policies, release schedules or weights that
+depend on raw data.
+
+Linear learners are audited in other games (:mod:`discreet.audit.linear_games`). There the recorded numbers
+are Gram matrices, response sums and, if offline data are queried again, the answers. In the shuffle model,
+the transcript contains the shuffler's release of every batch (:mod:`discreet.audit.shuffle_likelihood`).
 
 The white-box audit at full size is in :mod:`discreet.audit.white_box`.
 
@@ -86,8 +89,8 @@ __all__ = [
     "reactive", "respond",
 ]  # fmt: skip
 
-ALARM = 1e-6  # probability of a false alarm in one black-box or white-box audit
-SLACK = 1e-6  # relative tolerance for rounding of float64 sums and of closed forms
+ALARM = 1e-6  # Probability of a false alarm in one black-box or white-box audit.
+SLACK = 1e-6  # Relative tolerance for rounding errors of sums and of closed forms.
 
 Start = Callable[[Any, Schedule, Seeded], Session]
 Restart = Callable[[Any], Session]
@@ -95,7 +98,10 @@ Restart = Callable[[Any], Session]
 
 # ------------------------------------------------------------------------------- statistics
 def rate_limits(hits: int, runs: int, alarm: float) -> tuple[float, float]:
-    """Return Clopper-Pearson limits; each limit is wrong with probability at most ``alarm``."""
+    """Return the lower and the upper Clopper-Pearson limit of an event's probability.
+
+    Each limit is wrong with probability at most ``alarm``. hits : number of runs in which the event occurred.
+    """
     low = float(special.betaincinv(hits, runs - hits + 1, alarm)) if hits else 0.0
     high = float(special.betainccinv(hits + 1, runs - hits, alarm)) if hits < runs else 1.0
     return low, high
@@ -113,13 +119,15 @@ def mu_bound(low: float, high: float) -> float:
 
 @dataclass(frozen=True)
 class Bound:
-    """Lower bounds on epsilon and mu from one statistic, by event frequencies under both hypotheses.
+    """Lower bounds on epsilon and mu from one statistic, computed from event frequencies under both
+    hypotheses.
 
     Parameters
     ----------
-    epsilon, mu : lower bounds (-inf: none)
-    hits : counts of the event that gave the last bound, first under the hypothesis where it is more likely
-    runs : number of evaluated runs per hypothesis
+    epsilon, mu : lower bounds; -inf if the event gives no bound
+    hits : numbers of runs with the event that gave the last bound. The first number is for the hypothesis
+        under which the event is more likely
+    runs : number of runs per hypothesis in which events are counted
     """
 
     statistic: str
@@ -130,7 +138,7 @@ class Bound:
 
 
 def _bound(kind: str, hits: int, misses: int, ones: int, zeros: int, delta: float, alarm: float) -> float:
-    """Return the bound from one event's frequencies under both hypotheses.
+    """Return the lower bound on epsilon or mu from one event's frequencies under both hypotheses.
 
     Each limit is wrong with probability ``alarm``.
     """
@@ -139,7 +147,9 @@ def _bound(kind: str, hits: int, misses: int, ones: int, zeros: int, delta: floa
 
 
 def _best_threshold(one: Floats, zero: Floats, kind: str, delta: float, alarm: float) -> tuple[float, float]:
-    """Return the threshold whose event {statistic >= threshold} gives the best bound, and that bound."""
+    """Return the threshold for which the event {statistic >= threshold} gives the largest bound, and this
+    bound.
+    """
     candidates = np.unique(np.concatenate([np.quantile(one, np.linspace(0.0, 0.999, 80)), [one.max()]]))
     one, zero = np.sort(one), np.sort(zero)
     found = (math.inf, -math.inf)
@@ -162,9 +172,9 @@ def bounds_of(
 ) -> Bound:
     """Return bounds from samples of one statistic under hypotheses (0, 1).
 
-    The sample ``chosen`` determines direction and threshold, separately for each kind of bound. Events are
-    counted in the independent sample ``judged``. All bounds hold together with probability at least 1 -
-    ``alarm``.
+    The sample ``chosen`` determines the direction and the threshold of the event, separately for each kind of
+    bound. Events are counted in the independent sample ``judged``. All bounds hold together with probability
+    at least 1 - ``alarm``.
     """
     each = alarm / (2 * len(kinds))
     values, seen = {"epsilon": -math.inf, "mu": -math.inf}, (0, 0)
@@ -173,7 +183,8 @@ def bounds_of(
         for likely in (1, 0):
             sign = 1.0 if likely else -1.0
             one, zero = sign * chosen[likely], sign * chosen[1 - likely]
-            # fewer runs choose the event than evaluate it, so strict limits here would prefer common events
+            # the event is chosen on fewer runs than it is evaluated on, so strict limits here would favour
+            # common events
             threshold, value = _best_threshold(one, zero, kind, delta, max(each, 0.01))
             if value > best[0]:
                 best = (value, threshold, likely)
@@ -188,7 +199,9 @@ def bounds_of(
 
 # ----------------------------------------------------------------------------- the game, H = 1
 class Game(Protocol):
-    """Game with ``users`` users; the ``target``-th (from 1) differs between two hypotheses."""
+    """Game with ``users`` users. The user with number ``target``, counted from 1, differs between the two
+    hypotheses.
+    """
 
     @property
     def users(self) -> int: ...
@@ -197,15 +210,19 @@ class Game(Protocol):
     @property
     def spec(self) -> ProblemSpec: ...
     def life(self, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
-        """Return a user's trajectory under a policy; users count from 1. Only the target's uses ``world``."""
+        """Return a user's trajectory under a policy.
+
+        Users are counted from 1. Only the target's trajectory depends on ``world``, the hypothesis.
+        """
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """Users of the game; the ``target``-th (from 1) has one response tree for each hypothesis.
+    """Users of the game. The target user, with number ``target`` counted from 1, has one table of responses
+    for each hypothesis.
 
-    All responses are fixed tables, so a plan determines all trajectories except the target's. bits : True if
+    Tables of responses are fixed, so a plan and the hypothesis determine all trajectories. bits : True if
     rewards are 0 or 1.
     """
 
@@ -229,19 +246,19 @@ class People:
 
     @property
     def spec(self) -> ProblemSpec:
-        """Return the public facts of the game."""
+        """Public facts of the game."""
         return ProblemSpec(self.layout, self.users)
 
     def life(self, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
-        """Return the trajectory; see :func:`respond`."""
+        """Return the trajectory of a user; see :func:`respond`."""
         return respond(self, user, world, policy)
 
 
 def respond(people: People, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
-    """Return a user's trajectory under a policy; the target's states depend on ``world``.
+    """Return a user's trajectory under a policy. The target's states depend on the hypothesis ``world``.
 
-    Users count from 1. The target's reward is 1 under both hypotheses, so all cells of the target differ by
-    the largest possible amount.
+    Users are counted from 1. The target's reward is 1 under both hypotheses, so that all cells of the target
+    differ by the largest possible amount.
     """
     tables: Any = people
     state = world if user == people.target else int(tables._starts[user - 1])
@@ -260,8 +277,13 @@ def respond(people: People, user: int, world: int, policy: NDArray[Any]) -> Traj
 class Reactive:
     """Learner for audits whose policy takes the action with the smallest noisy count in each state.
 
-    It makes a new policy for each user. endless : True if no number of users is stated, so that releases
-    never end.
+    The learner makes a new policy for each user.
+
+    Parameters
+    ----------
+    asked : query of the learner; None: transitions and centred rewards.
+    reads : kind of released numbers that the learner reads.
+    endless : True if no number of users is stated, so that releases never end.
     """
 
     asked: CountQuery | None = None
@@ -269,19 +291,23 @@ class Reactive:
     endless: bool = False
 
     def query(self, spec: ProblemSpec) -> CountQuery:
-        """Return the query of the default learner: transitions and centred rewards, with visits derived."""
+        """Return the query. The default query asks for transitions and centred rewards; visits are derived
+        from transitions.
+        """
         return self.asked or CountQuery(spec.layout, visits=False, center_rewards=True)
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return a release after each user."""
+        """Return the schedule with one release after each user."""
         return Schedule(None if self.endless else spec.users, reads=self.reads)
 
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> ProblemSpec:
-        """Return the spec, which is the whole state."""
+        """Return the initial state of the learner, which is ``spec``."""
         return spec
 
     def plan(self, state: ProblemSpec, release: Release, ask: Any) -> tuple[Plan, ProblemSpec]:
-        """Return a plan of the actions with the smallest counts; values are ignored."""
+        """Return a plan that takes the action with the smallest released count in each state. Values are
+        ignored.
+        """
         shown = release.estimates
         if not shown and release.measurement is not None:
             shown = release.measurement.estimates
@@ -291,7 +317,9 @@ class Reactive:
 
 
 def reactive(start: Start) -> Reactive:
-    """Return a learner for audits that the privatizer supports: it reads sums, or measurements."""
+    """Return a learner for audits that the privatizer supports. It reads sums if possible, otherwise
+    measurements.
+    """
     spec = ProblemSpec(People.layout, 2)
     learner = Reactive()
     try:
@@ -302,7 +330,10 @@ def reactive(start: Start) -> Reactive:
 
 
 def endless(start: Start) -> Reactive | str:
-    """Return the learner for audits without a number of users, or the privatizer's reason to reject it."""
+    """Return the learner for audits in which the number of users is unknown.
+
+    If the privatizer rejects this learner, the text of its error is returned instead.
+    """
     spec, learner = ProblemSpec(People.layout, 2), Reactive(endless=True)
     try:
         start(learner.query(spec), learner.schedule(spec), Seeded(0)).close()
@@ -313,19 +344,19 @@ def endless(start: Start) -> Reactive | str:
 
 @dataclass(frozen=True, eq=False)
 class Transcript:
-    """Public transcript of one run, except the target's actions.
+    """Transcript of the public outputs of one run, without the target's actions.
 
     Parameters
     ----------
-    releases : (T, numbers) values
-    public : other numbers (distributions, weights, users, plans), in a fixed order
-    before : the part until the target's plan was made, which no record of the target can affect
-    plans : the policy of each user
-    contexts, cuts : other contents of each plan
-    message : the target's message under a local privatizer, else empty
-    asked : answers from offline data
-    measured : values of the newest batch in each release
-    read : the releases in decomposed form; None if all noise is randomized responses
+    releases : (T, n) the n noisy numbers of each of T releases
+    public : other public numbers (distributions, weights, numbers of users, plans), in a fixed order
+    before : all numbers until the target's plan was made, which the target's record must not affect
+    plans : policy of each user
+    contexts, cuts : context and clipping threshold of each user's plan
+    message : the target's message under a local privatizer; otherwise empty
+    asked : queries about offline data, with their answers
+    measured : measurement of the newest batch in each release
+    read : numbers of the releases by cell; None if all noise is randomized response
     """
 
     releases: Floats
@@ -341,14 +372,14 @@ class Transcript:
 
     @property
     def numbers(self) -> Floats:
-        """Return all numbers in one row; the message is last, because its length can vary."""
+        """All numbers of the transcript in one vector. The message is last, because its length can vary."""
         answers = [one.answer.value for one in self.asked]
         return np.concatenate([self.releases.ravel(), self.public, *answers, self.message])
 
 
 def _numbers(thing: Any) -> Floats:
     """Return all numbers in a message, or in nested lists of arrays, in a fixed order."""
-    if thing is None or isinstance(thing, str | bytes):  # only a shuffler sees bytes
+    if thing is None or isinstance(thing, str | bytes):  # bytes are messages that only a shuffler sees
         return np.zeros(0)
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         thing = [getattr(thing, item.name) for item in dataclasses.fields(thing)]
@@ -360,9 +391,9 @@ def _numbers(thing: Any) -> Floats:
 
 
 def noisy_numbers(release: Release, query: AuditQuery | None = None) -> Floats:
-    """Return all numbers with noise: the released sums and the newest measurement.
+    """Return all numbers of a release that have noise: the sums and the newest measurement.
 
-    ``query`` : if it is steered, families that a measurement omits are filled with 0, so that every release
+    If ``query`` is steered, a measurement can omit families. They are filled with 0, so that every release
     has the same number of values.
     """
     parts = [estimate.value.ravel() for estimate in release.estimates.values()]
@@ -377,7 +408,9 @@ def noisy_numbers(release: Release, query: AuditQuery | None = None) -> Floats:
 
 
 def public_numbers(release: Release) -> Floats:
-    """Return the numbers of a release without noise: distributions, weights, counted users."""
+    """Return the numbers of a release that have no noise: standard deviations, weights, and numbers of
+    users.
+    """
     parts: list[Any] = [release.users, release.number]
     estimates = list(release.estimates.values())
     if release.measurement is not None:
@@ -398,9 +431,9 @@ def play(
 ) -> Transcript:
     """Return the transcript of one run of the common loop under one hypothesis.
 
-    ``restart`` is called with the session after the first release that contains the target. It returns a
-    successor session, from which the release is requested again. The random bits that break learners' ties
-    are public and equal in every run.
+    ``world`` is the hypothesis. ``restart`` is called with the session after the first release that contains
+    the target; it returns a restored session, from which the release is requested again. The random bits that
+    break a learner's ties are public and equal in all runs.
     """
     spec = people.spec
     query = learner.query(spec)
@@ -437,7 +470,7 @@ def play(
 
 @dataclass(frozen=True)
 class _Seen:
-    """Everything that an adversary saw in one run so far."""
+    """All outputs that an adversary has seen in one run so far."""
 
     query: AuditQuery
     values: list[Floats] = field(default_factory=list)
@@ -449,13 +482,13 @@ class _Seen:
     releases: list[Release] = field(default_factory=list)
 
     def look_at(self, release: Release) -> None:
-        """Add the noisy numbers of a release, if it is a new one."""
+        """Add the noisy numbers of a release, unless it repeats the previous release."""
         if release.number and _is_new(self.public, release):
             self.values.append(noisy_numbers(release, self.query))
             self.releases.append(release)
 
     def follow(self, plan: Any, cut: float) -> None:
-        """Add the plan of one user, and the clipping threshold."""
+        """Add the plan of one user, and the clipping threshold that is valid for this user."""
         self.plans.append(np.array(plan.policy))
         self.contexts.append({name: np.array(array) for name, array in plan.context.items()})
         self.cuts.append(cut)
@@ -468,7 +501,9 @@ class _Seen:
         return [_numbers(self.public), _numbers(self.plans), _numbers(self.contexts)]
 
     def transcript(self, message: Floats, before: Floats) -> Transcript:
-        """Return the run. before : everything at the target's message."""
+        """Return the transcript of the run. before : all numbers that were seen before the target's
+        message.
+        """
         stds = [one.answer.law.std() for one in self.asked]
         shown = np.concatenate([*self._shown(), _numbers(stds)])
         measured = tuple(one.measurement for one in self.releases if one.measurement is not None)
@@ -480,16 +515,16 @@ class _Seen:
 
 
 def _is_new(public: Sequence[Floats], release: Release) -> bool:
-    """Return True for a new release; a plan with last=False repeats the previous release."""
+    """Return True if a release is new. After a plan with last=False, the previous release is repeated."""
     return not public or public[-1][1] != release.number
 
 
 # ------------------------------------------------------------------------- likelihoods of the known law
 def claimed_noise(session: Any, query: AuditQuery, times: Sequence[int]) -> Noise | None:
-    """Return the noise that is added to the query's cells, if the session adds noise to them.
+    """Return the noise that a session claims to add to the query's cells, or None.
 
-    For a local session of counts, this opens a plan to read the device's encoder. Devices of linear sums
-    always send vectors.
+    For a local session of counts, this function opens a plan, because the type of the device's encoder shows
+    whether devices add noise to cells. Devices for linear sums always do so.
     """
     found = noise_of(session, query, times)
     if isinstance(query, LinearQuery):
@@ -502,13 +537,13 @@ def claimed_noise(session: Any, query: AuditQuery, times: Sequence[int]) -> Nois
 
 
 def uniform(layout: Layout) -> Floats:
-    """Return (H, S, A) uniform probabilities of admissible actions."""
+    """Return the (H, S, A) policy that selects all admissible actions with equal probability."""
     mask = np.ones((layout.states, layout.actions)) if layout.mask is None else layout.mask.astype(np.float64)
     return np.broadcast_to(mask / mask.sum(axis=1, keepdims=True), (layout.horizon, *mask.shape)).copy()
 
 
 def _ratio(noise: Noise, zero: Floats, one: Floats) -> float:
-    """Return ln P_1 / P_0 of whitened residuals in units of the claimed scale."""
+    """Return the log-likelihood ratio ln(P_1 / P_0) from the whitened residuals under hypotheses 0 and 1."""
     if noise.laplace:
         return float((np.abs(zero) - np.abs(one)).sum())
     return float(0.5 * (zero**2 - one**2).sum())
@@ -517,7 +552,10 @@ def _ratio(noise: Noise, zero: Floats, one: Floats) -> float:
 def _likelihood(
     begin: Callable[[], Session], query: AuditQuery, people: Game, learner: Any
 ) -> Callable[[Transcript], float] | None:
-    """Return a function for the exact log-likelihood ratio of a transcript by the claimed noise."""
+    """Return a function that computes the exact log-likelihood ratio of a transcript under the claimed noise.
+
+    Returns None if the distribution of the noise is not known.
+    """
     session: Any = begin()
     times = session_times(session)
     noise = claimed_noise(session, query, times)
@@ -533,7 +571,7 @@ def _likelihood(
     def records(
         user: int, plan: NDArray[Any], context: Mapping[str, Any], cut: float
     ) -> list[tuple[Trajectory, Floats]]:
-        """Return the user's trajectory and its contribution under hypotheses 0 and 1."""
+        """Return, for hypotheses 0 and 1, the user's trajectory and its contribution."""
         at = user, b"".join([plan.tobytes(), *(context[name].tobytes() for name in sorted(context))]), cut
         if at not in known:
             lives = [people.life(user, world, plan) for world in (0, 1)]
@@ -575,7 +613,9 @@ def _likelihood(
 
 
 def _flips(session: Any) -> list[BinomialLaw] | None:
-    """Return the distributions of the first batch's counters if noise is by random flips, else None."""
+    """Return the distributions of the first batch's counters if the noise is a sum of random flips; otherwise
+    None.
+    """
     if session.guarantee.trust != "shuffle":
         return None
     laws = list(session.laws_at(session_times(session)[0]).values())
@@ -585,10 +625,11 @@ def _flips(session: Any) -> list[BinomialLaw] | None:
 def _report_laws(
     session: Any, people: Game, learner: Any, reports: StepReports | None = None
 ) -> list[Any] | None:
-    """Return exact distributions of the target's message under both hypotheses and the first plan.
+    """Return the exact distributions of the target's message under both hypotheses, for the learner's first
+    plan.
 
-    The result is None if they are not finite. ``reports`` : randomizer that the device runs instead of the
-    given one.
+    The result is None if they are not finite. reports : randomizer that the device uses instead of the
+    session's own.
     """
     spec = people.spec
     first = session.release()
@@ -603,9 +644,12 @@ def _report_laws(
 
 
 def _report_likelihood(session: Any, people: Game, learner: Any) -> Callable[[Transcript], float] | None:
-    """Return the likelihood ratio of a finite message, by running the device on all random outcomes.
+    """Return a function that computes the log-likelihood ratio of a transcript from the target's message.
 
-    Every score gives a valid bound, even if it is computed from a faulty device.
+    The distribution of the message is computed by running the device's code on all random outcomes. Returns
+    None if the privatizer is not local, or the distribution is not finite.
+
+    The bound is valid for every score, even for a score computed from a faulty device.
     """
     if session.guarantee.trust != "local":
         return None
@@ -621,7 +665,10 @@ def _report_likelihood(session: Any, people: Game, learner: Any) -> Callable[[Tr
 
 
 def session_times(session: Any) -> list[int]:
-    """Return the number of users at each release after the first (empty) one; [] if releases never end."""
+    """Return the number of users at each release except the first, which has no users.
+
+    The list is empty if releases never end.
+    """
     schedule: Schedule = session.schedule
     if schedule.users is None:
         return []
@@ -633,7 +680,7 @@ _BINS = 12
 
 
 def fit_linear(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
-    """Fit Fisher's linear score, which detects differences in averages of numbers."""
+    """Fit Fisher's linear discriminant, which detects differences in the means of recorded numbers."""
     both = np.concatenate([one, zero])
     centre, spread = both.mean(axis=0), both.std(axis=0)
     keep = spread > 1e-12 * (1 + np.abs(centre))
@@ -653,11 +700,13 @@ def fit_linear(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
 
 
 def fit_events(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
-    """Fit sums over the recorded numbers of log-ratios of the frequencies of each number's interval.
+    """Fit a score that is a sum over recorded numbers. Each term is the log-ratio of frequencies of the
+    number's interval.
 
-    The ratio is the frequency under hypothesis 1 over that under hypothesis 0. If there are few different
-    rows, frequencies of whole rows are used, which gives the exact likelihood ratio of finite messages.
-    Integers are separate events, because a released zero shows that no noise was drawn.
+    The ratio is the interval's frequency under hypothesis 1 divided by its frequency under hypothesis 0. If
+    the samples have few different rows, the frequencies of whole rows are used instead; for messages with
+    finitely many values, this estimates the exact likelihood ratio. Integers count as separate events,
+    because an integer, such as a released zero, shows that no noise was drawn.
     """
     both = np.concatenate([one, zero])
     rows, place = np.unique(both, axis=0, return_inverse=True)
@@ -693,7 +742,9 @@ def fit_events(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
 # ------------------------------------------------------------------------------------ the black box
 @dataclass(frozen=True)
 class BlackBoxEvidence:
-    """Results of a black-box audit: the best bounds of each statistic, and the guarantee's claims."""
+    """Results of a black-box audit: the bounds of each statistic, and the guarantee with which they are
+    compared.
+    """
 
     __repr__ = brief
 
@@ -704,17 +755,17 @@ class BlackBoxEvidence:
 
     @property
     def epsilon(self) -> float:
-        """Return the largest lower bound on epsilon at the guarantee's delta, at least 0."""
+        """Largest lower bound on epsilon at the guarantee's delta, at least 0."""
         return max(0.0, *(bound.epsilon for bound in self.bounds))
 
     @property
     def mu(self) -> float:
-        """Return the largest lower bound on mu, at least 0."""
+        """Largest lower bound on mu, at least 0."""
         return max(0.0, *(bound.mu for bound in self.bounds))
 
     @property
     def exceeded(self) -> bool:
-        """Return True if a bound is above the claim; False if nothing is claimed."""
+        """True if a bound exceeds the guarantee; False if nothing is claimed."""
         claim = self.guarantee
         return (claim.epsilon is not None and self.epsilon > claim.epsilon * (1 + SLACK)) or (
             claim.mu is not None and self.mu > claim.mu * (1 + SLACK)
@@ -729,7 +780,11 @@ def sample(
     seed: int,
     restart: Restart | None = None,
 ) -> tuple[Guarantee, list[list[Transcript]], Callable[[Transcript], float] | None]:
-    """Return the guarantee, transcripts of hypotheses 0 and 1, and the likelihood ratio (None: unknown)."""
+    """Run the game under both hypotheses.
+
+    Returns the guarantee, the transcripts under hypotheses 0 and 1, and a function for the log-likelihood
+    ratio (None if it is unknown).
+    """
     spec = people.spec
     query = learner.query(spec)
     schedule = learner.schedule(spec)
@@ -753,7 +808,9 @@ def sample(
 def _reports(
     start: Start, learner: Any, people: Game, world: int, runs: int, randomness: Seeded
 ) -> list[Transcript]:
-    """Return many samples of the target's message, as if the target were the first user.
+    """Return transcripts with samples of the target's message under a local privatizer.
+
+    The target is treated as the first user.
 
     All later outputs are post-processing of this message.
     """
@@ -788,11 +845,11 @@ def black_box(
     Parameters
     ----------
     start : ``privatizer.start``, or any function that starts sessions
-    learner : any learner; by default one that queries counts and reacts to them
-    runs : number of runs per hypothesis, at least 200; a quarter of them chooses the events
+    learner : any learner; by default :func:`reactive`, which queries counts and reacts to them
+    runs : number of runs per hypothesis, at least 200. The events are chosen on a quarter of them
     seed : seed of all runs
-    alarm : in (0, 0.5), probability of a bound above the true value
-    people, restart : see :func:`play`
+    alarm : in (0, 0.5), probability that a bound exceeds the true value
+    people, restart : the game, and a function that restarts sessions; see :func:`play`
 
     Raises
     ------
@@ -814,14 +871,18 @@ def black_box(
         scores[name] = [score(part) for part in rows]
     bounds: list[Bound] = []
     for name, (zero, one) in scores.items():
-        seen = 0 if name == "likelihood ratio" else cut // 2  # fitting and thresholds use other runs
+        # thresholds are chosen on other runs than scores are fitted to
+        seen = 0 if name == "likelihood ratio" else cut // 2
         chosen, judged = [zero[seen:cut], one[seen:cut]], [zero[cut:], one[cut:]]
         bounds.append(bounds_of(name, chosen, judged, delta, alarm / len(scores), kinds))
     return BlackBoxEvidence(guarantee, runs, alarm, tuple(bounds))
 
 
 def _table(worlds: Sequence[Sequence[Transcript]]) -> list[Floats]:
-    """Return (runs, numbers) for each hypothesis; shorter messages are padded with -1, an unused value."""
+    """Return one array of shape (runs, numbers) for each hypothesis.
+
+    Shorter messages are padded with -1, a value that does not occur in messages.
+    """
     most = max(t.numbers.size for world in worlds for t in world)
     out = [np.full((len(world), most), -1.0) for world in worlds]
     for table, world in zip(out, worlds, strict=True):
@@ -833,12 +894,13 @@ def _table(worlds: Sequence[Sequence[Transcript]]) -> list[Floats]:
 def half_scale_power(
     start: Start, learner: Any, people: Game, runs: int, alarm: float, trials: int = 100, seed: int = 5
 ) -> float | None:
-    """Return the power of :func:`black_box`'s likelihood ratio against noise of half the claimed scale.
+    """Return the power of the likelihood-ratio test in :func:`black_box` if the noise has half the claimed
+    scale.
 
-    The power is the share of ``trials`` in which the bound exceeds the claim. Whitened noise is simulated,
-    for the plans that follow the release before the first user. For randomized responses, devices respond at
-    twice their epsilon, and the score uses the claimed distribution. The result is None if the distribution
-    is unknown, or if nothing is claimed.
+    The power is the share of ``trials`` in which the bound exceeds the claim. Only whitened noise is
+    simulated, for the plan that follows release 0. For randomized response, devices respond with twice their
+    epsilon, while the score uses the claimed distribution. The result is None if the distribution is unknown,
+    or if nothing is claimed.
     """
     spec = people.spec
     query = learner.query(spec)
@@ -863,7 +925,9 @@ _Draw = Callable[[int, int, np.random.Generator], Floats]
 
 
 def _halved_noise(start: Start, learner: Any, people: Game) -> _Draw | None:
-    """Return a sampler of the likelihood ratio for noise of half the claimed scale, or half the flips."""
+    """Return a sampler of the log-likelihood ratio for noise of half the claimed scale, or with half of the
+    flips.
+    """
     spec = people.spec
     query, schedule = learner.query(spec), learner.schedule(spec)
     session: Any = start(query, schedule, Seeded(0))
@@ -885,10 +949,10 @@ def _halved_noise(start: Start, learner: Any, people: Game) -> _Draw | None:
     response = (np.asarray(times) >= people.target).astype(np.float64)[:, None]
     if session.guarantee.trust == "local":
         moved = [part[None] / scale for part, scale in zip(change, noise.scales, strict=True)]
-    elif noise.mixings is None:  # one measurement
+    elif noise.mixings is None:  # the only release with users is a measurement
         gain = first.measurement.gain if first.measurement is not None else 1.0
         scales = noise.scales
-        if getattr(query, "cut", 0.0):  # one family of the query is omitted
+        if getattr(query, "cut", 0.0):  # the release omits one of the two reward families
             scales = taking_turns(query, scales, plan.cut or query.cut)
         moved = [response * gain * part / scale for part, scale in zip(change, scales, strict=True)]
     else:
@@ -918,12 +982,16 @@ def _halved_noise(start: Start, learner: Any, people: Game) -> _Draw | None:
 
 
 def _broken_reports(start: Start, learner: Any, people: Game) -> _Draw | None:
-    """Return a sampler of the likelihood ratio for devices that respond at twice the claimed epsilon."""
+    """Return a sampler of the log-likelihood ratio for devices that respond with twice the claimed
+    epsilon.
+    """
     spec = people.spec
     query, schedule = learner.query(spec), learner.schedule(spec)
     session: Any = start(query, schedule, Seeded(0))
     reports = getattr(getattr(session, "mechanism", None), "reports", None)
-    if reports is None or session.guarantee.trust != "local":  # otherwise no party sees single messages
+    if (
+        reports is None or session.guarantee.trust != "local"
+    ):  # without local trust, no adversary sees single messages
         return None
     twice = StepReports.of(
         query, reports.kind, 2 * session.guarantee.epsilon, reports.steps, reports.reward_share
@@ -933,7 +1001,8 @@ def _broken_reports(start: Start, learner: Any, people: Game) -> _Draw | None:
     if laws is None or broken is None:
         return None
     messages = sorted({*broken[0], *broken[1]})
-    # Messages outside the claimed alphabet (another subset size) are scored by the actual distribution.
+    # Messages that have probability 0 under the claim (another subset size) are scored by the actual
+    # distribution.
     scores = np.empty(len(messages))
     for i, message in enumerate(messages):
         zero, one = laws if message in laws[0] else broken

@@ -1,23 +1,24 @@
-"""Checks of the public contract for all registered components, and for your own code.
+"""Conformance checks of all registered components, and of components that you register.
 
-``discreet check`` runs all checks. ``discreet check my_module`` runs the checks of the names that a module
-registers. Your own test suite can do the same::
+``discreet check-plugin`` runs all checks. ``discreet check-plugin my_module`` runs the checks of the names
+that a module registers. Your own test suite can do the same::
 
-    @pytest.mark.parametrize("case", conformance.cases("my_module"), ids=str)
+    @pytest.mark.parametrize("case", conformance.plugin_cases("my_module"), ids=str)
     def test_conforms(case):
         case.run()
 
 Checks are small (three states, a dozen users), so that they can run for every pair of learner and privatizer.
-They test that a component follows the rules of :mod:`discreet.mechanisms.interfaces`:
+They test that a component follows the rules of :mod:`discreet.mechanisms.interfaces`, for example:
 
-* the component starts with at least one partner;
-* equal seeds give equal results, and the compiled and the stepwise run give identical results;
-* a policy is a function of earlier releases only, and a learner holds only released data;
-* the stated guarantee follows from the noise;
+* a learner works with at least one privatizer, and a privatizer with at least one learner;
+* equal seeds give equal results, and compiled runs give the same results as stepwise runs;
+* a policy depends only on earlier releases, and a learner holds only released data;
+* the noise gives the stated guarantee;
 * invalid input is refused.
 
-Sessions of privatizers that you add also pass the white-box audit (false-alarm probability 1e-6), because no
-other check knows their noise. The checks do not replace the proof in a mechanism's docstring.
+A privatizer that you add must also pass the white-box audit (probability of a false alarm 1e-6), because no
+other check tests the noise of an unknown mechanism. The checks do not replace the proof in a mechanism's
+docstring.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
 
 _USERS = 11
 _EPSILON = 1.5
-_ALARM = 1e-6  # probability of a false alarm in one white-box audit
-_PARTNERS = ("private-ucb-vi", "private-ucb-po")  # learners with which a privatizer is tested
+_ALARM = 1e-6  # Probability of a false alarm in one white-box audit.
+_PARTNERS = ("private-ucb-vi", "private-ucb-po")  # Learners with which a privatizer is tested.
 _HOUSES_OF_DATA = (
     "discreet.core.count_sessions",
     "discreet.core.stream_session",
@@ -65,7 +66,7 @@ _HOUSES_OF_DATA = (
 
 
 class NotApplicable(Exception):
-    """Raised by a check that does not apply to its subject; the message gives the reason."""
+    """Exception: a check does not apply to its subject. The message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -94,20 +95,20 @@ class Case:
         return f"{self.subject}: {self.check}"
 
     def run(self) -> None:
-        """Raise ``AssertionError`` if the check fails; return without a message if it does not apply."""
+        """Run the check. Raises ``AssertionError`` if it fails; returns normally if it does not apply."""
         try:
             self._checked()
         except NotApplicable:
             return
 
     def _checked(self) -> None:
-        """Run the check; it also fails on a division by zero or an invalid floating-point operation."""
+        """Run the check. It also fails if a floating-point operation is invalid or divides by zero."""
         with warnings.catch_warnings():
             warnings.simplefilter("error", RuntimeWarning)
             self.body()
 
     def outcome(self) -> CheckResult:
-        """Run the check and return its outcome."""
+        """Run the check and return its result; failures do not raise an error."""
         try:
             self._checked()
         except NotApplicable as reason:
@@ -120,8 +121,8 @@ class Case:
 def _told(error: Exception) -> str:
     """Return a one-line description of an error.
 
-    The line contains the error's text, or its location if it has no text. It also contains the error's class,
-    unless a check raised the error.
+    The line contains the text of the error or, if the text is empty, the place where the error was raised. It
+    also contains the class of the error, unless a check raised the error.
     """
     text = " ".join(str(error).split())
     if isinstance(error, AssertionError):
@@ -136,7 +137,9 @@ def _place(error: Exception) -> str:
 
 
 def _expect(true: Any, otherwise: str) -> None:
-    """Assert a condition; unlike ``assert``, ``python -O`` does not remove it."""
+    """Raise ``AssertionError`` if a condition is false. Unlike ``assert``, this call also works under
+    ``python -O``.
+    """
     if not true:
         raise AssertionError(otherwise)
 
@@ -145,7 +148,8 @@ def _expect(true: Any, otherwise: str) -> None:
 def small_world(stationary: bool = False) -> TabularMDP:
     """Return a small MDP for checks.
 
-    It has three states, two actions (one of them inadmissible in one state), three steps, Bernoulli rewards.
+    The MDP has three states, two actions (one of them is inadmissible in one state), three steps, and
+    Bernoulli rewards.
     """
     from discreet.envs.mdp.tabular import TabularMDP
 
@@ -176,15 +180,17 @@ def small_featured_world(kind: type) -> TabularMDP:
     return envs.random_linear(states=3, actions=2, horizon=3, dimension=2, rewards="bernoulli")
 
 
-_GAUSSIAN = " gaussian"  # name suffix of the variant with Gaussian noise
-_RELEASES: dict[str, dict[str, Any]] = {  # variants of privatizers that support this release option
+_GAUSSIAN = " gaussian"  # name suffix of the privatizer variant with Gaussian noise
+_RELEASES: dict[str, dict[str, Any]] = {  # variants of privatizers that have the option `release`
     " signed-digits": {"release": "signed-digits"},
     " square-root": {"release": "square-root", "noise": "gaussian", "delta": 1e-4},
     " optimal tree": {"release": "tree", "tree_estimate": "optimal"},
     " reports": {"release": "reports"},
 }
-_MECHANISMS = {"local": ("laplace", "oue", "krr"), "shuffle": ("amplified",)}  # non-default variants
-_QUERIES: tuple[dict[str, Any], ...] = (  # options for further queries of learners that have these options
+# mechanisms that are not the default
+_MECHANISMS = {"local": ("laplace", "oue", "krr"), "shuffle": ("amplified",)}
+# A learner is tested with each of these sets of options that it supports.
+_QUERIES: tuple[dict[str, Any], ...] = (
     {},
     {"derive_visits": False, "center_rewards": False},
     {"derive_visits": True, "center_rewards": False},
@@ -196,7 +202,9 @@ _QUERIES: tuple[dict[str, Any], ...] = (  # options for further queries of learn
 
 
 def _variants(entry: RegistryEntry) -> Iterator[str]:
-    """Yield a privatizer's name, and the names of its Gaussian and release variants."""
+    """Yield the name of a privatizer, and the names of its variants with other noise, releases or
+    mechanisms.
+    """
     yield entry.name
     if {"arity", "tree_estimate"} <= set(registry.options_of(entry.factory())):
         yield from (entry.name + variant for variant in _RELEASES)
@@ -206,7 +214,9 @@ def _variants(entry: RegistryEntry) -> Iterator[str]:
 
 
 def _privatizer(name: str) -> Any:
-    """Build a privatizer or one of its variants, at a common budget if it has a budget."""
+    """Build a privatizer or one of its variants. If it has a budget, epsilon is the same for all
+    privatizers.
+    """
     mechanisms = {f" {one}": {"randomizer": one} for several in _MECHANISMS.values() for one in several}
     variants = {_GAUSSIAN: {"noise": "gaussian", "delta": 1e-4}, **_RELEASES, **mechanisms}
     variant = next((v for v in variants if name.endswith(v)), "")
@@ -228,18 +238,21 @@ def _setup(
     users: int = _USERS,
     options: dict[str, Any] | None = None,
 ) -> Setup:
-    """Prepare a pair on the small MDP; raise :class:`NotApplicable` if its parts do not fit."""
+    """Prepare a run of a learner and a privatizer on the small MDP.
+
+    Raises :class:`NotApplicable` if the learner and the privatizer do not fit together.
+    """
     from discreet.experiments.simulate import Setup
     from discreet.mechanisms.interfaces import ProblemSpec
 
     learns = registry.build("learner", learner, None, options)
     protects = _privatizer(privatizer)
-    needs = getattr(learns, "FEATURES", None)  # class of the public features that the learner needs
+    needs = getattr(learns, "FEATURES", None)  # class of the public features that the learner needs, or None
     pooled = bool((options or {}).get("stationary")) or getattr(learns, "needs_stationary", False)
     world = small_world(stationary=pooled)
     if needs is not None:
         world = small_featured_world(needs)
-    if hasattr(learns, "least_users"):  # number of users that the learner's schedule needs
+    if hasattr(learns, "least_users"):  # the schedule of such a learner needs a minimum number of users
         users = max(users, learns.least_users(ProblemSpec(world.layout)))
     try:
         return Setup(world, learns, protects, users, by=by, stepwise=stepwise)
@@ -255,9 +268,9 @@ def _queries(learner: str) -> Iterator[dict[str, Any]]:
 # --------------------------------------------------------------------------- a run, step by step
 @dataclass(frozen=True)
 class _Transcript:
-    """Public outputs of a run, and the objects in the learner's state."""
+    """Public outputs of a run, and the learner's states."""
 
-    policies: list[Any]  # one for each user
+    policies: list[Any]  # policy of each user
     plans: list[Plan]
     releases: list[Release]
     states: list[Any]
@@ -265,7 +278,9 @@ class _Transcript:
 
 
 def _interact(setup: Setup, seed: int = 3, replaced: int | None = None) -> _Transcript:
-    """Run the protocol's loop; user ``replaced`` has another trajectory, and the noise is unchanged."""
+    """Run a learner and a privatizer step by step. User ``replaced`` has another trajectory; the noise is the
+    same.
+    """
     from discreet.core.noise.seeded_rng import SeededRng
     from discreet.core.rng import Seeded
     from discreet.envs.rollouts.rollout import rollout
@@ -294,7 +309,7 @@ def _interact(setup: Setup, seed: int = 3, replaced: int | None = None) -> _Tran
 
 
 def _other_life(setup: Setup, trajectory: Trajectory) -> Trajectory:
-    """Return an admissible trajectory that, if possible, shares no (state, action) with the given one."""
+    """Return an admissible trajectory that has other states than the given trajectory at every step."""
     from discreet.core.trajectories import Trajectory
 
     layout = setup.mdp.layout
@@ -311,7 +326,7 @@ class _Inventory(pickle.Pickler):
         self.classes: set[type] = set()
 
     def reducer_override(self, thing: Any) -> Any:
-        """Record the object's class; pickle the object as usual."""
+        """Record the class of an object, and pickle the object as usual."""
         self.classes.add(thing if isinstance(thing, type) else type(thing))
         return NotImplemented
 
@@ -328,7 +343,9 @@ def _same_bits(left: Any, right: Any) -> bool:
 
 # ------------------------------------------------------------------- checks of learner x privatizer
 def _deterministic(learner: str, privatizer: str) -> None:
-    """Check that equal seeds give identical results in any order, and other repetition indices do not."""
+    """Check that equal seeds give identical results in any order, and that other repetitions give other
+    results.
+    """
     setup = _setup(learner, privatizer)
     later, first = setup.run(5, 1), setup.run(5, 0)
     again = setup.run(5, 0)
@@ -338,7 +355,9 @@ def _deterministic(learner: str, privatizer: str) -> None:
 
 
 def _curves(learner: str, privatizer: str) -> None:
-    """Check that regret is finite, nondecreasing, at most H per user, and recorded up to the last user."""
+    """Check the regret curves: finite, nondecreasing, at most H per user, and recorded up to the last
+    user.
+    """
     for by in ("episode", "batch"):
         setup = _setup(learner, privatizer, by)
         run = setup.run(1, 0)
@@ -356,7 +375,7 @@ def _curves(learner: str, privatizer: str) -> None:
 
 
 def _stepwise_is_fused(learner: str, privatizer: str) -> None:
-    """Check that the compiled and the stepwise run give identical results, by episode and by batch."""
+    """Check that compiled and stepwise runs give identical results, by episode and by batch."""
     for options in _queries(learner):
         for by in ("episode", "batch"):
             pair = partial(_setup, learner, privatizer, by, options=options)
@@ -370,7 +389,9 @@ def _stepwise_is_fused(learner: str, privatizer: str) -> None:
 
 
 def _plans(learner: str, privatizer: str) -> None:
-    """Check that plans have the declared shapes and admissible actions, and depend on arguments only."""
+    """Check that plans have the declared shapes and admissible actions, and depend only on their
+    arguments.
+    """
     setup = _setup(learner, privatizer)
     layout = setup.mdp.layout
     seen = _interact(setup)
@@ -406,7 +427,7 @@ def _no_answers(question: Any) -> Any:
 
 
 def _isolated(learner: str, privatizer: str) -> None:
-    """Check that the learner's state holds no object with user data, and can be stored and continued."""
+    """Check that the learner's state contains no object with user data, and can be stored and restored."""
     setup = _setup(learner, privatizer)
     seen = _interact(setup)
     for state in (seen.states[1], seen.states[-1]):
@@ -422,7 +443,9 @@ def _isolated(learner: str, privatizer: str) -> None:
 
 
 def _no_foresight(learner: str, privatizer: str) -> None:
-    """Check that, with equal noise, user k's trajectory does not affect the policies of users 1 to k."""
+    """Check that the trajectory of user k does not affect the policies of users 1 to k, if the noise is
+    equal.
+    """
     setup = _setup(learner, privatizer)
     ours = _interact(setup)
     for user in (0, setup.episodes // 2):
@@ -434,7 +457,7 @@ def _no_foresight(learner: str, privatizer: str) -> None:
 
 
 def _guaranteed(learner: str, privatizer: str) -> None:
-    """Check that the guarantee is known before data, never changes, and states the trust model."""
+    """Check that the guarantee is known before any data, never changes, and states the trust model."""
     setup = _setup(learner, privatizer)
     guarantee = setup.guarantee
     seen = _interact(setup)
@@ -457,8 +480,7 @@ def _guaranteed(learner: str, privatizer: str) -> None:
 def _recomputed(learner: str, privatizer: str) -> None:
     """Check that the noise gives the stated guarantee.
 
-    The loss is the change between the worst pair of trajectories, divided by the noise scales, times
-    exposures.
+    The privacy loss is recomputed by :func:`worst_loss`, and compared with the stated epsilon or mu.
     """
     for options in _queries(learner):
         setup = _setup(learner, privatizer, options=options)
@@ -471,7 +493,7 @@ def _costs_what_it_states(setup: Setup, where: str) -> None:
     from discreet.core.rng import Seeded
 
     session = setup.start(Seeded(0, 0))
-    loss, stated = worst_loss(setup), session.guarantee  # the session's own guarantee
+    loss, stated = worst_loss(setup), session.guarantee  # the guarantee that the session states
     session.close()
     promised = stated.epsilon if loss.norm == "l1" else stated.mu
     name = "epsilon" if loss.norm == "l1" else "mu"
@@ -488,21 +510,24 @@ def _costs_what_it_states(setup: Setup, where: str) -> None:
 
 @dataclass(frozen=True)
 class PrivacyLoss:
-    """Privacy loss of two explicit trajectories: epsilon if norm is "l1", mu if norm is "l2"."""
+    """Privacy loss of an exchange of two given trajectories: epsilon if ``norm`` is "l1", mu if ``norm`` is
+    "l2".
+    """
 
     norm: Literal["l1", "l2"]
     value: float
 
 
 def worst_loss(setup: Setup) -> PrivacyLoss:
-    """Recompute a count session's loss from its noise distributions and two disjoint trajectories.
+    """Recompute the privacy loss of a session of counts, for an exchange of two trajectories without common
+    states.
 
-    The scale of one draw is computed from the noise distribution of the first release. The cost of one user's
-    shift is computed from the noise matrix B only. For Laplace noise it is the least l1 norm of draws that
-    hide the user in all prefixes; for Gaussian noise, the user's shift of the prefixes in units of the
-    covariance B B^T. Under local privacy each user affects one message. For randomized reports, the loss of
-    each reported step is the largest ratio of the randomizer's probabilities. Raises :class:`NotApplicable`
-    for other mechanisms; their tests must recompute the loss.
+    The scale of one draw is computed from the noise distribution of the first release with users. The cost of
+    one user's unit shift is computed only from the noise matrix B. For Laplace noise, this cost is the least
+    l1 norm of draws that produce the user's shift of all prefixes. For Gaussian noise, it is the norm of this
+    shift with respect to the covariance B B^T. Under local privacy each user affects one message. For
+    randomized reports, the loss of each reported step is the largest log-ratio of the randomizer's
+    probabilities. Raises :class:`NotApplicable` for other mechanisms; their tests must recompute the loss.
     """
     from discreet.audit.noise_matrix import noise_matrix
     from discreet.core.count_sessions import CountSession
@@ -527,8 +552,8 @@ def worst_loss(setup: Setup) -> PrivacyLoss:
         )
     noise = session.laws_at(users)
     if session.mechanism.stream == "decaying":
-        # Each release has fresh noise; a user's column of a decaying sum has l2 norm 1 over all future
-        # releases.
+        # Each release has fresh noise. The effect of one user on all future decaying sums is a column of l2
+        # norm 1.
         draws, noise = 1, session.measurement_laws(users, users)
     elif session.guarantee.trust == "joint":
         assert session.mechanism.walk is not None
@@ -545,7 +570,7 @@ def worst_loss(setup: Setup) -> PrivacyLoss:
     )
     total = 0.0
     for name, law in noise.items():
-        deviation = law.std() / math.sqrt(draws)  # std of one draw
+        deviation = law.std() / math.sqrt(draws)  # standard deviation of one draw
         change = np.abs(one[name] - other[name])
         total += float(
             change.sum() * math.sqrt(2) / deviation if laplace else (change**2).sum() / deviation**2
@@ -556,7 +581,10 @@ def worst_loss(setup: Setup) -> PrivacyLoss:
 
 
 def _exposures(matrix: Any, family: str) -> float:
-    """Return the largest cost of a unit change at one step in all later prefixes: l1, or l2 squared."""
+    """Return the largest cost of a unit change that begins at one step and shifts all later prefixes.
+
+    The cost is an l1 norm for Laplace noise, and a squared l2 norm for Gaussian noise.
+    """
     from scipy.optimize import linprog
 
     prefixes = np.tril(np.ones((len(matrix), len(matrix))))
@@ -580,7 +608,9 @@ def _gaussian_delta(mu: float, epsilon: float) -> float:
 
 # --------------------------------------------------------------------------- checks of a learner
 def _learner_specification(learner: str) -> None:
-    """Check that a learner is immutable, compares by value, pickles, and rejects unknown options by name."""
+    """Check that a learner is immutable, is compared by value, can be pickled, and rejects unknown options by
+    name.
+    """
     built = registry.build("learner", learner)
     _expect(dataclasses.is_dataclass(built), "a learner is a frozen dataclass")
     _expect(pickle.loads(pickle.dumps(built)) == built, "does not survive pickling")
@@ -590,7 +620,9 @@ def _learner_specification(learner: str) -> None:
 
 
 def _learner_runs(learner: str) -> None:
-    """Check that a learner runs with at least one privatizer; otherwise all other checks would be skipped."""
+    """Check that a learner runs with at least one privatizer. Without this check, all others could be
+    skipped.
+    """
     names = [name for entry in registry.entries("privatizer") for name in _variants(entry)]
     _first_fitting(names, partial(_setup, learner)).run(0, 0)
 
@@ -606,7 +638,7 @@ def _first_fitting(partners: Iterable[str], setup_of: Callable[[str], Setup]) ->
 
 
 def _noise_off(learner: str) -> None:
-    """Check that without noise a private learner gives results identical to its baseline's."""
+    """Check that a private learner without noise gives the same results as its baseline."""
     baseline = registry.entry("learner", learner).baseline
     if baseline is None:
         raise NotApplicable("names no baseline")
@@ -635,7 +667,7 @@ def _refuses_unknown(kind: registry.Kind, name: str) -> None:
 
 # ------------------------------------------------------------------------- checks of a privatizer
 def _privatizer_specification(privatizer: str) -> None:
-    """Check that a privatizer is immutable, holds no data, and refuses invalid budgets."""
+    """Check that a privatizer is immutable, can be pickled, and rejects invalid budgets."""
     entry = registry.entry("privatizer", privatizer)
     built = _privatizer(privatizer)
     _expect(dataclasses.is_dataclass(built), "a privatizer is a frozen dataclass")
@@ -661,15 +693,15 @@ def _any_learner(privatizer: str) -> Setup:
 
 
 def _privatizer_starts(privatizer: str) -> None:
-    """Check that a privatizer starts and releases with at least one learner.
+    """Check that a privatizer starts a session and makes releases for at least one learner.
 
-    A privatizer that refuses all learners would pass every other check.
+    Without this check, a privatizer that rejects all learners would pass.
     """
     _interact(_any_learner(privatizer))
 
 
 def _white_box(privatizer: str) -> None:
-    """Check the white-box identities in a privatizer's releases, with its own noise distribution."""
+    """Check that a privatizer passes the white-box audit."""
     from discreet.audit.black_box import reactive
     from discreet.audit.white_box import white_box
     from discreet.core.layout import Layout
@@ -686,7 +718,7 @@ def _white_box(privatizer: str) -> None:
 
 
 def _order_of_calls(privatizer: str) -> None:
-    """Check that calls out of order, too many users and invalid records raise and add nothing."""
+    """Check that calls in a wrong order, too many users and invalid records raise errors and add nothing."""
     for setup in _with_partners(privatizer):
         _misuse(setup)
 
@@ -729,7 +761,7 @@ def _misuse(setup: Setup) -> None:
 
 
 def _with_partners(privatizer: str) -> Iterator[Setup]:
-    """Yield the set-up of a privatizer with each partner that it supports."""
+    """Yield the set-up of a privatizer with each learner of ``_PARTNERS`` that it supports."""
     fitting, reasons = [], []
     for learner in _PARTNERS:
         try:
@@ -758,7 +790,7 @@ def _raises(kind: type[Exception] | tuple[type[Exception], ...], what: str, call
 
 
 def _support_is_public(privatizer: str) -> None:
-    """Check that the set of zero cells in a release does not depend on the data."""
+    """Check that the set of cells of a release that are 0 does not depend on the data."""
     from discreet.core.rng import Seeded
 
     for setup in _with_partners(privatizer):
@@ -790,9 +822,10 @@ def _environment(name: str) -> Any:
 
 
 def _world_is_sound(name: str) -> None:
-    """Check the tables of an environment.
+    """Check the tables of an environment, and its values.
 
-    Distributions sum to 1, rewards are in [0, 1], values are ordered, equal options give equal tables.
+    Distributions must sum to 1, rewards must be in [0, 1], the optimal value must be at least that of the
+    uniform policy, and equal options must give equal tables.
     """
     from discreet.envs.mdp import planning
 
@@ -813,7 +846,9 @@ def _world_is_sound(name: str) -> None:
 
 
 def _people_are_sound(name: str) -> None:
-    """Check that trajectories are admissible, repeat under a seed, and agree with the occupancy measure."""
+    """Check that simulated trajectories are admissible and repeat under a seed, and check the occupancy
+    measure.
+    """
     from discreet.core.trajectories import checked
     from discreet.envs.mdp import planning
     from discreet.envs.rollouts.rollout import rollout_batch
@@ -859,7 +894,9 @@ PAIR_CHECKS: dict[str, Callable[[str, str], None]] = {
     "guarantee is stated": _guaranteed,
     "guarantee is what the noise buys": _recomputed,
 }
-OWN_PRIVATIZER_CHECKS: dict[str, Callable[[str], None]] = {  # built-in privatizers have separate audit tests
+OWN_PRIVATIZER_CHECKS: dict[
+    str, Callable[[str], None]
+] = {  # the tests of this library audit the built-in privatizers
     "noise passes the white-box audit": _white_box,
 }
 ENVIRONMENT_CHECKS: dict[str, Callable[[str], None]] = {
@@ -870,7 +907,9 @@ ENVIRONMENT_CHECKS: dict[str, Callable[[str], None]] = {
 
 # -------------------------------------------------------------------------- offline learners
 def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path, Any]:
-    """Run all steps from stored rows to a verified folder, for a dozen synthetic users."""
+    """Run all steps from stored rows of a dozen synthetic users to a folder with a policy; return folder and
+    learner.
+    """
     from discreet.core.rng import Secure, Seeded
     from discreet.data.row_batches import open_source
     from discreet.data.schema import Schema
@@ -881,7 +920,7 @@ def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path,
     from discreet.pipeline.synthetic_data import write_made_up
 
     found = registry.entry("offline learner", name)
-    own = "rho" in registry.options_of(found.factory())  # the learner itself has the budget
+    own = "rho" in registry.options_of(found.factory())  # True if the learner itself has the budget
     budget = {"epsilon": _EPSILON, "delta": 1e-6}
     learner = registry.build("offline learner", name, None, budget if own else {})
     exact = isinstance(learner, APVI | Linear)
@@ -896,9 +935,9 @@ def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path,
 
 
 def _offline_learns(name: str) -> None:
-    """Check an offline learner on all steps from a data file to a folder with a verified statement.
+    """Check an offline learner in all steps from a data file to a folder with a policy and a statement.
 
-    Actions are admissible, and equal noise gives an equal policy.
+    The statement must verify, actions must be admissible, and equal noise must give an equal policy.
     """
     from discreet.pipeline.verify import verify
     from discreet.reports.policy_files import read_policy
@@ -920,10 +959,11 @@ OFFLINE_CHECKS: dict[str, Callable[[str], None]] = {"learns from stored people":
 
 
 def plugin_cases(module: str | None = None, pairs: bool = True) -> Iterator[Case]:
-    """Yield all checks of all registered components, or of those that ``module`` registers.
+    """Yield all checks of all registered components, or only of the components that ``module`` registers.
 
-    Your learner runs with every privatizer. Your privatizer runs with two learners. ``pairs=False`` omits
-    these pairs. Raises ``ValueError`` if the module cannot be imported or registers nothing.
+    A learner is checked together with every privatizer. A privatizer is checked together with two learners,
+    and with the learners that the module registers. ``pairs=False`` omits the checks of pairs. Raises
+    ``ValueError`` if the module cannot be imported or registers nothing.
     """
     mine = registry.entries() if module is None else registry.load_plugin(module)
     if not mine:
@@ -937,12 +977,12 @@ def plugin_cases(module: str | None = None, pairs: bool = True) -> Iterator[Case
 
 
 def check_plugin(module: str | None = None) -> list[CheckResult]:
-    """Run every check of :func:`plugin_cases`; return their outcomes.
+    """Run every check of :func:`plugin_cases`, and return the results.
 
     Parameters
     ----------
     module : str, optional
-        A module that registers names (default: everything that is registered).
+        A module that registers names (default: all registered components are checked).
 
     Returns
     -------
@@ -982,9 +1022,10 @@ def _pairs_of(mine: tuple[RegistryEntry, ...]) -> Iterator[tuple[str, str]]:
 
 
 def run_every_combination() -> int:
-    """Run every learner with every privatizer once, on a tiny problem, stepwise and compiled.
+    """Run every learner with every privatizer once on a tiny problem, stepwise and compiled, to compile all
+    kernels.
 
-    This compiles all kernels. Returns the number of combinations that ran.
+    Returns the number of combinations that ran.
     """
     count = 0
     for learner, privatizer in dict.fromkeys(_pairs_of(registry.entries())):
@@ -1003,10 +1044,10 @@ def run_every_combination() -> int:
 
 
 def _by_the_way() -> None:
-    """Run code that the default pairs do not reach with three users.
+    """Run code that the pairs of learners and privatizers do not use with three users.
 
-    It includes fits and queries that need more users, releases with noise from the operating system's random
-    source, batches of users submitted in one call, and text identifiers.
+    This code is for fits and queries that need more users, for secure noise, for users that are submitted in
+    one call, and for text identifiers.
     """
     import pyarrow as pa
 
@@ -1021,7 +1062,7 @@ def _by_the_way() -> None:
 
 
 def _secure_release() -> None:
-    """Release with secure noise for each family; submit users one by one and in one call."""
+    """Make releases with secure noise, Laplace and Gaussian; submit users one by one and in one call."""
     from discreet.core.rng import Secure, SecureRng
     from discreet.envs.rollouts.rollout import rollout_batch
     from discreet.mechanisms.interfaces import Plan

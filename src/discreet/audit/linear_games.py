@@ -1,25 +1,29 @@
-r"""Games for audits of linear sums, in which one user can reach the loss stated by the lemmas.
+r"""Games for audits of linear sums. In these games, one user can attain the privacy loss that the lemmas
+state.
 
-Linear learners query sums of features, so a game needs a public feature map. In these games the features of a
-pair ``(s, a)`` are one of a few directions u of equal length, the same for every action. The inner products t
-of these directions with the first direction are 1, -1, 0 and 1/4. The directions include, exactly or nearly,
-the maximisers of lemmas 1 to 5 of :mod:`discreet.mechanisms.linear.sensitivities` (1/4 is that of lemma 3 for
-centred targets at equal scales). A state is a direction and a sign sigma.
+Linear learners query sums of features, so a game needs a public feature map. In these games the feature
+vector of a pair ``(s, a)`` depends only on s, and is one of a few vectors u_s of equal length, called
+directions. The inner products t of these directions with the first direction are 1, -1, 0 and 1/4. The
+directions include, exactly or nearly, the maximisers of lemmas 1 to 5 of
+:mod:`discreet.mechanisms.linear.sensitivities` (1/4 is the maximiser of lemma 3 for centred targets at equal
+scales). Each state has a direction and a sign sigma.
 
-* Linear mixtures: ``phi(s' | s, a) = u_s sigma(s') 2 / S``. With values that are largest where sigma = 1 and
-  smallest elsewhere, x = u_s attains the bound of ||x||, and y is at an end of its range. Raw, centred and
-  span targets then attain their declared bounds. If features have coordinates of one sign (``nonneg``),
-  sigma(s') = -1 is replaced by 0.
-* Linear MDPs: phi = u_s, unit vectors on a cone around a fixed axis, so that 1 is in the span of the features
-  (which centred targets and the model form need). The axis uses 1 % of the squared length. Inner products are
-  as above, except that -1 is replaced by -0.98. If features have coordinates of one sign, they are one-hot.
+* Linear mixtures: ``phi(s' | s, a) = u_s sigma(s') 2 / S``. If values are largest where sigma = 1 and
+  smallest elsewhere, x = u_s attains the bound on ||x||, and y is at an end of its range. Raw, centred and
+  span targets then attain their declared bounds. If the coordinates of features must not be negative
+  (``nonneg``), sigma(s') = -1 is replaced by 0.
+* Linear MDPs: phi = u_s. These are unit vectors on a cone around a fixed axis, so that the constant 1 is in
+  the span of the features, which centred targets and the model form need. The component along the axis has 1
+  % of the squared length. Inner products are as above, except that -1 is replaced by -0.98. If the
+  coordinates must not be negative, the features are one-hot.
 
-The canary is computed: among all pairs of records in the game, it is the pair with the largest loss when
-exchanged, by the noise that the session claims (:func:`canary`). :class:`Probe` makes a learner's queries at
-its times, but chooses contexts and values itself: the claim holds for all contexts and values, and those of
-the probe cause the largest loss. Therefore the short game uses the probe, and the long game the learner
-itself. If a claim is only an upper bound, the canary's loss can be below the claim. This is the case for two
-pairs of a step (UCRL-VTR+), separate queries and Gram matrices, and l1 norms.
+The canary is a pair of records of the target user, one for each hypothesis. Among all pairs of records in the
+game, it is the pair whose exchange has the largest loss under the noise that the session claims
+(:func:`canary`). :class:`Probe` makes the queries of a learner at the learner's times, but with other
+contexts and values. This is allowed because the claim holds for all contexts and values; those of the probe
+have the largest loss. Therefore the short game uses the probe, and the long game uses the learner itself. If
+a claim is only an upper bound, the canary's loss can be smaller than the claim. This is the case for two
+pairs of a step (UCRL-VTR+), for separate queries and Gram matrices, and for l1 norms.
 """
 
 from __future__ import annotations
@@ -50,13 +54,13 @@ __all__ = ["LinearPeople", "Probe", "canary", "game_of", "spec_of", "values_of"]
 
 Kind = Literal["mixture", "linear"]
 
-_COSINES = (1.0, -1.0, 0.0, 0.25)  # inner products of directions with the first
-_AXIS = 0.1  # common component of unit vectors, so that 1 is in their span
+_COSINES = (1.0, -1.0, 0.0, 0.25)  # Inner products of the directions with the first direction.
+_AXIS = 0.1  # Component along the axis that all directions share, so that the constant 1 is in their span.
 
 
 # ----------------------------------------------------------------------------------- environments
 def _directions(kind: Kind, nonneg: bool) -> Floats:
-    """Return the (n, d) directions, which are unit vectors."""
+    """Return the n directions of a game as unit vectors, an (n, d) array."""
     if nonneg:
         return np.eye(3)
     least = _AXIS**2 if kind == "linear" else 0.0
@@ -69,14 +73,16 @@ def _directions(kind: Kind, nonneg: bool) -> Floats:
 
 
 def _signs(states: int) -> Floats:
-    """Return the (S,) signs sigma; each direction has two states."""
+    """Return the (S,) signs sigma of the states. Each direction belongs to two states, one of each sign."""
     return np.resize([1.0, -1.0], states)
 
 
 def spec_of(
     kind: Kind, horizon: int, users: int, budget: Budget | None = None, nonneg: bool = False
 ) -> ProblemSpec:
-    """Return the public facts of a game: features, and rewards that are 1 where sigma = 1, else 0."""
+    """Return the public facts of a game: features, and known rewards that are 1 where sigma = 1 and 0
+    elsewhere.
+    """
     rows = np.repeat(_directions(kind, nonneg), 2, axis=0)  # (S, d)
     states, actions = len(rows), 2
     sigma = _signs(states)
@@ -95,7 +101,7 @@ def spec_of(
 
 
 def values_of(query: LinearQuery) -> Floats:
-    """Return (H + 1, S) values that are the largest possible where sigma = 1, and 0 elsewhere."""
+    """Return (H + 1, S) values that are as large as allowed where sigma = 1, and 0 elsewhere."""
     layout = query.layout
     most = np.zeros(layout.horizon + 1)
     if isinstance(query, MixtureQuery):
@@ -107,10 +113,14 @@ def values_of(query: LinearQuery) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class LinearPeople:
-    """Users of the game; their states and rewards are fixed, and their actions follow the policy.
+    """Users of the game. Their states and rewards are fixed, and their actions follow the policy.
 
-    spec : result of :func:`spec_of`. target : number of the target, from 1. own : (states, rewards) of the
-    target under each hypothesis.
+    Parameters
+    ----------
+    spec : result of :func:`spec_of`.
+    target : number of the target user, counted from 1.
+    own : (states, rewards) of the target user under each hypothesis.
+    seed : seed of the other users' states and rewards.
     """
 
     spec: ProblemSpec
@@ -120,11 +130,13 @@ class LinearPeople:
 
     @property
     def users(self) -> int:
-        """Return the number of users."""
+        """Number of users in the game."""
         return int(self.spec.users or 0)
 
     def life(self, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
-        """Return the trajectory of a user (numbered from 1) under a policy."""
+        """Return a user's trajectory under a policy and a hypothesis (``world``). Users are counted from
+        1.
+        """
         luck, h = np.random.default_rng([self.seed, user]), self.spec.horizon
         states, rewards = luck.integers(self.spec.states, size=h + 1), luck.random(h)
         if user == self.target and self.own:
@@ -133,7 +145,7 @@ class LinearPeople:
 
 
 def followed(states: NDArray[Any], rewards: Floats, policy: NDArray[Any]) -> Trajectory:
-    """Return a trajectory with these states and rewards and with the policy's most likely actions."""
+    """Return the trajectory with the given states and rewards, and with the policy's most likely actions."""
     rows = np.asarray(policy)[np.arange(len(rewards)), states[:-1]]
     actions = rows if rows.ndim == 1 else rows.argmax(axis=1)
     return Trajectory(np.array(states, np.int64), np.array(actions, np.int64), np.array(rewards, np.float64))
@@ -142,9 +154,13 @@ def followed(states: NDArray[Any], rewards: Floats, policy: NDArray[Any]) -> Tra
 # ----------------------------------------------------------------------------------- the probe
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """Learner with the queries and times of another learner, and with values of the largest loss.
+    """Learner that makes the queries of another learner, at its times, but with the values of largest loss.
 
-    Its policy always takes one action. asked, when : the other learner's query and schedule in the game.
+    The probe's policy always takes action 0.
+
+    Parameters
+    ----------
+    asked, when : query and schedule of the other learner in the game.
     """
 
     asked: LinearQuery
@@ -152,7 +168,7 @@ class Probe:
 
     @classmethod
     def of(cls, learner: Any, spec: ProblemSpec) -> Probe:
-        """Return a probe that replaces the learner."""
+        """Return a probe that replaces ``learner``."""
         return cls(learner.query(spec), learner.schedule(spec))
 
     def query(self, spec: ProblemSpec) -> LinearQuery:
@@ -164,11 +180,13 @@ class Probe:
         return self.when
 
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> tuple[ProblemSpec, int, int]:
-        """Return the spec, the number of the last release with queries, and the number of query rounds."""
+        """Return the initial state: the spec, the number of the last release with queries, and the number of
+        query rounds.
+        """
         return spec, 0, 0
 
     def plan(self, state: tuple[ProblemSpec, int, int], release: Release, ask: Any) -> tuple[Plan, Any]:
-        """Make all due queries, and return one plan for all users until the next release."""
+        """Make all queries that are due, and return one plan for all users until the next release."""
         spec, read, rounds = state
         query, schedule, values = self.asked, self.when, values_of(self.asked)
         if release.number > read and query.requeries and rounds < (schedule.answers or release.number):
@@ -186,7 +204,7 @@ class Probe:
 
 
 def context_of(query: LinearQuery, values: Floats) -> dict[str, Floats]:
-    """Return a plan's context with these values and with the largest weights."""
+    """Return the context of a plan with the given values and with the largest allowed weights."""
     if not isinstance(query, MixtureQuery):
         return {}
     found = {"values": values}
@@ -198,9 +216,9 @@ def context_of(query: LinearQuery, values: Floats) -> dict[str, Floats]:
 
 # ---------------------------------------------------------------------------------- the canary
 def _records(query: LinearQuery) -> list[tuple[NDArray[Any], Floats]]:
-    """Return all (states, rewards) that the statistics distinguish; rewards are 0 or 1.
+    """Return (states, rewards) of all records that the query's sums distinguish; rewards are 0 or 1.
 
-    The last state is not varied.
+    The last state is always 0.
     """
     layout = query.layout
     h = layout.horizon
@@ -213,11 +231,14 @@ def _records(query: LinearQuery) -> list[tuple[NDArray[Any], Floats]]:
 
 
 def canary(start: Start, learner: Any, people: LinearPeople) -> tuple[LinearPeople, float]:
-    """Return the game with the pair of target records that has the largest loss, and that loss.
+    """Find the pair of the target's records that has the largest loss.
 
-    The loss is mu or epsilon, by the claimed noise.
+    Returns the game with these records, and the loss.
 
-    Losses are computed for the learner's first context, and for its queries about placeholder users.
+    The loss is mu for Gaussian noise, and epsilon for Laplace noise.
+
+    Losses are computed for the context of the target's plan, and for the queries that the learner makes in
+    one play of the game with arbitrary records.
     """
     spec = people.spec
     query = learner.query(spec)
@@ -252,7 +273,9 @@ def canary(start: Start, learner: Any, people: LinearPeople) -> tuple[LinearPeop
 def game_of(
     learner: Any, users: int, budget: Budget | None = None, *, nonneg: bool = False, horizon: int = 2
 ) -> LinearPeople | None:
-    """Return the game (without a canary) for a learner with linear features, else None."""
+    """Return the game for a learner with linear features, without a canary; return None for any other
+    learner.
+    """
     users = checks.integer("users", users, 2)
     for kind in ("mixture", "linear"):
         spec = spec_of(kind, horizon, users, budget, nonneg)

@@ -1,8 +1,9 @@
-"""Exact distribution of a device's message, computed by running its code on all random outcomes.
+"""Exact distribution of a device's message, computed by running the device's code on all random outcomes.
 
-An encoder that draws only with ``below`` and ``flip`` has finitely many outcomes. A scripted random source
-records the encoder's requests and enumerates all outcomes, with exact probabilities (fractions over 2^53 and
-over the requested sizes). This audits the code that runs on the device, not its description.
+An encoder that draws random numbers only with ``below`` and ``flip`` has finitely many outcomes. A scripted
+random source records the encoder's draws, and enumerates all their outcomes with exact probabilities
+(fractions with denominator 2^53 or the requested size). This audits the code that runs on the device, not a
+description of the code.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ Law = Mapping[Message, Fraction]
 
 
 class _NotFinite(Exception):
-    """Raised if the device draws from a continuous distribution."""
+    """Exception: the device draws from a continuous distribution."""
 
 
 class _Script:
-    """Random source that follows ``path``, then takes first branches.
+    """Random source with scripted outcomes. Draws follow ``path``; each later draw has its first possible
+    outcome.
 
-    taken : (choice, number of choices) of each draw.
+    taken : for each draw, (index of the outcome, number of possible outcomes).
     """
 
     exact = True
@@ -48,7 +50,9 @@ class _Script:
         self.chance = Fraction(1)
 
     def _choose(self, chances: list[Fraction]) -> int:
-        """Return the index of the scripted branch; scripts count branches of positive probability only."""
+        """Return the index of the scripted outcome among ``chances``. A script counts only outcomes of
+        positive probability.
+        """
         possible = [i for i, chance in enumerate(chances) if chance > 0]
         at = self._path[len(self.taken)] if len(self.taken) < len(self._path) else 0
         self.taken.append((at, len(possible)))
@@ -69,7 +73,7 @@ class _Script:
 
 
 def law_of(encoder: Encoder, life: Trajectory, plan: Plan) -> Law | None:
-    """Return the exact probability of each message.
+    """Return the exact probability of each message that the encoder can make from a trajectory.
 
     Returns None if the distribution is not finite, or has too many outcomes.
     """
@@ -94,7 +98,7 @@ def law_of(encoder: Encoder, life: Trajectory, plan: Plan) -> Law | None:
 
 
 def log_ratio(one: Law, zero: Law, message: Message) -> float:
-    """Return the log-likelihood ratio of a message, ``one`` over ``zero``; it can be infinite."""
+    """Return the log-likelihood ratio of a message, ``one`` over ``zero``. The ratio can be infinite."""
     p, q = one.get(message, Fraction(0)), zero.get(message, Fraction(0))
     if p == q:
         return 0.0
@@ -104,7 +108,9 @@ def log_ratio(one: Law, zero: Law, message: Message) -> float:
 
 
 def largest_ratio(laws: Iterable[Law]) -> float:
-    """Return the exact epsilon: the largest log-likelihood ratio of any message and any two laws."""
+    """Return the exact epsilon: the largest log-likelihood ratio over all messages and all pairs of
+    distributions.
+    """
     every = list(laws)
     worst = 0.0
     for message in set(itertools.chain.from_iterable(every)):
@@ -116,7 +122,9 @@ def largest_ratio(laws: Iterable[Law]) -> float:
 
 
 def lives(layout: Layout) -> Iterator[Trajectory]:
-    """Yield every trajectory with rewards 0 or 1, for all actions; these give the extreme distributions."""
+    """Yield every trajectory whose rewards are 0 or 1. These trajectories have the extreme distributions of
+    messages.
+    """
     h = layout.horizon
     pairs = [
         (s, a) for s in range(layout.states) for a in range(layout.actions) if layout.row_index[s, a] >= 0

@@ -1,50 +1,53 @@
-r"""Membership inference attacks, which test whether a user's trajectory was in the data.
+r"""Membership inference attacks, which try to find out whether a user's trajectory was in the data.
 
-An attack is a game. n - 1 users are drawn from an MDP; the n-th record is the target's trajectory x ("in") or
+An attack is a game. n - 1 users are drawn from an MDP. The n-th record is the target's trajectory x ("in") or
 another trajectory x' ("out"). These two data sets are neighbours in the sense of every guarantee in this
-library. Outputs of a learner's run on one of the two are given to adversaries of increasing strength, each of
-which returns a score:
+library. A learner is run on one of the two data sets. Three adversaries of increasing strength see outputs of
+this run, and each adversary returns a score:
 
 1. **policy**: sees only the learned actions (H, S);
 2. **values**: sees the actions and the pessimistic values Q (H, S, A);
 3. **release**: sees the learner's input, which is noisy or exact counts.
 
-``knows`` states what else the adversaries know. ``"everything"``: the other n - 1 records, x and x' (the
-adversary of the definition of privacy). ``"population"``: the MDP and x; the other records, and x', are drawn
-again in every run (the assumption of a shadow-model attack [#]_).
+The argument ``knows`` states what else the adversaries know. With ``"everything"`` they know the other n - 1
+records, x and x', as the adversary in the definition of privacy does. With ``"population"`` they know the MDP
+and x; the other records and x' are drawn again in every run, which is the assumption of a shadow-model attack
+[#]_.
 
-*Scores.* The scores of the first two adversaries are learned from shadow runs of both kinds. An adversary can
-make such runs, because the algorithm is public. The scores are log-ratios of frequencies, or a linear
-discriminant (:func:`discreet.audit.black_box.fit_events`, :func:`~discreet.audit.black_box.fit_linear`). The
-score with the greater AUC on separate runs is used. Without noise and with known others, there are only two
-possible policies, and the adversary compares them. The score of the third adversary, with known others, is
-the log-likelihood ratio of the noise distribution, which is the most powerful test by Neyman and Pearson.
-With Gaussian noise this score attains exactly the trade-off curve of mu-GDP, where mu is the l2 norm of the
-change divided by the scales. With unknown others the score is the log-likelihood ratio of normal sums,
-(c(x) - m)' C^-1 (release - its mean). Here m is the mean of one user's counts and C the covariance of the
-release. It would be optimal if sums were normal.
+*Scores.* The scores of the first two adversaries are fitted to shadow runs with and without the target. An
+adversary can make such runs, because the algorithm is public. There are two candidates: log-ratios of
+frequencies, and a linear discriminant (:func:`discreet.audit.black_box.fit_events`,
+:func:`~discreet.audit.black_box.fit_linear`). The candidate with the greater AUC on separate runs is used.
+Without noise and with known other records, only two policies are possible, and the adversary compares them.
+If the other records are known, the score of the third adversary is the log-likelihood ratio under the noise
+distribution. By Neyman and Pearson, this is the most powerful test. With Gaussian noise this score attains
+exactly the trade-off curve of mu-GDP, where mu is the l2 norm of the change divided by the scales. If the
+other records are unknown, the score is the log-likelihood ratio of normal sums, (c(x) - m)' C^-1 (R - E[R]).
+Here R is the release and C its covariance matrix, c(x) are the counts of x, and m is the mean of one user's
+counts. This score would be optimal if the sums were normal.
 
-*Bound from the guarantee.* Suppose that x can be distinguished from x' with true positive rate at most
-1 - f(a) at false positive rate a, for each data set of others. Then this also holds on average over others,
-targets and x', because f is convex [#]_. Therefore the curve bounds every score in each game of this module.
-f is the curve of mu-GDP, or the maximum of the curves of all (epsilon, delta) that the guarantee implies
-(zCDP implies many).
+*Bound from the guarantee.* Suppose that, for each data set of the other users, x can be distinguished from x'
+with true positive rate at most 1 - f(a) at false positive rate a. Then this also holds on average over the
+other users, targets and x', because f is convex [#]_. Therefore the curve bounds every score in each game of
+this module. The function f is the trade-off curve of mu-GDP, or the maximum of the curves of all (epsilon,
+delta) that the guarantee implies; zCDP implies many such pairs.
 
-*Evaluation.* Thresholds are chosen on a quarter of the runs (of the games, if a game has only one outcome),
-and rates are counted on all other runs. Clopper-Pearson limits are conditional on the games' targets. Given
-the targets, the runs are independent with a mean rate. A sum of Bernoulli variables with unequal rates has a
-smaller variance than one with equal rates [#]_. If a game has one outcome, the games are the sample. A
-claim is *exceeded* if some event's lower limit of the true positive rate is above the curve at the upper
-limit of its false positive rate. If the claim is true, this happens with probability at most ``alarm``.
+*Evaluation.* Thresholds are chosen on a quarter of the runs, and rates are counted on all other runs. (If a
+game has only one outcome, games take the place of runs.) Clopper-Pearson limits are conditional on the
+targets of the games. Given the targets, the runs are independent, and their rates have a mean. A sum of
+Bernoulli variables with unequal rates has a smaller variance than a sum with equal rates, so the limits are
+valid for the mean rate [#]_. A claim is *exceeded* if, for some event, the lower limit of the true positive
+rate is above the curve at the upper limit of the false positive rate. If the claim is true, this happens with
+probability at most ``alarm``.
 
-An attack that fails proves nothing: another may succeed. The curve bounds all of them.
+If an attack fails, this proves nothing, because another attack can succeed. The curve bounds all attacks.
 
 .. [#] Carlini et al. 2022, Membership Inference Attacks From First Principles.
 
 .. [#] Dong, Roth and Su 2022, Gaussian Differential Privacy, section 2.
 
-.. [#] Hoeffding 1956, for counts one above the mean and more; a limit from a single hit errs with (1 +
-   alarm / 2) times its alarm at most.
+.. [#] Hoeffding 1956, for counts that exceed the mean by at least one. A limit from a single hit is wrong
+   with probability at most (1 + alarm / 2) times its stated probability.
 """
 
 from __future__ import annotations
@@ -91,20 +94,24 @@ Knowledge = Literal["everything", "population"]
 Target = Literal["drawn", "canary"]
 
 ADVERSARIES: tuple[Adversary, ...] = get_args(Adversary)
-LEVELS = (0.001, 0.01, 0.1, 0.25, 0.5)  # false positive rates at which thresholds are set
+LEVELS = (0.001, 0.01, 0.1, 0.25, 0.5)  # False positive rates for which thresholds are chosen.
 ALARM = 1e-6
-_INTERVAL = 0.025  # error probability on each side of the reported intervals
-_MOST_CELLS = 20_000  # largest number of cells in a release; attacks run the learner thousands of times
-_FEW = 20  # least number of shadow runs of a kind for fitting a covariance
+_INTERVAL = 0.025  # Error probability on each side of the reported intervals.
+# Largest number of cells in a release, because attacks run the learner thousands of times.
+_MOST_CELLS = 20_000
+_FEW = 20  # Least number of shadow runs of each kind to which a linear score is fitted.
 
 
 # ------------------------------------------------------------------------ what a guarantee implies
 @dataclass(frozen=True)
 class Tradeoff:
-    """Largest true positive rate at each false positive rate that a guarantee allows.
+    """Trade-off curve: the largest true positive rate that a guarantee allows at each false positive rate.
 
+    Parameters
+    ----------
     mu : parameter of Gaussian DP, or None.
-    pairs : (epsilon, delta) that hold together, if mu is None. Without pairs, no rate is bounded.
+    pairs : pairs (epsilon, delta) that all hold; used if mu is None. Without pairs, the curve is 1
+        everywhere.
     """
 
     __repr__ = brief
@@ -114,7 +121,9 @@ class Tradeoff:
 
     @classmethod
     def of(cls, guarantee: Guarantee) -> Tradeoff:
-        """Return the curve of a stated guarantee; zCDP is converted to (epsilon, delta) at many delta."""
+        """Return the curve of a stated guarantee. A zCDP guarantee is converted to (epsilon, delta) at many
+        values of delta.
+        """
         if guarantee.epsilon is None:
             return cls()
         if guarantee.mu is not None:
@@ -127,18 +136,18 @@ class Tradeoff:
 
     @classmethod
     def of_exchanges(cls, exchanges: Sequence[tuple[numerical.Coordinate, ...]]) -> Tradeoff:
-        """Return the curve for independent noises that are shifted in any of these ways.
+        """Return the curve for independent noise that an exchange of users shifts in one of the given ways.
 
-        It is computed numerically, from epsilon at many delta.
+        The curve is computed numerically, from epsilon at many values of delta.
         """
         deltas = (1e-8, 1e-6, 1e-4, 1e-3, 3e-3, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
         return cls(pairs=tuple((numerical.worst_epsilon(exchanges, delta), delta) for delta in deltas))
 
     def __call__(self, rates: ArrayLike) -> Floats:
-        """Return 1 - f(a) for false positive rates a in [0, 1]."""
+        """Return the largest true positive rates 1 - f(a) at false positive rates a in [0, 1]."""
         a = np.asarray(rates, np.float64)
         if self.mu is not None:
-            with np.errstate(invalid="ignore"):  # -inf + mu at rate 0
+            with np.errstate(invalid="ignore"):  # at rate 0, the argument is -inf + mu
                 return np.asarray(special.ndtr(special.ndtri(a) + self.mu), np.float64)
         top = np.ones_like(a)
         for epsilon, delta in self.pairs:
@@ -149,7 +158,7 @@ class Tradeoff:
 
     @cached_property
     def auc(self) -> float:
-        """Return the area under the curve, a bound on every attack's AUC; Phi(mu / sqrt 2) if Gaussian."""
+        """Area under the curve, which bounds the AUC of every attack. For mu-GDP it is Phi(mu / sqrt 2)."""
         if self.mu is not None:
             return float(special.ndtr(self.mu / math.sqrt(2.0)))
         grid = np.unique(np.concatenate([np.linspace(0.0, 1.0, 4001), np.logspace(-12, 0, 2001)]))
@@ -157,10 +166,10 @@ class Tradeoff:
 
     @cached_property
     def advantage(self) -> float:
-        """Return the largest possible difference of the two rates, which is the total variation."""
+        """Largest possible difference of the two rates, which is the total variation distance."""
         if self.mu is not None:
             return float(2.0 * special.ndtr(0.5 * self.mu) - 1.0)
-        # f is piecewise linear and symmetric: the largest difference is at a = f(a)
+        # f is piecewise linear and symmetric, so the largest difference is at a = f(a)
         return min(
             [1.0, *(math.tanh(0.5 * e) + 2 * d / (math.exp(min(e, 700.0)) + 1) for e, d in self.pairs)]
         )
@@ -181,7 +190,15 @@ def _rate(hits: int, runs: int) -> Rate:
 
 @dataclass(frozen=True)
 class Point:
-    """One threshold, chosen for the false positive rate ``level``, with hits in the evaluated runs."""
+    """One threshold of a score, and the numbers of runs whose score reaches it.
+
+    Parameters
+    ----------
+    level : false positive rate for which the threshold was chosen; nan for the threshold of the greatest
+        advantage.
+    inside, outside : numbers of evaluated runs with and without the target whose score reaches the threshold.
+    runs : numbers of all evaluated runs with and without the target.
+    """
 
     level: float
     inside: int
@@ -190,16 +207,16 @@ class Point:
 
     @property
     def true_positive(self) -> Rate:
-        """Return the positive rate among runs with the target in the data."""
+        """Positive rate among the runs with the target in the data."""
         return _rate(self.inside, self.runs[0])
 
     @property
     def false_positive(self) -> Rate:
-        """Return the positive rate among runs without the target."""
+        """Positive rate among the runs without the target in the data."""
         return _rate(self.outside, self.runs[1])
 
     def limits(self, alarm: float) -> tuple[float, float]:
-        """Return a lower limit of the true and an upper limit of the false positive rate.
+        """Return a lower limit of the true positive rate, and an upper limit of the false positive rate.
 
         Each limit is wrong with probability at most ``alarm``.
         """
@@ -211,13 +228,13 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Roc:
-    """One adversary's scores of evaluated runs.
+    """Scores of one adversary in the evaluated runs, and the points of its ROC curve.
 
     Parameters
     ----------
     statistic : name of the score
-    inside, outside : scores of runs with and without the target; larger means "in"
-    points : one per threshold, for :data:`LEVELS` and for the greatest advantage (level nan)
+    inside, outside : scores of the runs with and without the target. A larger score means "in"
+    points : points of the thresholds for :data:`LEVELS` and for the greatest advantage (its level is nan)
     """
 
     __repr__ = brief
@@ -230,7 +247,7 @@ class Roc:
 
     @property
     def curve(self) -> tuple[Floats, Floats]:
-        """Return (false, true) positive rates of all thresholds, increasing from 0 to 1."""
+        """False positive rates and true positive rates of all thresholds, increasing from 0 to 1."""
         cuts = np.unique(np.concatenate([self.inside, self.outside]))[::-1]
         rates = [
             1.0 - np.searchsorted(np.sort(part), cuts) / part.size for part in (self.outside, self.inside)
@@ -239,12 +256,12 @@ class Roc:
 
     @cached_property
     def auc(self) -> tuple[float, float]:
-        """Return the AUC and its standard error.
+        """The AUC and its standard error.
 
-        The AUC is the probability that a run with the target has a larger score than a run without (ties
-        count half).
+        The AUC is the probability that a run with the target has a larger score than a run without the
+        target; ties count half.
 
-        The standard error is DeLong's, over runs, conditional on the targets.
+        The standard error is DeLong's. It describes the variation over runs, given the targets.
         """
         zero, one = np.sort(self.outside), np.sort(self.inside)
         above = 0.5 * (np.searchsorted(zero, self.inside) + np.searchsorted(zero, self.inside, "right"))
@@ -255,7 +272,7 @@ class Roc:
 
     @property
     def advantage(self) -> float:
-        """Return true minus false positive rate, at the threshold that was best on other runs."""
+        """True positive rate minus false positive rate, at the threshold that was best on the other runs."""
         best = self.points[-1]
         return best.true_positive.value - best.false_positive.value
 
@@ -270,13 +287,14 @@ class AttackResult:
 
     Parameters
     ----------
-    claim : the guarantee whose curve is drawn
-    bound : that curve
-    realised : the largest change, over the games' exchanges, divided by the scales. It is the l2 norm for
-        Gaussian noise (the mu of that exchange) and the l1 norm for Laplace noise (its epsilon). None without
-        noise or with unknown others
-    exchanges : every way to exchange a user, for ``numerical``; empty unless noise is Laplace
-    alarm : probability of ``exceeded`` under a true claim
+    claim : guarantee with which the attack is compared
+    bound : trade-off curve of this guarantee
+    realised : largest norm, over the games, of the change from x to x' divided by the noise scales. The norm
+        is l2 for Gaussian noise (the result is the mu of this exchange) and l1 for Laplace noise (the result
+        is its epsilon). None without noise, or if the other records are unknown
+    exchanges : all ways in which an exchange of one user can shift the sums, for :attr:`numerical`; empty
+        unless the noise is Laplace noise
+    alarm : probability that :attr:`exceeded` is True although the claim is true
     """
 
     __repr__ = brief
@@ -299,29 +317,30 @@ class AttackResult:
 
     @cached_property
     def bound(self) -> Tradeoff:
-        """Return the curve that the claim implies."""
+        """Trade-off curve that the claim implies."""
         return Tradeoff.of(self.claim)
 
     @cached_property
     def numerical(self) -> Tradeoff | None:
-        """Return the curve of Laplace noise by its privacy-loss distribution, below a pure epsilon's curve.
+        """Trade-off curve of Laplace noise, computed from its privacy-loss distribution. It is below the
+        curve of pure epsilon.
 
-        The computation takes some seconds. The result is None for other noise, because the curve of mu-GDP is
-        exact.
+        The computation takes some seconds. The value is None for other noise, because the curve of mu-GDP is
+        already exact.
         """
         return Tradeoff.of_exchanges(self.exchanges) if self.exchanges else None
 
     def roc(self, adversary: Adversary) -> Roc:
-        """Return the scores and points of one adversary."""
+        """Return the scores and the points of one adversary."""
         return self.rocs[ADVERSARIES.index(checks.choice("adversary", adversary, ADVERSARIES))]
 
     @property
     def _each(self) -> float:
-        """Return the error probability of one limit."""
+        """Error probability of one confidence limit."""
         return self.alarm / (2 * sum(len(roc.points) for roc in self.rocs))
 
     def exceeds(self, adversary: Adversary) -> bool:
-        """Return True if this adversary contradicts the claim."""
+        """Return True if the results of this adversary contradict the claim."""
         return any(
             low > float(self.bound(high)) * (1 + 1e-9)
             for low, high in (point.limits(self._each) for point in self.roc(adversary).points)
@@ -329,11 +348,13 @@ class AttackResult:
 
     @property
     def exceeded(self) -> bool:
-        """Return True if at least one adversary contradicts the claim; False if nothing is claimed."""
+        """True if the results of at least one adversary contradict the claim; False if nothing is claimed."""
         return any(self.exceeds(roc.adversary) for roc in self.rocs)
 
     def lower_bounds(self, adversary: Adversary) -> tuple[float, float]:
-        """Return lower bounds on mu and on epsilon at the claim's delta; 0 means no information."""
+        """Return lower bounds on mu and on epsilon at the claim's delta. A bound of 0 gives no
+        information.
+        """
         mu, epsilon, delta = 0.0, 0.0, self.claim.delta
         for point in self.roc(adversary).points:
             low, high = point.limits(self._each)
@@ -342,7 +363,7 @@ class AttackResult:
         return mu, epsilon
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one table row of built-in types for each adversary."""
+        """Return one dictionary per adversary, with values of built-in types."""
         out = []
         for roc in self.rocs:
             mu, epsilon = self.lower_bounds(roc.adversary)
@@ -370,7 +391,7 @@ class AttackResult:
         return out
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the result as a dictionary of JSON values."""
         names = ("world", "learner", "privatizer", "users", "target", "knows", "games", "shadows", "trials")
         return {
             **{name: getattr(self, name) for name in names},
@@ -389,9 +410,11 @@ class AttackResult:
 
 # ---------------------------------------------------------------------- least likely trajectory
 def _log_steps(world: TabularMDP, behaviour: PolicyRows) -> tuple[Floats, Floats]:
-    """Return negative log-probabilities: (H, S, A, S) of steps given the state, and (S,) of first states.
+    """Return two arrays of negative log-probabilities: of each step given the state, and of the first state.
 
-    Infinite values stand for probability 0.
+    The shapes are (H, S, A, S) and (S,).
+
+    A value is infinite if the probability is 0.
     """
     layout = world.layout
     if behaviour.stochastic:
@@ -405,7 +428,9 @@ def _log_steps(world: TabularMDP, behaviour: PolicyRows) -> tuple[Floats, Floats
 
 
 def _cheapest(step: Floats, start: Floats) -> Trajectory | None:
-    """Return the path of least cost, with rewards 0; None if every path has infinite cost."""
+    """Return the trajectory of least total cost, with rewards 0; return None if every trajectory has infinite
+    cost.
+    """
     horizon, states = step.shape[:2]
     ahead = np.zeros(states)
     moves = np.empty((horizon, states), np.int64)
@@ -424,21 +449,25 @@ def _cheapest(step: Floats, start: Floats) -> Trajectory | None:
 
 
 def rarest(world: TabularMDP, behaviour: ArrayLike | PolicyRows) -> Trajectory:
-    """Return the least likely trajectory of positive probability, with rewards of 1 at every step.
+    """Return the least likely trajectory of positive probability, with reward 1 at every step.
 
-    It is found by dynamic programming. Rewards are the largest that a record can contain, even if this MDP
-    never pays them.
+    The trajectory is found by dynamic programming. The reward 1 is the largest that a record can contain,
+    even if this MDP never gives it.
     """
     step, start = _log_steps(world, policy_rows(world.layout, behaviour))
     path = _cheapest(*(np.where(np.isfinite(cost), -cost, np.inf) for cost in (step, start)))
-    assert path is not None  # some path is possible
+    assert path is not None  # at least one trajectory has positive probability
     return replace(path, rewards=np.ones(world.horizon))
 
 
 def most_likely(
     world: TabularMDP, behaviour: ArrayLike | PolicyRows, apart: Trajectory | None = None
 ) -> Trajectory:
-    """Return the most likely trajectory that shares no pair with ``apart``; its rewards are 0."""
+    """Return the most likely trajectory that has no (step, state, action) in common with ``apart``; its
+    rewards are 0.
+
+    If every such trajectory has probability 0, return the most likely trajectory.
+    """
     step, start = _log_steps(world, policy_rows(world.layout, behaviour))
     if apart is not None:
         without = step.copy()
@@ -453,7 +482,7 @@ def most_likely(
 
 # ---------------------------------------------------------------------------------------- the game
 class _ShadowStatistics(NamedTuple):
-    """Data of one run that adversaries see, as flat arrays."""
+    """Outputs of one run that the three adversaries see, as flat arrays."""
 
     policy: Floats
     values: Floats
@@ -461,7 +490,9 @@ class _ShadowStatistics(NamedTuple):
 
 
 class _Game(NamedTuple):
-    """Contributions of x, of x', and of the other users; None means a new draw in each run."""
+    """Contributions of x, of x', and of the other users. None means that the users are drawn again in each
+    run.
+    """
 
     inside: Floats
     outside: Floats | None
@@ -470,7 +501,7 @@ class _Game(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _MembershipBench:
-    """Test bench: runs of a learner on counts, through an ordinary session."""
+    """Setting of an attack, which runs a learner on counts through an ordinary session."""
 
     world: TabularMDP
     behaviour: PolicyRows
@@ -485,21 +516,23 @@ class _MembershipBench:
         return self.learner.query(self.spec)
 
     def cells(self, life: Trajectory) -> Floats:
-        """Return one user's flat vector of cells."""
+        """Return the contribution of one user as a vector of cells."""
         return self.query.to_cells(self.query.contribution(life))
 
     def drawn(self, number: int, first: int) -> Trajectories:
-        """Draw users from the MDP who are not in any game's data."""
+        """Draw the trajectories of ``number`` users from the MDP, with other random numbers than those of
+        :meth:`others`.
+        """
         return rollout_batch(self.world, self.behaviour, number, self.seed, 1, first)
 
     def others(self, batch: int) -> Floats:
-        """Return the counts of n - 1 users."""
+        """Return the summed counts of n - 1 users. batch : index that determines their random numbers."""
         key = Seeded(self.seed, 0).keys.environment
         crowd = count_crowd(self.world, self.query, self.behaviour, self.users - 1, key, batch)
         return np.asarray(self.query.to_cells(crowd.sums))
 
     def release(self, cells: Floats, run: int) -> Release:
-        """Return one release of all users, with separate noise in every run."""
+        """Return one release of the given sums, with independent noise in every run."""
         schedule = self.learner.schedule(self.users)
         session = self.privatizer.start(self.query, schedule, Seeded(self.seed, 2 + run))
         if not isinstance(session, CountSession) or session.mechanism.reports is not None:
@@ -511,7 +544,7 @@ class _MembershipBench:
             return session.release()
 
     def seen(self, cells: Floats, run: int) -> _ShadowStatistics:
-        """Return the adversaries' data of one run."""
+        """Run the learner on one release, and return the outputs that the adversaries see."""
         release = self.release(cells, run)
         learned: OfflinePolicy = self.learner.learn(release, self.spec)
         actions = learned.policy[..., None] == np.arange(self.spec.actions)
@@ -523,7 +556,11 @@ class _MembershipBench:
 def _play(
     bench: _MembershipBench, game: _Game, inside: bool, runs: int, first: int
 ) -> list[_ShadowStatistics]:
-    """Return runs of one kind, numbered from ``first`` so that no two runs share random numbers."""
+    """Make ``runs`` runs of a game with or without the target, and return the outputs that the adversaries
+    see.
+
+    The runs are numbered from ``first``, so that no two runs share random numbers.
+    """
     out = []
     for run in range(first, first + runs):
         others = bench.others(run) if game.others is None else game.others
@@ -535,14 +572,14 @@ def _play(
 
 
 def _stack(seen: Sequence[_ShadowStatistics], adversary: Adversary) -> Floats:
-    """Return the (runs, numbers) array that this adversary sees."""
+    """Return the (runs, numbers) array of the outputs that an adversary sees."""
     if adversary == "values":
         return np.array([np.concatenate([one.policy, one.values]) for one in seen])
     return np.array([getattr(one, adversary) for one in seen])
 
 
 def _learned(inside: Floats, outside: Floats) -> dict[str, Score]:
-    """Return scores fitted to shadow runs."""
+    """Return the scores that are fitted to shadow runs with and without the target."""
     found: dict[str, Score] = {"frequencies": fit_events(inside, outside)}
     if len(inside) >= _FEW:
         found["linear"] = fit_linear(inside, outside)
@@ -550,7 +587,11 @@ def _learned(inside: Floats, outside: Floats) -> dict[str, Score]:
 
 
 def _likelihood(bench: _MembershipBench, game: _Game, release: Release) -> Score:
-    """Return the log-likelihood ratio for known others; without noise, an indicator of the data set."""
+    """Return the score of the third adversary if the other records are known.
+
+    The score is the log-likelihood ratio of a release. Without noise, the score is 1 or -1, and states which
+    of the two data sets is closer.
+    """
     assert game.others is not None
     assert game.outside is not None
     one, zero = game.others + game.inside, game.others + game.outside
@@ -574,7 +615,7 @@ def _likelihood(bench: _MembershipBench, game: _Game, release: Release) -> Score
 
 
 def _scales(bench: _MembershipBench, release: Release) -> tuple[Floats, bool] | None:
-    """Return the (cells,) scales of the noise, and True for Laplace noise; None without noise."""
+    """Return the (cells,) scales of the noise, and whether it is Laplace noise; return None without noise."""
     laws = [release.estimates[name].law for name in bench.query.row_families]
     kinds = {law.family for law in laws}
     if kinds == {"none"}:
@@ -587,7 +628,10 @@ def _scales(bench: _MembershipBench, release: Release) -> tuple[Floats, bool] | 
 
 
 def _exchanges(bench: _MembershipBench, release: Release) -> tuple[tuple[numerical.Coordinate, ...], ...]:
-    """Return every way to exchange a user with one record per step, under Laplace noise."""
+    """Return all ways in which an exchange of one user can shift the sums, in units of Laplace noise.
+
+    The result is empty for other noise.
+    """
     patterns, found = calibration.shift_patterns(bench.query, 1), _scales(bench, release)
     if patterns is None or found is None or not found[1]:
         return ()
@@ -600,7 +644,12 @@ def _exchanges(bench: _MembershipBench, release: Release) -> tuple[tuple[numeric
 
 
 def _normal_ratio(bench: _MembershipBench, release: Release, people: int = 4000) -> Callable[[_Game], Score]:
-    """Return the score for unknown others, under the assumption of normal sums."""
+    """Return a function that gives the score of the third adversary for a game if the other records are
+    unknown.
+
+    The score is optimal under the assumption that the sums are normal. people : number of users that are
+    drawn to estimate the mean and the covariance.
+    """
     drawn = np.array([bench.cells(life) for life in bench.drawn(people, 2**40)])
     mean, centred = drawn.mean(axis=0), drawn - drawn.mean(axis=0)
     variance = (bench.users - 1) / (people - 1) * (centred.T @ centred)
@@ -608,7 +657,7 @@ def _normal_ratio(bench: _MembershipBench, release: Release, people: int = 4000)
     if scales is not None:
         units, laplace = scales
         variance[np.diag_indices_from(variance)] += (2.0 if laplace else 1.0) * units**2
-    # the ridge allows for a variance in cells that no drawn user has changed
+    # the ridge gives a positive variance to cells that no drawn user has changed
     variance[np.diag_indices_from(variance)] += (bench.users - 1) / people
 
     def score(game: _Game) -> Score:
@@ -624,9 +673,9 @@ def _auc(inside: Floats, outside: Floats) -> float:
 
 
 def _judged(adversary: Adversary, scores: Mapping[str, tuple[Floats, Floats]]) -> Roc:
-    """Choose a score and thresholds on some runs, and evaluate all other runs.
+    """Choose a score and its thresholds on a part of the runs, and evaluate them on all other runs.
 
-    scores : (games, trials) arrays of runs in and out.
+    scores : for each score, two (games, trials) arrays of its values, in runs with and without the target.
     """
     split: dict[str, list[tuple[Floats, Floats]]] = {}
     for name, pair in scores.items():
@@ -648,7 +697,9 @@ def _judged(adversary: Adversary, scores: Mapping[str, tuple[Floats, Floats]]) -
 
 
 def _threshold(inside: Floats, outside: Floats, level: float) -> float:
-    """Return the smallest score that at most the share ``level`` of runs without the target reaches."""
+    """Return the smallest threshold that at most the share ``level`` of the runs without the target
+    reaches.
+    """
     worst = np.sort(outside)[::-1][int(level * outside.size)]
     above = inside[inside > worst].min(initial=np.inf), outside[outside > worst].min(initial=np.inf)
     return float(min(above)) if np.isfinite(min(above)) else float(np.nextafter(worst, np.inf))
@@ -671,34 +722,38 @@ def membership_attack(
     claim: Guarantee | None = None,
     alarm: float = ALARM,
 ) -> AttackResult:
-    """Run a learner with and without the target, and evaluate three adversaries.
+    """Run a learner on data with and without a target user, and evaluate three adversaries.
 
     Parameters
     ----------
     world : TabularMDP
-        A small MDP: a release has at most 20 000 cells (slightly more than H S^2 A). The learner runs 2 x
-        games x (shadows + trials) times, and each run takes some milliseconds.
+        A small MDP: a release must have at most 20 000 cells (a release has slightly more than H S^2 A
+        cells). The learner runs 2 x games x (shadows + trials) times, and each run takes some milliseconds.
     learner : OfflineLearner
         APVI or DPAPVI.
     privatizer : NoPrivacy, or Central with Gaussian or Laplace noise
-    users : n, at least 2
+    users : number of users, n, at least 2
     behaviour : policy of the users; uniform by default
     target : "drawn" or "canary"
-        x is a draw from the population in each game, or the rarest trajectory (:func:`rarest`). x' is another
-        draw, or the most likely trajectory that shares no pair with the canary (:func:`most_likely`).
+        With "drawn", x and x' are independent draws from the population in each game. With "canary", x is the
+        least likely trajectory (:func:`rarest`), and x' is the most likely trajectory that has no
+        state-action pair in common with x at the same step (:func:`most_likely`).
     knows : "everything" or "population"
-    games : number of targets, each with different other users, at least 4; shadows, trials : number of runs
-        of each kind per game. With known others and no noise, all runs of a game are equal, so only one is
-        made and many games take little time.
+        Knowledge of the adversaries, as the module docstring describes.
+    games : number of targets, at least 4. Each target has other users in the data
+    shadows, trials : number of shadow runs and number of evaluated runs in each game. Each number is for the
+        runs with the target, and also for the runs without it. If the other records are known and there is no
+        noise, all runs of a game are equal; then only one run is made, so that many games take little time
     seed : seed of users and noise
-    known_rewards : True if rewards are public and the learner does not query them
-    claim : guarantee to compare the attack with; by default that of the release
-    alarm : in (0, 0.5], probability of ``exceeded`` under a true claim
+    known_rewards : True if rewards are public, so that the learner does not query them
+    claim : guarantee with which the attack is compared; by default, the guarantee of the release
+    alarm : in (0, 0.5], probability that ``exceeded`` is True although the claim is true
 
     Raises
     ------
     ValueError
-        On a value out of range, too large an MDP, or a release that is no sum with Gaussian or Laplace noise.
+        If a value is out of range, the MDP is too large, or the release does not consist of sums that are
+        exact or have Gaussian or Laplace noise.
     """
     users, seed = checks.integer("users", users, 2), checks.integer("seed", seed, 0)
     checks.choice("target", target, get_args(Target))
@@ -723,7 +778,7 @@ def _bench(
     world: TabularMDP, learner: OfflineLearner, privatizer: Privatizer, users: int,
     behaviour: ArrayLike | PolicyRows | None, known_rewards: bool, seed: int,
 ) -> _MembershipBench:  # fmt: skip
-    """Return the setting of all games; raise ``ValueError`` if its release has too many cells."""
+    """Return the setting of an attack. Raises ``ValueError`` if a release has too many cells."""
     rows = policy_rows(world.layout, uniform_policy(world) if behaviour is None else behaviour)
     known = world.rewards if checks.flag("known_rewards", known_rewards) else None
     spec = ProblemSpec(world.layout, users, known_rewards=None if known is None else np.array(known))
@@ -736,7 +791,7 @@ def _bench(
 
 
 class _Games:
-    """Games of one attack: each adversary's scores with and without the target."""
+    """Games of one attack, which collect each adversary's scores with and without the target."""
 
     def __init__(
         self, bench: _MembershipBench, first: Any, target: Target, knows: Knowledge, shadows: int, trials: int
@@ -750,7 +805,7 @@ class _Games:
         self.realised: list[float] = []
 
     def play(self, games: int) -> tuple[Roc, ...]:
-        """Play all games; return each adversary's curve, by its best score."""
+        """Play all games; return the ROC curve of each adversary's best score."""
         for number in range(games):
             self._add(number)
         return tuple(
@@ -765,7 +820,7 @@ class _Games:
         )
 
     def _add(self, number: int) -> None:
-        """Play the number-th game."""
+        """Play the game with index ``number``, and add its scores."""
         bench, shadows, trials = self.bench, self.shadows, self.trials
         game = _game(bench, self.target, self.knows, number)
         at = 1 + number * 2 * (shadows + trials)
@@ -787,7 +842,10 @@ class _Games:
 
 
 def _game(bench: _MembershipBench, target: Target, knows: Knowledge, number: int) -> _Game:
-    """Return the game with this number: target, exchange and other users; no run uses these draws."""
+    """Return the game with index ``number``: the contributions of x, of x' and of the other users.
+
+    Their random numbers are not used by any run.
+    """
     if target == "canary":
         life = rarest(bench.world, bench.behaviour)
         other = most_likely(bench.world, bench.behaviour, life)
@@ -799,7 +857,11 @@ def _game(bench: _MembershipBench, target: Target, knows: Knowledge, number: int
 
 
 def _change(bench: _MembershipBench, game: _Game, release: Release) -> float | None:
-    """Return the norm of the exchange's change over the scales: l2 for Gaussian, l1 for Laplace noise."""
+    """Return the norm of the change from x to x' divided by the noise scales.
+
+    The norm is l2 for Gaussian noise and l1 for Laplace noise. Returns None without noise, or if x' is drawn
+    again in every run.
+    """
     scales = _scales(bench, release)
     if scales is None or game.outside is None:
         return None

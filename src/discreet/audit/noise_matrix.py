@@ -1,4 +1,4 @@
-"""Noise matrix of a factorization mechanism for prefix sums, computed from the session's program."""
+"""Noise matrix of a factorization mechanism for prefix sums, computed from the program that sessions run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ __all__ = ["noise_matrix"]
 
 
 def noise_matrix(walk: Walk) -> tuple[Floats, list[tuple[int, int]]]:
-    """Return (B, addresses); row n - 1 of B holds the weights of draws in the noise of prefix n = 1 .. N - 1.
+    """Return the noise matrix B, and the addresses of its draws.
 
-    B is computed from the program, for audits. It has O(N) rows and one column per draw. Draws are in units
-    of the base scale. Raises ``ValueError`` if N is unknown or an address is drawn twice.
+    Row n - 1 of B holds the weights of all draws in the noise of prefix n, for n = 1 .. N - 1.
+
+    N is ``walk.leaves``. Each column of B belongs to one draw. Draws are in units of the base scale. Raises
+    ``ValueError`` if N is unknown, or if the program draws twice at the same address.
     """
     if walk.leaves is None:
         raise ValueError("leaves = None: the matrix has no last row")

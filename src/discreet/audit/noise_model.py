@@ -1,17 +1,20 @@
-r"""Model of a session's claimed noise, for audits: mixing into releases, scale, and residuals.
+r"""Model of the noise that a session claims, for audits: how draws are mixed into releases, their scales, and
+residuals.
 
-A session's releases are read in one of two ways. If there are sums, release i of family f is the exact sum
-plus B_f z with z independent and of scale 1, B_f = (mixing of the mechanism) times (its scales). For a
-factorization mechanism the mixing is read off its program (:func:`discreet.audit.noise_matrix.noise_matrix`).
-Some sessions release only measurements (rows with separate schedules, group returns, clipped rewards). Each
-measurement is gain * S plus fresh noise in the cells that were due, where S is the decaying sum of the row's
-data. Decay, gain, due cells and scales are read from the release, and S is recomputed here from records.
+A session's releases are read in one of two ways. If a session releases sums, the releases of family f are the
+exact sums plus B_f z. The entries of z are independent with scale 1, and B_f is the mixing matrix of the
+mechanism times the scale of the family. For a factorization mechanism, the mixing matrix is computed from the
+mechanism's program (:func:`discreet.audit.noise_matrix.noise_matrix`). Other sessions release only
+measurements (group returns, clipped rewards). A measurement is gain * S plus fresh noise, where S is the
+decaying sum of the data. Decay, gain and scales are read from the release, and S is recomputed here from the
+records.
 
-For linear sums, "family" means here a contiguous block of cells that share a scale
-(:attr:`LinearQuery.blocks`: the diagonal of a Gram matrix at one step, the part above it, an array). For
-matrices, only the cells of the upper triangle are used. Answers from offline data (:class:`AnsweredQuery`)
-have fresh noise, at the scale that each answer states. The answer without noise, and the centre that is
-subtracted, are recomputed here from the query and the records.
+For linear sums, "family" means in this module a contiguous block of cells that share a scale
+(:attr:`LinearQuery.blocks`). A block is the diagonal of a Gram matrix at one step, the part of this matrix
+above the diagonal, or an array. For matrices, only the cells of the upper triangle are used. Answers to
+queries about offline data (:class:`AnsweredQuery`) have fresh noise with the scale that each answer states.
+The exact answer, and the centre that is subtracted from it, are recomputed here from the query and the
+records.
 """
 
 from __future__ import annotations
@@ -43,12 +46,13 @@ __all__ = [
 AuditQuery = CountQuery | LinearQuery
 
 
-# ------------------------------------------------------------------------------ claimed mixing of noise
+# ------------------------------------------------------------------------------ claimed noise
 def noise_matrix(session: Any, times: Sequence[int]) -> Floats | None:
-    """Return B (T, m): in every cell, the noise of the sums after times[i] users is B[i] z.
+    """Return the (T, m) mixing matrix B. In every cell, the noise of the sums after times[i] users is B[i] z.
 
-    The entries of z are independent and have the family's scale. A session with another mixing provides it by
-    a method ``noise_matrix(times)``. Returns None if noise is not added to sums, or if the mixing is unknown.
+    The m entries of z are independent and have the family's scale. A session of another class can provide its
+    matrix by a method ``noise_matrix(times)``. Returns None if noise is not added to sums, or if the mixing
+    is unknown.
     """
     own = getattr(session, "noise_matrix", None)
     if own is not None:
@@ -81,8 +85,8 @@ class Noise:
     ----------
     family : code of the noise distribution
     scales : (families,) scales of one draw
-    mixings : B_f, None if unknown
-    measured : True if no sums are released; each measurement then has fresh noise at the scales that it
+    mixings : mixing matrix B_f of each family; None if the matrices are unknown
+    measured : True if no sums are released. Each measurement then has fresh noise with the scales that it
     states
     """
 
@@ -93,12 +97,12 @@ class Noise:
 
     @property
     def laplace(self) -> bool:
-        """Return True for Laplace noise, False for Gaussian noise."""
+        """True for Laplace noise, False for Gaussian noise."""
         return self.family == kernels.LAPLACE
 
     @property
     def square(self) -> bool:
-        """Return True if whitened residuals are single draws."""
+        """True if every whitened residual is a single draw of noise."""
         return self.measured or (
             self.mixings is not None and self.mixings[0].shape[0] == self.mixings[0].shape[1]
         )
@@ -120,7 +124,7 @@ def _linear_noise(session: Any, query: LinearQuery, times: Sequence[int]) -> Noi
 
 
 def noise_of(session: Any, query: AuditQuery, times: Sequence[int]) -> Noise | None:
-    """Return the noise that a session claims; None if none is added to the query's cells."""
+    """Return the noise that a session claims; return None if it adds no noise to the query's cells."""
     if isinstance(query, LinearQuery):
         return _linear_noise(session, query, times)
     mechanism: Any = getattr(session, "mechanism", None)
@@ -134,7 +138,8 @@ def noise_of(session: Any, query: AuditQuery, times: Sequence[int]) -> Noise | N
     if unit is None:
         return Noise(family, scales, None, False)
     by_release = getattr(mechanism, "release_scales", None)
-    if by_release is not None and np.size(by_release):  # each release has its own draw
+    # the scales differ between releases, and each release has its own draw
+    if by_release is not None and np.size(by_release):
         columns = np.array([mechanism.scales_at(i) for i in range(1, len(times) + 1)])
         return Noise(family, scales, tuple(unit * columns[:, f] for f in range(scales.size)), False)
     return Noise(family, scales, tuple(unit * scale for scale in scales), False)
@@ -143,10 +148,16 @@ def noise_of(session: Any, query: AuditQuery, times: Sequence[int]) -> Noise | N
 # --------------------------------------------------------------------------- releases as numbers
 @dataclass(frozen=True, eq=False)
 class Readings:
-    """Releases as (T, cells) arrays of values, due masks and noise scales, in the query's order of cells.
+    """Numbers of T releases, with the cells in the query's order.
 
-    A scale is infinite if a release omits the family; the family's decaying sum continues.
-    decay, gain : (T,) as measurements state them (0 and 1 for sums). measured : False for sums.
+    Parameters
+    ----------
+    values : (T, cells) released numbers.
+    due : (T, cells) True where a release contains the cell.
+    scales : (T, cells) scales of the noise. The scale is infinite if a release omits the family; the decaying
+        sum of this family then continues.
+    decay, gain : (T,) constants that the measurements state; 0 and 1 for sums.
+    measured : True for measurements, False for sums.
     """
 
     values: Floats
@@ -158,14 +169,16 @@ class Readings:
 
 
 def families_of(query: AuditQuery) -> list[str]:
-    """Return the names of families (cells that share a scale), in the order of the query's offsets."""
+    """Return the names of the families, in the order of the query's offsets. The cells of a family share a
+    scale.
+    """
     if isinstance(query, LinearQuery):
         return [f"{name}[{step}]{' diagonal' if diagonal else ''}" for name, step, diagonal in query.blocks]
     return list(query.row_families)
 
 
 def stated_stds(query: AuditQuery, release: Release) -> list[float]:
-    """Return the standard deviations of one cell that a release states, for each of these families."""
+    """Return, for each family, the standard deviation of one cell's noise that a release states."""
     if isinstance(query, LinearQuery):
         laws: dict[str, Any] = {name: e.law for name, e in release.estimates.items()}
         return [
@@ -178,9 +191,9 @@ def stated_stds(query: AuditQuery, release: Release) -> list[float]:
 def summand(
     query: AuditQuery, life: Trajectory, context: Mapping[str, Any], cut: float | None = None
 ) -> Floats:
-    """Return the (cells,) contribution of one user's record under a plan with this context.
+    """Return the (cells,) contribution of one user's record under a plan with the given context.
 
-    cut : the current C.
+    cut : current clipping threshold C.
     """
     if isinstance(query, LinearQuery):
         return query.to_cells(query.user_tables(query.prepared(context), life))
@@ -188,7 +201,9 @@ def summand(
 
 
 def _released(query: AuditQuery, release: Release) -> Floats:
-    """Return the (cells,) sums of a release; of matrices the upper triangle, with the diagonal first."""
+    """Return the (cells,) sums of a release. A matrix contributes its diagonal, followed by the part above
+    the diagonal.
+    """
     values = {name: np.asarray(e.value, np.float64) for name, e in release.estimates.items()}
     if isinstance(query, LinearQuery):
         for name in filter(query.is_gram, values):
@@ -210,7 +225,10 @@ def scale_of(estimate: Estimate) -> float:
 
 
 def readings(query: AuditQuery, releases: Sequence[Release]) -> Readings:
-    """Return sums if they are released, else measurements; families that a release omits are not due."""
+    """Return the sums of the releases if there are sums, otherwise their measurements.
+
+    The cells of a family that a release omits are not due.
+    """
     if releases and releases[-1].estimates:
         values = np.array([_released(query, release) for release in releases])
         still = np.zeros(len(releases))
@@ -236,7 +254,9 @@ def readings(query: AuditQuery, releases: Sequence[Release]) -> Readings:
 
 
 def expected(read: Readings, batches: Floats) -> Floats:
-    """Return the (T, cells) releases without noise; ``batches`` (T, cells) are the sums of each batch."""
+    """Return the (T, cells) numbers that the releases would have without noise. batches : (T, cells) exact
+    sums of each batch.
+    """
     if not read.measured:
         return np.asarray(np.cumsum(batches, axis=0))
     held, decaying, out = np.zeros(batches.shape[1]), np.zeros(batches.shape[1]), np.zeros_like(batches)
@@ -250,7 +270,10 @@ def expected(read: Readings, batches: Floats) -> Floats:
 
 
 def whitened(noise: Noise, query: AuditQuery, read: Readings, residuals: Floats) -> Floats:
-    """Return the (T, cells) residuals, whitened to noise of scale 1; 0 where no scale is stated."""
+    """Return the (T, cells) residuals, transformed to independent noise of scale 1.
+
+    Cells that are not due have the value 0.
+    """
     if read.measured:
         return np.where(read.due, residuals / read.scales, 0.0)
     assert noise.mixings is not None
@@ -266,7 +289,7 @@ def whitened(noise: Noise, query: AuditQuery, read: Readings, residuals: Floats)
 # --------------------------------------------------------------------- answers from offline data
 @dataclass(frozen=True, eq=False)
 class AnsweredQuery:
-    """Query made after ``users`` users, with its answer."""
+    """Query about the data of the first ``users`` users, with its answer."""
 
     question: Response
     users: int
@@ -274,7 +297,7 @@ class AnsweredQuery:
 
 
 def expected_answer(query: GramQuery, question: Response, lives: Sequence[Trajectory]) -> Floats:
-    """Return the (d,) answer without noise: the sum of w phi (r + V(s') - centre) at the query's step."""
+    """Return the (d,) exact answer: the sum over users of w phi (r + V(s') - centre) at the query's step."""
     h, after = question.step, np.asarray(question.values, np.float64)
     low, high = question.interval
     if query.span == "values":

@@ -1,7 +1,8 @@
-"""Contribution of one user to every family, computed cell by cell as a second implementation.
+"""Second implementation of one user's contribution to every family of sums, which computes it cell by cell.
 
-Sessions add records by compiled code (:mod:`discreet.core.count_kernels`). Audits and tests compare their
-sums, and the stated sensitivities, with this module, which uses no kernels.
+Sessions add records to sums with compiled code (:mod:`discreet.core.count_kernels`). This module uses no
+compiled kernels. Audits and tests compare the sums of sessions, and the stated sensitivities, with the
+results of this module.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ __all__ = ["summand"]
 
 
 def summand(query: CountQuery, trajectory: Trajectory, group: int, cut: float | None) -> Mapping[str, Floats]:
-    """Return the summand of one user with checked records; see :meth:`CountQuery.contribution`."""
+    """Return the contribution of one user, whose record was checked, to each family; see
+    :meth:`CountQuery.contribution`.
+    """
     sums = {name: np.zeros(shape) for name, shape in query.families.items()}
     left = query.cut if cut is None else cut if math.isfinite(cut) else 0.0
     if query.groups:

@@ -1,22 +1,24 @@
-r"""Replay audit: the largest change that one user causes in all outputs, under a learner's own plans.
+r"""Replay audit: measure the largest change that one user causes in all outputs, under a learner's own plans.
 
-The learner is run once. Its plans, batches, groups, shares, cuts and queries are public. These are then
-replayed in other sessions, independent of the outputs there, so that runs differ only in noise and records.
-If the seed is the same and one user's record is exchanged, the noise cancels, and the difference is the exact
-shift of all outputs: sums, measurements and answers of all releases. If the records are the same and the
-seeds differ, only noise changes, and its covariance is estimated. The audit uses the guarantee, but no
-distribution, scale or mixing that a mechanism states. Therefore it detects errors that audits based on the
-mechanism's statements cannot detect, such as a plan that is not carried out.
+The learner is run once, and its public decisions are recorded. These are plans, batches, groups, shares,
+clipping thresholds and queries. These decisions are then replayed in other sessions, whatever the outputs of
+those sessions are. Therefore replays differ only in noise and records. If two replays have the same seed and
+one user's record is exchanged, the noise cancels. Their difference is the exact shift of all outputs, which
+are the sums, measurements and answers of all releases. If two replays have the same records and different
+seeds, only noise changes, and its covariance is estimated. The audit uses the stated guarantee, but no
+distribution, scale or mixing that a mechanism states. Therefore it detects errors that audits based on such
+statements cannot detect, for example a plan that the session does not carry out.
 
-The metric. Cells of a family that are noisy at the same releases are exchangeable. Let d (outputs) be the
-shift of one cell, and C the covariance of its outputs over cells and seeds. Then d^T C^-1 d is the squared
-loss of the cell in units of the noise. For Gaussian noise, mu^2 is the sum over cells. An estimate of C from
-n samples of p outputs makes each term too large by n / chi^2 with n - p + 1 degrees of freedom. This gives a
-lower bound of mu. Laplace noise of scale b has variance 2 b^2. The l1 norm of shifts in units of b is the
-user's epsilon. For each cell it is at least sqrt(2 d^T C^-1 d), and these bounds are summed over cells. For
-Laplace noise, n is multiplied by 2/5, because the fourth moment is twice that of a normal. If a shift is
-outside the range of the noise, the loss is infinite. The user and records with the largest loss are chosen on
-one set of seeds and evaluated on another.
+**The metric.** Cells of a family that are noisy at the same releases are exchangeable. Let the vector d be
+the shift of one cell in all outputs, and C the covariance matrix of a cell's outputs, estimated over cells
+and seeds. Then d^T C^-1 d is the squared loss of the cell in units of the noise. For Gaussian noise, mu^2 is
+the sum of these terms over cells. If C is estimated from n samples of p outputs, each term is too large by a
+factor n / chi^2, where chi^2 has n - p + 1 degrees of freedom. A quantile of chi^2 therefore gives a lower
+bound on mu. Laplace noise of scale b has variance 2 b^2. The user's epsilon is the l1 norm of the shifts in
+units of b. For each cell this norm is at least sqrt(2 d^T C^-1 d), and these bounds are summed over cells.
+For Laplace noise, n is multiplied by 2/5, because the fourth moment is twice that of a normal variable. If a
+shift is outside the range of the noise, the loss is infinite. The user and the records with the largest loss
+are chosen on one set of seeds, and their loss is computed on another set.
 """
 
 from __future__ import annotations
@@ -48,16 +50,17 @@ __all__ = ["LearnerReplay", "replay_box"]
 NAME = "the learner's own plans, replayed: a user moves all outputs by at most the claimed"
 _SIZES = (4096, 1024, 256, 32)
 _MOST_RELEASES = 100
-_FIRST, _SEEDS = 12, 96  # number of runs that choose the exchange, and of other runs that evaluate it
+# number of runs on which the exchange is chosen, and number of other runs on which it is evaluated
+_FIRST, _SEEDS = 12, 96
 _TARGETS = 6
 
 Key = tuple[str, int]
-Outputs = dict[Key, Floats]  # (outputs, cells) by family, in order of release
+Outputs = dict[Key, Floats]  # for each family, an array (outputs, cells) in the order of releases
 
 
 @dataclass(frozen=True, eq=False)
 class LearnerReplay:
-    """Plans of a learner in one run, in order, with the queries before each plan."""
+    """Plans of a learner in one run, in their order, and the queries that it made before each plan."""
 
     query: AuditQuery
     schedule: Any
@@ -66,7 +69,7 @@ class LearnerReplay:
 
     @property
     def users(self) -> int:
-        """Return the number of users of all plans."""
+        """Number of users of all plans together."""
         return sum(plan.users for plan in self.plans)
 
     def __str__(self) -> str:
@@ -81,7 +84,11 @@ class LearnerReplay:
 
 # ------------------------------------------------------------------------------- users and sessions
 def _life(plan: Plan, layout: Layout, states: Sequence[int], action: int, reward: float) -> Trajectory:
-    """Return a trajectory that cycles through ``states`` and takes the plan's first or last action."""
+    """Return a trajectory that cycles through ``states`` and follows the plan's policy.
+
+    If the policy is stochastic, the trajectory takes the first (``action`` = 0) or last (``action`` = -1)
+    action of positive probability.
+    """
     path = np.resize(np.asarray(states, np.int64), layout.horizon + 1)
     rows = np.asarray(plan.policy)[np.arange(layout.horizon), path[:-1]]
     if rows.ndim > 1:
@@ -90,7 +97,7 @@ def _life(plan: Plan, layout: Layout, states: Sequence[int], action: int, reward
 
 
 def _pairs(plan: Plan, layout: Layout) -> list[tuple[Trajectory, Trajectory]]:
-    """Return the exchanges of two trajectories with the largest possible change."""
+    """Return pairs of trajectories whose exchange has the largest possible changes."""
     last = layout.states - 1
     ways = (
         (([0], 0, 1.0), ([last], -1, 1.0)),
@@ -102,10 +109,10 @@ def _pairs(plan: Plan, layout: Layout) -> list[tuple[Trajectory, Trajectory]]:
 
 
 def _flat(query: AuditQuery, release: Release) -> list[tuple[Key, Floats]]:
-    """Return every noisy number of a release once, by family.
+    """Return every noisy number of a release once, grouped by family.
 
-    For linear sums, families are by step, with separate diagonals. The sums and the measurement of a family
-    share noise, so both are outputs of one family.
+    For linear sums, each step is a family, and the diagonal of a Gram matrix is a separate family. The sums
+    and the measurement of a family share noise, so both belong to the same family.
     """
     out: list[tuple[Key, Floats]] = []
     for found in (release.estimates, getattr(release.measurement, "estimates", {})):
@@ -127,7 +134,12 @@ def _flat(query: AuditQuery, release: Release) -> list[tuple[Key, Floats]]:
 def _submit(
     session: Any, plan: Plan, encoder: Any, layout: Layout, key: Any, came: int, who: int, life: Any
 ) -> None:
-    """Submit users who stay in one state, except the ``who``-th user (from 0), if they are in the plan."""
+    """Submit the users of a plan, who all stay in one state except user ``who``, who has the trajectory
+    ``life``.
+
+    ``who`` is counted from 0 within the plan; if it is negative, all users stay in one state. ``came`` is the
+    number of earlier users.
+    """
     opened, still = getattr(session, "open_plan", plan), _life(plan, layout, [0], 0, 0.25)
     if session.guarantee.trust != "local" and hasattr(session, "submit_many"):
         states, actions, rewards = (
@@ -144,7 +156,9 @@ def _submit(
 
 
 def recorded(start: Start, learner: Any, spec: ProblemSpec, users: int, seed: int) -> LearnerReplay:
-    """Return the learner's plans and queries for ``users`` users who stay in one state where they can."""
+    """Run the learner once, for ``users`` users who stay in one state if possible; return its plans and
+    queries.
+    """
     query, schedule, source = learner.query(spec), learner.schedule(spec), Seeded(seed)
     session: Any = start(query, schedule, source)
     state, came = learner.begin(spec, source.keys.ties), 0
@@ -173,9 +187,9 @@ def recorded(start: Start, learner: Any, spec: ProblemSpec, users: int, seed: in
 def replayed(
     start: Start, replay: LearnerReplay, source: Seeded, target: int = -1, life: Trajectory | None = None
 ) -> Outputs:
-    """Return all outputs of a replay.
+    """Replay recorded plans and queries in a new session, and return all outputs by family.
 
-    All users stay in one state, except the ``target``-th (from 0), who has a separate trajectory.
+    All users stay in one state, except user ``target`` (counted from 0), who has the trajectory ``life``.
     """
     session: Any = start(replay.query, replay.schedule, source)
     out: dict[Key, list[Floats]] = {}
@@ -202,9 +216,9 @@ class _Pool:
 
     Parameters
     ----------
-    rows : indices of noisy outputs
+    rows : indices of the noisy outputs
     cells : indices of the cells
-    noise : (rows, samples) noise minus its mean
+    noise : (rows, samples) noise of these outputs minus its mean
     samples : number of independent samples
     """
 
@@ -231,9 +245,9 @@ def _pools(seeds: Sequence[Outputs]) -> list[_Pool]:
 
 
 def _loss(pools: Sequence[_Pool], shift: Outputs, laplace: bool, alarm: float) -> float:
-    """Return a lower bound of the loss that holds with probability at least 1 - ``alarm``.
+    """Return a lower bound on the privacy loss of a shift. It holds with probability at least 1 - ``alarm``.
 
-    It is infinite if outputs without noise change.
+    The loss is infinite if an output without noise changes.
     """
     total = 0.0
     for pool in pools:
@@ -245,7 +259,8 @@ def _loss(pools: Sequence[_Pool], shift: Outputs, laplace: bool, alarm: float) -
             return math.inf
         if not pool.rows.size:
             continue
-        # A subset of outputs also gives a lower bound; use the largest shifts that are well estimated.
+        # A subset of outputs also gives a lower bound. Use those with the largest shifts, few enough for a
+        # good estimate.
         own = moved[pool.rows]
         effective = pool.samples * (0.4 if laplace else 1.0)
         kept = np.argsort(-np.abs(own).max(axis=1), kind="stable")[: int(effective // 4)]
@@ -284,11 +299,14 @@ def replay_box(
     alarm: float = ALARM,
     budget: Budget | None = None,
 ) -> Identity:
-    """Return the identity for the learner's own plans, at S = 3, A = 2, H = 4 (module docstring).
+    """Run the replay audit that the module docstring describes, and return its result.
+
+    The sizes are S = 3, A = 2 and H = 4, except for linear learners.
 
     Parameters
     ----------
-    users : number of users in the learner's run. None: the most users, up to 4096, with at most 100 releases
+    users : number of users in the learner's run. None: the largest of several numbers, up to 4096, for which
+        there are at most 100 releases
     seed : seed of all runs
     alarm : probability of a false alarm
     budget : budget of the privatizer, from which some learners choose options

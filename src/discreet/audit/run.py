@@ -1,14 +1,15 @@
-"""Implementation of ``discreet audit``: black-box and white-box audits of a privatizer in one report.
+"""Implementation of ``discreet audit``: black-box and white-box audits of a privatizer, combined in one
+report.
 
-:mod:`discreet.audit.black_box` documents the method and its power. The black-box games share the alarm
-probability. The short game has one release, for which the likelihood ratio has the largest power. The long
-game has several releases, so that errors between releases can be detected. In a third game, the number of
-users is not stated. A privatizer that chooses its mechanism automatically would choose a different mechanism
-at the size of the games. The games therefore use the noise and the release that the privatizer chooses at the
-size of the white box (:func:`as_asked`). If that is impossible, the report says so. A learner with linear
-features is audited in separate environments (:mod:`discreet.audit.linear_games`). In the short game, its
-queries are made with the contexts of largest loss and with features of any sign. In the long game, the
-learner itself runs, with features of one sign.
+:mod:`discreet.audit.black_box` documents the black-box method. There are three black-box games, which share
+the probability of a false alarm. The short game has one release, for which the likelihood-ratio test has the
+largest power. The long game has several releases, so that errors between releases can be detected. In the
+third game, the number of users is unknown. A privatizer that chooses its mechanism automatically could choose
+another mechanism at the small size of the games. Therefore the games use the noise and the release mechanism
+that the privatizer chooses at the size of the white-box audit (:func:`as_asked`). If that is impossible, the
+report says so. A learner with linear features is audited in other games (:mod:`discreet.audit.linear_games`).
+In the short game, its queries are made with the contexts of largest loss, and features can be negative. In
+the long game, the learner itself runs, and features are not negative.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from discreet.mechanisms.argument_roles import check_role
 from discreet.mechanisms.interfaces import Learner, Privatizer, ProblemSpec, Session
 from discreet.mechanisms.restore_session import restore
 
-SHORT, LONG = 2, 6  # number of users in the two games
+SHORT, LONG = 2, 6  # numbers of users in the short and in the long game
 
 NO_CERTIFICATE = (
     "A pass is no certificate: it says that no error was found by tests that see some errors and not others. "
@@ -56,15 +57,17 @@ class Audit:
     Parameters
     ----------
     privatizer, learner : names
-    identities : results of the white-box identities
+    identities : results of the white-box tests
     runs : number of runs of the short game under each hypothesis
-    seconds : duration of the audit
-    guarantee : guarantee at the black box's size, whose H is ``horizon``
-    evidence : evidence of the short and the long game
-    games : names of the games, one for each piece of evidence
-    power : power of the short game against half the noise, None if unknown
-    alarm : probability of a false alarm in any part
-    mechanisms : descriptions of the mechanisms at the requested size and in the games
+    seconds : duration of the audit in seconds
+    guarantee : guarantee in the short game
+    evidence : results of the black-box games
+    horizon : H of the short game
+    games : name of each game in ``evidence``
+    power : power of the short game if the noise has half the claimed scale; None if unknown
+    alarm : probability of a false alarm in any part of the audit
+    mechanisms : descriptions of the mechanism at the size of the white-box audit, and of the mechanism in the
+        games
     notes : games that did not run as requested, with reasons
     """
 
@@ -86,23 +89,23 @@ class Audit:
 
     @property
     def epsilon(self) -> float:
-        """Return the largest lower bound on epsilon, at least 0."""
+        """Largest lower bound on epsilon, at least 0."""
         return max(one.epsilon for one in self.evidence)
 
     @property
     def mu(self) -> float:
-        """Return the largest lower bound on mu, at least 0; 0 if no mu is claimed."""
+        """Largest lower bound on mu, at least 0; it is 0 if no mu is claimed."""
         return max(one.mu for one in self.evidence)
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """Return the findings that contradict the claim; empty if there are none."""
+        """Findings that contradict the claim; empty if nothing was found."""
         found = ["a lower bound exceeds the claim"] if any(one.exceeded for one in self.evidence) else []
         return (*found, *(one.name for one in self.identities if one.passed is False))
 
     @property
     def power_words(self) -> str:
-        """Return a text about the power of the black box."""
+        """Sentence that states the power of the black-box audit."""
         if self.power is None:
             return (
                 "The noise law of this mechanism is not known to the audit, so the power of its black box "
@@ -116,14 +119,14 @@ class Audit:
 
     @property
     def verdict(self) -> str:
-        """Return the verdict as one paragraph."""
+        """Verdict of the audit as one paragraph."""
         notes = "".join(f" {note}." for note in self.notes)
         if self.failures:
             return f"FAILED: {'; '.join(self.failures)}. {self.power_words}.{notes}"
         return f"Nothing was found. {self.power_words}.{notes} {NO_CERTIFICATE}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the audit as one JSON document; bounds without information are null."""
+        """Return the audit as one JSON document. Bounds that give no information are null."""
         return {
             "privatizer": self.privatizer,
             "learner": self.learner,
@@ -164,7 +167,7 @@ class Audit:
 
 
 def saved_and_restored(session: Any) -> Session:
-    """Save a session, and return the session restored from the saved state."""
+    """Save a session to a file, and return the session that is restored from this file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "session"
         session.save(path)
@@ -173,7 +176,9 @@ def saved_and_restored(session: Any) -> Session:
 
 
 def _restart(start: Start, learner: Any, spec: ProblemSpec) -> Restart | None:
-    """Return :func:`saved_and_restored` if the library can restore the session, else None."""
+    """Return :func:`saved_and_restored` if sessions of this privatizer can be saved; otherwise return
+    None.
+    """
     session = start(learner.query(spec), learner.schedule(spec), Seeded(0))
     return saved_and_restored if hasattr(session, "save") else None
 
@@ -185,7 +190,8 @@ def _games(start: Start, learner: Any, budget: Any) -> tuple[Any, Game, Game]:
     if short is None or long is None:
         spec = People(SHORT).spec
         session = start(learner.query(spec), learner.schedule(spec), Seeded(0))
-        bits = session.guarantee.trust == "shuffle"  # devices round rewards at random
+        # rewards must be 0 or 1, because devices round other rewards at random
+        bits = session.guarantee.trust == "shuffle"
         return learner, People(SHORT, bits=bits), People(LONG, bits=bits)
     probe = audit_linear.Probe.of(learner, short.spec)
     return (
@@ -200,7 +206,7 @@ _RELEASES = {"tree": "tree", "optimaltree": "tree", "signeddigits": "signed-digi
 
 
 def _options_of(mechanism: Any) -> dict[str, Any]:
-    """Return options that fix this mechanism's automatic choices; empty if there were none."""
+    """Return the options of a privatizer with which it would choose this mechanism; empty for exact sums."""
     stream = getattr(mechanism, "stream", "exact")
     if stream == "exact":
         return {}
@@ -237,11 +243,11 @@ def _words(found: dict[str, Any]) -> str:
 def as_asked(
     privatizer: Any, learner: Any, full: ProblemSpec, short: ProblemSpec
 ) -> tuple[Any, tuple[str, str], list[str]]:
-    """Return a privatizer with its choices at full size, descriptions of the mechanisms, and notes.
+    """Return a privatizer that chooses the same mechanism in the games as at full size.
 
-    The descriptions are of the mechanisms at full size and in the games. Explicit options are kept. If the
-    choice is not possible at the size of the games, or if no options can express it, the privatizer is
-    unchanged, and a note states what is used instead.
+    Also returns descriptions of the two mechanisms (at full size and in the games), and notes. Options that
+    the user set are kept. If the mechanism is not possible at the size of the games, or if no options select
+    it, the privatizer is returned unchanged, and a note states which mechanism the games use instead.
     """
 
     def chosen(one: Any, spec: ProblemSpec) -> tuple[dict[str, Any], Guarantee]:
@@ -286,16 +292,19 @@ def audit_privatizer(
 
     Parameters
     ----------
-    privatizer : any object with ``start``
-    learner : learner that makes queries and plans. None: a learner for audits that queries counts with
-        derived visits and centred rewards, and plans for each user
-    runs : number of runs of the short game per hypothesis, at least 800; other games have a quarter as many
+    privatizer : any object with a method ``start``
+    learner : learner that makes queries and plans. None: a learner for audits, which queries transitions and
+        centred rewards, and makes a plan for each user
+    runs : number of runs of the short game per hypothesis, at least 800. Each other game has a quarter of
+        this number
     seed : seed of all sessions
-    alarm : in (0, 0.5], probability of a false alarm; half of it is for the black box
-    layout : size of the white box; S = 6, A = 2, H = 20 by default; not for learners with linear features
-    restart : function from a session to its successor. By default, in the white box, sessions of the library
-        are saved to a file and restored. A given function is used in the long game too
-    names : displayed names of privatizer and learner
+    alarm : in (0, 0.5], probability of a false alarm. Half of it is used for the black-box games
+    layout : size of the white-box audit; S = 6, A = 2, H = 20 by default. It is not used for learners with
+        linear features
+    restart : function that takes a session and returns a restored session. By default, the white-box audit
+        saves sessions to a file and restores them. A function that is given here is also used in the long
+        game
+    names : names of privatizer and learner that the report displays
 
     Raises
     ------
@@ -338,9 +347,9 @@ def _identities(
     start: Start, plays: Any, layout: Layout | None, restart: Restart | None, seed: int, alarm: float,
     budget: Any, unknown: Any,
 ) -> list[Identity]:  # fmt: skip
-    """Compare sessions with what they must equal: known noise, noise from a secure source, replays.
+    """Run the tests other than the black-box games: white-box tests, tests of secure noise, and replays.
 
-    unknown : learner for an unknown number of users; a text or None without such a game
+    unknown : learner for an unknown number of users; a text or None without such a learner
     """
     identities = white_box(start, plays, layout, seed=seed, alarm=alarm / 4, restart=restart, budget=budget)
     identities += secure_box(start, plays, seed=seed, alarm=alarm / 8, budget=budget)
@@ -352,7 +361,9 @@ def _identities(
 
 
 def _check_audited(privatizer: Any, learner: Any, name: str) -> None:
-    """Raise ``ValueError`` if an argument is not of its role, or the learner cannot be played."""
+    """Raise ``ValueError`` if an argument is not a privatizer or learner, or if an audit does not support the
+    learner.
+    """
     if getattr(learner, "known_initial", False):
         raise ValueError(
             f"learner = {name or learner!r}: must not explore in stages, whose people are more than an "
@@ -363,12 +374,12 @@ def _check_audited(privatizer: Any, learner: Any, name: str) -> None:
         check_role("learner", learner, "learner")
 
 
-# ------------------------------------------------------------------------------- the page's tables
+# ------------------------------------------------------------------------------- tables for the documentation
 _POWER_RUNS = (500, 1000, 2000, 4000, 8000, 16000)
 
 
 def table(audits: Iterable[Audit]) -> str:
-    """Return a Markdown table of each mechanism's claims and audit results."""
+    """Return a Markdown table with one row for each audit: the mechanism, its claim, and the results."""
     rows = [
         "| mechanism | claimed | lower bound | identities | power at half the scale |",
         "|---|---|---|---|---|",
@@ -392,7 +403,10 @@ def table(audits: Iterable[Audit]) -> str:
 
 
 def power_table(privatizers: Iterable[tuple[str, Any]], alarm: float = core.ALARM, trials: int = 100) -> str:
-    """Return a Markdown table of the short game's power against half the noise scale, by number of runs."""
+    """Return a Markdown table of the short game's power if the noise has half the claimed scale.
+
+    The rows are mechanisms, and the columns are numbers of runs.
+    """
     rows = [
         f"| mechanism | {' | '.join(str(n) for n in _POWER_RUNS)} |",
         f"|---|{'---|' * len(_POWER_RUNS)}",

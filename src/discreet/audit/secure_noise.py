@@ -1,22 +1,25 @@
-r"""Tests of the noise in a session's releases, from secure or seeded sources: law, grid, shared draws.
+r"""Tests of the noise in a session's releases: its distribution, its grid, and the independence of its draws.
 
-Secure noise cannot be tested by two sessions under one seed, because separate code draws it and never repeats
-a draw. Only the noise itself is observable. With a trusted server, all users are made absent. Releases then
-consist of noise only, and :func:`noise_table` decomposes them into single draws by the mixing that the
-mechanism claims (:mod:`discreet.audit.noise_model`). If devices add the noise, messages are used, minus the
-record's contribution, which is recomputed (rewards of 1/4 are on every grid, so nothing is rounded).
+Secure noise cannot be tested by two sessions under one seed, because it has no seed and never repeats a draw.
+Only the noise itself can be observed. If the server is trusted, all users are marked as absent. Releases then
+consist only of noise, and :func:`noise_table` decomposes them into single draws by the mixing matrix that the
+mechanism claims (:mod:`discreet.audit.noise_model`). If devices add the noise, the draws are messages minus
+the recomputed contribution of the record. (Rewards of 1/4 are on every grid, so that no contribution is
+rounded.)
 
-Checks of secure draws, in units of the claimed scale:
+The checks of draws in units of the claimed scale are:
 
-- all draws are on their public grid;
-- the draws have the discrete distribution of that scale (randomized probability integral transforms are
-  uniform: Kolmogorov and Smirnov, exact for discrete distributions);
-- no two cells, of one family or of several, no two releases and no two messages share noise (signs agree as
-  fair random bits do);
-- no block of one release or message (a family) equals another of the same size, cell by cell.
+- All draws are on their public grid.
+- The draws have the discrete distribution of the claimed scale. The Kolmogorov-Smirnov test is applied to
+  randomized probability integral transforms, which are then uniform. This test is exact for discrete
+  distributions.
+- No two cells share noise. The two cells can belong to the same or to different families, and to the same or
+  to different releases or messages. The test checks that signs agree as often as fair random bits do.
+- No block shares noise with another block of the same size, cell by cell. A block is a family in one release
+  or message.
 
-The first query is the learner's. A second query has visits and rewards, which are families of equal size and
-scale. With this query, an error that swaps or shares arrays of equal shape can be detected.
+The first tested query is the learner's query. A second query asks for visits and rewards, which are families
+of equal size and scale. This query can detect an error that swaps or shares arrays of equal shape.
 """
 
 from __future__ import annotations
@@ -48,8 +51,9 @@ from discreet.mechanisms.linear.linear_queries import LinearQuery
 __all__ = ["NoiseTable", "law_of_draws", "noise_table", "secure_box", "sharing"]
 
 _LAYOUT = Layout(3, 2, 4)
-_FINEST = 1e-4  # share of a scale; tests cannot distinguish a finer grid from a continuum
-_NO_DRAW = 1e-9  # share of a scale; a smaller draw is a rounded 0, whose sign is not random
+# Grid spacing as a share of the noise scale. Tests cannot distinguish a finer grid from a continuum.
+_FINEST = 1e-4
+_NO_DRAW = 1e-9  # Draw as a share of the noise scale. A smaller draw is 0 with a rounding error.
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,12 +62,12 @@ class NoiseTable:
 
     Parameters
     ----------
-    draws : (runs, T, cells) draws in units of the claimed scale, for T releases or messages
+    draws : (runs, T, cells) draws in units of the claimed scale. T is the number of releases or messages
     due : (T, cells) mask of cells that have noise
-    units : (cells,) grid spacing in the same units, 0 for continuous noise
+    units : (cells,) grid spacing in the same units; 0 for continuous noise
     families, offsets : names and positions of the parts that have separate scales
-    laplace : True for Laplace noise, False for Gaussian
-    single : False if each entry is a sum of several draws; such entries are uncorrelated
+    laplace : True for Laplace noise, False for Gaussian noise
+    single : False if each entry is a sum of several draws; such entries are only uncorrelated
     """
 
     draws: Floats
@@ -92,7 +96,7 @@ def _life(layout: Layout) -> Trajectory:
 
 
 def _units(session: Any, query: AuditQuery, scales: Floats) -> Floats:
-    """Return the (cells,) grid spacing of the noise in units of its scale, 0 for continuous noise."""
+    """Return the (cells,) grid spacing of the noise in units of its scale; 0 for continuous noise."""
     mechanism = session.mechanism
     if isinstance(query, LinearQuery):
         found = (
@@ -112,10 +116,10 @@ def _units(session: Any, query: AuditQuery, scales: Floats) -> Floats:
 def noise_table(
     start: Start, query: AuditQuery, schedule: Schedule, source: Callable[[int], Randomness], runs: int
 ) -> NoiseTable | None:
-    """Return the draws of ``runs`` sessions; session r uses ``source(r)``.
+    """Return the draws of noise in ``runs`` sessions. Session r has the random source ``source(r)``.
 
     The result is None if no noise of a known distribution is claimed. Raises ``ValueError`` if the privatizer
-    rejects query, schedule or source.
+    rejects the query, the schedule or the source.
     """
     times = [int(time) for time in schedule.release_times if time > 0]
     session: Any = start(query, schedule, cast(Any, source(0)))
@@ -137,7 +141,7 @@ def noise_table(
 def _releases(
     start: Start, query: AuditQuery, schedule: Schedule, source: Any, times: Sequence[int], noise: Any
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return (draws, due) for releases without users."""
+    """Return (draws, due) of the releases of one session in which all users are absent."""
     session, came, made = start(query, schedule, source), 0, []
     session.release()
     for time in times:
@@ -148,9 +152,9 @@ def _releases(
     session.close()
     read = readings(query, made)
     empty = expected(read, np.zeros_like(read.values))
-    if read.measured and not (
-        isinstance(query, CountQuery) and query.steered
-    ):  # a discrete distribution's std differs from that of its scale
+    if read.measured and not (isinstance(query, CountQuery) and query.steered):
+        # The scale is not computed from the stated standard deviation, because the standard deviation of a
+        # discrete distribution differs slightly.
         scales = np.repeat(noise.scales, np.diff(query.offsets))
         return np.where(read.due, (read.values - empty) / scales, 0.0), read.due
     return whitened(noise, query, read, read.values - empty), read.due
@@ -159,7 +163,10 @@ def _releases(
 def _messages(
     start: Start, query: AuditQuery, schedule: Schedule, source: Any, times: Sequence[int], noise: Any
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return (draws, due) for all messages before the first two releases, minus the contributions."""
+    """Return (draws, due) of one session in which devices add the noise.
+
+    The draws are all messages before the second release, minus the contributions of the records.
+    """
     session: Any = start(query, schedule, source)
     session.release()
     life, user, out = _life(query.layout), 0, []
@@ -186,19 +193,22 @@ def _messages(
 
 # ----------------------------------------------------------------------------------- tests of draws
 def _lattice_law(laplace: bool, unit: float) -> tuple[Floats, Floats]:
-    """Return integers k and the probabilities of k ``unit`` in the discrete distribution of scale 1."""
+    """Return integers k, and the probabilities of the values k * ``unit`` under the discrete distribution of
+    scale 1.
+    """
     x = np.arange(-math.ceil(40 / unit), math.ceil(40 / unit) + 1) * unit
     weights = np.exp(-np.abs(x)) if laplace else np.exp(-0.5 * x**2)
     return np.round(x / unit), weights / weights.sum()
 
 
 def law_of_draws(table: NoiseTable, seed: int) -> list[tuple[str, float, float, int]]:
-    """Return test results for each family; [] unless draws are single.
+    """Test, for each family, whether its draws have the claimed distribution.
 
-    A result is (family, p-value, standard deviation divided by the claimed one, number of draws off the
-    grid).
+    A result is (family, p-value, standard deviation divided by the claimed standard deviation, number of
+    draws that are not on the grid).
 
-    The p-value is Kolmogorov and Smirnov's of randomized integral transforms, uniform under the distribution.
+    The p-value is that of the Kolmogorov-Smirnov test. It is applied to randomized probability integral
+    transforms, which are uniform if the claim is true.
     """
     luck, out = np.random.default_rng(seed), []
     law = stats.laplace() if table.laplace else stats.norm()
@@ -223,17 +233,19 @@ def law_of_draws(table: NoiseTable, seed: int) -> list[tuple[str, float, float, 
 
 
 def sharing(table: NoiseTable, alarm: float) -> list[tuple[str, int, int]]:
-    """Return counts of pairs that share noise, for single cells and for whole blocks.
+    """Count the pairs of cells and the pairs of blocks that share noise.
 
-    An entry is (kind, pairs that share noise, number of pairs), over all releases or messages.
+    An entry of the result is (kind of pair, number of pairs that share noise, number of all pairs). Pairs are
+    taken over all releases or messages.
 
-    Signs of independent draws agree as fair random bits do; zeros are ignored. For whole blocks of equal size
-    (a family of a release or message) signs are compared cell by cell over all runs, which detects noise that
-    is partly shared. Each of the two parts gives a false alarm with probability at most alarm / 2. Sums of
-    several draws each, which are not independent, are not compared: the number of pairs is then 0.
+    Signs of independent draws agree as often as fair random bits do; zeros are ignored. For two blocks of
+    equal size (a block is a family in one release or message), signs are compared cell by cell over all runs.
+    This also detects noise that is only partly shared. Each of the two tests gives a false alarm with
+    probability at most alarm / 2. If entries are sums of several draws, they are not independent and are not
+    compared; the result is then an empty list.
     """
     runs, times, cells = table.draws.shape
-    told = table.due & (np.abs(table.draws) > _NO_DRAW)  # smaller values are rounded draws of 0
+    told = table.due & (np.abs(table.draws) > _NO_DRAW)  # smaller values are draws of 0 with a rounding error
     signs = np.sign(np.where(told, table.draws, 0.0)).astype(np.float32)
     if not table.single:
         return []
@@ -257,7 +269,7 @@ def sharing(table: NoiseTable, alarm: float) -> list[tuple[str, int, int]]:
 
 
 def enough_runs(cells: int, alarm: float) -> int:
-    """Return the number of sessions needed to detect two cells that share all their noise."""
+    """Return the number of sessions that are needed to detect two cells that share all their noise."""
     pairs = max(1.0, cells * (cells - 1) / 2)
     return math.ceil(1.3 * (1 + math.log2(4 * pairs / alarm))) + 4
 
@@ -271,15 +283,16 @@ def secure_box(
     alarm: float = ALARM,
     budget: Budget | None = None,
 ) -> list[Identity]:
-    """Return the identities for secure noise (module docstring).
+    """Run the tests of secure noise that the module docstring lists, and return their results.
 
-    The size is S = 3, A = 2, H = 4 (H = 2 for linear learners).
+    The sizes are S = 3, A = 2 and H = 4. Linear learners are tested in the game of
+    :mod:`discreet.audit.linear_games` with H = 2.
 
     Parameters
     ----------
     users : number of users in each session
-    seed : seed of the randomization in tests; the noise has no seed
-    alarm : probability of a false alarm in any identity
+    seed : seed of the random numbers in the tests; the noise has no seed
+    alarm : probability of a false alarm in any of the tests
     budget : budget of the privatizer, from which linear learners choose options
     """
     learner = learner or reactive(start)

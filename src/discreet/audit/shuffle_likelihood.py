@@ -1,10 +1,11 @@
 r"""Exact likelihood ratio of a batch that a shuffler releases.
 
-Each counter of a batch is the sum of its users' own bits and of random flips, whose distribution the release
-states: a sum of binomials (:class:`~discreet.accounting.noise_distributions.binomial.BinomialLaw`),
-independent between counters and between batches. Given the records of both hypotheses the ratio is a product
-over counters of two probabilities of that distribution. Rewards must be 0 or 1 in the game, because devices
-round others at random.
+Each counter of a batch is the sum of the users' own bits and of random flips. The release states the
+distribution of the flips: a sum of binomials
+(:class:`~discreet.accounting.noise_distributions.binomial.BinomialLaw`), independent between counters and
+between batches. Given the records under both hypotheses, the likelihood ratio is the product over counters of
+ratios of two probabilities of this distribution. Rewards in the game must be 0 or 1, because devices round
+other rewards at random.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from discreet.core.releases import Floats, Measurement
 
 __all__ = ["flips_ratio", "half_flips", "log_law"]
 
-_NEVER = -700.0  # logarithm used for events of probability 0 after rounding
+_NEVER = -700.0  # logarithm that is used if a probability is 0 after rounding
 
 
 @lru_cache(maxsize=256)
 def log_law(components: Components) -> Floats:
-    """Return the (N + 1,) values ln P(X = k), where X is a sum of independent Bin(N_j, p_j)."""
+    """Return the (N + 1,) values ln P(X = k), where X is a sum of independent Bin(N_j, p_j) and N is the sum
+    of N_j.
+    """
     law = np.ones(1)
     for number, p in components:
         law = np.convolve(law, stats.binom.pmf(np.arange(number + 1), number, p))
@@ -39,7 +42,7 @@ def log_law(components: Components) -> Floats:
 
 
 def _at(law: BinomialLaw, noise: Floats) -> Floats:
-    """Return the log-probability of this noise in each cell."""
+    """Return the log-probability of the given noise in each cell."""
     components = law.components
     if not components:
         return np.where(np.abs(noise) < 1e-9, 0.0, _NEVER)
@@ -50,9 +53,9 @@ def _at(law: BinomialLaw, noise: Floats) -> Floats:
 
 
 def flips_ratio(query: CountQuery, measured: Sequence[Measurement], batches: Floats) -> float:
-    """Return the log-likelihood ratio ln P_1 / P_0 of the batches' sums.
+    """Return the log-likelihood ratio ln(P_1 / P_0) of the released sums of all batches.
 
-    batches : (T, 2, cells) users' sums under hypotheses 0 and 1.
+    batches : (T, 2, cells) sums of the users' own bits in each batch, under hypotheses 0 and 1.
     """
     total = 0.0
     for made, both in zip(measured, batches, strict=True):
@@ -68,9 +71,15 @@ def flips_ratio(query: CountQuery, measured: Sequence[Measurement], batches: Flo
 def half_flips(
     query: CountQuery, laws: Sequence[BinomialLaw], change: Floats, world: int, runs: int, luck: Any
 ) -> Floats:
-    """Return (runs,) simulated ratios of one batch whose counters have, and state, half their flips.
+    """Return (runs,) simulated likelihood ratios of one batch in which each counter has only half of its
+    flips.
 
-    change : (cells,) the target's contribution under hypothesis 1 minus that under hypothesis 0.
+    The ratios are computed with the distribution of this smaller noise.
+
+    Parameters
+    ----------
+    change : (cells,) the target's contribution under hypothesis 1 minus the contribution under hypothesis 0.
+    world : true hypothesis, 0 or 1.
     """
     total = np.zeros(runs)
     for f, law in enumerate(laws):

@@ -1,24 +1,25 @@
-r"""White-box audits: identities that every privatizer's session must satisfy, tested at full size.
+r"""White-box audits: tests of identities that the sessions of every privatizer must satisfy, at full size.
 
-The audits use the same session API as all other code. Two sessions under one seed differ by one user's record
-only, so the noise cancels, and the change of every number is exact. Let B_f be the matrix that mixes
-independent noises of scale 1 into the releases of family f (:mod:`discreet.audit.noise_model`) and u_k the
-releases' response to a unit change of user k. A user's loss in family f is the user's change times the l2
-norm of B_f^+ u_k, or for Laplace noise times the least ||s||_1 with B_f s = u_k. The losses of all families
-are combined. The audit uses the largest loss over all users and over many changes. Whitened residuals B_f^-1
-(release - sums) are tested against the claimed distribution, and for independence over cells and releases.
+The audits use the same session API as all other code. They compare two sessions under one seed whose data
+differ in one user's record. The noise cancels, so the change of every number is exact. Let B_f be the matrix
+that mixes independent noise of scale 1 into the releases of family f (:mod:`discreet.audit.noise_model`). Let
+u_k be the response of the releases to a unit change of user k. For Gaussian noise, the user's loss in family
+f is the user's change times the l2 norm of B_f^+ u_k. For Laplace noise, it is the change times the least
+||s||_1 with B_f s = u_k. The losses of all families are combined. The audit takes the largest loss over all
+users and over many changes. Whitened residuals B_f^-1 (release - sums) are tested for the claimed
+distribution, and for independence between cells and between releases.
 
-Policies alternate from release to release (all actions, the first, the last), so that schedules of rows
-advance separately. Fixed trajectories follow these policies. Devices that report a few steps are run on every
-outcome of their random bits at a small size (:mod:`discreet.audit.local_output_law`): their largest
-likelihood ratio is exact. At full size these devices are run on seeded random bits, and reports of the true
-records are counted.
+The policies alternate from release to release (all actions, the first action, the last action), so that the
+schedules of rows advance at different times. The users have fixed trajectories that follow these policies.
+Devices that report a few steps are run on every outcome of their random bits at a small size
+(:mod:`discreet.audit.local_output_law`), which gives the exact largest likelihood ratio. At full size these
+devices are run on seeded random bits, and the audit counts how often they report the true record.
 
-Linear learners are tested in the environments of :mod:`discreet.audit.linear_games` at H = 4, under contexts
-that change from release to release. If offline data are queried again, every answer is a further family. Its
-noise is tested together with the noise of the Gram matrices, and its loss is added to their loss.
+Linear learners are tested in the games of :mod:`discreet.audit.linear_games` at H = 4, with contexts that
+change from release to release. If offline data are queried again, every answer is a further family. The noise
+of the answers is tested together with the noise of the Gram matrices, and their losses are added.
 
-An audit is not a certificate. If it passes, no errors of the kinds that its tests can detect were found.
+An audit is not a certificate. If it passes, no errors were found of the kinds that its tests can detect.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ __all__ = ["Identity", "agreeing", "white_box"]
 
 @dataclass(frozen=True)
 class Identity:
-    """Result of one identity, with texts of the measured and of the allowed value.
+    """Result of the test of one identity, with a text that states the measured and the allowed value.
 
     ``passed`` is None if the identity does not apply.
     """
@@ -96,11 +97,11 @@ class Identity:
         return f"{self.name}: {word} ({self.found})"
 
 
-# ------------------------------------------------------------------------------------- fixed lives
+# ------------------------------------------------------------------------------- fixed trajectories
 def _life(layout: Layout, states: Sequence[int], action: int, reward: Sequence[float]) -> Trajectory:
     """Return a trajectory that cycles through ``states`` and ``reward``.
 
-    action : index among the admissible actions of a state.
+    action : index of the action to take, among the admissible actions of each state.
     """
     path = np.resize(np.asarray(states, np.int64), layout.horizon + 1)
     actions = np.array([_nth(layout, s, action) for s in path[:-1].tolist()], np.int64)
@@ -108,7 +109,7 @@ def _life(layout: Layout, states: Sequence[int], action: int, reward: Sequence[f
 
 
 def _nth(layout: Layout, state: int, action: int) -> int:
-    """Return the admissible action with this index, or the last admissible action."""
+    """Return the admissible action with index ``action`` in a state, or the last one if there are fewer."""
     row = _admissible(layout, state)
     return int(row[min(action, len(row) - 1)])
 
@@ -117,7 +118,7 @@ def _admissible(layout: Layout, state: int) -> Any:
     return np.flatnonzero(np.ones(layout.actions) if layout.mask is None else layout.mask[state])
 
 
-@lru_cache(maxsize=4)  # a bench uses the trajectories several times
+@lru_cache(maxsize=4)  # the same trajectories are used several times
 def _random_lives(layout: Layout, seed: int, number: int) -> tuple[Trajectory, ...]:
     luck = np.random.default_rng(seed)
     return tuple(_random_life(layout, luck) for _ in range(number))
@@ -131,18 +132,19 @@ def _random_life(layout: Layout, luck: np.random.Generator) -> Trajectory:
     return Trajectory(states, actions, rewards)
 
 
-_EVERY, _FIRST, _LAST = None, 0, 10**6  # policies by release: uniform, first action, last action
+_EVERY, _FIRST, _LAST = None, 0, 10**6  # Policies of releases: uniform, first action, last action.
 _CYCLE = (_EVERY, _FIRST, _LAST, _LAST)
 _SHARES = (None, 0.3, 0.6)
-_FORGETS = (2, 5)  # earlier batches are forgotten after these releases of a query with groups
-_CUTS = (0.0, 0.5, 0.5, 1.0, math.inf)  # C as shares of its range; then centred
+_FORGETS = (2, 5)  # Releases of a query with groups after which earlier batches are forgotten.
+# Values of C at successive releases, as shares of its range; infinity stands for centred rewards.
+_CUTS = (0.0, 0.5, 0.5, 1.0, math.inf)
 
 
 @dataclass(frozen=True, eq=False)
 class _PrivatizerBench:
-    """Test bench of a privatizer, with fixed trajectories under alternating policies.
+    """Sessions of one privatizer with fixed trajectories and alternating policies.
 
-    Sessions can have one seed or many.
+    Different values of ``run`` give sessions with different random numbers.
     """
 
     start: Start
@@ -158,7 +160,7 @@ class _PrivatizerBench:
         return self.start(self.query, self.schedule, Seeded(self.seed, run))
 
     def plan(self, release: int, users: int) -> Plan:
-        """Return the plan for the users before the release with this index."""
+        """Return the plan for the users of the batch before the release with index ``release``."""
         layout, which = self.query.layout, _CYCLE[release % len(_CYCLE)]
         if which is None:
             policy: Any = uniform(layout)
@@ -178,15 +180,17 @@ class _PrivatizerBench:
         return Plan(policy, users=users, group=group, return_share=share, forget=forget)
 
     def life(self, release: int, states: Sequence[int], reward: Sequence[float]) -> Trajectory:
-        """Return a trajectory that follows the policy of this release."""
+        """Return a trajectory through ``states`` that follows the policy of the given release."""
         return _life(self.query.layout, states, _CYCLE[release % len(_CYCLE)] or 0, reward)
 
     def batch(self, user: int) -> int:
-        """Return the index of the first release that contains the user; users count from 0."""
+        """Return the index of the first release that contains a user. Users are counted from 0."""
         return int(np.searchsorted(np.array(self.times), user, side="right"))
 
     def lives(self, moved: int | None = None) -> list[Trajectory]:
-        """Return trajectories that stay in one state, except the ``moved``-th (from 0)."""
+        """Return one trajectory per user. All users stay in one state; user ``moved`` (from 0) stays in
+        another state.
+        """
         return [self.moving(user) if user == moved else self.still(user) for user in range(self.times[-1])]
 
     def still(self, user: int) -> Trajectory:
@@ -196,9 +200,9 @@ class _PrivatizerBench:
         return self.life(self.batch(user), [self.query.layout.states - 1], [1.0])
 
     def releases(self, lives: Sequence[Trajectory], run: int = 0, before: Any = None) -> list[Release]:
-        """Return all releases except the first.
+        """Run a session on these trajectories, and return all releases except the first.
 
-        ``before(session, encoder, plan)`` is called before user 1 submits.
+        ``before(session, encoder, plan)`` is called before the first user's record is submitted.
         """
         session, came, out = self.session(run), 0, []
         session.release()
@@ -217,19 +221,22 @@ class _PrivatizerBench:
         return out
 
     def cut(self, release: int) -> float | None:
-        """Return C for the users before this release; C grows, and finally centred rewards replace it."""
+        """Return the clipping threshold C for the users before this release, or None without clipping.
+
+        C grows from release to release. Finally it is infinite, and centred rewards are released.
+        """
         if not getattr(self.query, "cut", 0.0):
             return None
         first, share = self.query.cut, _CUTS[min(release, len(_CUTS) - 1)]
         return share if math.isinf(share) else float(first + share * (self.query.layout.horizon - first))
 
     def cells(self, life: Trajectory, release: int = 0) -> Floats:
-        """Return the contribution of a trajectory that is submitted before this release."""
+        """Return the contribution of a trajectory that is submitted in the batch before this release."""
         group = release % max(1, self.query.groups)
         return self.query.to_cells(self.query.contribution(life, group, self.cut(release)))
 
     def sums(self) -> Floats:
-        """Return the (T, cells) sums of each batch of users who stay in one state."""
+        """Return the (T, cells) exact sums of each batch, if all users stay in one state."""
         out = np.zeros((len(self.times), self.query.cells))
         for user in range(self.times[-1]):
             out[self.batch(user)] += self.cells(self.still(user), self.batch(user))
@@ -239,7 +246,7 @@ class _PrivatizerBench:
         return readings(self.query, releases)
 
     def ends(self) -> list[tuple[Trajectory, Trajectory]]:
-        """Return pairs of extreme trajectories."""
+        """Return pairs of trajectories whose contributions differ by extreme amounts."""
         layout = self.query.layout
         last = layout.states - 1
         return [
@@ -254,14 +261,16 @@ class _PrivatizerBench:
         ]
 
     def pairs(self, number: int) -> list[tuple[Trajectory, Trajectory]]:
-        """Return the extreme pairs, and ``number`` random pairs."""
+        """Return the extreme pairs of trajectories, followed by ``number`` random pairs."""
         lives = _random_lives(self.query.layout, self.seed, 2 * number)
         return [*self.ends(), *zip(lives[::2], lives[1::2], strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
 class _LinearBench(_PrivatizerBench):
-    """Test bench for linear sums; the first plan's context has the largest loss, others are random."""
+    """Sessions of a privatizer for linear sums. The context of the first plan has the largest loss; others
+    are random.
+    """
 
     def context(self, release: int) -> dict[str, Floats]:
         values = audit_linear.values_of(self.query)
@@ -282,7 +291,9 @@ class _LinearBench(_PrivatizerBench):
         return summand(self.query, life, self.context(release))
 
     def ends(self) -> list[tuple[Trajectory, Trajectory]]:
-        """Return pairs of users who stay in different states, so that every step has its largest change."""
+        """Return pairs of trajectories that stay in one state each, so that the change of every step is
+        largest.
+        """
         layout = self.query.layout
         return [
             (_life(layout, [a], 0, [r]), _life(layout, [b], 0, [q]))
@@ -292,7 +303,9 @@ class _LinearBench(_PrivatizerBench):
         ]
 
     def asked(self, lives: Sequence[Trajectory], run: int = 0) -> tuple[list[Release], list[AnsweredQuery]]:
-        """Return the releases and every planned query, for the values of largest loss."""
+        """Run a session, and return its releases and all planned queries. The queries have the values of
+        largest loss.
+        """
         query, session, came = self.query, self.session(run), 0
         values = audit_linear.values_of(query)
         releases: list[Release] = []
@@ -316,15 +329,17 @@ class _LinearBench(_PrivatizerBench):
 
 
 def _changes(bench: _PrivatizerBench, pairs: int, release: int = 0) -> Floats:
-    """Return the (n, cells) changes between random and between extreme pairs of trajectories."""
+    """Return the (n, cells) changes of contributions between extreme pairs and ``pairs`` random pairs of
+    trajectories.
+    """
     return np.array(
         [bench.cells(one, release) - bench.cells(other, release) for one, other in bench.pairs(pairs)]
     )
 
 
-# ------------------------------------------------------------------------------- what a user moves
+# ------------------------------------------------------------------------------- effects of one user
 def _responses(bench: _PrivatizerBench) -> tuple[Floats, list[str]]:
-    """Return the (T, users) responses of releases to a unit change of each user, and faults found."""
+    """Return the (T, users) responses of the releases to a unit change of each user, and a list of faults."""
     users, times = bench.times[-1], np.array(bench.times)
     base = bench.releases(bench.lives())
     read, wrong = bench.read(base), []
@@ -341,7 +356,7 @@ def _responses(bench: _PrivatizerBench) -> tuple[Floats, list[str]]:
             wrong.append(f"user {k + 1} moves a release made before she came")
         if (np.abs(moved[:, ~touched]) > rounding).any():
             wrong.append(f"user {k + 1} moves cells that she does not touch")
-        heard = told & touched  # families that a release omits do not change
+        heard = told & touched  # cells are not compared if a release omits their family
         ratio = np.where(heard, moved / np.where(touched, change, 1.0), 0.0)
         mean = ratio.sum(axis=1) / np.maximum(1, heard.sum(axis=1))
         matrix[:, k] = np.where(after, mean, 0.0)
@@ -356,7 +371,7 @@ def _responses(bench: _PrivatizerBench) -> tuple[Floats, list[str]]:
 
 
 def _made_from(bench: _PrivatizerBench) -> Identity:
-    """Check that sums follow from measurements: P_i = (y_i + (1 - decay) sum_{j<i} y_j) / gain."""
+    """Check that sums are computed from measurements: P_i = (y_i + (1 - decay) sum_{j<i} y_j) / gain."""
     name = "sums are made from the measurements"
     before, off, largest = np.zeros(bench.query.cells), 0.0, 1.0
     for release in bench.releases(bench.lives()):
@@ -374,7 +389,7 @@ def _made_from(bench: _PrivatizerBench) -> Identity:
 
 
 def _least_l1(mixing: Floats, response: Floats) -> float:
-    """Return min ||s||_1 with mixing @ s = response."""
+    """Return the least ||s||_1 over all s with mixing @ s = response."""
     m = mixing.shape[1]
     found = optimize.linprog(
         np.ones(2 * m), A_eq=np.hstack([mixing, -mixing]), b_eq=response, bounds=(0, None)
@@ -383,9 +398,11 @@ def _least_l1(mixing: Floats, response: Floats) -> float:
 
 
 def _column_norm(laplace: bool, mixing: Floats, response: Floats) -> float:
-    """Return the norm of one user's column: l2 of B^+ u (Gaussian) or least l1 (Laplace).
+    """Return the loss per unit change of one user, where B is ``mixing`` and u is ``response``.
 
-    It is infinite if u is not in the range of B.
+    For Gaussian noise it is the l2 norm of B^+ u. For Laplace noise it is the least ||s||_1 with B s = u.
+
+    The loss is infinite if u is not in the range of B.
     """
     shift, *_ = np.linalg.lstsq(mixing, response, rcond=None)
     if not np.allclose(mixing @ shift, response, atol=1e-7):
@@ -398,14 +415,17 @@ def _column_norm(laplace: bool, mixing: Floats, response: Floats) -> float:
     return _least_l1(mixing / largest, response) / largest
 
 
-# ------------------------------------------------------------------------------- what noise is like
+# ------------------------------------------------------------------------------- distribution of noise
 def _noise_checks(
     draws: Floats, due: Any, noise: Noise, families: Sequence[str], offsets: Sequence[int], alarm: float
 ) -> list[Identity]:
-    """Check distribution and independence of whitened residuals (seeds, T, cells).
+    """Check the distribution and the independence of whitened residuals.
 
-    Residuals are in units of the claimed scale. due : (T, cells) mask of cells with noise. families, offsets
-    : names and positions of parts with separate scales.
+    Parameters
+    ----------
+    draws : (seeds, T, cells) residuals in units of the claimed scale.
+    due : (T, cells) mask of the cells that have noise.
+    families, offsets : names and positions of the parts that have separate scales.
     """
     square, laplace = noise.square, noise.laplace
     law = stats.laplace() if laplace else stats.norm()
@@ -418,7 +438,7 @@ def _noise_checks(
             continue
         if square or not laplace:
             p = float(stats.kstest(part.ravel(), law.cdf).pvalue)
-        else:  # sums of Laplace noises; their kurtosis is at most that of one Laplace variable
+        else:  # sums of Laplace variables, whose kurtosis is at most that of one Laplace variable
             z = (float((part**2).mean()) - 2.0) / math.sqrt(20.0 / part.size)
             p = float(2 * stats.norm.sf(abs(z)))
         if p <= chance:
@@ -442,7 +462,8 @@ def _noise_checks(
     if square or not laplace:
         both = seeds * np.einsum("ic,jc->ij", due.astype(np.float64), due.astype(np.float64))
         mixed = agreeing(np.einsum("sic,sjc->ij", signs, signs), both, alarm / 8 / count)
-    else:  # uncorrelated but not independent: products of two have mean 0 and a measured variance
+    # entries are uncorrelated but not independent: their products have mean 0 and an estimated variance
+    else:
         products = np.einsum("sic,sjc->ij", draws, draws)
         squares = np.einsum("sic,sjc->ij", draws**2, draws**2)
         np.fill_diagonal(products, 0.0)
@@ -458,10 +479,13 @@ def _noise_checks(
 
 
 def agreeing(sums: Any, numbers: Any, alarm: float) -> int:
-    """Return the number of pairs whose signs agree (or differ) too often for fair random bits.
+    """Return the number of pairs whose signs agree, or differ, more often than fair random bits do.
 
-    sums : (n, n) sums of products of signs. numbers : (n, n) counts of products that are not 0. alarm : error
-    probability of one pair.
+    Parameters
+    ----------
+    sums : (n, n) sums of products of signs.
+    numbers : (n, n) numbers of products that are not 0.
+    alarm : probability of a false alarm for one pair.
     """
     sums, numbers = np.abs(np.asarray(sums, np.float64)), np.asarray(numbers, np.float64)
     sizes, place = np.unique(numbers, return_inverse=True)
@@ -471,7 +495,7 @@ def agreeing(sums: Any, numbers: Any, alarm: float) -> int:
 
 
 def _stated(bench: _PrivatizerBench, noise: Noise) -> Identity:
-    """Check that the standard deviations that releases state agree with the rows of B."""
+    """Check that the standard deviations that releases state agree with the mixing matrix B."""
     name, worst = "stated laws have the noise's standard deviation", 0.0
     if noise.mixings is None:
         return Identity(
@@ -484,9 +508,9 @@ def _stated(bench: _PrivatizerBench, noise: Noise) -> Identity:
     return Identity(name, worst <= SLACK, f"largest relative difference {worst:.2g}")
 
 
-# ------------------------------------------------------------------------------- calls and refusals
+# ------------------------------------------------------------------------------- session calls
 def _refusals(bench: _PrivatizerBench, still: Trajectory) -> Identity:
-    """Check that records outside the declared ranges are rejected and add nothing."""
+    """Check that records outside the declared ranges are rejected and have no effect."""
     layout = bench.query.layout
     worse: dict[str, Trajectory] = {}
     for value in (1.2, -0.1, math.nan, math.inf):
@@ -506,17 +530,19 @@ def _refusals(bench: _PrivatizerBench, still: Trajectory) -> Identity:
                 message: Message = encoder(life, plan, SeededRng(Seeded(0).keys.noise, 0))
                 session.submit(message)
                 accepted.append(name)
-                return  # the record was accepted as the user's; one is enough
+                # the session accepted the record as that of the first user; one accepted record is enough
+                return
             except (ValueError, IndexError):
                 continue
 
-    if bench.times[0] == 1:  # otherwise the number of users in the current batch would be too small
+    # The first batch has one user, so releases with and without the rejected records can be compared.
+    if bench.times[0] == 1:
         lives = bench.lives()
         plain = bench.read(bench.releases(lives)).values
         try:
             tried = bench.read(bench.releases(lives, before=try_all)).values
             same = np.array_equal(plain, tried)
-        except RuntimeError:  # the accepted record counted as the user's record
+        except RuntimeError:  # an accepted record took the place of the user's own record
             same = False
     else:
         session: Any = bench.session()
@@ -531,9 +557,10 @@ def _refusals(bench: _PrivatizerBench, still: Trajectory) -> Identity:
 
 
 def _own_data(start: Start, learner: Any, seed: int, games: Sequence[Game]) -> Identity:
-    """Check that outputs under both hypotheses of the game are identical until the target submits.
+    """Check that the outputs under both hypotheses of a game are identical until the target's record is
+    submitted.
 
-    This includes the target's plan.
+    The compared outputs include the target's plan.
     """
     wrong = 0
     for run, people in enumerate(games):
@@ -547,7 +574,9 @@ def _own_data(start: Start, learner: Any, seed: int, games: Sequence[Game]) -> I
 
 
 def _repeats(start: Start, learner: Any, seed: int, restart: Restart | None, people: Game) -> Identity:
-    """Check that a repeated request, also after a restart, gives the same release and same later ones."""
+    """Check that a repeated request returns the same release, also after a restart, and changes no later
+    release.
+    """
     spec = people.spec
     query, schedule = learner.query(spec), learner.schedule(spec)
     schedule = dataclasses.replace(schedule, times=None, growth=1.0, pooled_shares=None)
@@ -570,7 +599,7 @@ def _repeats(start: Start, learner: Any, seed: int, restart: Restart | None, peo
                     session = restart(session)
                 shown.append(noisy_numbers(session.release()))
             encoder = session.begin(Plan(policy, context=context, group=group))
-            if again and restart is not None and n == 4:  # while a plan is in use
+            if again and restart is not None and n == 4:  # also restart while a plan is open
                 session = restart(session)
             life = people.life(n + 1, 0, policy)
             session.submit(encoder(life, session.open_plan, SeededRng(Seeded(seed).keys.noise, n)))
@@ -594,16 +623,16 @@ def white_box(
     restart: Restart | None = None,
     budget: Budget | None = None,
 ) -> list[Identity]:
-    """Return the results of all identities at full size (module docstring).
+    """Test all identities that the module docstring describes, and return the results.
 
     Parameters
     ----------
-    layout : S = 6, A = 2, H = 20 by default (linear learners have separate environments)
-    budget : budget of the privatizer, from which such learners choose options
-    users : number of users of each session, 4 to 64
-    alarm : probability of a false alarm in any statistical identity (distribution, independence, own records
-        reported); all other identities are exact
-    restart : function from a session to its successor (saved and restored)
+    layout : size of the problem; S = 6, A = 2, H = 20 by default. Linear learners have their own games
+    budget : budget of the privatizer, from which linear learners choose options
+    users : number of users in each session, 4 to 64
+    alarm : probability of a false alarm in any statistical test (distribution, independence, frequency of
+        true reports). All other tests are exact
+    restart : function that takes a session and returns a restored session, which was saved
     """
     users = checks.integer("users", users, 4, 64)
     learner, layout = learner or reactive(start), layout or Layout(6, 2, 20)
@@ -634,14 +663,16 @@ def white_box(
         out += _answers(bench)
     if noise is not None:
         return out + _noise_and_loss(bench, session.guarantee, noise, alarm)
-    drawn = getattr(getattr(session, "mechanism", None), "reports", None)  # device or trusted server
+    drawn = getattr(
+        getattr(session, "mechanism", None), "reports", None
+    )  # set if devices, or a trusted server, make randomized reports
     if session.guarantee.trust != "local" and drawn is None:
         return [*out, Identity("noise and realised loss", None, "no noise of a known law is claimed")]
     return out + _reports(start, learner, bench, seed, alarm)
 
 
 def _changed(bench: _PrivatizerBench) -> Identity:
-    """Check, by brute force, the number of cells of a count family that one user changes."""
+    """Check how many cells of a count family one user can change, by trying many pairs of trajectories."""
     horizon, changes = bench.query.layout.horizon, _changes(bench, 500)
     counts = {
         name: int((part != 0).sum(axis=1).max())
@@ -679,7 +710,8 @@ def _noise_and_loss(bench: _PrivatizerBench, claim: Any, noise: Noise, alarm: fl
     if not noise.measured and noise.mixings is None:
         if noise.laplace:
             return [*out, Identity("noise and realised loss", None, "how noise is mixed is not known")]
-        # the covariance is estimated from exchangeable cells
+        # The mixing matrix is unknown, so the covariance is estimated. Cells are exchangeable samples for
+        # this.
         many = np.moveaxis(residuals / np.repeat(noise.scales, np.diff(query.offsets)), 1, 0)
         many = many.reshape(len(times), -1)
         root = np.linalg.cholesky(many @ many.T / many.shape[1])
@@ -701,7 +733,9 @@ def _noise_and_loss(bench: _PrivatizerBench, claim: Any, noise: Noise, alarm: fl
 
 # --------------------------------------------------------------------- answers from offline data
 def _answer_noise(bench: _LinearBench, run: int) -> Floats:
-    """Return the (T, steps d) noise of every answer in units of its stated scale; 0 without a query."""
+    """Return the (T, steps d) noise of every answer in units of the scale that it states; 0 without a
+    query.
+    """
     query, lives = bench.query, bench.lives()
     _, asked = bench.asked(lives, run)
     out = np.zeros((len(bench.times), query.steps, query.features.dimension))
@@ -712,7 +746,9 @@ def _answer_noise(bench: _LinearBench, run: int) -> Floats:
 
 
 def _answers(bench: _LinearBench) -> list[Identity]:
-    """Check that a user changes only later answers, by one record, and that unplanned queries fail."""
+    """Check that a user changes only later answers, by the user's own record, and that unplanned queries
+    fail.
+    """
     query, users, wrong = bench.query, bench.times[-1], 0
     _, base = bench.asked(bench.lives())
     for k in range(users):
@@ -755,7 +791,12 @@ def _answers(bench: _LinearBench) -> list[Identity]:
 
 
 def _answer_losses(bench: _LinearBench, power: int, pairs: int) -> Floats:
-    """Return (users, pairs) sums over later answers of powers of the shifts that exchanges cause."""
+    """Return the (users, pairs) losses in the answers if a user's record is exchanged by a pair of
+    trajectories.
+
+    A loss is a sum over all later answers. Each absolute shift, in units of noise, is raised to ``power`` and
+    added.
+    """
     query = bench.query
     _, asked = bench.asked(bench.lives())
     both = bench.pairs(pairs)
@@ -768,14 +809,20 @@ def _answer_losses(bench: _LinearBench, power: int, pairs: int) -> Floats:
 
 
 def _mixings(bench: _PrivatizerBench, noise: Noise, read: Readings) -> list[Floats]:
-    """Return B_f of each family; for measurements, the stated scales (1 if the family is omitted)."""
+    """Return the mixing matrix B_f of each family.
+
+    For measurements, it is the diagonal matrix of the stated scales; the scale is 1 if a release omits the
+    family.
+    """
     if noise.mixings is not None:
         return list(noise.mixings)
     return [np.diag(np.where(told, scales, 1.0)) for told, scales in _told(bench, read)]
 
 
 def _told(bench: _PrivatizerBench, read: Readings) -> list[tuple[NDArray[np.bool_], Floats]]:
-    """Return (T,) masks of the releases with a family, and the scales they state, for each family."""
+    """Return, for each family, the (T,) mask of the releases that contain it, and the (T,) scales that they
+    state.
+    """
     columns = [read.scales[:, at] for at in bench.query.offsets[:-1].tolist()]
     return [(np.isfinite(column), column) for column in columns]
 
@@ -783,10 +830,10 @@ def _told(bench: _PrivatizerBench, read: Readings) -> list[tuple[NDArray[np.bool
 def _loss(
     bench: _PrivatizerBench, claim: Any, noise: Noise, read: Readings, matrix: Floats, slack: float
 ) -> Identity:
-    """Return the largest loss over users and changes.
+    """Check that the largest loss over users and changes is at most the claimed loss.
 
-    The loss is sum_f (change in f) (column norm in f); for Gaussian noise it is the sum of squares of these
-    products.
+    For Laplace noise, the loss is the sum over families f of (change in f) times (loss per unit change in f).
+    For Gaussian noise, the squares of these products are summed, and the loss is the square root of the sum.
     """
     name = "realised loss is at most the claimed"
     power = 1 if noise.laplace else 2
@@ -798,7 +845,7 @@ def _loss(
             for b, heard in zip(_mixings(bench, noise, read), told, strict=True)
         ]
     )  # (families, users)
-    # A user's contribution can depend on the cut of the user's batch.
+    # A user's contribution can depend on the clipping threshold of the user's batch.
     cuts = [bench.cut(bench.batch(user)) for user in range(matrix.shape[1])]
     changes = {cut: _changes(bench, 500, bench.batch(cuts.index(cut))) for cut in dict.fromkeys(cuts)}
     moved = {
@@ -816,8 +863,8 @@ def _loss(
         return Identity(name, None, "the guarantee claims none")
     words = ""
     if noise.laplace and claim.delta and loss > stated:
-        # noise calibrated by its privacy-loss distribution: each draw is one coordinate of the worst
-        # exchanges
+        # The noise was calibrated by its privacy-loss distribution; compute epsilon in this way for the worst
+        # exchanges.
         worst = sorted(zip(losses.max(axis=0).tolist(), range(losses.shape[1]), strict=True))[-8:]
         user = int(losses.max(axis=1).argmax())
         mixings, hers = _mixings(bench, noise, read), changes[cuts[user]]
@@ -835,7 +882,9 @@ def _numerical(
     responses: Sequence[Floats],
     delta: float,
 ) -> float:
-    """Return epsilon at delta for one exchange, with independent Laplace noise in every draw."""
+    """Return epsilon at ``delta`` for one exchange, computed from the privacy-loss distribution of Laplace
+    noise.
+    """
     counts: dict[float, int] = {}
     parts = np.split(change, bench.query.offsets[1:-1])
     for part, b, response in zip(parts, mixings, responses, strict=True):
@@ -848,15 +897,15 @@ def _numerical(
 
 # ------------------------------------------------------------------------------- reports of a few steps
 def _reports(start: Start, learner: Any, bench: _PrivatizerBench, seed: int, alarm: float) -> list[Identity]:
-    """Check the randomizer's exact distribution at small sizes, and the rate of own records at full size.
+    """Check the exact distribution of reports at small sizes, and the frequency of true reports at full size.
 
-    The randomizer is the one that the session names. Devices run it, or a trusted server runs it itself.
+    Reports are made by devices, or by a trusted server with the randomizer that the session states.
     """
     name, worst, claimed, ran = "a message's exact law loses at most the claimed", 0.0, 0.0, 0
     for horizon, most in ((1, 64), (2, 8)):
         spec = ProblemSpec(Layout(2, 2, horizon), 4)
         small = _PrivatizerBench(start, learner.query(spec), learner.schedule(spec), seed)
-        for release in (0, 1):  # a stochastic policy, and a public one
+        for release in (0, 1):  # the first plan is stochastic, the second is deterministic
             session: Any = small.session()
             session.release()
             encoder = _randomizer(session, session.begin(small.plan(release, 1)))
@@ -882,14 +931,16 @@ def _reports(start: Start, learner: Any, bench: _PrivatizerBench, seed: int, ala
 
 
 def _randomizer(session: Any, encoder: Any) -> Any:
-    """Return the randomizer: the devices' encoder, or the one that a trusted server runs itself."""
+    """Return the code that makes reports: the devices' encoder, or the randomizer that a trusted server
+    runs.
+    """
     return getattr(session, "open_randomizer", encoder)
 
 
 def _own_reports(bench: _PrivatizerBench, alarm: float) -> Identity:
-    """Check, at full size, the frequency of reports that contain the true record.
+    """Check at full size how often reports contain the true record.
 
-    The public numbers of the mechanism determine the expected frequency.
+    The expected frequency is determined by the public parameters of the mechanism.
     """
     name = "own records are reported as often as stated"
     reports: Any = None

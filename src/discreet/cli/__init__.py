@@ -1,6 +1,6 @@
-"""The command line, thin: reads arguments, calls the library, prints.
+"""The command line. Commands only read arguments, call the library and print results.
 
-:mod:`~discreet.cli.common` has what commands share, the other modules the commands.
+:mod:`~discreet.cli.common` has the code that commands share; the other modules contain the commands.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import typer
 from discreet.cli.common import app
 
 # isort: off
-# the order of `discreet --help`
+# the order of these imports is the order of commands in `discreet --help`
 from discreet.cli import simulate as simulations  # noqa: F401
 from discreet.cli import prepare  # noqa: F401
 from discreet.cli import learn as stored  # noqa: F401
@@ -42,10 +42,11 @@ def _root(
 
 
 def main() -> None:
-    """Entry point of the ``discreet`` command.
+    """Run the ``discreet`` command.
 
-    Loaded objects stay in use until the end. By default the garbage collector scans them repeatedly, and
-    twice at the end, which takes a third of a short command's time. Here it runs rarely.
+    Imported objects stay in use until the process ends. By default the garbage collector scans these objects
+    repeatedly, and twice at the end, which takes a third of the time of a short command. Here the collector
+    runs rarely, and not at the end.
     """
     gc.set_threshold(50_000, 20, 20)
     atexit.register(gc.freeze)

@@ -1,4 +1,4 @@
-"""Commands that give evidence: check-plugin and audit; and warmup."""
+"""Commands that test implementations and privacy claims (check-plugin and audit), and the command warmup."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_plugin(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Check learners, privatizers and environments against the public contract."""
+    """Check learners, privatizers and environments against their public interfaces."""
     from discreet.audit import conformance
 
     announce_compilation()
@@ -112,7 +112,9 @@ def _audited(
     preset: str | None,
     pairs: dict[str, str],
 ) -> tuple[Any, Any]:
-    """Return (learner or None, privatizer) from names and options."""
+    """Build and return (learner, privatizer) from names and options. If ``learner`` is None, the returned
+    learner is None.
+    """
     from discreet import registry
     from discreet.experiments import build_run
     from discreet.experiments.run_config import RunConfig
@@ -190,7 +192,7 @@ def _audit_all(
 # ------------------------------------------------------------------------------------ warmup
 @command
 def warmup(as_json: JsonFlag = False) -> None:
-    """Compile every kernel once, so that later runs start at once."""
+    """Compile every kernel now, so that later runs start without delay."""
     from discreet.audit.conformance import run_every_combination
     from discreet.core.compile import cache_folder
 

@@ -1,8 +1,10 @@
-"""Code that every command shares: the application, errors as one line, tables, bars, documents.
+"""Code that all commands share: the application, error messages of one line, tables, progress bars, JSON
+output.
 
-Results go to standard output (with ``--json`` a single JSON document), progress and remarks to standard
-error. Exit status: 0, 1 if a check failed, 2 for invalid input (one line that names the argument, its value
-and the allowed values), 130 when interrupted.
+Results are printed on standard output (with ``--json``, as a single JSON document). Progress and remarks are
+printed on standard error. The exit status is 0 after success, 1 if a check or the execution failed, 2 for
+invalid input, and 130 after an interrupt. For invalid input, one line names the argument, its value and the
+allowed values.
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Command(typer.core.TyperCommand):
-    """Command whose help lists names of the registry where a text says ``NAMES(kind)``."""
+    """Command whose help text replaces ``NAMES(kind)`` by the registered names of this kind."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Insert the names; the registry is not loaded before."""
+        """Print the help text with the names inserted. The registry is loaded only for this."""
         for param in self.params:
             text = str(getattr(param, "help", None) or "")
             for kind in re.findall(r"NAMES\(([\w ]+)\)", text):
@@ -54,20 +56,24 @@ def _names_of(kind: Any) -> str:
 
 
 class Group(typer.core.TyperGroup):
-    """Group of commands, in the order in which they were added."""
+    """Group of commands that the help lists in the order in which the commands were added."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Sort by the order in which functions were passed to :func:`guarded`."""
+        """Return the names of the commands, in the order in which their functions were passed to
+        :func:`guarded`.
+        """
         return sorted(
             super().list_commands(ctx), key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER)
         )
 
 
 class OneLine(Group):
-    """The group of commands; what its parser refuses is one line and exit status 2, as elsewhere."""
+    """Group of commands in which an error of the parser is one line, with exit status 2."""
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
-        """Parse and run; returns only where ``standalone_mode`` is false."""
+        """Parse the arguments and run the command. The method returns only if ``standalone_mode`` is False;
+        otherwise it ends the process.
+        """
         if not extra.pop("standalone_mode", True):
             return super().main(args, standalone_mode=False, **extra)
         given = list(sys.argv[1:] if args is None else args)
@@ -76,11 +82,11 @@ class OneLine(Group):
             sys.exit(2)
         try:
             status = super().main(args, standalone_mode=False, **extra)
-        except BrokenPipeError:  # whoever reads us has seen enough, as in `discreet list | head`
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the interpreter's last flush
+        except BrokenPipeError:  # the reader of the output has closed the pipe, as in `discreet list | head`
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the interpreter flushes it at exit
             sys.exit(1)
         except Exception as error:
-            if not hasattr(error, "format_message"):  # not of the parser, whose classes are private
+            if not hasattr(error, "format_message"):  # not an error of the parser, whose classes are private
                 raise
             if not given:
                 print(error.format_message())
@@ -91,7 +97,9 @@ class OneLine(Group):
 
 
 def _refused(error: Any, given: Sequence[str]) -> str:
-    """Describe an error of the parser: the argument, its value if it has one, and the allowed values."""
+    """Return a line that describes an error of the parser: the argument, its value if it has one, and the
+    allowed values.
+    """
     context, param = getattr(error, "ctx", None), getattr(error, "param", None)
     path = getattr(context, "command_path", "discreet")
     name = getattr(error, "option_name", None)
@@ -105,7 +113,10 @@ def _refused(error: Any, given: Sequence[str]) -> str:
 
 
 def _meant(name: str, context: Any) -> str | None:
-    """Answer for an option that this command lacks: its new name, or a command that has it."""
+    """Return a hint for an option ``name`` that the command does not have; return None without a hint.
+
+    The hint is the new name of the option, an option with the same meaning, or a command that has the option.
+    """
     path = context.command_path
     offered = _options_of(context.command)
     if (new := OPTIONS.get(name)) in offered:
@@ -120,12 +131,14 @@ def _meant(name: str, context: Any) -> str | None:
 
 
 def _options_of(command: Any) -> set[str]:
-    """Return the options that a command takes."""
+    """Return the names of a command's options, including the leading dashes."""
     return {option for param in command.params for option in param.opts if option.startswith("--")}
 
 
 def _value_of(param: Any, given: Sequence[str]) -> str | None:
-    """Return the text given for an option on the command line."""
+    """Return the text that the user gave for an option on the command line; None if the option was not
+    given.
+    """
     for name in getattr(param, "opts", ()):
         for i, word in enumerate(given):
             if word == name and i + 1 < len(given):
@@ -163,14 +176,15 @@ PluginOption = Annotated[
 ]
 
 
-_KEEP_SEEDS = ("run", "sweep", "compare")  # with --out; a reproduction always
+# if --out is given, an interrupt of these commands keeps finished seeds
+_KEEP_SEEDS = ("run", "sweep", "compare")
 
 
 _ORDER: list[str] = []
 
 
 def new_app(name: str, about: str) -> typer.Typer:
-    """Return an application without commands; an error of its parser is one line and exit status 2."""
+    """Return an application without commands. An error of its parser is one line, with exit status 2."""
     return typer.Typer(
         name=name, cls=OneLine, help=about, no_args_is_help=True, add_completion=False,
         pretty_exceptions_enable=False, context_settings={"token_normalize_func": _with_new_name},
@@ -178,7 +192,10 @@ def new_app(name: str, about: str) -> typer.Typer:
 
 
 def _with_new_name(token: str) -> str:
-    """Return ``set`` for ``option``: ``--option`` is an alias until version 0.4.0."""
+    """Return the current name of an option: ``set`` for ``option``.
+
+    ``--option`` is an alias of ``--set`` until version 0.4.0.
+    """
     return "set" if token == "option" else token
 
 
@@ -188,7 +205,10 @@ app = new_app(
 
 
 def command(function: F, to: typer.Typer | None = None) -> F:
-    """Add a command to an application, by default ``discreet``; bad input is one line and exit status 2."""
+    """Add a function as a command to an application, by default ``discreet``.
+
+    Invalid input to the command is reported in one line, with exit status 2. Returns the function unchanged.
+    """
     name = _name_of(function)
     path = name if to is None else f"{to.info.name} {name}"
     (app if to is None else to).command(name, cls=Command, epilog=examples_of(path))(guarded(function))
@@ -200,7 +220,9 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 def guarded(function: F) -> F:
-    """Return the function with one line and an exit status instead of the exceptions of bad input."""
+    """Return a wrapper that converts the function's expected exceptions to a one-line message and an exit
+    status.
+    """
     _ORDER.append(_name_of(function))
 
     @functools.wraps(function)
@@ -257,19 +279,21 @@ def say(text: str) -> None:
 
 
 def print_json(document: Any) -> None:
-    """Print a document on standard output."""
+    """Print a document as JSON on standard output."""
     print(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def console() -> Console:
-    """Return standard output for readers; wide enough for tables if it is not a terminal."""
+    """Return a console on standard output. If the output is not a terminal, the console is wide enough for
+    tables.
+    """
     from rich.console import Console
 
     return Console(highlight=False, width=None if sys.stdout.isatty() else 132)
 
 
 def new_table(*columns: str, right: Sequence[str] = ()) -> Table:
-    """Return an empty table."""
+    """Return an empty table. right : names of the columns that are aligned to the right."""
     from rich import box
     from rich.table import Table
 
@@ -283,9 +307,11 @@ def new_table(*columns: str, right: Sequence[str] = ()) -> Table:
 
 @contextmanager
 def progress_bar(title: str, total: int, unit: str = "users") -> Iterator[Progress]:
-    """Show a bar on standard error over the users of all runs; yield the callback ``(run, users done)``.
+    """Show a progress bar on standard error for the users of all runs.
 
-    Without a terminal, one line at the end instead.
+    Yields the function that reports progress; its arguments are (run, number of users simulated so far).
+
+    If standard error is not a terminal, one line is printed at the end instead of a bar.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -310,7 +336,7 @@ def progress_bar(title: str, total: int, unit: str = "users") -> Iterator[Progre
 
 
 def check_files(files: Sequence[str], **named: Path) -> None:
-    """Raise ``ValueError`` for a missing file, before slow imports."""
+    """Raise ``ValueError`` if a file is missing. Call this function before slow imports."""
     for name, path in named.items():
         if not path.is_file():
             raise ValueError(f"{name} = {str(path)!r}: no such file")
@@ -320,7 +346,9 @@ def check_files(files: Sequence[str], **named: Path) -> None:
 
 
 def announce_compilation() -> None:
-    """Print a line when a kernel is compiled that is not in the cache, since that takes a while."""
+    """Arrange that a line is printed when a kernel is compiled. Compilation of kernels that are not in the
+    cache takes some time.
+    """
     from discreet.experiments.compile_notice import announce
 
     announce(_say_compiling)
@@ -331,7 +359,10 @@ def _say_compiling() -> None:
 
 
 def pairs(flag: str, given: Sequence[str] | None) -> dict[str, str]:
-    """Return KEY=VALUE options as a mapping; ``flag`` is their name, for errors."""
+    """Parse options of the form KEY=VALUE, and return them as a mapping.
+
+    flag : name of the option, which error messages state.
+    """
     found: dict[str, str] = {}
     for item in given or []:
         name, equals, value = item.partition("=")

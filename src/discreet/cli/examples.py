@@ -1,4 +1,4 @@
-"""Two examples for the end of each command's help."""
+"""Two examples of each command, for the end of the command's help text."""
 
 from __future__ import annotations
 
@@ -81,5 +81,5 @@ EXAMPLES = {
 
 
 def examples_of(name: str) -> str | None:
-    """Return the last lines of a command's help, or None for commands of other programs."""
+    """Return the examples at the end of a command's help text; return None if the command has no examples."""
     return "\n\n".join(("Examples:", *EXAMPLES[name])) if name in EXAMPLES else None

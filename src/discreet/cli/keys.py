@@ -1,4 +1,4 @@
-"""Commands of the data's owner and of those who approve: keys, sign."""
+"""Commands for data owners and for persons who approve a release: keys and sign."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def keys(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make a key to sign statements and limits with, show its public half, or change its passphrase."""
+    """Make a key that signs statements and limits, show its public key, or change its passphrase."""
     from discreet.core import checks
     from discreet.ledger import signatures
 
@@ -52,7 +52,8 @@ def keys(
     elif what == "show":
         public = signatures.read_private_key(file, "file", passphrase_of(file, passphrase_file)).public
     else:
-        old = cache(passphrase_of(file, passphrase_file))  # asked once, and the old one first
+        # the old passphrase is asked for first, and only once
+        old = cache(passphrase_of(file, passphrase_file))
         signatures.read_private_key(file, "file", old)
         new = None if passphrase is False else changed_passphrase(file, new_passphrase_file)
         public = signatures.change_passphrase(file, old, new)
@@ -78,7 +79,7 @@ def sign(
     plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Verify a folder and sign it as it is, with everything that was filled in."""
+    """Verify a folder of `discreet learn`, and sign its present content."""
     from contextlib import nullcontext
 
     from discreet.cli.learn import ledger_of, plugged

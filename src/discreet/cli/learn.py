@@ -1,4 +1,4 @@
-"""Commands for stored trajectories: learn, power, aggregate, verify, ledger and others."""
+"""Commands for stored trajectories, such as learn, power, aggregate, verify and ledger."""
 
 from __future__ import annotations
 
@@ -75,7 +75,11 @@ SettingOptions = Annotated[
 
 @contextmanager
 def rows_bar() -> Iterator[Progress]:
-    """Show a bar on standard error for each stage; yield the callback ``(what, done, total)``."""
+    """Show a progress bar on standard error for each stage of a computation.
+
+    Yields the function that reports progress; its arguments are (name of the stage, number done, total
+    number).
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -230,7 +234,7 @@ def learn(
     from discreet.pipeline.learn import LearnConfig
 
     settings = LearnConfig(
-        unsupported=unsupported,  # type: ignore[arg-type]  # checked there
+        unsupported=unsupported,  # type: ignore[arg-type]  # LearnConfig checks it
         level=level, return_bound=return_bound, operator=operator, approval=approval, purpose=purpose,
         compare=_rules(compare, people[0]),
     )  # fmt: skip
@@ -266,14 +270,14 @@ def dry_run(
     plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run `discreet learn` on synthetic users of a schema, without data and without a ledger."""
+    """Run `discreet learn` on synthetic users of a schema, without data and without a ledger entry."""
     out = _prepared(out, plugin, learner)
     people = _looked_at(None, schema, None, out)
 
     from discreet.pipeline.learn import LearnConfig
 
     settings = LearnConfig(
-        unsupported=unsupported,  # type: ignore[arg-type]  # checked there
+        unsupported=unsupported,  # type: ignore[arg-type]  # LearnConfig checks it
         level=level, return_bound=return_bound, operator=operator, approval=approval, purpose=purpose,
         synthetic=True, compare=_rules(compare, people[0]),
     )  # fmt: skip
@@ -307,7 +311,7 @@ def replan(
     plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Plan another policy from a release: no data, no budget, no ledger."""
+    """Compute another policy from a release, without data, privacy budget or ledger entry."""
     out = _prepared(out, plugin, None)
     if not release.is_file():
         raise ValueError(f"release = {str(release)!r}: must be a file, DIR/release.parquet")
@@ -315,7 +319,7 @@ def replan(
     from discreet.pipeline.learn import LearnConfig
 
     settings = LearnConfig(
-        unsupported=unsupported,  # type: ignore[arg-type]  # checked there
+        unsupported=unsupported,  # type: ignore[arg-type]  # LearnConfig checks it
         level=level, return_bound=return_bound, operator=operator, approval=approval, purpose=purpose,
         compare=_rules_of_release(compare, release),
     )  # fmt: skip
@@ -324,7 +328,9 @@ def replan(
 
 
 def _prepared(out: Path | None, plugin: list[str] | None, learner: str | None) -> Path:
-    """Load plug-ins. Raises ``ValueError`` on a missing folder or an unknown learner."""
+    """Load the plug-ins, and return ``out``. Raises ``ValueError`` if ``out`` is None or the learner is
+    unknown.
+    """
     if out is None:
         raise ValueError("out is missing: give --out DIR, a new folder")
     if plugin or learner is not None:
@@ -338,13 +344,15 @@ def _prepared(out: Path | None, plugin: list[str] | None, learner: str | None) -
 
 
 def _given(epsilon: float | None, delta: float | None, rho: float | None) -> dict[str, float]:
-    """Return the parts of the budget that are given."""
+    """Return the parameters of the privacy budget that the user gave."""
     budget = {"epsilon": epsilon, "delta": delta, "rho": rho}
     return {name: value for name, value in budget.items() if value is not None}
 
 
 def _print_learned(outcome: LearnResult, out: Path, as_json: bool) -> None:
-    """Print the first line of the report, the guarantee, the warnings, the files and the next commands."""
+    """Print the result of learning: the first line of the report, the guarantee, warnings, files and next
+    commands.
+    """
     document = outcome.statement.to_dict()
     if as_json:
         print_json({"out": str(out), "statement": document})
@@ -364,7 +372,7 @@ def _print_learned(outcome: LearnResult, out: Path, as_json: bool) -> None:
 
 
 def _rules_of_release(compare: list[Path] | None, release: Path) -> tuple[StationaryRule, ...]:
-    """Read the rules that the policy is compared with, by the schema beside the release."""
+    """Read the rules with which the policy will be compared. The schema is in the folder of the release."""
     if not compare:
         return ()
     from discreet.data.schema import read_schema
@@ -376,7 +384,9 @@ def _rules_of_release(compare: list[Path] | None, release: Path) -> tuple[Statio
 
 
 def _rules(compare: list[Path] | None, public: Schema) -> tuple[StationaryRule, ...]:
-    """Read the rules that the policy is compared with, before anything is spent."""
+    """Read the rules with which the policy will be compared, so that invalid rules fail before budget is
+    spent.
+    """
     if not compare:
         return ()
     from discreet.reports.rule_files import read_rule
@@ -388,7 +398,7 @@ def _check_sources(
     files: list[str] | None, schema: Path | None, sql: str | None, ledger: Path | None, no_ledger: bool,
     seed: int | None,
 ) -> None:  # fmt: skip
-    """Raise ``ValueError`` on options that do not go together, before any file is read."""
+    """Raise ``ValueError`` if options contradict each other or are missing. No file is read."""
     if schema is None:
         raise ValueError("schema is missing: give --schema SCHEMA.toml")
     if ledger is not None and no_ledger:
@@ -402,10 +412,11 @@ def _check_sources(
 def _looked_at(
     files: list[str] | None, schema: Path, written: dict[str, Any] | None, out: Path
 ) -> tuple[Schema, Source | list[str] | None]:
-    """Return the schema, and the rows after a check of names and types of columns.
+    """Return the schema, and the source of rows after a check of the names and types of its columns.
 
-    The rows may be files of partial aggregates, or None for synthetic data. Learners take a second to import,
-    so errors in a file are reported before.
+    The source can also be a list of files with partial aggregates, or None for synthetic data. This check
+    comes before the import of learners, which takes a second, so that errors in files are reported without
+    delay.
     """
     from discreet.data.schema import read_schema
     from discreet.utils.atomic_folder import check_free
@@ -441,7 +452,7 @@ def _first(
     scratch: Path | None,
     workers: int | None,
 ) -> LearnResult:
-    """Learn from data or from synthetic data."""
+    """Learn a policy from user data, or from synthetic data if the source is None."""
     import tempfile
     from contextlib import nullcontext
 
@@ -518,7 +529,7 @@ def aggregate(
     scratch: Annotated[Path | None, typer.Option(help="Folder for temporary files.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Sum one part of the users exactly, for `discreet learn PARTS.tally`; the sums are raw data."""
+    """Compute exact sums of one part of the users for `discreet learn PARTS.tally`; they are raw data."""
     from discreet import registry
     from discreet.data.row_batches import open_source
     from discreet.data.schema import read_schema
@@ -548,7 +559,7 @@ def aggregate(
     name = learner or default_algorithm(public)
     options: dict[str, Any] = pairs("set", option)
     if "rho" in registry.options_of(registry.entry("offline learner", name).factory()):
-        options = {"rho": 1.0, **options}  # a budget that is not used
+        options = {"rho": 1.0, **options}  # a budget is required, but not used
     counted_for = registry.build("offline learner", name, None, options)
     announce_compilation()
     try:
@@ -585,9 +596,12 @@ def _again(
 
 
 def _asked_again(release: Path, algorithm: str | None, preset: str | None, option: list[str] | None) -> Any:
-    """Return the learner of a release with its stored options, except those that are given.
+    """Return the learner for a new plan from a release.
 
-    No budget is needed.
+    By default it is the learner of the release with its stored options. Options on the command line replace
+    stored options.
+
+    The learner needs no privacy budget.
     """
     from discreet import registry
     from discreet.learners.offline.release_files import read_tables
@@ -599,12 +613,12 @@ def _asked_again(release: Path, algorithm: str | None, preset: str | None, optio
         stored = dict(facts.options.get("learner", {}))
         options = {key: value for key, value in stored.items() if key != "preset" and value is not None}
     elif "rho" in registry.options_of(registry.entry("offline learner", name).factory()):
-        options = {"rho": 1.0}  # a budget that is not used
+        options = {"rho": 1.0}  # a budget is required, but not used
     options |= pairs("set", option)
     return registry.build("offline learner", name, preset, options)
 
 
-_EITHER = ("decision-points",)  # from noisy sums, or from exact ones; plug-ins too
+_EITHER = ("decision-points",)  # these learners, and plug-ins, can learn from noisy sums and from exact sums
 
 
 def _asked(
@@ -614,7 +628,11 @@ def _asked(
     budget: dict[str, float],
     exact: bool = False,
 ) -> tuple[Any, Any]:
-    """Return (learner, privatizer or None) from names and options; ``exact`` : sums without noise."""
+    """Build and return (learner, privatizer) from names and options.
+
+    The privatizer is None if the learner adds noise itself or is not private. exact : True if sums without
+    noise are allowed.
+    """
     from discreet import registry
 
     found = registry.entry("offline learner", algorithm)
@@ -634,7 +652,7 @@ def _asked(
         raise ValueError(f"{name} = {value:g}: {algorithm} is not private, it takes no budget")
     if "rho" in taken and "epsilon" in budget and "delta" not in {*budget, *options}:
         raise ValueError(f"delta is missing: {algorithm} needs --delta with --epsilon (0: Laplace noise)")
-    if "rho" in taken:  # the linear learners hold their budget
+    if "rho" in taken:  # linear learners have the budget as options
         options = {**options, **budget}
         if noise:
             raise ValueError(f"set = 'privatizer.{next(iter(noise))}': {algorithm} has no privatizer")
@@ -661,7 +679,9 @@ def estimate_stored(
     share: float,
     as_json: bool,
 ) -> None:
-    """Print what `discreet learn` would give, without data: `discreet estimate --schema`."""
+    """Print the estimate of `discreet estimate --schema`: guarantee and noise of `discreet learn`, without
+    data.
+    """
     from discreet.data.schema import read_schema
 
     if users is None:
@@ -692,7 +712,7 @@ def estimate_stored(
 
 
 def _differs(world: str | None) -> str:
-    """Return what to try beside a simulation of this environment; without one the gain was asked for."""
+    """Return advice to try other assumptions: other environments, or a smaller gain if ``world`` is None."""
     return f"Your world will differ: try {'others' if world else 'a smaller gain'}, too."
 
 
@@ -718,7 +738,7 @@ def power(
     draws: Annotated[int, typer.Option(help="Simulated releases.")] = 60,
     as_json: JsonFlag = False,
 ) -> None:
-    """Simulate how likely a gain is shown; find the sample size or the epsilon that a gain needs."""
+    """Simulate the probability that a gain is shown; find the sample size or epsilon that a gain needs."""
     from discreet.data.schema import read_schema
     from discreet.pipeline.learned_files import default_algorithm, refuse_groups
 
@@ -814,7 +834,9 @@ def _power_linear(
     as_json: bool,
     named: tuple[str, str | None, list[str] | None],
 ) -> None:
-    """Simulate the power of linear learners; half of the simulated users are held out."""
+    """Print the power of linear learners, estimated by simulation. Half of the simulated users are held
+    out.
+    """
     from dataclasses import replace
 
     from discreet.pipeline import linear_power_analysis as linear_power
@@ -878,8 +900,10 @@ def _power_linear(
 
 
 def _world(name: str, schema: Schema) -> PublicMDP:
-    """A table of the schema's states; or an environment: ICU-Sepsis under its expert, any other one of equal
-    steps under uniform play.
+    """Return a public MDP and its behaviour policy, from the file or the environment with this name.
+
+    A file is a table of the schema's states and actions. The behaviour policy of ICU-Sepsis is its expert
+    policy; the behaviour policy of any other environment is the uniform policy.
     """
     if Path(name).suffix in (".csv", ".parquet"):
         from discreet.pipeline.environment_table import read_mdp
@@ -918,7 +942,7 @@ def verify(
     plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Recompute every number and hash of a privacy statement; exit status 1 on a difference."""
+    """Recompute all numbers and hashes of a privacy statement; exit status 1 if one of them differs."""
     from contextlib import nullcontext
 
     if not folder.is_dir():
@@ -961,7 +985,10 @@ def verify(
 
 
 def _say_version(folder: Path) -> None:
-    """Pages are made again word by word, and words change with the library."""
+    """Print a remark if another version of the library made the folder.
+
+    Verification compares the words of pages, and these words can differ between versions.
+    """
     from discreet import __version__
     from discreet.reports.statement_page import told_in
 
@@ -971,7 +998,9 @@ def _say_version(folder: Path) -> None:
 
 
 def plugged(folder: Path, plugin: Sequence[str] | None) -> Any:
-    """Return the learner that made a folder if these modules register it, else None."""
+    """Return the learner that made a folder, if one of the plug-in modules registers this learner; otherwise
+    return None.
+    """
     if not plugin:
         return None
     from discreet import registry
@@ -982,7 +1011,7 @@ def plugged(folder: Path, plugin: Sequence[str] | None) -> Any:
     name = told_in(folder, "configuration", "algorithm")
     options = told_in(folder, "configuration", "options", "learner")
     for one in registry.entries("offline learner") if isinstance(options, dict) else ():
-        # statements name a class: the names of the registry are those of one machine's plug-ins
+        # a statement names the learner's class, because registered names depend on the plug-ins of a machine
         if one.plugin in plugin and getattr(one.factory(), "__name__", None) == name:
             given = {key: value for key, value in options.items() if key != "preset" and value is not None}
             return registry.build("offline learner", one.name, None, given)
@@ -990,7 +1019,11 @@ def plugged(folder: Path, plugin: Sequence[str] | None) -> Any:
 
 
 def ledger_of(folder: Path, ledger: Path | None, no_ledger: bool) -> Ledger | None:
-    """Return the ledger to compare a folder with: the named one, else the default ledger if it exists."""
+    """Open the ledger with which a folder is compared.
+
+    It is the given ledger or, if the folder has a ledger entry, the default ledger if that file exists.
+    Otherwise return None.
+    """
     from discreet.ledger.ledger import Ledger, default_path
     from discreet.reports.statement_page import told_in
 
@@ -1001,13 +1034,13 @@ def ledger_of(folder: Path, ledger: Path | None, no_ledger: bool) -> Ledger | No
 
 
 def _signed(folder: Path, signers: Sequence[str]) -> Iterator[str]:
-    """Yield the signatures in the folder, and mark keys that are not among ``signers``."""
+    """Yield a line for each signature in the folder. The line marks keys that are not among ``signers``."""
     from discreet.reports.signature_file import read_signatures
 
     try:
         entries = read_signatures(folder)
     except (OSError, ValueError):
-        return  # a difference, and told as such
+        return  # the verification reports this error as a difference
     for one in entries:
         known = "" if one["key"] in signers else " (a key that nobody has named here: give --public-key FILE)"
         yield f"Signature of {one['name'] or 'somebody'}, {one['time']}, key {one['key']}{known}"
@@ -1073,7 +1106,7 @@ command(recover, ledger_app)
 
 
 def _said(value: Any) -> Any:
-    """A value as JSON, or as text."""
+    """Return a value if JSON can represent it, otherwise a short text."""
     return value if isinstance(value, str | int | float | bool | None) else _short(value)
 
 
@@ -1117,9 +1150,9 @@ def ledger(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what was spent on each population, set the owner's limit, or export the ledger."""
+    """Show the budget spent on each population, set the owner's limit, or export the ledger."""
     if context.invoked_subcommand is not None:
-        for name, value in context.params.items():  # the passphrase's file may come from the environment
+        for name, value in context.params.items():  # an environment variable can set the passphrase's file
             if value not in (None, False) and name != "passphrase_file":
                 raise ValueError(f"--{name}: must be given after `{context.invoked_subcommand}`")
         return
@@ -1212,7 +1245,9 @@ ledger_app.callback(epilog=examples_of("ledger"))(guarded(ledger))
 
 
 def _spent(totals: TotalCost) -> str:
-    """Return a sentence on the total privacy loss of a population's releases."""
+    """Return a sentence that states the total privacy cost of a population's releases, and the owner's
+    limit.
+    """
     from discreet.accounting.text.guarantee_sentences import up
 
     releases = f"{totals.reservations} release{'s' if totals.reservations != 1 else ''}"
@@ -1231,7 +1266,7 @@ def _spent(totals: TotalCost) -> str:
 
 
 def _plainly(values: dict[str, Any]) -> dict[str, Any]:
-    """Return infinite numbers as text, because JSON has none."""
+    """Replace numbers that are not finite by text, because JSON has no such numbers."""
     import math
 
     return {
@@ -1240,7 +1275,7 @@ def _plainly(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-# ------------------------------------------------------------------------------------ cohort
+# ------------------------------------------------------------------------------------ synthetic data
 @command
 def simulate_data(
     env: Annotated[str, typer.Argument(help="Environment that generates the users.")],
@@ -1255,7 +1290,7 @@ def simulate_data(
     seed: Annotated[int, typer.Option(help="Seed of everything.")] = 0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write synthetic trajectories of an environment, of any number of users, and their schema."""
+    """Write synthetic trajectories of any number of users of an environment, and their schema."""
     from discreet import registry
     from discreet.data.schema import write_schema
     from discreet.pipeline.trajectory_files import cohort_schema, write_cohort
@@ -1279,7 +1314,7 @@ def simulate_data(
 
 
 def _behaviour(mdp: TabularMDP, env: str, policy: str, seed: int) -> NDArray[np.float64] | NDArray[np.int64]:
-    """Return a behaviour policy by its name."""
+    """Return the behaviour policy with the given name. seed : seed of the policy "random"."""
     import numpy as np
 
     from discreet.core import checks

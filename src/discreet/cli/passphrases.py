@@ -1,4 +1,4 @@
-"""Passphrases of private keys: from a file, from the environment, or from whoever sits at the terminal."""
+"""Passphrases of private keys, which are read from a file, an environment variable or the terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,13 @@ _VARIABLE = "DISCREET_PASSPHRASE"
 
 
 def passphrase_of(key: Path, file: Path | None) -> Callable[[], str]:
-    """Return a function that finds the passphrase of a key when it is called."""
+    """Return a function that reads the passphrase of a private key when it is called.
+
+    Parameters
+    ----------
+    key : file of the private key.
+    file : file with the passphrase; None: the environment variable is used or, without it, the terminal.
+    """
 
     def found() -> str:
         from discreet.ledger.signatures import PassphraseMissing, read_passphrase
@@ -45,7 +51,9 @@ def passphrase_of(key: Path, file: Path | None) -> Callable[[], str]:
 
 
 def new_passphrase(key: Path, file: Path | None) -> str:
-    """Return the passphrase of a new key; the terminal asks twice, because input is not shown."""
+    """Return the passphrase of a new key. On a terminal the user must type the passphrase twice, because it
+    is not displayed.
+    """
     given = passphrase_of(key, file)()
     if file is None and _VARIABLE not in os.environ:
         _same_again(given)
@@ -53,7 +61,10 @@ def new_passphrase(key: Path, file: Path | None) -> str:
 
 
 def changed_passphrase(key: Path, file: Path | None) -> str:
-    """A new one in an old one's place; the variables hold that one."""
+    """Return the new passphrase of a key whose passphrase is changed.
+
+    The environment variables are not used, because they hold the old passphrase.
+    """
     from discreet.ledger.signatures import PassphraseMissing, read_passphrase
 
     if file is not None:

@@ -1,4 +1,4 @@
-"""Commands for records as they are: schema, prepare, discretize."""
+"""Commands for raw records: schema, prepare and discretize."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def schema(
     encoding: EncodingOption = "utf-8",
     as_json: JsonFlag = False,
 ) -> None:
-    """Write a skeleton of a schema from the names and types of columns; reads no row."""
+    """Write a template of a schema from the names and types of columns, without reading rows."""
     from discreet.data.config_template import schema_template
     from discreet.utils.atomic_file import write_aside
 
@@ -75,7 +75,7 @@ def prepare(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Turn raw records into trajectories and a schema, as a declaration says; no budget is spent."""
+    """Convert raw records to trajectories and a schema, as a declaration says; no budget is spent."""
     if schema is None:
         raise ValueError("schema is missing: give --schema P.toml, a schema with a section [prepare]")
     if out is None:
@@ -143,7 +143,7 @@ def discretize(
     encoding: EncodingOption = "utf-8",
     as_json: JsonFlag = False,
 ) -> None:
-    """Fit centres of states or cut points to user data, at a charged budget; `estimate` prints the cost."""
+    """Fit state centres or cut points to user data, which costs budget; `estimate` prints the error."""
     from contextlib import nullcontext
 
     from discreet.core import checks
@@ -219,7 +219,7 @@ def _quantiles(text: str | None) -> tuple[str, int] | None:
 def _show_estimate(
     found: CodebookFit, schema: Path, users: int, asked: dict[str, Any], as_json: bool
 ) -> None:
-    """The fit, and the same with other budgets."""
+    """Print the estimated error of a fit, and the errors of the same fit with other budgets."""
     from discreet.pipeline import state_codebook as library
 
     others = [

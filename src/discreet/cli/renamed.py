@@ -1,7 +1,8 @@
-"""Commands and options of version 0.2.0 that have another name or place since 0.3.0.
+"""Commands and options of version 0.2.0 that were renamed or moved in version 0.3.0.
 
-An old name ends with exit status 2 and one line with the new one. The only alias is ``--option``, for
-``--set``. The tables are deleted in version 0.4.0.
+If the user gives an old name, the program prints one line with the new name, and ends with exit status 2. The
+only old name that still works is ``--option``, an alias of ``--set``. The tables of this module will be
+deleted in version 0.4.0.
 """
 
 from __future__ import annotations

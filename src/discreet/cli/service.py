@@ -1,4 +1,4 @@
-"""The commands of the policy service: serve, shuffler."""
+"""Commands of the policy service: serve and shuffler."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def serve(
     as_json: JsonFlag = False,
     plugin: PluginOption = None,
 ) -> None:
-    """Serve a study: devices fetch plans and send messages, and a learner sees releases."""
+    """Serve a study: devices fetch plans and send messages, and a learner sees only releases."""
     from discreet.service.dependencies import check_installed
 
     check_installed()
@@ -142,7 +142,7 @@ def shuffler(
     from discreet.service import server as running
 
     file = study.parent / "shuffler.key"
-    if key:  # before the study can name it
+    if key:  # this is possible before the study file is complete, because the study file must name this key
         own = running.shuffler_key_at(file)
         if as_json:
             print_json({"key": own.public})
@@ -167,13 +167,15 @@ def shuffler(
 
 
 def _rehearse(study: Study, people: int, stay: int, as_json: bool) -> None:
-    """Run it, show what happened, and the page for some time more."""
+    """Run the dry run of a study, print its results, and keep the operator's page for ``stay`` more
+    seconds.
+    """
     from discreet.service.dry_run import rehearse
 
     rehearsed = study.rehearsed(people)
 
     def ended(result: Rehearsal) -> None:
-        """While the page is there."""
+        """Print the results, then wait while the operator's page is still served."""
         bar.close()
         rows = {
             "people": result.users, "releases": result.releases, "seconds": round(result.seconds, 1),
@@ -206,7 +208,9 @@ def _rehearse(study: Study, people: int, stay: int, as_json: bool) -> None:
 
 
 def _issue(store: Store, tickets: int | None, as_json: bool) -> None:
-    """Print new tickets, or a new token; then close the store."""
+    """Create and print new tickets, or a new operator's token if ``tickets`` is None; then close the
+    store.
+    """
     try:
         made = store.new_tickets(tickets) if tickets is not None else [store.new_token()]
     finally:

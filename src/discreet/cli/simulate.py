@@ -1,4 +1,4 @@
-"""Commands for simulations: list, describe, run, estimate, sweep, compare, plot."""
+"""Commands for simulations and their results, such as list, run, sweep and compare."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from discreet.experiments.simulate import Setup
     from discreet.experiments.sweep import BaselineComparison, Sweep
 
-NARROW = 110  # columns below which names get no separate column
+NARROW = 110  # on a terminal with fewer characters in a line, tables omit the columns for names
 
 
 def _announce_delta(setup: Setup) -> None:
-    """Say what a large delta means; nothing refuses it, since it is a true statement."""
+    """Print a remark if delta is so large that the guarantee is weak. A large delta is not an error."""
     delta = setup.guarantee.delta
     if setup.guarantee.epsilon is not None and delta * setup.episodes >= 1.0:
         say(
@@ -60,7 +60,7 @@ def _announce_delta(setup: Setup) -> None:
 # -------------------------------------------------------------------------------------- list
 @command
 def list_(as_json: JsonFlag = False, plugin: PluginOption = None) -> None:
-    """List learners, privatizers and environments, a line each, and what fits what."""
+    """List learners, privatizers and environments, one line each, and which of them fit together."""
     from discreet import registry
 
     for module in plugin or []:
@@ -128,7 +128,7 @@ def describe(name: str, as_json: JsonFlag = False, plugin: PluginOption = None) 
 
 
 def _plain(value: Any) -> str:
-    """A default as one would type it."""
+    """Return the default value of an option in the form in which a user would type it."""
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -184,9 +184,11 @@ def _configuration(
     env_option: list[str] | None,
     plugin: list[str] | None,
 ) -> RunConfig:
-    """A configuration file, if there is one, and the flags that win over it.
+    """Combine the options on the command line with a configuration file, if one is given.
 
-    Raises ``ValueError`` on a budget among the flags that the privatizer does not take.
+    Options on the command line take precedence over the file.
+
+    Raises ``ValueError`` if the command line has a budget but the privatizer takes none.
     """
     from discreet.experiments.run_config import RunConfig
 
@@ -201,9 +203,10 @@ def _configuration(
 
 
 def _check_budget_is_taken(config: RunConfig, given: dict[str, float | None]) -> None:
-    """Raise if the user typed a budget but the privatizer takes none.
+    """Raise ``ValueError`` if the command line has a budget but the privatizer takes none.
 
-    Files may have a budget together with "none", because grids do.
+    A configuration file is allowed to have a budget together with the privatizer "none", because grids in
+    sweeps contain such combinations.
     """
     from discreet import registry
 
@@ -251,7 +254,7 @@ def estimate(
     plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Estimate the guarantee and the noise of a run, or of `discreet learn`, before any user comes."""
+    """Estimate the guarantee and the noise of a run, or of `discreet learn`, without user data."""
     if schema is not None:
         from discreet.cli.learn import estimate_stored
 
@@ -287,7 +290,8 @@ def estimate(
     _print_seed([setup.guarantee])
     releases = f"{found.releases} release{'s' if found.releases != 1 else ''}"
     console().print(f"{releases} for {found.users} users; {found.cells} cells with noise each")
-    times = dict.fromkeys(f"after {users:,} users" for users in found.at)  # one where both are the same
+    # if the two numbers are equal, the table has only one column
+    times = dict.fromkeys(f"after {users:,} users" for users in found.at)
     noise = new_table("std of the noise in sums of", *times, right=[*times])
     for name, stds in found.std.items():
         noise.add_row(name, *(f"{std:.4g}" for std in stds[-len(times) :]))
@@ -302,7 +306,10 @@ def estimate(
 
 
 def _chosen(shard: str | None, first_seed: int | None) -> Callable[[int, int], bool] | None:
-    """Return a function that selects this process's (configuration, repetition) pairs; None: all."""
+    """Return a function that selects the (configuration, repetition) pairs that this process must run.
+
+    Returns None if this process must run all pairs.
+    """
     from discreet.experiments import sweep
 
     if shard is None and not first_seed:
@@ -317,7 +324,15 @@ def _run_all(
     engine: str | None,
     chosen: Callable[[int, int], bool] | None,
 ) -> list[Result]:
-    """Configurations (with folder and title each), one after the other here, all together on an engine."""
+    """Run configurations, and return their results.
+
+    In this process, the configurations are run one after the other. On an engine, all configurations are run
+    together.
+
+    Parameters
+    ----------
+    wanted : (configuration, folder, title) of each run.
+    """
     from discreet.experiments import build_run, sweep
     from discreet.experiments.engine import open_engine
 
@@ -353,7 +368,9 @@ def _run_all(
 
 
 def _print_results(results: Sequence[Result]) -> None:
-    """A row a result, then each guarantee in one sentence and what the curve's end says."""
+    """Print a table with one row per result. Below it, print for each result a verdict on its regret and its
+    guarantee.
+    """
     from rich.padding import Padding
 
     from discreet.experiments.labels import privacy_words, short_labels
@@ -364,7 +381,7 @@ def _print_results(results: Sequence[Result]) -> None:
     labels, shared = short_labels(results)
     right = ("seeds", "mean", "median", "uniform policy", "seconds")
     first, to = summaries[0], console()
-    narrow = to.width < NARROW  # then who is who stands below the table
+    narrow = to.width < NARROW  # names are then printed below the table
     table = new_table("", *(() if narrow else ("learner", "privacy")), *right, right=right)
     for i, (result, label, s) in enumerate(zip(results, labels, summaries, strict=True), 1):
         table.add_row(
@@ -395,13 +412,15 @@ def _print_results(results: Sequence[Result]) -> None:
 
 
 def _print_seed(guarantees: Sequence[Guarantee]) -> None:
-    """State the adversary against whom an epsilon of seeded noise gives no guarantee."""
+    """Print a warning if a guarantee does not hold against an adversary who guesses the seed of the noise."""
     if any(one.epsilon is not None and not one.holds_if_seed_is_guessed for one in guarantees):
         console().print("Holds if the seed is guessed: NO. Noise from a seed is for simulation only.")
 
 
 def _first_sentence(statement: str) -> str:
-    """The guarantee itself; what follows says how it came about."""
+    """Return the first sentence of a privacy statement, which is the guarantee. The other sentences of the
+    statement say how the guarantee is computed.
+    """
     return re.split(r"(?<=\.) (?=[A-Z])", statement, maxsplit=1)[0]
 
 
@@ -427,7 +446,7 @@ def merge(
     folders: Annotated[list[Path], typer.Argument(help="Result folders, or folders of sweeps.")],
     out: Annotated[Path, typer.Option(help="Where all of their seeds meet.")],
 ) -> None:
-    """Merge the result folders of several machines, which share no disk, into one."""
+    """Merge result folders into one folder, for example those of machines that share no disk."""
     from discreet.experiments import sweep as sweeps
 
     new = sweeps.merge(folders, out)
@@ -450,7 +469,7 @@ def sweep(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run every configuration of a sweep, a folder each; print a table and draw a figure."""
+    """Run every configuration of a sweep in its own folder; print a table and draw a figure."""
     from discreet.core import checks
     from discreet.experiments import build_run
     from discreet.experiments import sweep as sweeps
@@ -461,7 +480,7 @@ def sweep(
     announce_compilation()
     plan = plan.resolved(build_run.resolved)
     for one in plan.runs:
-        build_run.prepare(one)  # everything fits, or nothing is run
+        build_run.prepare(one)  # this raises an error if a configuration is invalid, before anything is run
     folder = out or Path("results") / config.stem
     names = [one.name.removesuffix("-" + one.key) for one in plan.runs]
     if list_only:
@@ -477,7 +496,7 @@ def sweep(
     ]
     results = _run_all(wanted, workers, engine, _chosen(shard, None))
     if shard is not None or only:
-        results = sweeps.load_results([folder])  # what is there of the whole sweep
+        results = sweeps.load_results([folder])  # all finished results of the sweep
     figures = _figures(results, folder, plan.title)
     if as_json:
         print_json(
@@ -524,7 +543,7 @@ def compare(
     style: Annotated[str, typer.Option("--format", help="text, markdown or latex.")] = "text",
     as_json: JsonFlag = False,
 ) -> None:
-    """Paired differences of final regret, seed by seed, with intervals."""
+    """Compare final regrets with intervals; differences are paired by seed."""
     from discreet.core import checks
     from discreet.experiments import sweep as sweeps
 
@@ -570,7 +589,7 @@ def _print_comparison(first: Result, comparisons: Sequence[BaselineComparison]) 
     from discreet.experiments import sweep as sweeps
 
     to = console()
-    narrow = to.width < NARROW  # then who is who stands below the table
+    narrow = to.width < NARROW  # names are then printed below the table
     head = ("", *(name.replace(", ", ",\n") for name in sweeps.HEAD[2:])) if narrow else sweeps.HEAD
     table = new_table(*head, right=head[1:] if narrow else head[2:])
     rows = [[cell.replace(" [", "\n[") for cell in row] for row in sweeps.comparison_rows(comparisons)]
@@ -604,7 +623,7 @@ def plot(
     ] = "nature",
     as_json: JsonFlag = False,
 ) -> None:
-    """Draw cumulative regret against users, mean and band over seeds, with a reference."""
+    """Draw cumulative regret against users: mean and band over seeds, and a reference line."""
     from discreet.experiments.labels import short_labels
     from discreet.experiments.plots import legend_label, regret_figure
     from discreet.experiments.sweep import load_results

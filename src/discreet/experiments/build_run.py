@@ -1,4 +1,4 @@
-"""Turn a configuration into objects that are ready to run.
+"""Build the environment, learner and privatizer that a configuration describes, and prepare the run.
 
 Names and options are looked up in :mod:`discreet.registry`.
 """
@@ -28,11 +28,13 @@ __all__ = ["objects", "prepare", "resolved", "route", "sweep"]
 
 
 def route(learner: str, privatizer: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options as typed values under ``learner.X`` or ``privatizer.X``, by the class that takes
-    them.
+    """Assign each option to the learner or the privatizer, and convert its value to the option's type.
 
-    Raises ``ValueError`` for an unknown option (the message ends with the known options), for an option
-    without prefix that both classes take, and for a value of the wrong type.
+    Returns the options with the names ``learner.X`` or ``privatizer.X``.
+
+    Raises ``ValueError`` for an unknown option (the message ends with the known options), and for a value of
+    the wrong type. Also raises ``ValueError`` if an option has no prefix and both the learner and the
+    privatizer have an option of this name.
     """
     found = {"learner": entry("learner", learner), "privatizer": entry("privatizer", privatizer)}
     takes = {kind: options_of(e.factory()) for kind, e in found.items()}
@@ -58,10 +60,12 @@ def route(learner: str, privatizer: str, options: Mapping[str, Any]) -> dict[str
 
 
 def resolved(config: RunConfig) -> RunConfig:
-    """Return the configuration with checked names and with typed options, each assigned to its class.
+    """Check the names in a configuration, and return a copy with typed options that are assigned by
+    :func:`route`.
 
-    If the privatizer takes no budget, the budget is removed, so that it is not part of the description of the
-    run. Raises ``ValueError`` under the conditions of :func:`discreet.registry.build` and :func:`route`.
+    If the privatizer has no budget, epsilon and delta are removed, so that they are not part of the
+    description of the run. Raises ``ValueError`` under the conditions of :func:`discreet.registry.build` and
+    :func:`route`.
     """
     for module in config.plugins:
         registry.load_plugin(module)
@@ -93,9 +97,11 @@ def objects(config: RunConfig) -> tuple[TabularMDP, Any, Any]:
 
 
 def _presets(config: RunConfig) -> dict[str, str | None]:
-    """Return the preset for the learner and for the privatizer, or None for a part that does not offer it.
+    """Return the preset for the learner and the preset for the privatizer.
 
-    At least one of the two must offer the preset.
+    The entry of a part that does not have the preset is None.
+
+    Raises ``ValueError`` if neither part has the preset.
     """
     names = {"learner": config.learner, "privatizer": config.privatizer}
     if config.preset is None:
@@ -126,28 +132,29 @@ def sweep(
     executor: Executor | Engine | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Result]:
-    """Run every configuration of a sweep, as ``discreet sweep`` does; return one result per configuration, in
-    order.
+    """Run every configuration of a sweep, as ``discreet sweep`` does.
+
+    Returns one result per configuration, in the order of the configurations.
 
     Parameters
     ----------
     runs : a TOML file, or its content as a mapping, in the format of :mod:`discreet.experiments.sweep`
     out : folder
-        Each configuration is stored in its own folder inside ``out``. Seeds that are stored there are not run
-        again. Several processes that are given the same ``out`` share the work. None keeps everything in
-        memory.
+        The results of each configuration are stored in their own folder inside ``out``. Seeds that are
+        already stored are not run again. Several processes with the same ``out`` share the work. If None, all
+        results are kept only in memory.
     workers : int, optional
-        Parallel runs (default: all processors).
+        Number of parallel runs (default: the number of processors).
     executor : concurrent.futures.Executor or Engine, optional
-        Executes all runs. The workers build the set-ups from the configurations. The results are the same,
+        Executes all runs. Its workers build the set-ups from the configurations. The results are the same,
         bit for bit, as without an executor.
     progress : callable, optional
-        Called with (number of the run, users done) during the runs.
+        Function that is called with (number of the run, number of users simulated so far) during the runs.
 
     Raises
     ------
     ValueError
-        If any configuration is invalid. Nothing is run in this case.
+        If any configuration is invalid. In this case no run is started.
     """
     from discreet.experiments import sweep as sweeps
     from discreet.experiments.engine import Engine as Seam
@@ -166,7 +173,7 @@ def sweep(
 
 
 def _published_code(config: RunConfig) -> Setup:
-    """Build the set-up that repeats a paper's public code; it carries no guarantee."""
+    """Build the set-up that repeats the public code of a paper. It has no privacy guarantee."""
     made = registry.published_code(str(config.preset))
     if config.options:
         raise ValueError(f"option {next(iter(config.options))!r}: preset {config.preset!r} takes no options")

@@ -1,4 +1,6 @@
-"""Print a notice when kernels are being compiled, only once for all processes of a run."""
+"""Print a notice when kernels are compiled. The notice is printed once, even if a run has several
+processes.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ __all__ = ["announce", "in_workers"]
 
 
 class _Announcer(Listener):
-    """Listener that announces the first compilation, only once for all processes of a run.
+    """Listener that announces the first compilation. It does so once, even if a run has several processes.
 
-    A kernel that is loaded from the cache raises no event.
+    A kernel that is loaded from the cache causes no announcement.
     """
 
     def __init__(self, say: Callable[[], None], said: Any) -> None:
@@ -39,10 +41,15 @@ _announcer: _Announcer | None = None
 
 
 def announce(say: Callable[[], None], said: Any = None) -> None:
-    """Call ``say`` (a function of a module) when the first kernel is compiled, in this process or in a
-    worker.
+    """Call ``say`` when the first kernel is compiled, in this process or in a worker.
 
-    said : flag that all processes share; the process that starts the workers creates it.
+    Parameters
+    ----------
+    say : a function of a module, so that it can be sent to workers.
+    said : flag that all processes share, which is set after the announcement. The process that starts the
+        workers creates this flag; None for a process that is not a worker.
+
+    The first call in a process counts; later calls have no effect.
     """
     global _announcer
     if _announcer is not None:
@@ -52,9 +59,7 @@ def announce(say: Callable[[], None], said: Any = None) -> None:
 
 
 def in_workers() -> dict[str, Any]:
-    """Return the arguments of a process pool whose workers announce compilations in the same way as this
-    process.
-    """
+    """Return arguments for a process pool, so that its workers announce compilations as this process does."""
     if _announcer is None:
         return {}
     if _announcer.said is None:

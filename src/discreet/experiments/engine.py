@@ -1,19 +1,20 @@
 """Execution of runs: in this process, in local worker processes, or on a cluster engine.
 
-There is one interface: :func:`results` applies calls to items on an :class:`Engine`, and yields each result
-when it is done. An :class:`Engine` is a standard executor (:mod:`concurrent.futures`) together with its
-number of parallel tasks (``width``). A call is a pure function of settings and seed. Therefore no bit of a
-result depends on the engine, the number of workers, the order of tasks or the death of a worker.
+All of them have one interface: :func:`results` applies calls to items on an :class:`Engine`, and yields each
+result when it is computed. An :class:`Engine` is a standard executor (:mod:`concurrent.futures`) together
+with its number of parallel tasks (``width``). The result of a call depends only on settings and seed.
+Therefore no bit of a result depends on the engine, the number of workers, the order of tasks or the death of
+a worker.
 
-* Cheap items share a task, even if they belong to different jobs. A task holds as many items as are expected
-  to take :attr:`Engine.together` seconds.
+* Items that take little time share a task, even if they belong to different jobs. The items of a task are
+  expected to take at most :attr:`Engine.together` seconds together.
 * If a worker dies, only the items of its task are tried again, at most :data:`RETRIES` times.
 * Workers must have the same code as the sender. Every call carries the versions of the sender's code, and a
   worker with other versions raises an error before it runs anything.
 * If the caller stops reading results (or the user presses Ctrl-C), the tasks that have not begun are
   cancelled.
 
-Engines beyond the standard library need extra packages. Their modules are imported by name only
+Engines on clusters need additional packages. Their modules are imported only when an engine is opened
 (:func:`open_engine`): ``dask://HOST:PORT``, ``ray`` and ``ray://HOST:PORT``, ``slurm`` (submitit).
 """
 
@@ -35,11 +36,13 @@ from discreet.utils.system import processors
 __all__ = ["ENGINES", "RETRIES", "Engine", "EngineError", "Job", "open_engine", "results"]
 
 R = TypeVar("R")
-Calls = tuple[tuple[Callable[[Sequence[int]], Sequence[Any]], tuple[int, ...]], ...]  # call, items
-Parts = tuple[tuple[int, tuple[int, ...]], ...]  # job's index, items
+# (call, its items) of one task
+Calls = tuple[tuple[Callable[[Sequence[int]], Sequence[Any]], tuple[int, ...]], ...]
+Parts = tuple[tuple[int, tuple[int, ...]], ...]  # (index of the job, its items) in one task
 
 RETRIES = 3
-ENGINES: Mapping[str, tuple[str, str]] = {  # scheme: module, extra
+# scheme of the address -> (module, extra with which the package is installed)
+ENGINES: Mapping[str, tuple[str, str]] = {
     "dask": ("discreet.experiments.engines.dask", "dask"),
     "ray": ("discreet.experiments.engines.ray", "ray"),
     "slurm": ("discreet.experiments.engines.slurm", "slurm"),
@@ -47,14 +50,16 @@ ENGINES: Mapping[str, tuple[str, str]] = {  # scheme: module, extra
 
 
 class EngineError(RuntimeError):
-    """Error: the engine is unavailable, its workers have other code, or it lost the same task repeatedly."""
+    """Error: an engine is unavailable, its workers have other code, or they died repeatedly on the same
+    task.
+    """
 
 
 @dataclass(frozen=True)
 class Job(Generic[R]):
-    """One call for many items: ``call(items)`` returns a result for each, in their order.
+    """One call for many items: ``call(items)`` returns one result for each item, in the order of the items.
 
-    what : name in errors, as in "run 7 of WHAT".
+    what : name of the job in error messages, as in "run 7 of WHAT".
     """
 
     call: Callable[[Sequence[int]], Sequence[R]]
@@ -67,14 +72,16 @@ class Engine(AbstractContextManager["Engine"]):
 
     Parameters
     ----------
-    name : name of the engine in messages
-    executor : an open executor, which its owner closes; or a function that opens an executor, and is called
-        again after a worker has died
+    name : name of the engine in error messages
+    executor : an open executor, which its owner must close; or a function that opens an executor. The
+        function is called again after a worker has died
     width : number of tasks that run in parallel, at least 1 (``ValueError`` otherwise)
-    ahead : number of submitted tasks per parallel task (2), so that no worker waits for this process
-    together : seconds of work that are grouped into one task; 0: one item in each task
-    even : if True, divide all items at the beginning into as many tasks as workers (for queues in which a
-        task waits long)
+    ahead : number of tasks that are submitted for each parallel task; with 2, workers do not wait for this
+        process
+    together : expected duration of one task in seconds, up to which items are grouped; 0: each task has one
+        item
+    even : if True, all items are divided at the beginning into as many tasks as there are workers. This is
+        for clusters on which a task waits long in a queue
     """
 
     deaths: tuple[type[BaseException], ...] = (BrokenExecutor,)
@@ -91,7 +98,7 @@ class Engine(AbstractContextManager["Engine"]):
     ) -> None:
         self.name, self.width, self.ahead = name, checks.integer("workers", width, 1), ahead
         self.together, self.even = together, even
-        self.served = False  # True once a worker has returned a result
+        self.served = False  # True after a worker has returned a result
         self._make = None if isinstance(executor, Executor) else executor
         self._executor = executor if isinstance(executor, Executor) else executor()
 
@@ -101,9 +108,10 @@ class Engine(AbstractContextManager["Engine"]):
 
         The caller must close the executor.
 
-        workers : number of tasks that it runs in parallel, at least 1; None: the executor's own number of
-        workers if it states one, else the number of processors. Raises ``ValueError`` if ``executor`` is not
-        a ``concurrent.futures.Executor``.
+        workers : number of tasks that the executor runs in parallel, at least 1. None: the executor's own
+        number of workers if it states this number, otherwise the number of processors.
+
+        Raises ``ValueError`` if ``executor`` is not a ``concurrent.futures.Executor``.
         """
         if isinstance(executor, Engine):
             return executor
@@ -115,13 +123,16 @@ class Engine(AbstractContextManager["Engine"]):
         return cls(type(executor).__name__, executor, int(width))
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
-        """Run ``function(*args)`` on a worker; the function, its arguments and its result must pickle."""
+        """Call ``function(*args)`` on a worker. The function, its arguments and its result must be
+        picklable.
+        """
         return self._executor.submit(function, *args)
 
     def reopen(self, error: BaseException) -> None:
-        """Open a new executor after ``error`` broke the previous executor.
+        """Open a new executor after the previous executor failed with ``error``.
 
-        Raises :class:`EngineError` from ``error`` if the caller opened the executor.
+        Raises :class:`EngineError` if the caller opened the previous executor, because the engine cannot
+        replace it.
         """
         if self._make is None:
             raise EngineError(
@@ -138,10 +149,11 @@ class Engine(AbstractContextManager["Engine"]):
     def check(self, versions: Mapping[str, str]) -> None:
         """Raise an error before any task is sent if a worker runs another version of the code.
 
-        Engines that cannot query all workers skip this check.
+        This method does nothing in engines that cannot query all workers.
 
-        versions : versions of this code and of the packages that it uses, by name; :class:`EngineError` names
-        the versions that differ.
+        versions : versions of the code in this process, by name.
+
+        Raises :class:`EngineError`, which names the versions that differ.
         """
 
     def __enter__(self) -> Engine:
@@ -154,17 +166,20 @@ class Engine(AbstractContextManager["Engine"]):
 
 
 def open_engine(text: str, workers: int | None = None) -> Engine:
-    """Open the engine of an address: ``dask://HOST:PORT``, ``ray``, ``ray://HOST:PORT``, ``slurm``,
-    ``slurm://partition=short,timeout_min=60``.
+    """Open the engine at an address.
 
-    text : the address. workers : number of parallel tasks; default: the engine's capacity.
+    Parameters
+    ----------
+    text : the address: ``dask://HOST:PORT``, ``ray``, ``ray://HOST:PORT``, ``slurm``, or ``slurm`` with
+        options, such as ``slurm://partition=short,timeout_min=60``.
+    workers : number of parallel tasks; by default, the capacity of the engine.
 
     Raises
     ------
     EngineError
         If the engine's package is not installed, or the address does not answer.
     ValueError
-        If the address names no known engine, or an option is unknown.
+        If the address does not name a known engine, or an option is unknown.
     """
     if workers is not None:
         checks.integer("workers", workers, 1)
@@ -184,7 +199,9 @@ def open_engine(text: str, workers: int | None = None) -> Engine:
 
 
 def timed(calls: Calls) -> list[tuple[Sequence[Any], float]]:
-    """Run calls on a worker; return the results and the duration of each call in seconds."""
+    """Execute the calls of one task on a worker; return the results and the duration in seconds of each
+    call.
+    """
     found = []
     for call, items in calls:
         begin = time.perf_counter()
@@ -193,7 +210,10 @@ def timed(calls: Calls) -> list[tuple[Sequence[Any], float]]:
 
 
 class _Queue(Generic[R]):
-    """Queue of waiting items by job, with the mean seconds per item and the number of tries of each item."""
+    """Queue of the items of all jobs that wait for a worker.
+
+    The queue also stores the mean duration of an item of each job, and the number of tries of each item.
+    """
 
     def __init__(self, engine: Engine, jobs: Sequence[Job[R]], take: Callable[[int, int], bool]) -> None:
         self._engine, self._jobs, self._take = engine, jobs, take
@@ -207,7 +227,10 @@ class _Queue(Generic[R]):
         return bool(self._waiting)
 
     def next(self) -> Parts:
-        """Return the items of the next task, by job; empty if ``take`` accepts none of the waiting items."""
+        """Remove the items of the next task from the queue, and return them by job.
+
+        If ``take`` accepts none of the waiting items, the result is empty.
+        """
         task, count, new, seconds = dict[int, list[int]](), 0, 0, 0.0
         most = self._most()
         while self._waiting and count < most:
@@ -215,7 +238,7 @@ class _Queue(Generic[R]):
             j, item = own
             known = self._seconds.get(j)
             cost = max(self._seconds.values(), default=0.0) if known is None else known
-            # an item that was tried before is sent alone, to find out which item kills workers
+            # an item that was tried before is sent in its own task, to find out which item kills workers
             alone = self._tries[own] >= (RETRIES if self._engine.even else 1)
             if count and alone:
                 break
@@ -223,7 +246,9 @@ class _Queue(Generic[R]):
                 if seconds + cost > self._engine.together:
                     break
                 if known is None and (j in task or new >= len(self._seconds)):
-                    break  # at most one item of a new job; new jobs <= known jobs
+                    # a job of unknown duration gets at most one item; such jobs must not outnumber the jobs
+                    # of known duration
+                    break
             self._waiting.popleft()
             if own in self._taken or self._take(*own):
                 self._taken.add(own)
@@ -235,7 +260,7 @@ class _Queue(Generic[R]):
         return tuple((j, tuple(items)) for j, items in task.items())
 
     def _most(self) -> int:
-        """Return the largest number of items in one task."""
+        """Return the largest number of items that the next task can have."""
         if self._engine.even:
             return -(-self._all // self._engine.width)
         if not self._engine.together:
@@ -243,13 +268,15 @@ class _Queue(Generic[R]):
         return max(1, len(self._waiting) // (2 * self._engine.width))
 
     def took(self, j: int, items: Sequence[int], seconds: float) -> None:
-        """Record how many seconds an item of job ``j`` took."""
+        """Record the mean duration of the items of job ``j``. seconds : duration of all these items
+        together.
+        """
         self._seconds[j] = seconds / len(items)
 
     def again(self, j: int, items: Sequence[int], error: BaseException) -> None:
         """Put items back into the queue after the death of their worker.
 
-        Raises :class:`EngineError` if an item was tried too often.
+        Raises :class:`EngineError` if the workers of an item have died more than :data:`RETRIES` times.
         """
         for item in reversed(items):
             self._tries[j, item] += 1
@@ -268,10 +295,11 @@ class _Queue(Generic[R]):
 def results(
     engine: Engine, jobs: Sequence[Job[R]], take: Callable[[int, int], bool] | None = None
 ) -> Generator[tuple[int, R], None, None]:
-    """Yield (index of the job, result) for every item of every job, in the order of completion.
+    """Execute all jobs on the engine, and yield (index of the job, result) for every item, in the order of
+    completion.
 
-    take : called with (job, item) just before an item is sent for the first time; if it returns False, the
-    item is left out.
+    take : function that is called with (index of the job, item) just before an item is sent for the first
+    time; if the function returns False, the item is left out.
 
     Raises
     ------

@@ -19,10 +19,14 @@ from discreet.mechanisms.privatizers.local import Local
 
 @dataclass(frozen=True)
 class MechanismChoice:
-    """One mechanism that meets the budget.
+    """One mechanism that meets the privacy budget.
 
-    error : value of the criterion for this mechanism; ratio : ``error`` divided by the error of the best
-    mechanism.
+    Parameters
+    ----------
+    release : name of the release mechanism.
+    noise : name of the noise distribution.
+    error : value of the criterion for this mechanism.
+    ratio : ``error`` divided by the error of the best mechanism.
     """
 
     release: str
@@ -38,15 +42,17 @@ class Forecast:
     Parameters
     ----------
     statement : the guarantee, as a sentence.
-    users : K.
+    users : number of users, K.
     releases : number of noisy releases.
-    cells : number of counters that get noise.
-    at : number of users at two releases: the first release at or after half of the users, and the last
-        release.
-    std : standard deviation of the noise of one cell of the released sums at these two releases, by family.
+    cells : number of sums to which noise is added at each release.
+    at : numbers of users at two releases, at which ``std`` is stated. The first is the first release at or
+        after half of the users; the second is the last release.
+    std : for each family of sums, the standard deviations of the noise in one released sum at these two
+        releases.
     choices : mechanisms that meet the budget, best first.
     criterion : name of the quantity by which ``choices`` are ordered.
-    per : what the errors in ``choices`` refer to: a transition count or, for sums of features, one sum.
+    per : quantity to which the errors in ``choices`` refer: a transition count or, for sums of features, one
+        sum.
     """
 
     __repr__ = brief
@@ -62,12 +68,12 @@ class Forecast:
     per: str = "transition count"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as values that JSON can represent."""
+        """Return the fields as a dictionary of JSON values."""
         return {**asdict(self), "choices": [asdict(choice) for choice in self.choices]}
 
 
 def estimate_run(setup: Setup) -> Forecast:
-    """Return the forecast of a prepared run, without reading data. ``setup`` is a :class:`Setup`.
+    """Compute the forecast of the prepared run ``setup`` from its public settings, without data.
 
     Raises ``ValueError`` if the privatizer does not support the learner.
     """

@@ -1,4 +1,6 @@
-"""Compiled evaluation of a factorization mechanism's program with seeded noise, for the fused driver."""
+"""Compiled code that evaluates the program of a factorization mechanism with seeded noise, for the fused
+driver.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def walk_advance(
     code: int, ints: Ints, floats: Floats, links: Ints, weights: Floats, leaf: int, family: int, key: Words,
     offsets: Ints, scales: Floats, held: Ints, registers: Floats, state: Words, noise: Floats,
 ) -> int:  # fmt: skip
-    """Compute the noise of prefix ``leaf`` > 0 in ``registers``; return the index of its register."""
+    """Compute the noise of the prefix with ``leaf`` > 0 steps; return the index of the register that holds
+    this noise.
+    """
     done, cells = held.shape[0] - 1, noise.shape[0]
     while held[done] < leaf:
         at = walk_next(code, held, leaf)

@@ -1,29 +1,32 @@
-r"""Test whether a declared feature map fits: exactly on a known MDP, by a hypothesis test on a release.
+r"""Test whether an MDP is linear in a feature map: exactly for a known MDP, by a hypothesis test for a
+release.
 
-The test on a release is post-processing and costs no privacy. Linear learners assume
+The test on a release is post-processing, so it has no privacy cost. Linear learners assume
 
     P_h(s' | s, a) = phi(s, a)^T mu_h(s')   and   r_h(s, a) = phi(s, a)^T theta_h
 
 (linear mixtures: P_h(s' | s, a) = phi(s' | s, a)^T w_h). If these equations do not hold, linear learners
-learn a wrong model, whatever the noise and the number of users. The statistics that these learners use do not
-show the error.
+learn a wrong model, whatever the noise and the number of users. This error cannot be detected from the
+statistics that these learners use.
 
-**A known MDP** (simulated): its probabilities and rewards are projected onto the features. The largest
-residual of the least squares fit is 0 if and only if the map fits. Only rounding errors can cause false
-alarms.
+**A known MDP** (simulation): the transition probabilities and rewards of the MDP are projected onto the
+features. The largest residual of the least squares fit is 0 if and only if the map fits. Only rounding errors
+can cause false alarms.
 
 **A release of counts**, under any privatizer, gives an interval for every P_h(s' | s, a) and r_h(s, a).
-Notation: T(s') are the released transition counts of (h, s, a), and N is their sum over s'. E and E_N bound
-the noise in any cell and in any row (:mod:`~discreet.accounting.noise_distributions.distributions`), each
-exceeded with probability p / 4. The number n of users who visited (h, s, a) is in [N - E_N, N + E_N]. Then
+Notation: T(s') are the released transition counts of (h, s, a), and N is their sum over s'. E bounds the
+absolute noise in all cells, and E_N bounds the absolute noise in all sums N
+(:mod:`~discreet.accounting.noise_distributions.distributions`); each bound fails with probability at most p /
+4. The number n of users who visited (h, s, a) is then in [N - E_N, N + E_N]. Then
 
     |T(s') - n P(s')| <= E + sqrt(n ln(2 c n (n + 1) / (p / 2)) / 2)     for all c cells and all n at once,
 
 by Hoeffding's inequality and a union bound over cells and over n. Because of the union bound over n, the
-inequality also holds if policies depend on earlier users. The map is refuted if no mu passes through all
-intervals of a step: a linear program for each (h, s') finds by how much they would have to be widened. A map
-that fits is refuted with probability at most p (with rewards, p is split between transitions and rewards). A
-map that is not refuted is not proved to fit: pairs that few users visited cannot refute it.
+inequality also holds if policies depend on earlier users. The map is refuted if, for some h and s', no vector
+mu_h(s') gives probabilities in all intervals. A linear program for each (h, s') computes by how much these
+intervals would have to be widened. A map that fits is refuted with probability at most p (with rewards, p is
+split between transitions and rewards). If a map is not refuted, this does not prove that the map fits:
+state-action pairs that few users visited cannot refute a map.
 """
 
 from __future__ import annotations
@@ -46,7 +49,8 @@ Floats = NDArray[np.float64]
 __all__ = ["FeaturesFit", "check_features", "world_misfit"]
 
 _ROUNDING = 1e-7
-# largest number of linear programs in one test; if there are more, an evenly spaced selection is solved
+# Largest number of linear programs in one test. If a test has more, an evenly spaced selection of them is
+# solved.
 _MOST_PROGRAMS = 5000
 
 
@@ -60,7 +64,7 @@ class FeaturesFit:
     transitions, rewards : misfit of the transition probabilities and of the mean rewards. For an MDP, the
         misfit is the largest residual. For a release, it is a lower bound of the misfit, which is 0 if
         nothing is refuted.
-    where : (h, s') of the largest misfit of transitions, None if there is none.
+    where : (h, s') with the largest misfit of transition probabilities; None if no misfit was found.
     failure : upper bound on the probability that a map that fits is refuted; 0 for an MDP.
     seen : share of admissible (h, s, a) for which the release gives a nontrivial interval; 1 for an MDP.
     """
@@ -88,19 +92,20 @@ class FeaturesFit:
 def check_features(
     source: TabularMDP | Release, features: Features | MixtureFeatures | None = None, failure: float = 1e-6
 ) -> FeaturesFit:
-    """Test whether an MDP, or the users of a release, are linear in a feature map.
+    """Test whether an MDP, or the MDP whose users' counts were released, is linear in a feature map.
 
     Parameters
     ----------
-    source : TabularMDP, or Release of transition counts (``dr.mechanisms.CountQuery``), of every step or
-    pooled
-    features : the map; None: the MDP's own. For a release: ``Features``.
-    failure : for a release: allowed probability, in (0, 1), that a map that fits is refuted.
+    source : a TabularMDP, or a Release of transition counts (``dr.mechanisms.CountQuery``). The counts can be
+        those of every step, or pooled over steps.
+    features : the feature map; None: the map that belongs to the MDP. For a release, it must be ``Features``.
+    failure : allowed probability, in (0, 1), that a map that fits is refuted; used only for a release.
 
     Raises
     ------
     ValueError
-        If sizes do not fit, the MDP has no features, or the release has no transition counts.
+        If the sizes of ``source`` and ``features`` differ, the MDP has no features, or the release has no
+        transition counts.
     """
     if isinstance(source, TabularMDP):
         own = fitting_features(source.features if features is None else features, source.layout)
@@ -117,7 +122,12 @@ def check_features(
 
 # -------------------------------------------------------------------------------------- known MDPs
 def world_misfit(mdp: TabularMDP, features: Features | MixtureFeatures) -> FeaturesFit:
-    """Return the largest residuals of least squares fits over the admissible pairs, step by step."""
+    """Test a known MDP: fit transition probabilities and rewards by least squares, and return the largest
+    residuals.
+
+    The fit uses all admissible state-action pairs; the transition probabilities of each step have a separate
+    fit.
+    """
     mask, slots = mdp.mask, mdp.transition_slots
     transitions, rewards = mdp.transitions, mdp.rewards
     worst, at, paid = 0.0, None, 0.0
@@ -173,9 +183,17 @@ def _tested(release: Release, features: Features, failure: float) -> FeaturesFit
 def _intervals(
     sums: Floats, noise: float, least: Floats, most: Floats, failure: float, shift: float = 0.0
 ) -> tuple[Floats, Floats]:
-    """Return the lower and upper ends, in [0, 1], of intervals for means that are estimated from noisy sums.
+    """Return the lower and upper ends of confidence intervals for means, computed from noisy sums.
 
-    least, most : lower and upper bounds of the number of users in each sum.
+    The ends are clipped to [0, 1].
+
+    Parameters
+    ----------
+    sums : noisy sums.
+    noise : bound on the absolute noise of each sum.
+    least, most : lower and upper bounds on the number of users in each sum.
+    failure : allowed probability of failure.
+    shift : constant that was subtracted from each reward in a sum.
     """
     few, many = np.maximum(least, 1.0), np.maximum(most, 1.0)
 
@@ -189,10 +207,13 @@ def _intervals(
 
 
 def _refuted(features: Features, low: Floats, high: Floats) -> tuple[float, tuple[int, int] | None]:
-    """Return the amount by which intervals must be widened so that some phi^T mu is in all of them, and its
-    location.
+    """Compute by how much intervals must be widened so that some vector mu has phi^T mu in all of them.
 
-    low, high : (T, S, A, n) ends of the intervals.
+    Returns the largest such amount over (h, target), and the (h, target) at which it occurs (None if it is
+    0).
+
+    low, high : (T, S, A, n) ends of the intervals. The last axis is the target, which is a successor state or
+        the reward.
     """
     from scipy.optimize import linprog
 

@@ -1,13 +1,13 @@
 """Lock files that let several processes share the work of one folder.
 
-A claim is a lock file in the same folder as the file to be computed. The first process creates the claim
-(``O_EXCL``), touches it every few seconds, and removes it when the result is stored. Another process takes
-over a claim if the claiming process has ended, or if the claim was not touched for ``STALE`` seconds. In the
-worst race, two processes compute the same file. Both results have the same bits, and each process stores its
-result by a rename.
+A claim is a lock file in the same folder as the file that is to be computed. The first process that wants to
+compute this file creates the claim (``O_EXCL``), touches the claim every few seconds, and removes it when the
+result is stored. Another process takes over a claim if the claiming process has ended, or if the claim was
+not touched for ``STALE`` seconds. In the worst case of a race, two processes compute the same file. Both
+results are equal bit for bit, and each process stores its result by renaming a complete file.
 
 :func:`shared` is the loop that uses claims. It computes the missing files that no other process has claimed,
-then waits for the files that other processes compute.
+and then waits for the files that other processes compute.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from typing import Any, Protocol
 
 __all__ = ["Claims", "Shared", "shared"]
 
-WAIT = 0.5  # seconds between checks for results of other processes
-BEAT = 10.0  # seconds between touches
-STALE = 120.0  # seconds without a touch after which a claim is taken over
+WAIT = 0.5  # Seconds between two checks for results of other processes.
+BEAT = 10.0  # Seconds between two touches of a claim.
+STALE = 120.0  # Seconds without a touch after which another process takes over a claim.
 
 
 class Claims(AbstractContextManager["Claims"]):
-    """Claims of this process on files to be computed; the folders of the files must exist."""
+    """Claims of this process on files that are to be computed. The folders of these files must exist."""
 
     def __init__(self) -> None:
         self._held, self._lock = set[Path](), threading.Lock()
@@ -47,7 +47,7 @@ class Claims(AbstractContextManager["Claims"]):
         return wanted.with_name(f".{wanted.stem}.claim")
 
     def take(self, wanted: Path) -> bool:
-        """Claim the file; return False while another process holds the claim."""
+        """Claim the file ``wanted``; return False if another process holds the claim."""
         path = self._path(wanted)
         for _ in range(2):
             try:
@@ -59,7 +59,7 @@ class Claims(AbstractContextManager["Claims"]):
                     path.unlink()
                 continue
             with self._lock:
-                self._held.add(path)  # held also if the next lines fail
+                self._held.add(path)  # the claim is held even if the next lines fail
             with file:
                 file.write(self._text)
             if self._thread is None:
@@ -69,7 +69,7 @@ class Claims(AbstractContextManager["Claims"]):
         return False
 
     def drop(self, wanted: Path) -> None:
-        """Remove the claim, after the file was stored or its computation was abandoned."""
+        """Remove the claim on ``wanted``, after this file was stored or its computation was abandoned."""
         path = self._path(wanted)
         with self._lock:
             self._held.discard(path)
@@ -77,13 +77,13 @@ class Claims(AbstractContextManager["Claims"]):
 
     @property
     def held(self) -> tuple[Path, ...]:
-        """The claims that this process still holds."""
+        """Paths of the claims that this process still holds."""
         with self._lock:
             return tuple(self._held)
 
     def _gone(self, path: Path) -> bool:
-        """Return True if the process that made this claim has ended, or has not touched the claim
-        for long.
+        """Return True if the process that made this claim has ended, or has not touched the claim for
+        ``STALE`` seconds.
         """
         try:
             touched = path.stat().st_mtime
@@ -92,7 +92,7 @@ class Claims(AbstractContextManager["Claims"]):
         except FileNotFoundError:
             return True
         except (OSError, ValueError, KeyError, TypeError):
-            # the content of the claim is not written completely
+            # the content of the claim is incomplete or cannot be read
             return self._now(path.parent) - touched > STALE
         if host == socket.gethostname() and process != os.getpid():
             try:
@@ -105,7 +105,7 @@ class Claims(AbstractContextManager["Claims"]):
 
     @staticmethod
     def _now(folder: Path) -> float:
-        """Return the time by the clock of the file system, which may be another machine's."""
+        """Return the time by the clock of the file system, which can be the clock of another machine."""
         mine = folder / f".{secrets.token_hex(8)}.clock"
         mine.touch()
         try:
@@ -133,21 +133,25 @@ class Claims(AbstractContextManager["Claims"]):
 
 
 class Shared(Protocol):
-    """Interface of work on the files of one folder that several processes share."""
+    """Interface of a set of parts, each stored in one file, that several processes compute together."""
 
     @property
     def claims(self) -> Claims | None:
-        """The claims of this process on the files; None if results are kept in memory only."""
+        """Claims of this process on the files; None if results are kept only in memory."""
 
     @property
     def missing(self) -> Sequence[int]:
-        """The parts that are not stored yet, in this process's share or in that of other processes."""
+        """Indices of the parts that are not stored yet, whether this process or another process will compute
+        them.
+        """
 
     def read(self) -> Sequence[int]:
-        """Load all parts that are stored so far. Returns the parts that were not loaded before."""
+        """Load all parts that are stored so far. Returns the indices of the parts that were not loaded
+        before.
+        """
 
     def keep(self, found: Any) -> None:
-        """Store a part that this process computed."""
+        """Store a part that this process has computed."""
 
 
 def shared(
@@ -156,24 +160,24 @@ def shared(
     told: Callable[[int, int], None] = lambda i, one: None,
     wait: bool = True,
 ) -> None:
-    """Repeat passes over the missing parts until all parts are done.
+    """Compute the missing parts of all ``pending`` sets in repeated passes, until no part is missing.
 
-    Between passes, wait for other processes.
+    If a pass finds no part that this process can claim, wait for other processes before the next pass.
 
     Parameters
     ----------
-    pending : work on files.
-    once : makes one pass. It does the missing parts that it can claim, and yields (index in ``pending``,
-        result).
-    told : called with (index in ``pending``, part) for each part that another process stored, or that was
-        already stored at the beginning.
-    wait : if False, return without waiting for parts that other processes have claimed.
+    pending : sets of parts that are to be computed.
+    once : function that makes one pass. It computes the missing parts that it can claim, and yields (index in
+        ``pending``, result).
+    told : function that is called with (index in ``pending``, part) for each part that another process has
+        stored, or that was already stored at the beginning.
+    wait : if False, do not wait for parts that other processes have claimed, but return.
 
     Raises
     ------
     RuntimeError
-        If ``once`` claimed a part but did not do it. No other process could do this part, so the wait would
-        never end.
+        If ``once`` claimed a part but did not compute it. No other process could compute this part, so the
+        loop would never end.
     """
     with ExitStack() as stack:
         for one in pending:

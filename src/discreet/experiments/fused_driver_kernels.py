@@ -1,8 +1,9 @@
 """Fused driver: one compiled loop over releases, for every learner and every privatizer.
 
-It calls the same kernels as stepwise Python: noise, assembly, planning, tie-breaking, episodes and flow. The
-order and the random addresses are the same, so that a fused run equals a stepwise run bit for bit. Bonus,
-mechanism and speed are chosen by integer codes, so that one compilation serves all.
+The loop calls the same kernels as the stepwise Python loop. The kernels draw noise, assemble tables, plan,
+break ties, and simulate episodes or the counts of batches. The order of calls and the addresses of random
+numbers are also the same, so a fused run equals a stepwise run bit for bit. Bonus, mechanism and mode of
+simulation are selected by integer codes and flags, so the loop is compiled only once.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ EXACT, WALK, LOCAL, DECAYING, REPORTS = range(5)
 
 
 class Truth(NamedTuple):
-    """Facts that only the experimenter knows: the true environment and its optimal values."""
+    """Facts that only the simulation knows: the true environment and its optimal values."""
 
     world: World
     start_values: Floats  # (S,) V*_0
@@ -67,35 +68,38 @@ class Stream(NamedTuple):
     key: Words
     offsets: Ints
     scales: Floats
-    by_user: bool  # a step of the factorization is a user, else a batch
+    by_user: bool  # True: a step of the factorization is one user; False: one batch.
     begins: Ints
     slots: int
     reward_shift: float
     cells: Floats
     ends: Ints
-    stack: Floats  # factorization: registers; else (filtered or last sums, sum of measurements)
+    # Registers of the factorization. Without one: row 0 has filtered or last sums, row 1 has sums of
+    # measurements.
+    stack: Floats
     decay: float
     gain: float
     program: Program  # of a factorization
     reports: ReportArrays
-    release_scales: Floats  # (releases + 1, families) replace scales at each release; (0, families): unused
+    # (releases + 1, families) scales that replace `scales` at each release; without rows if not used.
+    release_scales: Floats
 
 
 class Side(NamedTuple):
     """Public state of the learner: its kernel, schedule, error bounds, and memory."""
 
     kernel: LearnerKernel
-    measures: bool  # reads the newest measurement instead of the sums
+    measures: bool  # True if the learner reads the newest measurement instead of the sums
     stochastic: bool
     tie_batches: int
     state_ptr: Ints
     reward_family: int
     known_rewards: Floats
-    error_ends: Ints  # error_table[i] holds up to error_ends[i] users
+    error_ends: Ints  # Row i of error_table is valid for at most error_ends[i] users.
     error_table: Floats
-    exploring: Ints  # (releases, E) users of each batch who follow each explorer
-    trials: Floats  # (E, H, R) values that the explorers follow
-    times: Ints  # users at each release, then K
+    exploring: Ints  # (releases, E) number of users in a batch who follow an explorer.
+    trials: Floats  # (E, H, R) action values from which the explorers choose.
+    times: Ints  # Number of users before each release, and finally K.
     ties_key: Words
     memory: Floats
     values: Floats
@@ -105,7 +109,7 @@ class Side(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Work arrays; no content is needed after a release."""
+    """Work arrays. Their contents are not needed after a release."""
 
     released: Floats  # (cells,)
     noise: Floats  # (cells,)
@@ -113,30 +117,33 @@ class Scratch(NamedTuple):
     transitions: Floats
     reward_sums: Floats
     plan: Floats
-    before: Ints  # (H, S) policy of which policy_values holds the value
+    before: Ints  # (H, S) policy whose values are in policy_values.
     policy_values: Floats  # (H + 1, S)
     states: Ints
     rows: Ints
     rewards: Floats
-    starts: Floats  # (S,)
-    step_visits: Floats  # (H, R)
-    batch_visits: Floats  # (T, R)
-    batch_rewards: Floats  # (T, R)
-    batch_transitions: Floats  # (T, R, S) if all records are pooled too. Else empty.
-    pooled_transitions: Floats  # empty, passed to a learner without pooled families
+    starts: Floats  # (S,) number of users who start in each state.
+    step_visits: Floats  # (H, R) number of visits at each step.
+    batch_visits: Floats  # (T, R) number of visits in a batch.
+    batch_rewards: Floats  # (T, R) reward sums of a batch.
+    batch_transitions: Floats  # (T, R, S) if pooled sums are released too; otherwise empty.
+    pooled_transitions: Floats  # Empty array for a learner without pooled families.
     pooled_rewards: Floats  # (0, 0)
     flow: Ints
     errors: Floats
 
 
 class Record(NamedTuple):
-    """Cumulative regret at the recorded numbers of users; ``running`` = (regret, gap regret)."""
+    """Cumulative regret at the recorded numbers of users.
+
+    ``running`` holds the current (regret, gap regret).
+    """
 
     users: Ints
     regret: Floats
     gap_regret: Floats
     running: Floats
-    position: Ints  # (1,) next entry to write
+    position: Ints  # (1,) index of the next entry to write
 
 
 @inlined
@@ -153,12 +160,14 @@ def run_releases(
     truth: Truth, stream: Stream, side: Side, scratch: Scratch, record: Record, environment: Words,
     first: int, last: int, by_batch: bool,
 ) -> None:  # fmt: skip
-    """Simulate releases ``first`` .. ``last - 1`` and the users who follow each of them.
+    """Simulate the releases ``first`` to ``last - 1``, and the users who follow the policies after each
+    release.
 
-    All state that must outlive the call is in the arrays of ``stream``, ``side.memory`` and ``record``, so
-    that a run may be split into calls anywhere.
+    All state that later calls need is in the arrays of ``stream``, ``side.memory`` and ``record``. Therefore
+    a run can be split into several calls between any two releases.
     """
-    # Arrays are taken out of their tuples once, because every access in the loops would count references.
+    # Arrays are read from their tuples only once, because each access in a loop would update reference
+    # counts.
     world, start_values, gaps = truth.world, truth.start_values, truth.gaps
     horizon, all_rows, all_states = world.horizon, world.rows, world.states
     code, family, noise_key = stream.code, stream.family, stream.key
@@ -183,10 +192,10 @@ def run_releases(
     noise_state = np.empty(4, np.uint64)
     in_place = begins[0] >= 0 and side.reward_family == REWARD_SUMS  # the cells have the layout of the tables
     table = 0
-    known = False  # True if policy_values holds the value of `before`
+    known = False  # True if policy_values holds the values of the policy `before`
     for release in range(first, last):
         n = times[release]
-        # ------------------------------------------------------------------ the trusted core
+        # ------------------------------------------------------------------ the release of noisy sums
         released = sums
         if code == WALK and n > 0:
             slot = walk_advance(
@@ -343,8 +352,10 @@ def run_releases(
 def _batch(
     truth: Truth, stream: Stream, side: Side, scratch: Scratch, users: int, state: Words
 ) -> tuple[float, float]:
-    """Add exact sums of one sub-batch to the stream's cells; return its regret and gap regret."""
-    # Arrays are taken out of their tuples once, as above.
+    """Add the exact sums of one sub-batch of users to the stream's cells; return their regret and gap
+    regret.
+    """
+    # Arrays are read from their tuples only once, as in `run_releases`.
     world, start_values, gaps = truth.world, truth.start_values, truth.gaps
     horizon, rows, size = world.horizon, world.rows, world.states
     cells, begins, slots, reward_shift = stream.cells, stream.begins, stream.slots, stream.reward_shift
@@ -360,7 +371,7 @@ def _batch(
     if pooled:
         transitions = scratch.batch_transitions
         transitions[:] = 0.0
-    if stream.code == REPORTS:  # exact sums of the reports; they are randomized before they reach the cells
+    if stream.code == REPORTS:  # these exact sums are randomized before they are added to the cells
         reports = stream.reports
         report_flow(
             world, users, side.stochastic, side.policy_rows, side.probabilities, reports.codes[STEPS],

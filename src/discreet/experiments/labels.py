@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["privacy_words", "said_options", "short_labels"]
 
 _TRUST = {"joint": "joint DP", "local": "local DP", "shuffle": "shuffle DP"}
-_LONGEST = 40  # largest number of characters of a value in a label
-# settings that are named first, because readers look for them
+_LONGEST = 40  # Largest number of characters of a value in a label.
+# Settings that a label names first, because readers look for them.
 _FIRST = ("learner", "privatizer", "preset", "options", "epsilon", "delta")
 _OF_CODE = {f"{MADE_BY}.kernels": "kernels"}
 
@@ -31,7 +31,7 @@ def privacy_words(guarantee: Any) -> str:
     nominal, digits = guarantee.epsilon_nominal, 3
     differs = nominal is not None and not np.isclose(nominal, guarantee.epsilon, rtol=1e-6, atol=0.0)
     while differs and digits < 7 and up(guarantee.epsilon, digits) == f"{nominal:.{digits}g}":
-        digits += 1  # more digits, so that the text is "1.003 (stated 1)" and not "1 (stated 1)"
+        digits += 1  # show more digits, so that the text is "1.003 (stated 1)" and not "1 (stated 1)"
     words = f"{_TRUST.get(guarantee.trust, guarantee.trust)}, ε = {up(guarantee.epsilon, digits)}"
     if guarantee.delta:
         words += f", δ = {up(guarantee.delta, 2)}"
@@ -39,9 +39,9 @@ def privacy_words(guarantee: Any) -> str:
 
 
 def said_options(options: Mapping[str, Any], *first: str | None) -> str:
-    """Return the preset and the given options as text for a label: `` (paper, bonus_scale=0.1)``.
+    """Return the text of a label that states preset and options, such as `` (paper, bonus_scale=0.1)``.
 
-    An option is named in full (``learner.preset``) if its name without the prefix could be misread.
+    An option's name has its prefix (``learner.preset``) if the name without the prefix would be ambiguous.
     """
     bare = [name.rpartition(".")[2] for name in options]
     given = [
@@ -53,8 +53,9 @@ def said_options(options: Mapping[str, Any], *first: str | None) -> str:
 
 
 def short_labels(results: Sequence[FinishedRun]) -> tuple[list[str], str]:
-    """Return labels without the options that all results share, and these shared options as text (can be
-    empty).
+    """Return one label per result, and a text with the options that all results share.
+
+    The labels do not contain the shared options. The text of the shared options can be empty.
 
     If results of different runs would get the same label and the same privacy text, their labels also state
     the settings in which these runs differ.
@@ -71,7 +72,10 @@ def short_labels(results: Sequence[FinishedRun]) -> tuple[list[str], str]:
 
 
 def _in_label(result: FinishedRun) -> dict[str, Any]:
-    """Return the preset and options that the label names; empty if the user chose the label."""
+    """Return the preset and the options that the label of a result names.
+
+    If the user chose the label, the returned dictionary is empty.
+    """
     given = {"preset": result.config.get("preset"), **result.about.options}
     return given if _said(given) in result.label else {}
 
@@ -81,7 +85,10 @@ def _said(given: Mapping[str, Any]) -> str:
 
 
 def _told_apart(results: Sequence[FinishedRun], labels: Sequence[str]) -> list[str]:
-    """Return the labels. If different runs have the same label, text that distinguishes the runs is added."""
+    """Return the labels, changed so that different runs have different labels.
+
+    If several runs have the same label, the settings in which they differ are added to their labels.
+    """
     groups: dict[tuple[str, str, str], list[int]] = {}
     for i, (result, label) in enumerate(zip(results, labels, strict=True)):
         groups.setdefault((label, privacy_words(result.guarantee), result.environment), []).append(i)
@@ -93,8 +100,9 @@ def _told_apart(results: Sequence[FinishedRun], labels: Sequence[str]) -> list[s
 
 
 def _differences(results: Sequence[FinishedRun]) -> list[str]:
-    """Return one text per result with the settings in which the results differ; empty if they do
-    not differ.
+    """Return, for each result, a text with the settings in which the results differ.
+
+    All texts are empty if the results do not differ.
     """
     tables = [identity({**result.config, "seed": result.seed}) for result in results]
     keys = {key for table in tables for key in table}

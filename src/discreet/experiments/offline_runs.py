@@ -1,12 +1,12 @@
 """Learn a policy from a data set through one private release.
 
-A data set is :class:`~discreet.core.trajectories.Trajectories` (records of users) or
-:class:`SimulatedDataset`: n users of a known MDP who follow a behaviour policy. Simulated counts come from
-their exact joint distribution (:func:`discreet.envs.rollouts.rollout.batch_counts`) at a cost that does not
-grow with n. Secure noise is meant for records of real users. With secure noise, simulated users are simulated
-one by one.
+A data set is one of two types: :class:`~discreet.core.trajectories.Trajectories` (records of users), or
+:class:`SimulatedDataset` (n simulated users of a known MDP who follow a behaviour policy). The counts of
+simulated users are drawn from their exact joint distribution
+(:func:`discreet.envs.rollouts.rollout.batch_counts`), at a cost that does not grow with n. Secure noise is
+meant for records of real users; if it is used with simulated users, they are simulated one by one.
 
-A learner sees only the release. This module holds the data and passes them to the session.
+A learner sees only the release. This module passes the data to the session.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 
 __all__ = ["SimulatedDataset", "first_visits_of", "learn_offline", "make_release"]
 
-_CHUNK = 2**16  # number of users per chunk
+_CHUNK = 2**16  # number of users that are simulated together
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,14 +58,15 @@ class SimulatedDataset:
     Parameters
     ----------
     mdp : TabularMDP
-    behaviour : deterministic (H, S) or stochastic (H, S, A) policy
-    users : 1 to 1e10
-    seed, run : seed and repetition that determine the users' randomness; the noise has separate randomness
+    behaviour : deterministic (H, S) or stochastic (H, S, A) policy that the users follow
+    users : number of users, n, from 1 to 1e10
+    seed, run : seed and index of the repetition, which determine the users' random numbers; the random
+        numbers of the noise are independent of these
 
     Raises
     ------
     ValueError
-        If the policy is not valid in this MDP, or a number is out of its range.
+        If the policy is not valid in this MDP, or ``users``, ``seed`` or ``run`` is out of its range.
     """
 
     __repr__ = brief
@@ -87,14 +88,16 @@ class SimulatedDataset:
         return self.users
 
     def chunks(self) -> Iterator[Trajectories]:
-        """Yield the users' trajectories, simulated one by one: the cost grows with n."""
+        """Yield the users' trajectories in chunks. The users are simulated one by one, so the cost grows with
+        n.
+        """
         for first in range(0, self.users, _CHUNK):
             size = min(_CHUNK, self.users - first)
             yield rollout_batch(self.mdp, self.behaviour, size, self.seed, self.run, first)
 
     @property
     def key(self) -> NDArray[np.uint64]:
-        """Random key of the users."""
+        """Random key from which the users' trajectories are drawn."""
         return Seeded(self.seed, self.run).keys.environment
 
 
@@ -105,22 +108,23 @@ def make_release(
     privatizer: Privatizer,
     randomness: Randomness,
 ) -> Release:
-    """Submit all users of a data set to one session; return the release after the last user.
+    """Submit all users of a data set to one session, and return the release after the last user.
 
     Parameters
     ----------
-    data : Trajectories or Simulated
+    data : Trajectories or SimulatedDataset
     query : CountQuery
         The sums to release.
     schedule : Schedule
-        ``Schedule.one_shot(n)``.
+        Schedule with one release, after all n users: ``Schedule.one_shot(n)``.
     privatizer : Central, Local or NoPrivacy
     randomness : Seeded (simulation) or Secure
 
     Raises
     ------
     ValueError
-        If a record is broken, the data do not fit the query's layout, or the privatizer does not fit.
+        If a record is invalid, the data do not fit the query's layout, or the privatizer does not support the
+        query.
     """
     users = checks.integer("len(data)", len(data), 1)
     session = privatizer.start(query, schedule, randomness)
@@ -157,13 +161,18 @@ def first_visits_of(
     privatizer: Privatizer,
     randomness: Randomness,
 ) -> KeptRelease:
-    """Return one release of first-visit sums from an offline data set: first visits to each state, and what
-    follows them.
+    """Return one release of the first-visit sums of a data set.
 
-    data : trajectories, or simulated users who are played one by one. question : the query of first visits.
-    privatizer : Central or NoPrivacy. randomness : Seeded (simulation) or Secure.
+    These sums describe the users' first visits to states, and what follows these visits.
 
-    Raises ``ValueError`` if a record is invalid, or the privatizer is for users who arrive over time.
+    Parameters
+    ----------
+    data : trajectories, or simulated users, who are simulated one by one.
+    question : query of first visits.
+    privatizer : Central or NoPrivacy.
+    randomness : Seeded (simulation) or Secure.
+
+    Raises ``ValueError`` if a record is invalid, or the privatizer does not support stored data.
     """
     if not isinstance(privatizer, Central | NoPrivacy):
         raise ValueError(
@@ -204,19 +213,20 @@ def learn_offline(
 
     Parameters
     ----------
-    data : Trajectories or Simulated
+    data : Trajectories or SimulatedDataset
     learner : DPAPVI, APVI or DecisionPoints
     privatizer : Central, Local or NoPrivacy
-        DecisionPoints: Central or NoPrivacy.
+        For DecisionPoints, the privatizer must be Central or NoPrivacy.
     randomness : Seeded (simulation) or Secure
-    spec : Spec, optional
-        Public facts: the layout, known rewards, returns. None: the layout of the simulated MDP, with unknown
-        rewards.
+    spec : ProblemSpec, optional
+        Public facts: the layout, known rewards, and bounds of returns. None: the layout of the simulated MDP,
+        with unknown rewards.
 
     Raises
     ------
     ValueError
-        If trajectories come without a spec, a record is broken, or the parts do not fit together.
+        If ``data`` are trajectories and ``spec`` is None, if a record is invalid, or if the parts do not fit
+        together.
     """
     check_role("learner", learner, "offline learner")
     check_role("privatizer", privatizer, "privatizer")

@@ -1,10 +1,9 @@
-"""Figures of cumulative regret against users, with intervals and the regret of the uniform policy as a
-reference.
+"""Figures of cumulative regret as a function of the number of users, with intervals and a reference line.
 
 Every curve is a mean over seeds with a pointwise 95 % band from Student's t. On logarithmic axes the band is
-computed for the logarithm of the regret. The name at the end of the curve, or in the legend, states the
-learner and the trust model with the true epsilon. The dashed line is the regret of the uniform policy, which
-never learns.
+computed for the logarithm of the regret. The name at the end of a curve, or in the legend, states the
+learner, the trust model and the true epsilon. The reference line is dashed, and shows the regret of the
+uniform policy, which never learns.
 """
 
 from __future__ import annotations
@@ -51,9 +50,10 @@ def draw_regret(
 ) -> list[tuple[float, str, str]]:
     """Draw the curves, their bands and the reference line of the uniform policy into ``axes``.
 
-    scale : "log" (both axes) or "linear". All results must have the same environment and number of users.
-    Returns a list for :func:`~discreet.utils.plot_style.label_ends` with one tuple per curve: (height of its
-    last point, name, colour).
+    scale : "log" (both axes are logarithmic) or "linear".
+
+    All results must have the same environment. Returns a list with one tuple per curve: (height of the
+    curve's last point, name, colour). The list is the input of :func:`~discreet.utils.plot_style.label_ends`.
     """
     checks.choice("scale", scale, ("log", "linear"))
     _comparable(results)
@@ -102,7 +102,7 @@ def draw_regret(
 
 
 def _width(i: int, curves: int) -> float:
-    """Return the line width of a curve.
+    """Return the width of the line of curve ``i``.
 
     Curves drawn later are thinner, so that all overlapping curves are visible.
     """
@@ -110,7 +110,7 @@ def _width(i: int, curves: int) -> float:
 
 
 def _folded(said: str, width: float) -> str:
-    """Return the text with line breaks, in lines of at most the given width."""
+    """Return the text with line breaks, so that no line has more than ``width`` characters."""
     return "\n".join(textwrap.fill(line, int(width)) for line in said.split("\n"))
 
 
@@ -138,13 +138,14 @@ def regret_figure(
 
     Parameters
     ----------
-    results : results of runs on the same environment, with the same number of users.
+    results : results of runs on the same environment.
     path : file to which the figure is saved (.png, .pdf or .svg), or None.
     scale : "log" or "linear".
-    title : first line of the title; default: the environment. The second line of the title describes the
-        band.
-    style : a matplotlib style file, which takes precedence over the library's style.
-    columns : width of the figure in journal columns, 1 or 2, with a small font; None: 7 inches, for screens.
+    title : first line of the title; by default, the name of the environment. The second line of the title
+        describes the band.
+    style : file with a matplotlib style, which takes precedence over the library's style.
+    columns : width of the figure in columns of a journal, 1 or 2; the font is then small. None: the figure is
+        7 inches wide, for screens.
     journal : journal that defines the width of a column (a key of
         :data:`~discreet.utils.plot_style.JOURNALS`).
 

@@ -16,11 +16,17 @@ _CELLS = 40  # width of the text bar, in characters
 
 @contextmanager
 def shown(progress: bool | Progress, title: str, total: int) -> Iterator[Progress | None]:
-    """Within this context, return the progress callback: the caller's, or that of a bar if ``progress`` is
+    """Yield a progress callback: ``progress`` itself if it is a function, or the callback of a bar if it is
     True.
 
-    title : text beside the bar. total : number of users of all runs together. In a notebook without
-    ipywidgets the progress is one line of text that is rewritten in place.
+    If ``progress`` is False, yield None.
+
+    Parameters
+    ----------
+    title : text beside the bar.
+    total : number of users of all runs together.
+
+    In a notebook without ipywidgets, the bar is one line of text that is rewritten in place.
     """
     if progress is False:
         yield None
@@ -54,7 +60,7 @@ def shown(progress: bool | Progress, title: str, total: int) -> Iterator[Progres
 
 
 class _Plain:
-    """Text line on standard error that is rewritten, after a carriage return, once for each percent."""
+    """Progress bar as one line of text on standard error, which is rewritten after each percent."""
 
     def __init__(self, title: str, total: int) -> None:
         self.title, self.total, self.percent = title, total, -1

@@ -1,7 +1,7 @@
-"""Configuration that repeats a run made from Python objects, if such a configuration exists.
+"""Find the configuration from which a run of Python objects can be repeated, if such a configuration exists.
 
-The registry remembers the name and options of environments made by name (``discreet.make``), and finds the
-names of learners and privatizers.
+The registry remembers the name and the options of environments that ``discreet.make`` built, and finds the
+registered names of learners and privatizers.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ OBJECTS = "python objects"
 class Recipe:
     """Description of a run made from Python objects.
 
-    table : the TOML table; options : options of learner and privatizer for a label; environment : name of the
-    environment with its options.
+    Parameters
+    ----------
+    table : TOML table from which the run can be repeated, or that only identifies the run.
+    options : options of learner and privatizer, for labels.
+    environment : name of the environment with its options.
     """
 
     table: dict[str, Any]
@@ -38,8 +41,8 @@ class Recipe:
 
 
 def recipe(setup: PreparedRun, seed: int, seeds: int) -> Recipe:
-    """Describe a set-up by registered names if all its parts have one, else by the ``repr`` of the
-    objects.
+    """Describe a set-up by registered names if all its parts have such a name, otherwise by the ``repr`` of
+    its objects.
     """
     environment = remembered(setup.mdp)
     learner, privatizer = named("learner", setup.learner), named("privatizer", setup.privatizer)
@@ -75,10 +78,13 @@ def recipe(setup: PreparedRun, seed: int, seeds: int) -> Recipe:
 def _preset(
     learner: RegisteredPart | None, privatizer: RegisteredPart | None
 ) -> tuple[str | None, dict[str, Any]]:
-    """Return a single preset for the configuration, or one preset per part if no single preset fits both
-    parts.
+    """Return the preset of the configuration, and options that set the presets of single parts.
 
-    The preset of a configuration applies to each part (learner, privatizer) that offers it.
+    If one preset is right for both parts, the options are empty. Otherwise the preset is None, and each part
+    with a preset has an option ``learner.preset`` or ``privatizer.preset``.
+
+    This distinction is needed because the preset of a configuration applies to each part (learner,
+    privatizer) that has a preset of this name.
     """
     parts = {"learner": learner or RegisteredPart(""), "privatizer": privatizer or RegisteredPart("")}
     asked = {kind: part.preset for kind, part in parts.items()}
@@ -95,12 +101,16 @@ def _is_fixed(name: str, learner: RegisteredPart, privatizer: RegisteredPart) ->
 
 
 def _own_options(part: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that differ from the defaults and are short enough for a label."""
+    """Return the fields of a dataclass object that differ from their defaults and have simple values.
+
+    A simple value is a boolean, a number or a text. If ``part`` is not a dataclass object, the result is
+    empty.
+    """
     if not dataclasses.is_dataclass(part) or isinstance(part, type):
         return {}
     now = {one.name: getattr(part, one.name, None) for one in dataclasses.fields(part) if one.init}
     plain = {one.name: one.default for one in dataclasses.fields(part)}
-    # options without a default value, or options that a preset does not allow
+    # errors are ignored: some options have no default value, and a preset can forbid some options
     with suppress(TypeError, ValueError):
         make: Any = type(part)
         same = make(preset=now["preset"]) if "preset" in now else make()
@@ -115,7 +125,10 @@ def _own_options(part: Any) -> dict[str, Any]:
 def _objects_table(
     setup: PreparedRun, seed: int, preset: str | None, said: Mapping[str, Any], world: str, own: list[str]
 ) -> dict[str, Any]:
-    """Return a table that identifies a run that no file can repeat, and states the reason."""
+    """Return a table that describes a run that cannot be repeated from a file.
+
+    The table states the reason, which is that the parts ``own`` have no registered names.
+    """
     table = {
         "form": OBJECTS,
         "note": f"This file does not repeat the run: {cannot_repeat(own)}",

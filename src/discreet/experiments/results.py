@@ -1,17 +1,20 @@
 """Results of a run over several seeds, in memory and on disk.
 
-A folder holds one run: ``config.toml`` (the configuration that repeats the run), ``guarantee.json`` (the
-privacy statement), ``about.json`` (labels and reference values) and ``seeds/run-00007.parquet``. There is one
-file per seed, with columns ``run, episode, regret, gap_regret`` at the recorded episodes. Every file is
-written under a temporary name and then renamed. Therefore no file is ever incomplete, and a seed is done if
-its file exists. If a folder belongs to another configuration or to other code, ``ValueError`` is raised and
-nothing in the folder is changed.
+A folder holds one run: ``config.toml`` (the configuration from which the run can be repeated),
+``guarantee.json`` (the privacy statement), ``about.json`` (labels and reference values), and one file per
+seed, such as ``seeds/run-00007.parquet``. A seed's file has the columns ``run, episode, regret, gap_regret``,
+and one row for each recorded number of users. Every file is written under a temporary name and then renamed.
+Therefore no file is ever incomplete, and a seed is finished if its file exists. If a folder belongs to
+another configuration, or was computed by other compiled code, ``ValueError`` is raised and nothing in the
+folder is changed.
 
-In memory, regrets and values are in the reward units of the environment. The Parquet files hold regrets of
-rewards mapped to [0, 1]. Divide them by ``reward_scale`` of ``about.json`` to obtain the environment's units.
-The scale is 1 except for environments (from Gymnasium) whose rewards are not all in [0, 1].
+In memory, regrets and values are in the reward units of the environment. The Parquet files hold regrets for
+rewards that are mapped to [0, 1]. Divide these regrets by ``reward_scale`` in ``about.json`` to obtain the
+environment's units. The scale is 1, except for environments from Gymnasium whose rewards are not all in [0,
+1].
 
-Regret is computed with the true model, on simulated users. It is not a private output.
+Regret is computed from the true MDP and the exact data of simulated users. It is not protected by the privacy
+guarantee.
 """
 
 from __future__ import annotations
@@ -61,14 +64,15 @@ class About:
 
     Parameters
     ----------
-    learner, privatizer, environment : names for readers.
+    learner, privatizer, environment : names of the parts, for display.
     label : short description of the run.
-    optimal_value, uniform_value : exact values of the best and of the uniform policy from the initial
-        distribution, in the environment's units of reward per episode.
-    guarantee : guarantee of the session that ran.
-    reward_scale : factor from the environment's units of reward to rewards in [0, 1].
-    options : options of learner and privatizer (``learner.X``) that differ from the preset or that the user
-        gave.
+    optimal_value, uniform_value : exact expected returns of the optimal policy and of the uniform policy, in
+        the environment's units of reward per episode.
+    guarantee : privacy guarantee of the run.
+    reward_scale : factor that converts regret in the environment's units of reward to regret for rewards
+        mapped to [0, 1].
+    options : options of learner and privatizer (``learner.X``, ``privatizer.X``) that differ from the preset,
+        or that the user gave.
     """
 
     __repr__ = brief
@@ -87,10 +91,12 @@ class About:
     def of(
         cls, setup: PreparedRun, config: Mapping[str, Any] | None = None, label: str | None = None
     ) -> About:
-        """Collect the facts of a set-up; names come from the configuration if there is one, else from the
-        objects.
+        """Collect the shared facts of a set-up.
 
-        label : the user's label; by default the learner with its preset and options.
+        The names come from the configuration if there is one, otherwise from the objects.
+
+        label : label that the user chose; by default the label consists of the learner with its preset and
+            options.
         """
         name, privatizer = type(setup.learner).__name__, type(setup.privatizer).__name__
         given, own = setup.label, label
@@ -116,15 +122,15 @@ class About:
         )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values, without the guarantee."""
+        """Return the fields as JSON values, without the guarantee."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "guarantee"}
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Summary of one result: one line of the printed table.
+    """Summary of one result, which is printed as one row of a table.
 
-    Regret is cumulative, in the environment's units of reward; rates are per user.
+    Regrets are cumulative over all users, in the environment's units of reward.
     """
 
     learner: str
@@ -141,7 +147,9 @@ class Summary:
 
     @property
     def verdict(self) -> str:
-        """Return a text that describes the last quarter of the regret curve."""
+        """Text that compares the regret per user in the last quarter of users with that of the uniform
+        policy.
+        """
         share = f"{100 * self.late_share:.0f} % of the uniform policy's regret per user in the last quarter"
         if self.late_share > 0.9:
             return f"nothing learned: {share}"
@@ -164,14 +172,15 @@ class Result:
 
     Parameters
     ----------
-    episodes : (M,) recorded numbers of users, log-spaced, the last is K.
+    episodes : (M,) numbers of users at which regret was recorded, log-spaced; the last number is K.
     regret, gap_regret : (seeds, M) cumulative regret, in the environment's units of reward.
     runs : (seeds,) indices of the repetitions, ascending.
     seconds_per_seed : (seeds,) duration of each repetition, in seconds.
     seed : the seed under which the repetitions ran.
     about : names, reference values, guarantee.
-    config : the TOML table that repeats the run (or describes the Python objects that it was built from).
-    played : records of the repetitions; their regrets are for rewards mapped to [0, 1].
+    config : TOML table from which the run can be repeated, or, if this is impossible, a description of the
+        run's Python objects.
+    played : results of the single repetitions; their regrets are for rewards mapped to [0, 1].
     """
 
     episodes: Ints
@@ -191,8 +200,11 @@ class Result:
     ) -> Result:  # fmt: skip
         """Make the result of repetitions ``runs`` of ``setup`` under ``seed``.
 
-        config : the TOML table that repeats these repetitions; by default it is derived from the objects.
-        label : the name of the run in figures and tables.
+        Parameters
+        ----------
+        config : TOML table from which these repetitions can be repeated; by default it is derived from the
+            objects.
+        label : name of the run in figures and tables.
         """
         about, found = About.of(setup, config, label), list(runs)
         table = config or recipe(setup, seed, max(1, len(found))).table
@@ -202,7 +214,8 @@ class Result:
     def collect(cls, about: About, seed: int, runs: Iterable[SeedRun], config: Mapping[str, Any]) -> Result:
         """Combine repetitions, sorted by index, into one result.
 
-        Raises ``ValueError`` if they do not match.
+        Raises ``ValueError`` if ``runs`` is empty, if a repetition occurs twice, or if the recorded numbers
+        of users differ.
         """
         ordered = sorted(runs, key=lambda run: run.run)
         if not ordered:
@@ -227,40 +240,40 @@ class Result:
             tuple(ordered),
         )
 
-    # ------------------------------------------------------------------ what it says
+    # ------------------------------------------------------------------ names, guarantee and values
     @property
     def guarantee(self) -> Guarantee:
-        """Guarantee of the session that ran: trust model, true epsilon, and a sentence."""
+        """Privacy guarantee of the run: trust model, true epsilon, and a statement as text."""
         return self.about.guarantee
 
     @property
     def learner(self) -> str:
-        """The learner's name."""
+        """Name of the learner."""
         return self.about.learner
 
     @property
     def privatizer(self) -> str:
-        """The privatizer's name."""
+        """Name of the privatizer."""
         return self.about.privatizer
 
     @property
     def environment(self) -> str:
-        """The environment's name."""
+        """Name of the environment."""
         return self.about.environment
 
     @property
     def label(self) -> str:
-        """Description of the run in a few words."""
+        """Short name of the run for figures and tables."""
         return self.about.label
 
     @property
     def optimal_value(self) -> float:
-        """Value of the best policy, in the environment's units of reward per episode."""
+        """Expected return of the optimal policy, in the environment's units of reward per episode."""
         return self.about.optimal_value
 
     @property
     def uniform_value(self) -> float:
-        """Value of the policy that selects admissible actions with equal probability and never learns."""
+        """Expected return of the policy that always selects admissible actions with equal probability."""
         return self.about.uniform_value
 
     @property
@@ -280,7 +293,7 @@ class Result:
 
     @property
     def uniform_regret(self) -> float:
-        """Regret of the uniform policy after K users; the reference of figures and tables."""
+        """Regret of the uniform policy after K users. Figures and tables use it as a reference."""
         return self.users * (self.optimal_value - self.uniform_value)
 
     @property
@@ -298,7 +311,7 @@ class Result:
         return lost / users / gap
 
     def summary(self) -> Summary:
-        """Return the mean and median of the final regret with intervals, the reference values and the
+        """Return a summary: mean and median of the final regret with intervals, reference values, and
         duration.
         """
         return Summary(
@@ -337,7 +350,7 @@ class Result:
         return f"{html(rows, head=False)}<p>{escape(s.statement)}</p>"
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values, as ``discreet run --json`` prints them."""
+        """Return a dictionary of JSON values, as ``discreet run --json`` prints it."""
         summary = self.summary()
         return {
             "learner": self.learner,
@@ -361,14 +374,14 @@ class Result:
         }
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the curves as a data frame in long form, with one row for each repetition and recorded
-        episode.
+        """Return the curves as a data frame in long form: one row for each repetition and recorded number of
+        users.
 
         * Columns of the curve: run, episode, regret, gap_regret (in the environment's units of reward).
         * Columns of the run: label, learner, preset, options, privatizer and environment.
-        * Columns of the guarantee: epsilon and delta (true; NaN without a guarantee).
+        * Columns of the guarantee: the true epsilon and delta (NaN without a guarantee).
 
-        Needs pandas (``pip install 'discreet[pandas]'``).
+        This method needs pandas (``pip install 'discreet[pandas]'``).
         """
         pandas: Any = optional("pandas", "pandas", "to_pandas")
         seeds, recorded = self.regret.shape
@@ -400,9 +413,10 @@ class Result:
         columns: int | None = None,
         journal: str = "nature",
     ) -> Figure:
-        """Plot cumulative regret against users, together with ``others``; save it if ``path`` is given.
+        """Plot the cumulative regret of this result and of ``others``; save the figure if ``path`` is given.
 
-        scale, style, columns, journal : as for :func:`discreet.experiments.regret_figure`.
+        The arguments ``scale``, ``style``, ``columns`` and ``journal`` are those of
+        :func:`discreet.experiments.regret_figure`.
         """
         from discreet.experiments.plots import regret_figure
 
@@ -411,11 +425,13 @@ class Result:
         )
 
     def paired(self, other: Result) -> statistics.Paired:
-        """Return the differences of the final regret, this result minus the other, over the seeds that both
+        """Compare the final regrets of this result and another result, seed by seed.
+
+        Returns statistics of the differences (this result minus the other) over the seeds that both results
         have.
 
-        Raises ``ValueError`` unless both results have the same environment (name and value of the best
-        policy), K and seed, because only then are their users the same.
+        Raises ``ValueError`` unless both results have the same environment (name and value of the optimal
+        policy), K and seed. Otherwise their simulated users would not be the same.
         """
         if not isinstance(other, Result):
             raise ValueError(f"other = {checks.said(other)}: must be a Result")
@@ -441,7 +457,8 @@ class Result:
 
     @classmethod
     def load(cls, path: Path | str, seeds: int | None = None) -> Result:
-        """Read the result in the folder ``path``, with all its repetitions or only the first ``seeds``.
+        """Read the result in the folder ``path``: all finished repetitions, or only those among the first
+        ``seeds``.
 
         Raises ``ValueError`` if ``path`` is not a result folder, or if none of its seeds is finished.
         """
@@ -469,10 +486,11 @@ class RunFolder:
         folder = cls(path)
         if path.exists() and not path.is_dir():
             raise ValueError(f"out = {str(path)!r}: is a file, must be a folder")
-        stored = folder.runs()  # read this file first, because another process writes the repetitions last
+        # look for repetitions first, because another process writes them after the other files
+        stored = folder.runs()
         if (path / _CONFIG).exists():
             there = folder.table()
-            if "label" in there and "label" not in table:  # keep a name that the user gave
+            if "label" in there and "label" not in table:  # keep the label that the user chose earlier
                 table, about = {**table, "label": there["label"]}, replace(about, label=there["label"])
             _same_run(path, there, table)
             kept = folder.guarantee_table()
@@ -513,20 +531,21 @@ class RunFolder:
         stored, guarantee = _read_json(self.path / _ABOUT), self.guarantee_table()
         if stored is None or guarantee is None:
             raise ValueError(f"{self.path}: is incomplete, it lacks {_ABOUT} or {_GUARANTEE}")
-        table = flattened({"options": stored.pop("options", {})})  # convert lists back to tuples
+        table = flattened({"options": stored.pop("options", {})})  # this call converts lists back to tuples
         return About(**stored, **table, guarantee=Guarantee.from_dict(guarantee))
 
     @property
     def seeds(self) -> Path:
-        """Subfolder that holds the files of the repetitions."""
+        """Path of the subfolder with the files of the repetitions."""
         return self.path / _SEEDS
 
     def new_of(self, others: Sequence[RunFolder]) -> dict[int, RunFolder]:
-        """Find repetitions that other folders of the same run have and this folder lacks. Writes nothing.
+        """Find the repetitions that other folders of the same run have but this folder lacks. Nothing is
+        written.
 
-        Returns the folder of each such repetition. Raises ``ValueError`` if a folder belongs to another run
-        or cannot be read, or if two folders (this folder included) have different numbers for the same
-        repetition.
+        Returns a dictionary from each such repetition to a folder that has it. Raises ``ValueError`` if a
+        folder belongs to another run or cannot be read, or if two folders (this folder included) have
+        different numbers for the same repetition.
         """
         have: dict[int, RunFolder] = dict.fromkeys(self.runs(), self)
         for other in others:
@@ -550,15 +569,13 @@ class RunFolder:
             mine.write(folder.read(run))
 
     def runs(self) -> tuple[int, ...]:
-        """Return the indices of the finished repetitions; files that are still being written are
-        not counted.
-        """
+        """Return the indices of the finished repetitions. Files that are still being written are ignored."""
         folder = self.path / _SEEDS
         names = (_SEED_FILE.fullmatch(entry.name) for entry in folder.iterdir()) if folder.is_dir() else ()
         return tuple(sorted(int(name.group(1)) for name in names if name))
 
     def seed_path(self, run: int) -> Path:
-        """Return the path of a repetition's file, which may not exist."""
+        """Return the path of a repetition's file. The file need not exist."""
         return self.path / _SEEDS / f"run-{run:05d}.parquet"
 
     def write(self, seed_run: SeedRun) -> None:
@@ -567,7 +584,8 @@ class RunFolder:
         import pyarrow.parquet as pq
 
         def column(values: Any, kind: Any, dtype: Any) -> Any:
-            # made from bytes, because pa.array imports pandas if it is installed, which takes 0.3 s
+            # The column is made from bytes, because pa.array would import pandas if it is installed, which
+            # takes 0.3 s.
             made = np.ascontiguousarray(values, dtype)
             return pa.Array.from_buffers(kind, made.size, [None, pa.py_buffer(made)])
 
@@ -587,7 +605,7 @@ class RunFolder:
     def read(self, run: int) -> SeedRun:
         """Read one finished repetition.
 
-        Raises ``ValueError``, which names the file, if the file cannot be read.
+        Raises ``ValueError`` with the name of the file if the file cannot be read.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -625,8 +643,9 @@ def _same_run(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> 
 
 
 def _same_guarantee(path: Path, there: Mapping[str, Any] | None, here: Guarantee) -> None:
-    """Raise ``ValueError`` unless a folder's guarantee equals this guarantee, in the wording of any
-    version.
+    """Raise ``ValueError`` unless a folder's guarantee equals this guarantee.
+
+    The stored statement can have the wording of any version of the library.
     """
     earlier = of_guarantee(here, OLDEST)
     older = {name: value for name, value in earlier.items() if name != "holds_if_seed_is_guessed"}

@@ -1,10 +1,9 @@
-"""Configuration of a run as TOML. It contains everything that is needed to repeat the run, and no other
-settings.
+"""Configuration of a run as TOML. It contains all settings that are needed to repeat the run, and no others.
 
-The configuration is data; :mod:`discreet.experiments.build_run` turns names and options into objects. The
-*identity* of a configuration excludes the number of seeds, because seeds can be added later to the same
-folder. The identity includes the hash of the compiled code, so that seeds computed by different kernels are
-never mixed.
+A configuration contains only names and options; :mod:`discreet.experiments.build_run` builds objects from
+them. The *identity* of a configuration decides whether results can be stored in the same folder. It excludes
+the number of seeds, because seeds can be added to a folder later. It includes the hash of the compiled code,
+so that seeds computed by different kernels are never mixed.
 """
 
 from __future__ import annotations
@@ -47,20 +46,20 @@ class RunConfig:
     seeds, seed : int
         Number of repetitions, and the seed of the run; repetition i draws its randomness from (seed, i).
     epsilon, delta : float or None
-        The privacy budget, for privatizers that take one.
+        The privacy budget, for privatizers that need a budget.
     preset : str or None
-        Name of a set of options of the learner and the privatizer ("paper", "code:cz22").
+        Name of a preset, which is a set of options of the learner and the privatizer ("paper", "code:cz22").
     options, env_options : mapping of str to bool, int, float, str, tuple
-        Options of the learner and the privatizer, and options of the environment. Write ``learner.X`` or
-        ``privatizer.X`` if both have an option X.
+        Options of the learner and the privatizer, and options of the environment. If both the learner and the
+        privatizer have an option X, its name must be ``learner.X`` or ``privatizer.X``.
     by : "auto", "episode" or "batch"
-        Mode of simulation. Simulation by batches has the same distribution as simulation by users, and is
-        much faster.
+        Mode of simulation. Results of simulation by batches have the same distribution as results of
+        simulation by users, and are computed much faster.
     plugins : tuple of str
         Modules that are imported first because they register additional names.
     label : str or None
-        The name of the run in figures and tables; the default consists of learner, preset and options. The
-        label is not part of the identity of the run.
+        Name of the run in figures and tables; by default, the name consists of learner, preset and options.
+        The label is not part of the identity of the run.
     """
 
     env: str = "riverswim"
@@ -126,12 +125,14 @@ class RunConfig:
 
     @classmethod
     def from_toml(cls, path: Path) -> RunConfig:
-        """Read a file; ``ValueError`` if it is missing, not TOML, or not a configuration."""
+        """Read a configuration from a file. Raises ``ValueError`` if the file is missing, not TOML, or not a
+        configuration.
+        """
         return cls.from_table(read_toml(path))
 
     def to_table(self) -> dict[str, Any]:
-        """Return the settings as TOML values, with sorted options; settings that are None or empty are left
-        out.
+        """Return the settings as TOML values. Options are sorted by name; settings that are None or empty are
+        left out.
         """
         table: dict[str, Any] = {}
         for f in fields(self):
@@ -149,7 +150,7 @@ class RunConfig:
 
     @property
     def key(self) -> str:
-        """Hash of all settings except the number of seeds, as eight hexadecimal digits.
+        """Hash of all settings except the number of seeds and the label, as eight hexadecimal digits.
 
         Two configurations with the same key describe the same run.
         """
@@ -167,7 +168,10 @@ class RunConfig:
 
 
 def cannot_repeat(own: list[str]) -> str:
-    """Return a sentence that names the parts of a run that are not in the registry, and says what to do."""
+    """Return a text for runs that a file cannot repeat, because parts of them have no registered name.
+
+    The text names these parts, and says what the user can do. own : names of the parts.
+    """
     whose = " and ".join(own) or "a part"
     has = "has" if len(own) < 2 else "have"
     return (
@@ -197,9 +201,10 @@ def table_key(table: Mapping[str, Any]) -> str:
 
 
 def identity(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a table that decides what each seed computes.
+    """Return those entries of a configuration table on which the result of each seed depends.
 
-    The result is not nested. It includes the hash of the kernels if the table records that hash.
+    The result is a flat table with dotted keys. It includes the hash of the kernels if ``table`` records this
+    hash.
     """
     flat = {
         key: list(value) if isinstance(value, tuple) else value
@@ -221,7 +226,9 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def flattened(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored table whose options have dotted names (``options.X``) instead of nested tables."""
+    """Return a copy of a stored table in which nested tables of options are replaced by options with dotted
+    names (``learner.X``).
+    """
     return {
         key: flat_options(key, value) if key in ("options", "env_options") else value
         for key, value in table.items()
@@ -229,8 +236,9 @@ def flattened(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def made_by() -> dict[str, str]:
-    """Return the versions of the code that computes results; ``kernels`` is a hash of all compiled
-    sources.
+    """Return the versions of this library, Python, NumPy and Numba.
+
+    ``kernels`` is a hash of all compiled sources.
     """
     from discreet import __version__
     from discreet.core.compile import kernel_hash

@@ -1,7 +1,7 @@
-"""Record of one seed, and interfaces of prepared and finished runs.
+"""Regret curve of one seed, and interfaces of prepared and finished runs.
 
-:class:`PreparedRun` and :class:`FinishedRun` are interfaces. Because of these interfaces, the modules for
-labels, figures, results and workers do not import the modules that simulate.
+The modules for labels, figures, results and workers use the interfaces :class:`PreparedRun` and
+:class:`FinishedRun`. Therefore they need not import the modules that simulate.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class SeedRun:
-    """Cumulative regrets of one seed after ``episodes`` users.
+    """Cumulative regret of one repetition, recorded at several numbers of users.
 
     Parameters
     ----------
     run : index of the repetition.
-    episodes : (M,) int64, log-spaced; the last is K.
-    regret : (M,) float64, cumulative pseudo-regret.
+    episodes : (M,) int64, log-spaced numbers of users; the last number is K.
+    regret : (M,) float64, cumulative pseudo-regret after each number of users.
     gap_regret : (M,) float64, cumulative sum of the gaps V*_h(s) - Q*_h(s, a) along the simulated
         trajectories.
-    seconds : duration of this repetition.
+    seconds : duration of this repetition in seconds.
     """
 
     __repr__ = brief
@@ -50,7 +50,9 @@ class SeedRun:
     seconds: float
 
     def agrees(self, other: SeedRun) -> bool:
-        """Return True if the numbers of the other run are equal to these, bit for bit."""
+        """Return True if the curves of the other repetition are equal to those of this repetition, bit for
+        bit.
+        """
         mine, theirs = ((one.episodes, one.regret, one.gap_regret) for one in (self, other))
         return all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
@@ -80,7 +82,7 @@ class PreparedRun(Protocol):
 
     @property
     def by(self) -> By:
-        """Mode of simulation: by users or by batches."""
+        """Requested mode of simulation: "auto", "episode" (user by user) or "batch"."""
         ...
 
     @property
@@ -90,7 +92,7 @@ class PreparedRun(Protocol):
 
     @property
     def label(self) -> str:
-        """Name of the learner, with a remark if the learner ignores the noise."""
+        """Name of the learner; a remark is added if the learner ignores the noise."""
         ...
 
     @property
@@ -100,32 +102,34 @@ class PreparedRun(Protocol):
 
     @property
     def optimal_value(self) -> float:
-        """Value of the optimal policy per user, for rewards in [0, 1]."""
+        """Expected return of one user under the optimal policy, for rewards in [0, 1]."""
         ...
 
     @property
     def uniform_value(self) -> float:
-        """Value of the uniform policy per user, for rewards in [0, 1]."""
+        """Expected return of one user under the uniform policy, for rewards in [0, 1]."""
         ...
 
     def run(self, seed: int, run: int, progress: Progress | None = None, stop: Any = None) -> SeedRun:
-        """Simulate repetition ``run`` of ``seed``."""
+        """Simulate the repetition with index ``run`` under ``seed``."""
         ...
 
 
 class SharedFacts(Protocol):
-    """Interface of the facts about a result that labels and figures read; see
+    """Interface of those facts about a result that labels and figures need; see
     :class:`~discreet.experiments.results.About`.
     """
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """Options that differ from the preset."""
+        """Options of learner and privatizer that differ from the preset, or that the user gave."""
         ...
 
     @property
     def reward_scale(self) -> float:
-        """Factor from the environment's units of reward to rewards in [0, 1]."""
+        """Factor that converts regret in the environment's units of reward to regret for rewards mapped to
+        [0, 1].
+        """
         ...
 
 
@@ -134,7 +138,7 @@ class FinishedRun(Protocol):
 
     @property
     def episodes(self) -> Ints:
-        """(M,) recorded numbers of users."""
+        """(M,) numbers of users at which regret was recorded."""
         ...
 
     @property
@@ -154,7 +158,7 @@ class FinishedRun(Protocol):
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """TOML table that repeats the run."""
+        """TOML table from which the run can be repeated."""
         ...
 
     @property
@@ -164,7 +168,7 @@ class FinishedRun(Protocol):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Guarantee of the session that ran."""
+        """Privacy guarantee of the run."""
         ...
 
     @property
@@ -184,10 +188,10 @@ class FinishedRun(Protocol):
 
     @property
     def optimal_value(self) -> float:
-        """Value of the best policy."""
+        """Expected return of one user under the optimal policy."""
         ...
 
     @property
     def uniform_value(self) -> float:
-        """Value of the uniform policy."""
+        """Expected return of one user under the uniform policy."""
         ...

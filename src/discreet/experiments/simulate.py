@@ -1,15 +1,16 @@
-"""Simulation of one interaction loop, in three implementations of different speed.
+"""Simulation of the interaction between users and a learner, in three implementations of different speed.
 
-* ``episode``, stepwise: the loop of :mod:`discreet.mechanisms.interfaces`, one user at a time in Python, for
-  any learner and any privatizer.
-* ``episode``, fused: the same kernels in one compiled loop. The results equal those of the stepwise loop, bit
-  for bit.
+* ``episode``, stepwise: the loop of :mod:`discreet.mechanisms.interfaces` in Python. It simulates one user at
+  a time, for any learner and any privatizer.
+* ``episode``, fused: one compiled loop with the same kernels. The results equal the results of the stepwise
+  loop, bit for bit.
 * ``batch``: the counts of all users between two policy updates are drawn from their exact joint distribution,
   step by step, by multinomial draws. The cost of a run then depends on the number of batches and not on the
-  number of users. The results have the same distribution as those of the other two.
+  number of users. The results have the same distribution as the results of the other two implementations.
 
-Regret is exact: the sum over users of V*_0(s_0) - V^pi_0(s_0), where the values of the deployed policies are
-computed on the true MDP. Regret describes the experiment; it is not a private output.
+Regret is the exact sum over users of V*_0(s_0) - V^pi_0(s_0), where pi is the policy of the user, and the
+values are computed on the true MDP. Regret describes the experiment; it is not protected by the privacy
+guarantee.
 """
 
 from __future__ import annotations
@@ -61,20 +62,25 @@ if TYPE_CHECKING:
 MAX_RECORDED = 1000
 # Largest number of transition counts in a batch (half a GB) if the query itself has no transition counts.
 _MOST_FLOW = 2**26
-_MANY_RELEASES, _MANY_CELLS = 1000, 1e10  # A run that reaches either number is timed first.
-_LONG = 20.0  # A warning is issued above this expected duration, in seconds.
-# Runs take this many seconds in this process before worker processes start: about their start-up time.
+# A run with this many releases, or this many cells over all releases, is timed first.
+_MANY_RELEASES, _MANY_CELLS = 1000, 1e10
+_LONG = 20.0  # A warning is issued if the expected duration in seconds exceeds this number.
+# Runs are simulated in this process for this many seconds before worker processes are started. Starting them
+# takes about as long.
 _PATIENCE = 2.0
 # Largest number of transition probabilities of an MDP that is compared with its features.
 _MOST_PROJECTED = 10**6
-# Mean number of users per batch at which simulation by batches is as fast as by users (spec: 20 to 350).
+# With this mean number of users per batch, simulation by batches is about as fast as simulation by users.
+# (The specification measures 20 to 350.)
 _BATCH_PAYS = 50
 _CHUNK_SECONDS = 0.2
 _clock = time.perf_counter
 
 
 def recorded(candidates: Ints, most: int = MAX_RECORDED) -> Ints:
-    """Return at most ``most`` of the ascending candidates, log-spaced, always including the last."""
+    """Select at most ``most`` of the ascending candidates, log-spaced; the last candidate is always
+    selected.
+    """
     if candidates.size <= most:
         return candidates
     wanted = np.geomspace(1.0, float(candidates[-1]), most)
@@ -84,23 +90,23 @@ def recorded(candidates: Ints, most: int = MAX_RECORDED) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """Prepared experiment: the checked public facts, and the true values that the computation of regret
-    needs.
+    """Prepared experiment: the checked parts of a run, and the true values from which regret is computed.
 
     Parameters
     ----------
     mdp : TabularMDP
-    learner, privatizer : frozen values
+    learner, privatizer : frozen dataclass objects
     episodes : int
         K, the number of users.
     by : "auto", "episode" or "batch"
         ``auto`` simulates by batches if the learner's schedule has at least 50 users per batch on average.
-        Sums of features are computed from H R S transition counts. For such sums, ``auto`` simulates by
-        batches only up to 2^26 counts, and ``batch`` raises ``ValueError`` above this number. First visits,
-        group returns and clipped rewards are not functions of a batch's transition counts. If the query has
-        any of these, every user is simulated, whatever ``by`` says.
+        Sums of features are computed from the H R S transition counts of a batch. For such sums, ``auto``
+        simulates by batches only if there are at most 2^26 counts, and ``batch`` raises ``ValueError`` if
+        there are more. First visits, returns of groups and clipped rewards cannot be computed from the
+        transition counts of a batch. If the query contains any of these, every user is simulated, whatever
+        ``by`` says.
     stepwise : bool
-        Run the Python loop even if the compiled driver could.
+        Use the stepwise Python loop even if the compiled loop supports the experiment.
     """
 
     __repr__ = brief
@@ -124,11 +130,11 @@ class Setup:
                 f"by = 'batch': a batch's flow would have {self._flow} transition counts (H R S), at most "
                 f"{_MOST_FLOW} are allowed for sums of features; use 'episode' or 'auto'"
             )
-        _ = self.guarantee  # raises now if the parts do not fit
+        _ = self.guarantee  # this line raises ValueError if the parts do not fit together
         self._warn_of_misfit()
 
     def _warn_of_misfit(self) -> None:
-        """Warn if a linear learner is used in an MDP that is not linear in its features."""
+        """Warn if a linear learner is used in an MDP that is not linear in the MDP's features."""
         features = self.mdp.features
         size = self.mdp.transition_slots * self.mdp.states**2 * self.mdp.actions
         if features is None or not hasattr(self.learner, "FEATURES") or size > _MOST_PROJECTED:
@@ -141,7 +147,7 @@ class Setup:
 
     @cached_property
     def spec(self) -> ProblemSpec:
-        """Public facts that the learner is given."""
+        """Public problem specification that the learner receives."""
         known = self.mdp.rewards if getattr(self.learner, "known_rewards", False) else None
         budget = getattr(self.privatizer, "budget", None)
         initial = self.mdp.initial if getattr(self.learner, "known_initial", False) else None
@@ -162,21 +168,23 @@ class Setup:
 
     @cached_property
     def times(self) -> Ints:
-        """(releases + 1,) users at each release, then K (only once if a release follows the last user)."""
+        """(releases + 1,) number of users before each release that is followed by users, and finally K."""
         times = self.schedule.release_times
         return np.append(times[times < self.episodes], self.episodes)
 
     @property
     def compiled(self) -> Any:
-        """The learner without a static type, because compiled loops use attributes that its protocol does not
-        declare.
+        """The learner without a static type.
+
+        Compiled loops use attributes of the learner that its protocol does not declare.
         """
         return self.learner
 
     @cached_property
     def exploring(self) -> Ints:
-        """(releases, E) number of users in each batch who follow each of the learner's E explorers
-        (public).
+        """(releases, E) number of users in each batch who follow each of the learner's E explorers.
+
+        These numbers are public.
         """
         count = self.compiled._exploring
         batches = itertools.pairwise(self.times.tolist())
@@ -196,25 +204,27 @@ class Setup:
 
     @property
     def _flow(self) -> int:
-        """Number of transition counts of a batch; 0 if the query itself consists of counts."""
+        """Number of transition counts that must be stored to simulate a batch; 0 if the query itself consists
+        of counts.
+        """
         if not hasattr(self.query, "simulated"):
             return 0
         return self.mdp.horizon * self.mdp.layout.rows * self.mdp.states
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """Mechanism of the privatizer for this learner's users; all seeds use the same mechanism."""
+        """Mechanism that the privatizer makes for this learner; all seeds use the same mechanism."""
         mechanism: Mechanism = self.privatizer.mechanism(self.query, self.schedule, Seeded(0, 0))
         return mechanism
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """Guarantee that the privatizer gives for this learner; it does not depend on data."""
+        """Privacy guarantee of the mechanism; it does not depend on data."""
         return self.mechanism.guarantee
 
     @cached_property
     def fused(self) -> bool:
-        """True if the compiled driver runs this experiment."""
+        """True if the compiled loop runs this experiment."""
         if self.stepwise or not hasattr(self.learner, "kernel") or self.query.steered:
             return False
         if not isinstance(self.mechanism, CountMechanism):
@@ -223,7 +233,9 @@ class Setup:
 
     @cached_property
     def error_steps(self) -> tuple[Ints, Floats]:
-        """(n,) last users of the intervals of the schedule, and the learner's error bounds in each
+        """Error bounds of the learner in the n intervals of the schedule in which the noise is constant.
+
+        Returns the (n,) numbers of users at which the intervals end, and an array with one row of bounds per
         interval.
         """
         assert isinstance(self.mechanism, CountMechanism)
@@ -249,12 +261,12 @@ class Setup:
 
     @cached_property
     def optimal_value(self) -> float:
-        """Value of the optimal policy per user."""
+        """Expected return of one user under the optimal policy."""
         return float(self.mdp.initial @ self.start_values)
 
     @cached_property
     def uniform_value(self) -> float:
-        """Value of the policy that selects actions uniformly at random."""
+        """Expected return of one user under the policy that selects actions uniformly at random."""
         return float(planning.policy_value(self.mdp, planning.uniform_policy(self.mdp)))
 
     @cached_property
@@ -268,7 +280,8 @@ class Setup:
     def start(self, randomness: Seeded) -> Session:
         """Start a new session.
 
-        The mechanism creates it if the privatizer has one, else the privatizer does.
+        If the privatizer can propose a mechanism, the session is created from :attr:`mechanism`; otherwise
+        the privatizer creates the session.
         """
         if isinstance(self.privatizer, Proposes):
             return session_of(self.mechanism, randomness)
@@ -277,16 +290,18 @@ class Setup:
 
     @property
     def label(self) -> str:
-        """Name of the learner, with a remark if it ignores the noise."""
+        """Name of the learner; a remark is added if the learner ignores the noise."""
         name = type(self.learner).__name__
         ignores = getattr(self.learner, "ignores_noise", False) and self.guarantee.trust != "none"
         return f"{name} (ignores the noise law)" if ignores else name
 
     def run(self, seed: int, run: int, progress: Progress | None = None, stop: Any = None) -> SeedRun:
-        """Simulate repetition ``run`` of ``seed``.
+        """Simulate the repetition with index ``run`` under ``seed``.
 
-        progress : called with (run, users done). stop : an event; when it is set, the run ends with
-        ``InterruptedError``.
+        Parameters
+        ----------
+        progress : function that is called with (run, number of users simulated so far).
+        stop : an event; when it is set, the run ends with ``InterruptedError``.
         """
         randomness = Seeded(seed, run)
         begin = time.perf_counter()
@@ -309,8 +324,8 @@ def _run_stepwise(setup: Setup, randomness: Seeded, report: Callable[[int], None
     keys = randomness.keys
     regret, gap_regret = np.zeros(setup.recorded.size), np.zeros(setup.recorded.size)
     running, running_gap, at, users = 0.0, 0.0, 0, 0
-    waiting: dict[str, Floats] = {}  # sums of plans that are submitted together
-    several = 0  # number of users who follow these plans
+    waiting: dict[str, Floats] = {}  # sums of plans that will be submitted together
+    several = 0  # number of users who followed these plans
     state = setup.learner.begin(setup.spec, keys.ties)
     with closing(setup.start(randomness)) as session:
         while users < setup.episodes:
@@ -363,9 +378,10 @@ def _run_stepwise(setup: Setup, randomness: Seeded, report: Callable[[int], None
 
 
 def _in_order(terms: Floats) -> float:
-    """Return the sum of the terms, added in the same order as in compiled code.
+    """Return the sum of the terms, added one after the other, as compiled code adds them.
 
-    A learner may play thousands of plans.
+    This order makes results equal bit for bit. NumPy's ``cumsum`` is fast, which matters because a learner
+    can make thousands of plans.
     """
     return float(np.cumsum(terms)[-1])
 
@@ -426,7 +442,9 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
 
 
 def _fused_side(setup: Setup, randomness: Seeded) -> Any:
-    """Return the learner's side of the compiled loop: what it knows, and its state."""
+    """Return the arguments of the compiled loop that concern the learner: its public knowledge and its
+    state.
+    """
     from discreet.experiments import fused_driver_kernels as drivers
     from discreet.learners.estimation.model_kernels import REWARD_ABSENT, REWARD_CENTERED, REWARD_SUMS
 
@@ -460,7 +478,10 @@ def _fused_side(setup: Setup, randomness: Seeded) -> Any:
 
 
 def _fused_scratch(setup: Setup, stream: int) -> Any:
-    """Return the compiled loop's arrays for one release. stream : kind of noise over releases."""
+    """Return the work arrays of the compiled loop.
+
+    stream : code of the noise stream, such as ``drivers.WALK``.
+    """
     from discreet.envs.mdp.tabular_kernels import work_size
     from discreet.experiments import fused_driver_kernels as drivers
 
@@ -497,8 +518,9 @@ def _fused_scratch(setup: Setup, stream: int) -> Any:
 
 @dataclass(frozen=True)
 class _Here:
-    """Task that plays repetitions in a thread of this process; compiled loops release the
-    interpreter lock.
+    """Task that simulates repetitions in a thread of this process.
+
+    Several threads run in parallel, because compiled loops release the interpreter lock.
     """
 
     setup: Setup
@@ -519,21 +541,22 @@ def iterate_runs(
     executor: Executor | Engine | None = None,
     take: Callable[[int], bool] | None = None,
 ) -> Iterator[SeedRun]:
-    """Run the listed repetitions and yield each when it is done.
+    """Simulate the listed repetitions, and yield the result of each when it is done.
 
-    The results depend neither on where runs are executed nor on the number of workers. Fused runs are
-    executed in threads of this process, because the kernels release the interpreter lock. Stepwise runs are
-    executed in worker processes. If ``workers`` is not given, these processes are started only after runs in
-    this process have taken as long as processes take to start. If ``executor`` is given, it executes all
-    runs. ``progress(run, users)`` may be called from other threads. ``take`` is called once for each run,
-    just before the run begins; if it returns False, the run is left out.
+    The results depend neither on the place where runs are executed nor on the number of workers. Fused runs
+    are executed in threads of this process, because the kernels release the interpreter lock. Stepwise runs
+    are executed in worker processes. If ``workers`` is not given, runs first execute in this process; worker
+    processes are started only after these runs have taken as long as the start of a process takes. If
+    ``executor`` is given, it executes all runs. ``progress(run, users)`` can be called from other threads.
+    ``take`` is called once for each run, just before the run begins; if the function returns False, the run
+    is left out.
     """
     checks.integer("seed", seed, 0)
     wanted = processors() if workers is None else checks.integer("workers", workers, 1)
     wanted = min(wanted, max(1, len(runs)))
     mine = cache(take or (lambda run: True))  # `take` is called once per run
     if not any(mine(run) for run in runs):
-        return  # nothing is prepared if other processes have claimed all runs
+        return  # other processes have claimed all runs, so nothing needs to be prepared
     if executor is None:
         _warn_of_time(setup, seed, -(-len(runs) // wanted))
     if wanted == 1 and executor is None:
@@ -571,7 +594,10 @@ def iterate_runs(
 
 
 def _warn_of_time(setup: Setup, seed: int, turns: int) -> None:
-    """Warn before a run that plans often and will take long; the warning names faster settings."""
+    """Warn the user if a run plans often and is expected to take long; the warning names faster settings.
+
+    turns : number of runs that one worker simulates one after the other.
+    """
     releases = setup.times.size - 1
     cells = float(getattr(setup.query, "cells", 0)) * releases
     if releases < _MANY_RELEASES and cells < _MANY_CELLS:
@@ -599,15 +625,16 @@ def _warn_of_time(setup: Setup, seed: int, turns: int) -> None:
 
 
 class _Outgrown(Exception):
-    """Exception: runs in this process have taken longer than worker processes take to start."""
+    """Exception: runs in this process have taken longer than the start of worker processes takes."""
 
 
 def _here_while_quick(
     setup: Setup, seed: int, runs: Sequence[int], progress: Progress | None, mine: Callable[[int], bool]
 ) -> Iterator[SeedRun]:
-    """Play runs in this process until they have taken as long as starting other processes would.
+    """Simulate runs in this process until they have taken about as long as the start of worker processes
+    takes.
 
-    The run in progress is then stopped. The caller plays this run again, and then the remaining runs.
+    The run in progress is then stopped. The caller must simulate this run again, and then the remaining runs.
     """
     spent = 0.0
     for i, run in enumerate(runs):
@@ -628,10 +655,11 @@ def _here_while_quick(
 def _impatient(
     progress: Progress | None, episodes: int, left: float, first: list[float], run: int, users: int
 ) -> None:
-    """Report progress; raise an exception once a run has taken ``left`` seconds since its first report.
+    """Report progress; raise ``_Outgrown`` if a run has taken more than ``left`` seconds since its first
+    report.
 
-    The time before the first report is not counted: it is mostly spent on loading, which worker processes
-    need too.
+    The time before the first report is not counted. It is mostly the time for loading code, which worker
+    processes need too.
     """
     if not first:
         first.append(_clock())
@@ -649,9 +677,9 @@ def _in_processes(
     progress: Progress | None,
     mine: Callable[[int], bool],
 ) -> Iterator[SeedRun]:
-    """Play runs in worker processes.
+    """Simulate runs in worker processes.
 
-    If processes cannot be started, warn and play the runs here, one after another.
+    If processes cannot be started, issue a warning and simulate the runs in this process, one after another.
     """
     sent = packed(setup, f"workers = {workers}")
     done: set[int] = set()
@@ -676,7 +704,7 @@ def _in_processes(
 
 
 def _caller() -> int:
-    """Return the ``stacklevel`` at which a warning points to the caller of this package."""
+    """Return the ``stacklevel`` for which a warning points to the code that called this package."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("discreet."):
         frame, level = frame.f_back, level + 1
@@ -702,41 +730,43 @@ def simulate(
     Parameters
     ----------
     mdp : TabularMDP
-        The environment; ``dr.make("riverswim")``.
-    learner, privatizer : frozen values
-        Such as ``dr.DPUCBVI()`` and ``dr.Central(epsilon=1.0)``.
+        The environment, such as ``dr.make("riverswim")``.
+    learner, privatizer : frozen dataclass objects
+        The learner and the privatizer, such as ``dr.DPUCBVI()`` and ``dr.Central(epsilon=1.0)``.
     episodes : int
-        K, users in one run, one episode each; at most 1e10.
+        K, the number of users in one run, at most 1e10. Each user has one episode.
     seeds, seed : int
         Number of repetitions, and the seed from which the random keys of all repetitions are derived.
     by : "auto", "episode" or "batch"
-        Simulate each user, or draw the counts of each batch between policy updates from their exact
-        distribution.
+        "episode": simulate each user. "batch": draw the counts of all users between two policy updates from
+        their exact distribution. "auto": choose the faster mode.
     workers : int, optional
-        Number of parallel runs (default: all processors). Runs in the Python loop start in this process, and
-        move to worker processes after two seconds. The results do not depend on ``workers``.
+        Number of parallel runs (default: the number of processors). Runs with the Python loop start in this
+        process, and move to worker processes after two seconds. The results do not depend on ``workers``.
     stepwise : bool
-        Use the Python loop. It is slower, and its results are the same, bit for bit.
+        Use the stepwise Python loop. It is slower than the compiled loop, and its results are the same, bit
+        for bit.
     progress : bool or callable
-        True shows a bar on standard error, in notebooks too; a function is called with (run, users done),
-        perhaps from other threads.
+        True shows a bar on standard error, in notebooks too. A function is called with (run, number of users
+        simulated so far), possibly from other threads.
     executor : concurrent.futures.Executor or Engine, optional
-        Executes the runs instead of this machine's threads and processes: loky's, mpi4py's, Dask's
-        ``client.get_executor()``, or ``dr.experiments.open_engine("ray")``; then ``workers`` is the number of
-        tasks that it runs in parallel. The results are the same, bit for bit. The caller must close the
-        executor.
+        Executes the runs instead of threads and processes of this machine: an executor of loky or mpi4py,
+        Dask's ``client.get_executor()``, or ``dr.experiments.open_engine("ray")``. In this case ``workers``
+        is the number of tasks that the executor runs in parallel. The results are the same, bit for bit. The
+        caller must close the executor.
     label : str, optional
-        Name of the run in figures and tables (default: the learner, its preset and its options).
+        Name of the run in figures and tables. By default it consists of the learner, its preset and its
+        options.
 
     Returns
     -------
     Result
-        Regret curves in the environment's units of reward, their spread, and the guarantee.
+        Regret curves of all repetitions in the environment's units of reward, and the guarantee.
 
     Raises
     ------
     ValueError
-        If an argument is out of range or learner, privatizer and environment do not fit.
+        If an argument is out of range, or learner, privatizer and environment do not fit together.
     """
     from discreet.experiments.results import Result
 

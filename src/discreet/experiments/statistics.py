@@ -1,11 +1,11 @@
-"""Statistics over seeds: means, medians and paired differences, each with a 95 % interval and the method
-used.
+"""Statistics over seeds: means, medians and paired differences, each with a 95 % interval and the name of the
+method.
 
-The interval of a mean is a Student's t interval. It is exact for normal values, and accurate enough in
-practice from about eight seeds. The ends of the interval of a median are two order statistics. This interval
-has at least the stated coverage for every distribution, and needs six seeds at 95 %. With fewer seeds the
-interval is omitted, because its coverage would be too low; a dash is printed instead. These methods use no
-random numbers.
+The interval of a mean is a Student's t interval. It is exact for normally distributed values, and accurate
+enough in practice if there are at least about eight seeds. The ends of the interval of a median are two order
+statistics. This interval has at least the stated coverage for every distribution, and needs at least six
+seeds at 95 %. With fewer seeds this interval is omitted, because its coverage would be too low; a dash is
+printed instead. These methods use no random numbers.
 
 Sources: Conover, Practical Nonparametric Statistics, section 3.2 (order statistics); Fisher 1935 (sign
 flips).
@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from discreet.core import checks
 
 LEVEL = 0.95
-# largest n for which all sign patterns are enumerated (2^15 by symmetry); the t test is used above it
+# Largest number of pairs for which the test enumerates all sign patterns (2^15 by symmetry). For more pairs,
+# the t test is used.
 _EXACT_FLIPS = 16
 _T = "Student's t"
 _ORDER = "order statistics"
@@ -33,13 +34,13 @@ _ORDER = "order statistics"
 
 @dataclass(frozen=True)
 class Interval:
-    """Estimate with its interval.
+    """Point estimate with a confidence interval.
 
     Parameters
     ----------
     estimate : point estimate, in the units of the values.
     low, high : ends of the interval; None if there are too few values.
-    level : coverage, 0.95 by default.
+    level : coverage probability of the interval, 0.95 by default.
     method : name of the method that computed the interval.
     count : number of values.
     """
@@ -61,20 +62,22 @@ class Interval:
         return f"[{number(self.low)}, {number(self.high)}]"
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the fields as a dictionary of JSON values."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Paired:
-    """Differences between two results, seed by seed. Both results have the same users under the same seed.
+    """Statistics of the differences between two results, seed by seed. Both results have the same users under
+    the same seed.
 
     Parameters
     ----------
-    mean, median : mean and median of the differences, this result minus the other.
-    below, above : number of seeds for which this result was lower, or higher, than the other.
+    mean, median : mean and median of the differences (this result minus the other), with intervals.
+    below, above : number of seeds for which this result was lower than the other, and number for which it was
+        higher.
     p_value : p-value of the two-sided test that the differences are symmetric about 0; None with one seed.
-        The test enumerates all sign flips up to 16 seeds, and is Student's t test above.
+        The test enumerates all sign flips if there are at most 16 seeds; otherwise it is Student's t test.
     """
 
     mean: Interval
@@ -89,12 +92,12 @@ class Paired:
         return f"{self.mean} (mean difference, {self.mean.count} seeds{test})"
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the fields as a dictionary of JSON values."""
         return {**asdict(self), "mean": self.mean.to_json(), "median": self.median.to_json()}
 
 
 def number(value: float) -> str:
-    """Format a number for readers: four significant figures, commas between thousands."""
+    """Format a number for display, with four significant figures and commas between thousands."""
     if not math.isfinite(value):
         return "—"
     if value == 0:
@@ -111,7 +114,7 @@ def _values(values: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64
 
 
 def mean_interval(values: Sequence[float] | NDArray[np.float64], level: float = LEVEL) -> Interval:
-    """Return the mean of (n,) values with its Student's t interval, or without an interval if n = 1."""
+    """Return the mean of n values with a Student's t interval. The interval is omitted if n = 1."""
     array = _values(values)
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
     centre, n = float(array.mean()), array.size
@@ -126,7 +129,7 @@ def ratio_interval(
     other: Sequence[float] | NDArray[np.float64],
     level: float = LEVEL,
 ) -> Interval:
-    """Return the ratio of the means of two (n,) vectors of paired values, with its interval.
+    """Return the ratio of the means of two vectors of n paired values, with an interval.
 
     To first order, the error of the logarithm of the ratio equals the error of the mean over i of this_i /
     mean(this) - other_i / mean(other). The interval is a Student's t interval on the logarithmic scale, and
@@ -155,10 +158,11 @@ def _t_quantile(freedom: int, level: float) -> float:
 
 
 def median_interval(values: Sequence[float] | NDArray[np.float64], level: float = LEVEL) -> Interval:
-    """Return the median of (n,) values; the ends of its interval are the order statistics r and n + 1 - r.
+    """Return the median of n values with an interval whose ends are the order statistics r and n + 1 - r.
 
-    r is the largest with P(Binomial(n, 1/2) < r) <= (1 - level) / 2, so coverage is at least ``level`` for
-    every distribution. No such r exists below n = 6 at 95 %.
+    Here r is the largest integer with P(Binomial(n, 1/2) < r) <= (1 - level) / 2. Therefore the coverage is
+    at least ``level`` for every distribution. At 95 %, no such r exists if n < 6; then the interval is
+    omitted.
     """
     array = np.sort(_values(values))
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
@@ -175,10 +179,10 @@ def median_interval(values: Sequence[float] | NDArray[np.float64], level: float 
 def bands(
     curves: NDArray[np.float64], level: float = LEVEL
 ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """Return the mean (M,) over seeds of (seeds, M) values, and the half-width (M,) of its pointwise t
-    interval.
+    """Return the mean curve of several seeds, and the half-width of its pointwise t interval.
 
-    The half-width is None with one seed.
+    ``curves`` has shape (seeds, M); the mean and the half-width have shape (M,). The half-width is None if
+    there is only one seed.
     """
     mean = curves.mean(axis=0)
     n = curves.shape[0]
@@ -193,10 +197,9 @@ def name_of_test(count: int) -> str:
 
 
 def sign_flip_test(differences: Sequence[float] | NDArray[np.float64]) -> float | None:
-    """Return the two-sided p-value of the hypothesis that (n,) differences are symmetric about 0; None if n =
-    1.
+    """Return the two-sided p-value of the hypothesis that n differences are symmetric about 0; None if n = 1.
 
-    Up to n = 16, the test is exact: it enumerates the mean under all 2^n sign patterns, and its smallest
+    If n is at most 16, the test is exact: it computes the mean under all 2^n sign patterns, and its smallest
     possible p-value is 2^(1 - n). For larger n it is Student's t test.
     """
     array = _values(differences)
@@ -217,8 +220,9 @@ def sign_flip_test(differences: Sequence[float] | NDArray[np.float64]) -> float 
 
 
 def paired(this: NDArray[np.float64], other: NDArray[np.float64], level: float = LEVEL) -> Paired:
-    """Return the statistics of the differences of two (n,) vectors of paired values (same seed,
-    same users).
+    """Return statistics of the differences between two vectors of n paired values.
+
+    Two values are a pair if they have the same seed and therefore the same users.
     """
     mine, theirs = _values(this), _values(other)
     if mine.size != theirs.size:

@@ -1,8 +1,8 @@
-"""Many runs: grids of configurations, one folder per run, and tables that compare them.
+"""Sweeps: grids of run configurations, with one result folder per run, and tables that compare the results.
 
-A sweep is a TOML file with the keys of a run configuration. A list of values is a grid, and the sweep runs
-the product of all grids. Each ``[[runs]]`` table overrides the settings above it, and can contain further
-grids::
+A sweep is a TOML file with the keys of a run configuration. The value of a key can be a list of values; the
+sweep runs all combinations of the values in these lists. Each ``[[runs]]`` table overrides the settings above
+it, and can contain further lists::
 
     title = "private and non-private exploration"
     env = "riverswim"
@@ -17,7 +17,7 @@ grids::
     privatizer = ["central", "local"]
     epsilon = [1.0, 10.0]
 
-Write the value of an option that takes a list as a list of lists. A ``label`` names the runs of its
+If the value of an option is itself a list, write it as a list of lists. A ``label`` names the runs of its
 ``[[runs]]`` table in figures and tables. Seeds that are done are not run again.
 """
 
@@ -56,10 +56,11 @@ _ORDER = "sweep.json"
 
 # -------------------------------------------------------------------------------------- one run
 class _Pending:
-    """Repetitions of one configuration: those stored in its folder, and those that are still to be done.
+    """Repetitions of one configuration: those that are finished, and those that this process still has to
+    wait for.
 
-    chosen : function that is True for the repetitions of this process's part; other repetitions are neither
-    run nor waited for.
+    chosen : function of a repetition's index that is True if the repetition belongs to the part of this
+    process. Other repetitions are neither run nor waited for.
     """
 
     def __init__(
@@ -74,7 +75,10 @@ class _Pending:
         self.part = chosen is not None
 
     def read(self) -> list[int]:
-        """Load all finished repetitions in the folder; return the new ones of this process's part."""
+        """Load all finished repetitions in the folder.
+
+        Returns the indices of those that belong to the part of this process and were missing before.
+        """
         stored = () if self.folder is None else self.folder.runs()
         wanted = self.missing if not self.part else range(self.config.seeds)
         if self.folder is not None:
@@ -84,19 +88,19 @@ class _Pending:
         return new
 
     def take(self, run: int) -> bool:
-        """Claim the repetition; return True if this process must run it now."""
+        """Claim repetition ``run``; return True if this process must simulate the repetition now."""
         if self.folder is None or self.claims is None:
             return True
         wanted = self.folder.seed_path(run)
         if not self.claims.take(wanted):
             return False
-        if wanted.exists():  # another process has just finished it
+        if wanted.exists():  # another process has just finished this repetition
             self.claims.drop(wanted)
             return False
         return True
 
     def keep(self, seed_run: SeedRun) -> None:
-        """Store a finished repetition."""
+        """Store a finished repetition, and remove this process's claim on it."""
         if self.folder is not None and self.claims is not None:
             self.folder.write(seed_run)
             self.claims.drop(self.folder.seed_path(seed_run.run))
@@ -104,7 +108,7 @@ class _Pending:
         self.missing = [r for r in self.missing if r != seed_run.run]
 
     def result(self) -> Result:
-        """Return the result of all stored repetitions."""
+        """Return the result of all finished repetitions."""
         return Result.from_runs(self.setup, self.config.seed, self.done.values(), self.table)
 
 
@@ -119,16 +123,16 @@ def run(
     """Run the seeds that are missing in the folder ``out``, and store each seed when it finishes.
 
     Several processes with the same ``out`` share the work. If another process has claimed a seed, this
-    process waits for its result instead of computing the seed again.
+    process waits for that result instead of computing the seed itself.
 
     Parameters
     ----------
-    setup : made from ``config`` by :func:`discreet.experiments.build_run.prepare`.
-    out : result folder, or None to keep everything in memory.
-    workers : number of parallel runs; the results do not depend on it.
-    progress : called with (run, users done), also for stored seeds.
-    chosen : function of a repetition; only repetitions for which it is True are run. The result has these and
-        all repetitions that are already in the folder.
+    setup : set-up that :func:`discreet.experiments.build_run.prepare` made from ``config``.
+    out : result folder, or None to keep all results only in memory.
+    workers : number of parallel runs. The results do not depend on this number.
+    progress : function that is called with (run, number of users simulated so far), also for stored seeds.
+    chosen : function of a repetition's index; only repetitions for which it returns True are run. The result
+        contains these repetitions and all repetitions that are already in the folder.
 
     Raises
     ------
@@ -148,9 +152,9 @@ def run_each(
 ) -> list[Result]:
     """Call :func:`run` for each configuration in turn, in this process and its workers.
 
-    Configurations locked by other processes are tried last, so that no worker idles. ``shown(i)`` returns a
-    context manager that gives the progress callback of the i-th configuration; chosen : as for
-    :func:`run_all`.
+    Configurations that other processes have claimed are tried last, so that no worker idles. ``shown(i)``
+    returns a context manager that yields the progress callback of the i-th configuration. ``chosen`` has the
+    same meaning as in :func:`run_all`.
     """
     found: dict[int, Result] = {}
     for wait in (False, True):
@@ -169,8 +173,9 @@ def _run(
     setup: Setup, config: RunConfig, out: Path | None, workers: int | None, progress: Progress | None,
     chosen: Callable[[int], bool] | None, wait: bool,
 ) -> Result | None:  # fmt: skip
-    """Call :func:`run`; return None if ``wait`` is False and other processes have claimed all
-    missing seeds.
+    """Run the missing seeds of one configuration, as :func:`run` does.
+
+    Returns None if ``wait`` is False and other processes have claimed all missing seeds.
     """
     from discreet.experiments.simulate import iterate_runs
 
@@ -198,7 +203,7 @@ def run_all(
     progress: Progress | None = None,
     chosen: Callable[[int, int], bool] | None = None,
 ) -> list[Result]:
-    """Run many configurations on one engine; its workers make the set-ups with ``build``.
+    """Run many configurations on one engine, whose workers make the set-ups with ``build``.
 
     In all other respects this function works like :func:`run`.
 
@@ -206,10 +211,10 @@ def run_all(
     ----------
     runs : (set-up, configuration, folder) of each run.
     build : function that makes the set-up of a configuration.
-    engine : executes the runs.
-    progress : called with (number of the run, users done).
-    chosen : function of (index of the configuration, repetition); only pairs for which it is True are run. A
-        configuration without any repetition has no result, and is left out.
+    engine : engine that executes the runs.
+    progress : function that is called with (number of the run, number of users simulated so far).
+    chosen : function of (index of the configuration, index of the repetition); only pairs for which it
+        returns True are run. A configuration without any finished repetition is left out of the results.
     """
     pending = [
         _Pending(setup, config, out, None if chosen is None else partial(chosen, i))
@@ -237,9 +242,10 @@ def run_all(
 
 
 def shard(text: str) -> Callable[[int, int], bool]:
-    """Return a function that is True for the (configuration, repetition) pairs of the ``i``-th of n parts.
+    """Parse the text "i/n", and return a function that selects the i-th of n equal parts of a sweep.
 
-    text : "i/n"; the parts have equal size. Raises ``ValueError`` unless 1 <= i <= n.
+    The function takes (index of the configuration, index of the repetition), and returns True if this pair
+    belongs to the part. Raises ``ValueError`` unless 1 <= i <= n.
     """
     found = re.fullmatch(r"(\d+)/(\d+)", text.strip())
     own, parts = (int(found[1]), int(found[2])) if found else (0, 0)
@@ -249,18 +255,19 @@ def shard(text: str) -> Callable[[int, int], bool]:
 
 
 def merge(folders: Sequence[Path], out: Path) -> int:
-    """Copy the seeds of result folders (and of sweeps) into the folder ``out``; return the number of new
-    seeds.
+    """Copy the seeds in folders of runs or of sweeps into the folder ``out``.
+
+    Returns the number of seeds that were not in ``out`` before.
 
     Folders of the same configuration are merged into one folder. The files of a single run are copied to
     ``out`` itself; the runs of sweeps are copied to subfolders of ``out`` with the same names as in the
-    sweep. Nothing is removed. Nothing is written until all folders have been checked for agreement.
+    sweep. No file is removed, and no file is written until all folders have been checked for agreement.
 
     Raises
     ------
     ValueError
-        If a folder holds no results, or two folders hold different runs under the same name, or different
-        numbers for the same seed.
+        If a folder holds no results, if two folders hold different runs under the same name, or if they hold
+        different numbers for the same seed.
     """
     plan: dict[Path, list[RunFolder]] = {}
     orders: list[Path] = []
@@ -308,7 +315,10 @@ class Sweep:
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any], title: str = "sweep") -> Sweep:
-        """Return the sweep of a table: for each of its ``runs``, the product of its lists."""
+        """Return the sweep that a TOML table describes.
+
+        For each table in ``runs``, the sweep contains all combinations of the values in the table's lists.
+        """
         base = {key: value for key, value in table.items() if key not in ("title", "runs")}
         parts = table.get("runs", [{}])
         if not isinstance(parts, list) or not parts or not all(isinstance(part, Mapping) for part in parts):
@@ -317,9 +327,9 @@ class Sweep:
         return cls(str(table.get("title", title)), tuple(configs))
 
     def resolved(self, resolve: Callable[[RunConfig], RunConfig]) -> Sweep:
-        """Return the sweep with every run resolved and without duplicates.
+        """Return the sweep with every configuration resolved by ``resolve``, and without duplicates.
 
-        Two runs become equal if they differ only in a budget that their privatizer does not use.
+        Two configurations become equal if they differ only in a budget that their privatizer does not use.
         """
         return Sweep(self.title, tuple(dict.fromkeys(resolve(config) for config in self.runs)))
 
@@ -333,10 +343,12 @@ def _merged(base: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def grid(table: Mapping[str, Any]) -> list[RunConfig]:
-    """Return the product of a table's lists; the last list varies fastest."""
+    """Return the configurations for all combinations of the values in a table's lists; the last list varies
+    fastest.
+    """
     axes: list[tuple[tuple[str, ...], list[Any]]] = []
     if "label" in table:
-        check_label(table["label"])  # a label is one name for a part of the sweep, never a grid
+        check_label(table["label"])  # a label names a part of the sweep, so it cannot be a list
     _axes(table, (), axes)
     for path, values in axes:
         if not values:
@@ -368,24 +380,26 @@ def _copy(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def folder_name(config: RunConfig) -> str:
-    """Return a readable folder name that is unique for configuration and code, so that results of older code
-    are kept.
+    """Return a readable folder name that is unique for the configuration and the compiled code.
+
+    Therefore results of older code are kept in their own folders.
     """
     return config.name.removesuffix(config.key) + table_key({**config.to_table(), MADE_BY: made_by()})
 
 
 def note_order(out: Path, sweep: Sweep) -> None:
-    """Store the title and the order of the folders of a sweep, for tables and figures that are made later."""
+    """Store the title of a sweep and the order of its folders, for tables and figures that are made later."""
     content = {"title": sweep.title, "runs": [folder_name(config) for config in sweep.runs]}
     out.mkdir(parents=True, exist_ok=True)
     write_aside(out / _ORDER, (json.dumps(content, indent=2) + "\n").encode())
 
 
 def load_results(paths: Sequence[Path]) -> list[Result]:
-    """Load the results of run folders and of the runs in sweep folders (in the sweep's order), without
-    duplicates.
+    """Load the results in folders of runs and of sweeps.
 
-    Raises ``ValueError`` if one of ``paths`` holds no result.
+    The runs of a sweep are in the sweep's order. A path that occurs several times is loaded once.
+
+    Raises ``ValueError`` if one of ``paths`` holds no result folder, or if no result is finished.
     """
     results: list[Result] = []
     for path in {path.resolve(): path for path in paths}.values():
@@ -407,16 +421,16 @@ def load_results(paths: Sequence[Path]) -> list[Result]:
 # ----------------------------------------------------------------------------------- comparing
 @dataclass(frozen=True)
 class BaselineComparison:
-    """Comparison of one result with the baseline, seed by seed."""
+    """Comparison of the final regret of one result with that of the baseline, seed by seed."""
 
     label: str
     privacy: str
     mean: statistics.Interval
-    paired: statistics.Paired | None  # the baseline itself has None
-    guarantee: str = ""  # first sentence of the guarantee
+    paired: statistics.Paired | None  # This field is None for the baseline itself.
+    guarantee: str = ""  # First sentence of the privacy statement.
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the fields as a dictionary of JSON values."""
         return {
             "label": self.label,
             "privacy": self.privacy,
@@ -428,19 +442,19 @@ class BaselineComparison:
 class Comparisons(list[BaselineComparison]):
     """Comparisons of several results with one baseline, in the order of the results.
 
-    Notebooks show a table.
+    Notebooks display this list as a table.
     """
 
     def _repr_html_(self) -> str:
-        """Return the table for notebooks, with a caption that explains its brackets."""
+        """Return the table as HTML for notebooks, with a caption that explains the numbers in brackets."""
         return f"{html([HEAD, *comparison_rows(self)])}<p>{escape(caption(self))}</p>"
 
 
 def compare(results: Sequence[Result], baseline: int = 0) -> Comparisons:
-    """Compare the final regret of each result with that of ``results[baseline]``; differences are paired by
-    seed.
+    """Compare the final regret of each result with the final regret of ``results[baseline]``, seed by seed.
 
-    Raises ``ValueError`` if there are fewer than two results, or if the results are not for the same users.
+    Raises ``ValueError`` if ``results`` has fewer than two entries, or if the results are not for the same
+    users.
     """
     if len(results) < 2:
         raise ValueError(f"results: {len(results)} given, must be at least two to compare")
@@ -462,7 +476,7 @@ HEAD = ("learner", "privacy", "final regret, mean", "difference, mean", "differe
 
 
 def comparison_rows(comparisons: Sequence[BaselineComparison]) -> list[tuple[str, ...]]:
-    """Return the rows of the table as text: per result, a tuple of seven cells with the columns of
+    """Return the rows of the comparison table. Each row is a tuple of seven texts, for the columns in
     :data:`HEAD`.
     """
     rows = []
@@ -477,7 +491,7 @@ def comparison_rows(comparisons: Sequence[BaselineComparison]) -> list[tuple[str
 
 
 def caption(comparisons: Sequence[BaselineComparison]) -> str:
-    """Return a sentence that explains the numbers in brackets."""
+    """Return a caption of the comparison table that explains the brackets, the differences and p."""
     paired = next((c.paired for c in comparisons if c.paired is not None), None)
     median = "order statistics" if paired is None else paired.median.method
     tests = dict.fromkeys(
@@ -490,7 +504,7 @@ def caption(comparisons: Sequence[BaselineComparison]) -> str:
 
 
 def to_markdown(comparisons: Sequence[BaselineComparison]) -> str:
-    """Return a table in Markdown."""
+    """Return the comparison table in Markdown, followed by its caption."""
     rows = ([cell.replace("|", "/") for cell in row] for row in comparison_rows(comparisons))
     return f"{markdown([HEAD, *rows])}\n\n{caption(comparisons)}"
 
@@ -518,8 +532,9 @@ _NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?(?![\w
 
 
 def _latex(text: str, numbers: bool = True) -> str:
-    """Return the text as LaTeX. Numbers are set by siunitx, which prints correct minus signs and powers of
-    ten.
+    """Return the text with LaTeX's special characters escaped.
+
+    If ``numbers`` is True, siunitx prints the numbers, with correct minus signs and powers of ten.
     """
     found, at = [], 0
     for number in _NUMBER.finditer(text) if numbers else ():
@@ -530,7 +545,8 @@ def _latex(text: str, numbers: bool = True) -> str:
 
 
 def to_latex(comparisons: Sequence[BaselineComparison], world: str = "") -> str:
-    """Return a table in LaTeX with its caption. The LaTeX document must load booktabs and siunitx.
+    """Return the comparison table in LaTeX, with its caption. The LaTeX document must load booktabs and
+    siunitx.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""Estimate the duration of a run from its first moments.
+"""Estimate the duration of a run from the time that its beginning takes.
 
-A process loads compiled code when it first runs, so the first seconds do not predict the rest of a run.
-Therefore a run is started twice: first to load the code that it needs, then to be timed. Costs per release
-and costs per user are estimated separately. No estimate is given if the estimates from the two halves of the
-timed period disagree.
+A process loads compiled code when this code is first used, so the first seconds of a run do not predict its
+duration. Therefore a run is started twice: the first start loads the code, and the second start is timed.
+Costs per release and costs per user are estimated separately. If the estimates from the two halves of the
+timed period disagree, no estimate is given.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["Moments", "in_words", "moments"]
 
-PROBED = 0.5  # length of the timed period, in seconds
-_AGREE = 2.0  # largest allowed ratio of the estimates from the two halves
+PROBED = 0.5  # Length of the timed period, in seconds.
+_AGREE = 2.0  # Largest allowed ratio of the two estimates from the two halves of the timed period.
 
 
 class _Enough(Exception):
@@ -27,9 +27,9 @@ class _Enough(Exception):
 
 @dataclass(frozen=True)
 class Moments:
-    """Timed beginning of a run: after ``seconds[i]`` seconds, the first ``users[i]`` users were done.
+    """Timed beginning of a run: after ``seconds[i]`` seconds, ``users[i]`` users had been simulated.
 
-    seconds, users : ascending values, counted from the start of the run, one pair for each progress report.
+    seconds, users : ascending values, counted from the start of the run; each progress report gives one pair.
     """
 
     seconds: tuple[float, ...]
@@ -38,8 +38,11 @@ class Moments:
     def estimate(self, times: ArrayLike, batched: bool) -> float | None:
         """Estimate the duration of a whole run in seconds; None if no estimate is possible.
 
-        times : (releases + 1,) users at each release, then K. batched : if True, users themselves have no
-        cost; only releases have.
+        Parameters
+        ----------
+        times : (releases + 1,) number of users before each release, and finally K.
+        batched : if True, the cost of a run depends only on the number of releases, and not on the number of
+            users.
         """
         at = np.asarray(times, np.int64)
         releases = np.searchsorted(at[:-1], np.array(self.users), side="left").astype(float)
@@ -62,7 +65,13 @@ class Moments:
 
 
 def _rates(steps: NDArray[np.float64], took: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return (2,) seconds per release and per user, both at least 0, from a least squares fit."""
+    """Fit the seconds per release and the seconds per user by least squares; both are at least 0.
+
+    Parameters
+    ----------
+    steps : (n, 2) numbers of releases and of users in n intervals.
+    took : (n,) durations of these intervals in seconds.
+    """
     from scipy.optimize import nnls
 
     if np.allclose(steps[:, 0], steps[:, 1]):  # each user has a release, so only one rate can be estimated
@@ -75,9 +84,14 @@ def moments(
     run: Callable[[Callable[[int, int], None]], object],
     clock: Callable[[], float] = time.perf_counter,
 ) -> Moments | None:
-    """Start a run twice and time the beginning of the second start; return None if the run ended earlier.
+    """Start a run twice, and return the times of the second start; return None if a run ends before it is
+    timed.
 
-    run : plays a repetition and calls its argument with (repetition, users done).
+    Parameters
+    ----------
+    run : function that simulates a repetition. It calls its argument with (repetition, number of users
+        simulated so far).
+    clock : function that returns the time in seconds.
     """
     found: Moments | None = None
     for _ in range(2):

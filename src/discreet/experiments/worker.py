@@ -1,4 +1,6 @@
-"""Task sent to a worker: how to build the set-up, its seed, and the sender's code versions."""
+"""Tasks that are sent to workers. A task states how to build a set-up, the seed, and the versions of the
+sender's code.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Made", "NoWorkers", "Play", "differing", "packed", "processes", "versions"]
 
-_FEW = 4  # number of set-ups that a worker keeps; few suffice, because runs of one set-up are sent in order
-_SECONDS = 0.2  # seconds of cheap runs that share one task of a local process
+_FEW = 4  # Number of set-ups that a worker keeps; few suffice, because runs of one set-up are sent in order.
+_SECONDS = 0.2  # Expected duration in seconds up to which runs share one task of a local process.
 
 _stop: Any = None
 
@@ -37,7 +39,9 @@ def versions() -> dict[str, str]:
 
 
 def differing(here: Mapping[str, str], there: Mapping[str, str]) -> str:
-    """Describe the versions in which two processes differ; the text is empty if they do not differ."""
+    """Describe the versions in which two processes differ; return an empty text if they have the same
+    versions.
+    """
     names = [name for name in here if here[name] != there.get(name)]
     return "; ".join(f"{name} {there.get(name, 'none')} there, {here[name]} here" for name in names)
 
@@ -49,15 +53,18 @@ def _check_code(made_by: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True)
 class Made:
-    """Task that calls ``make()``, a function of a module with its arguments bound, instead of a run."""
+    """Task that calls ``make()`` instead of simulating a run.
+
+    ``make`` is a function of a module whose arguments are already bound.
+    """
 
     make: Callable[[], Any]
     made_by: Mapping[str, str] = field(default_factory=versions)
 
     def __call__(self, items: Sequence[int]) -> list[tuple[int, Any]]:
-        """Return (item, result) for each item.
+        """Call ``make()`` once for each item; return (item, result of the call) for each.
 
-        Raises :class:`EngineError` under the same condition as :class:`Play`.
+        Raises :class:`EngineError` if the code of this process differs from the sender's.
         """
         _check_code(self.made_by)
         return [(item, self.make()) for item in items]
@@ -65,10 +72,14 @@ class Made:
 
 @dataclass(frozen=True)
 class Play:
-    """Task that plays repetitions of one set-up, which ``build(what)`` makes once per worker.
+    """Task that simulates repetitions of one set-up, which ``build(what)`` makes once per worker.
 
-    build : a function of a module; what : the argument of ``build``, a hashable value (a configuration, or
-    bytes).
+    Parameters
+    ----------
+    build : a function of a module.
+    what : the argument of ``build``, a hashable value (a configuration, or bytes).
+    seed : seed of the run.
+    made_by : versions of the sender's code.
     """
 
     build: Callable[[Any], PreparedRun]
@@ -77,7 +88,7 @@ class Play:
     made_by: Mapping[str, str] = field(default_factory=versions)
 
     def __call__(self, runs: Sequence[int]) -> list[SeedRun]:
-        """Play these runs.
+        """Simulate the repetitions with the indices ``runs``.
 
         Raises :class:`EngineError` if the code of this process differs from the sender's.
         """
@@ -92,9 +103,11 @@ def _built(build: Callable[[Any], PreparedRun], what: Any) -> PreparedRun:
 
 
 def packed(setup: object, where: str) -> bytes:
-    """Pickle a set-up for the processes of the engine ``where``.
+    """Return a pickled set-up for the processes of an engine. where : name of the engine, for the error
+    message.
 
-    Pickling errors are raised here, because a pool that cannot send its tasks can wait forever.
+    Raises ``ValueError`` if the set-up cannot be pickled. The error is raised here because a process pool
+    that cannot send its tasks can wait forever.
     """
     try:
         return pickle.dumps(setup)
@@ -105,7 +118,7 @@ def packed(setup: object, where: str) -> bytes:
         ) from error
 
 
-# ------------------------------------------------------------------------------ processes of this machine
+# ------------------------------------------------------------------------------ local worker processes
 def _begin(stop: Any, initializer: Callable[..., None] | None = None, initargs: tuple[Any, ...] = ()) -> None:
     global _stop
     _stop = stop
@@ -115,9 +128,10 @@ def _begin(stop: Any, initializer: Callable[..., None] | None = None, initargs: 
 
 
 def _end_with_the_sender() -> None:
-    """End this worker when its sender is killed.
+    """End this worker process when the process that started it ends.
 
-    Without this thread the worker would never end, because it holds both ends of its task queue.
+    This function runs in a separate thread. Without it, the worker would never end, because the worker itself
+    holds both ends of its task queue.
     """
     if (sender := parent_process()) is not None:
         sender.join()
@@ -125,7 +139,7 @@ def _end_with_the_sender() -> None:
 
 
 class NoWorkers(EngineError):
-    """Error: worker processes cannot be started here. The caller can do the tasks in its own process."""
+    """Error: worker processes cannot be started here. The caller can execute the tasks in its own process."""
 
 
 _hiding = threading.Lock()
@@ -133,7 +147,7 @@ _hiding = threading.Lock()
 
 @contextmanager
 def _no_script() -> Iterator[None]:
-    """Within this context, start processes that do not import the running script."""
+    """Make a context in which new processes do not import the running script."""
     with _hiding:
         script = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
@@ -144,7 +158,7 @@ def _no_script() -> Iterator[None]:
 
 
 class _Process(SpawnProcess):
-    """Process whose worker imports the library's modules but not the running script.
+    """Worker process that imports the library's modules but not the running script.
 
     A script therefore needs no ``if __name__ == "__main__":`` guard.
     """
@@ -167,7 +181,8 @@ def _script() -> Path | None:
 
 
 class _Processes(Engine):
-    """Process pool that is replaced when a worker dies, if the pool has returned at least one result.
+    """Engine with a process pool. If a worker dies, the pool is replaced if it has returned at least one
+    result.
 
     script : if True, workers import the running script, because the objects sent to them are defined there.
     """
@@ -176,7 +191,8 @@ class _Processes(Engine):
         from concurrent.futures import ProcessPoolExecutor
 
         if script and getattr(current_process(), "_inheriting", False):
-            # a worker imported a script that starts workers; the sender continues without it
+            # This process is a worker that imports a script, and the script itself starts workers. End this
+            # worker; the process that started it continues without workers.
             raise SystemExit(1)
         if script and _script() is None:
             raise NoWorkers("what is sent to them is defined in no file that they could import")

@@ -1,20 +1,23 @@
-"""Policy service: users' devices over HTTP, one session, and a learner that sees only releases.
+"""Policy service: HTTP interface for users' devices, one session, and a learner that sees only releases.
 
 Modules, in the order in which they process input:
 
-- :mod:`~discreet.service.study_config`: the study file, and what it fixes before any user comes;
-- :mod:`~discreet.service.message_validation`: the required form of a message (an error never repeats any of
-  it);
-- :mod:`~discreet.service.database`: tickets, messages, plans, releases and one writer's lease;
-- :mod:`~discreet.service.release_worker`: from a whole batch to the next release, and from that to the next
-  plans;
+- :mod:`~discreet.service.study_config`: the study file, and all values that it fixes before the first user
+  takes part;
+- :mod:`~discreet.service.message_validation`: the check of a message's form (an error never repeats the
+  message's content);
+- :mod:`~discreet.service.database`: the tables of tickets, messages, plans and releases, and the lease of the
+  only process that makes releases;
+- :mod:`~discreet.service.release_worker`: the steps from a complete batch to the next release, and from this
+  release to the next plans;
 - :mod:`~discreet.service.shuffler`, :mod:`~discreet.service.batch_sums`: under shuffle trust, the process
-  that sees single messages, and what it sends to the service;
-- :mod:`~discreet.service.ingest`: many requests, one commit;
-- :mod:`~discreet.service.app`, :mod:`~discreet.service.server`: the HTTP side;
-- :mod:`~discreet.service.dry_run`: simulated users of the real service.
+  that sees single messages, and the sums that this process sends to the service;
+- :mod:`~discreet.service.ingest`: the queue that commits many requests in one transaction;
+- :mod:`~discreet.service.app`, :mod:`~discreet.service.server`: the HTTP application and the process that
+  runs it;
+- :mod:`~discreet.service.dry_run`: a run of the real service with simulated users.
 
-Needs ``pip install 'discreet[serve]'``. No other package imports this one, except the command line.
+This package needs ``pip install 'discreet[serve]'``. Only the command line imports it.
 """
 
 from discreet import public_names

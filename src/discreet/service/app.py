@@ -1,6 +1,6 @@
 """HTTP application of the policy service.
 
-Everything that the service sends to a user's device was stored in the database before. An answer that refuses
+Everything that the service sends to a user's device was first stored in the database. An answer that refuses
 a request does not repeat any content of the request. Requests are not logged.
 """
 
@@ -56,13 +56,13 @@ __all__ = ["Door", "Service", "application"]
 
 log = logging.getLogger("discreet.service")
 
-MOST_BYTES = 4 * 2**20  # largest number of bytes in the body of a request
-MOST_MANY = 1_000  # largest number of messages or tickets in one request
-MOST_ISSUED = 10_000  # largest number of tickets that one request can create.
-BODY_SECONDS = 10.0  # Seconds within which a body must arrive.
-MOST_AFTER = 3600  # seconds of Retry-After
-_POLL = 0.2  # seconds between two checks for changes by other processes
-_SWEEP = 0.02  # seconds between two removals of counted messages, which block other requests
+MOST_BYTES = 4 * 2**20  # Largest number of bytes in the body of a request.
+MOST_MANY = 1_000  # Largest number of messages or tickets in one request.
+MOST_ISSUED = 10_000  # Largest number of tickets that one request can create.
+BODY_SECONDS = 10.0  # Seconds within which the body of a request must arrive.
+MOST_AFTER = 3600  # Largest number of seconds in the header Retry-After.
+_POLL = 0.2  # Seconds between two checks for changes by other processes.
+_SWEEP = 0.02  # Seconds between two removals of counted messages; a removal blocks other requests.
 
 _CODES = {
     "counted": 202, "placed": 201, "full": 409, "spent": 409, "replayed": 409, "placeless": 409, "late": 410,
@@ -86,7 +86,7 @@ _WORDS = {
 
 
 class ServiceError(Exception):
-    """Exception that refuses a request; it contains the answer."""
+    """Exception by which a request is refused. It contains the reason and the text of the answer."""
 
     def __init__(self, reason: str, words: str = "") -> None:
         super().__init__(reason)
@@ -96,15 +96,16 @@ class ServiceError(Exception):
 def _json(code: int, content: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
     """Return a JSON answer that names this service.
 
-    Pages of proxies or login pages of networks do not have this mark.
+    The name distinguishes the answer from the error page of a proxy and from the login page of a network.
     """
     body = pydantic_core.to_json({**content, "service": client.SERVICE})
     return Response(body, code, headers, "application/json")
 
 
 def _refused(reason: str, words: str = "", seconds: float = 0.0) -> Response:
-    """Return the answer to a refused request. seconds : time until a retry can succeed, if all places are
-    taken.
+    """Return the answer to a refused request.
+
+    seconds : if all places are taken, the time after which a new request can succeed.
     """
     headers = {"Retry-After": str(_after(seconds))} if reason in ("busy", "full") else None
     if reason == "unauthorized":
@@ -113,8 +114,9 @@ def _refused(reason: str, words: str = "", seconds: float = 0.0) -> Response:
 
 
 def _after(seconds: float) -> int:
-    """Return the time to wait in whole seconds; above a minute in whole minutes, to reveal less about arrival
-    times.
+    """Return the time to wait in seconds, rounded up to whole seconds.
+
+    A time above one minute is rounded up to whole minutes, so that it reveals less about arrival times.
     """
     known = min(max(1, math.ceil(seconds)), MOST_AFTER)
     return known if known <= 60 else 60 * math.ceil(known / 60)
@@ -123,7 +125,7 @@ def _after(seconds: float) -> int:
 class Service:
     """Process of a study's service.
 
-    It takes requests of all users, and makes releases while it holds the lease.
+    It answers the requests of all users. While it holds the lease, it also makes releases.
     """
 
     def __init__(self, study: Study, store: Store, key: PrivateKey) -> None:
@@ -133,9 +135,9 @@ class Service:
         self._wake = asyncio.Event()
         self.intake = Intake(store, study.answer_within, self._wrote, study.closes_after)
         self.turn, self.over, self.newest = -1, False, 0
-        self.shown = b"", ""  # the published plans with their ETag
+        self.shown = b"", ""  # the published plans, and their ETag
         self._refreshing = threading.Lock()
-        self._clean = False  # True if all counted messages are removed
+        self._clean = False  # True if no counted messages are left to remove
         content = self._content()
         self.told = content
         signature = key.sign("discreet service, 1", content)
@@ -177,26 +179,26 @@ class Service:
     def _parts(self, holder: str, clock: Callable[[], float]) -> tuple[Any, Any]:
         """Return the checker of messages and the object that makes releases."""
         form = bytes(self.store.about()["form"])
-        shuffled = self.study.shuffled  # under shuffle trust, messages go to the shuffler
+        shuffled = self.study.shuffled  # under shuffle trust, devices send messages to the shuffler
         admission = (
             ShuffleAdmission() if shuffled else admission_of(self.study.layout, self.study.rewards, form)
         )
         return admission, Writer(self.study, self.store, holder, clock)
 
     def _content(self) -> dict[str, Any]:
-        """Return the statement, unsigned."""
+        """Return the statement for participants, without a signature."""
         return make_participant_statement(
             self.study, pydantic_core.from_json(self.store.about()["ledger"]), self._key.public
         )
 
     @property
     def takes_people(self) -> bool:
-        """True if this service has places, tickets and messages; False if messages go to a shuffler."""
+        """True if this process gives places and takes messages; False if a separate shuffler does so."""
         return not isinstance(self.writer, Writer) or not self.study.shuffled
 
     @property
     def takes_sums(self) -> bool:
-        """True if a shuffler sends its sums here."""
+        """True if a shuffler sends its sums to this process."""
         return isinstance(self.writer, Writer) and self.study.shuffled
 
     def _pause(self) -> float:
@@ -204,14 +206,14 @@ class Service:
         return _POLL if self._clean else _SWEEP
 
     def _wrote(self) -> None:
-        """Wake the release loop after a write if the next release can be due.
+        """Wake the release loop if the last write completed a batch.
 
         The loop also polls, so a missed wake-up only delays a release.
         """
         if self.store.whole:
             self._wake.set()
 
-    # ----------------------------------------------------------------------------- its life
+    # ----------------------------------------------------------------------------- start and stop
     async def start(self) -> None:
         """Read the stored state, then start to accept messages and to make releases."""
         await asyncio.to_thread(self._hold)
@@ -220,7 +222,7 @@ class Service:
         self._tasks = [asyncio.create_task(self._turns()), asyncio.create_task(self._kept())]
 
     async def stop(self) -> None:
-        """Write the waiting requests, then give the lease back."""
+        """Write the waiting requests, then release the lease."""
         await self.intake.stop()
         for task in self._tasks:
             task.cancel()
@@ -232,7 +234,7 @@ class Service:
         self.holds.set(held)
 
     async def _kept(self) -> None:
-        """Keep the lease, also while the next turn is being made."""
+        """Extend the lease regularly, also while the next turn is being made."""
         while True:
             await asyncio.sleep(LEASE / 3)
             try:
@@ -253,7 +255,9 @@ class Service:
             try:
                 if now - checked >= min(1.0, self.study.answer_within / 4):
                     checked = now
-                    await asyncio.to_thread(self._hold)  # deadlines did not advance while no process held it
+                    # hold the lease before expired places are marked, because a new lease moves users'
+                    # deadlines
+                    await asyncio.to_thread(self._hold)
                     if self.takes_people:
                         closes = self.study.closes_after
                         self.lost.inc(await asyncio.to_thread(self.store.mark_expired, time.time(), closes))
@@ -279,7 +283,7 @@ class Service:
             self._clean = self.store.sweep() == 0
 
     def refresh(self) -> None:
-        """Publish the plans of the current turn in the database."""
+        """Publish the plans of the turn that the database is at."""
         with self._refreshing:
             self._refresh()
 
@@ -326,12 +330,16 @@ class Service:
 
     @staticmethod
     def _tag(body: bytes) -> str:
-        """Return the ETag for caches."""
+        """Return the ETag of a body, for caches."""
         return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
     # ----------------------------------------------------------------------------- requests
     async def body(self, request: Request, most: int = MOST_BYTES) -> Any:
-        """Return the JSON of a request. Raises :class:`ServiceError`."""
+        """Return the parsed JSON body of a request.
+
+        most : largest number of bytes. Raises :class:`ServiceError` if the body is too large, too slow, or
+        not JSON.
+        """
         length = request.headers.get("content-length", "")
         if length.isdigit() and int(length) > most:
             raise ServiceError("oversized", f"a request must have at most {most} bytes")
@@ -343,7 +351,8 @@ class Service:
                     if size > most:
                         raise ServiceError("oversized", f"a request must have at most {most} bytes")
                     parts.append(part)
-        except (TimeoutError, ClientDisconnect):  # a disconnected client does not receive the answer
+        # a client that has disconnected does not receive this answer
+        except (TimeoutError, ClientDisconnect):
             raise ServiceError("slow") from None
         try:
             return pydantic_core.from_json(b"".join(parts), allow_inf_nan=False)
@@ -356,7 +365,9 @@ class Service:
             self._counted[path].labels(reason).inc()
 
     async def put(self, requests: list[ReservationRequest | TicketMessage]) -> list[RequestResult]:
-        """Return the results of requests. Raises :class:`ServiceError`."""
+        """Store requests and return their results. Raises :class:`ServiceError` if the database is too slow
+        or fails.
+        """
         try:
             return await self.intake.put(requests)
         except Busy:
@@ -373,7 +384,7 @@ class Service:
             return self.admission.answer(table)
         except Malformed as error:
             return error
-        except OverflowError:  # a number beyond 64 bits
+        except OverflowError:  # an integer in the message has more than 64 bits
             return Malformed("a number is out of range")
 
     async def answered(self, request: Request) -> Response:
@@ -413,7 +424,7 @@ class Service:
         return _json(202, {"results": said})
 
     async def summed(self, request: Request) -> Response:
-        """Handle POST /sums: the shuffler's sum of a batch, once."""
+        """Handle POST /sums: store the shuffler's sum of a batch. Only the first sum of a batch counts."""
         study, batches = self.study, self.writer.batches
         try:
             assert study.shuffler is not None
@@ -436,9 +447,9 @@ class Service:
         return _json(202, {"status": "counted", "turn": turn})
 
     def _people(self, turn: int) -> tuple[int, int]:
-        """Return the numbers of users before and after the batch of a turn.
+        """Return the number of users before the batch of a turn, and the number including this batch.
 
-        Raises :class:`ServiceError` if the batch is not open yet.
+        Raises :class:`ServiceError` if the batch has not been opened yet.
         """
         before, after = self.store.people_before(turn), self.store.people_before(turn + 1)
         if before == after:
@@ -446,8 +457,9 @@ class Service:
         return before, after
 
     def example(self) -> dict[str, Any] | None:
-        """Return an example message to the first open plan, for studies in which devices encode messages;
-        None if no plan is open.
+        """Return an example of an encoded message for the first open plan.
+
+        Returns None if no plan is open, or if devices send plain JSON (central trust).
         """
         content = pydantic_core.from_json(self.shown[0])["content"] if self.shown[0] else {"plans": []}
         if isinstance(self.admission, CentralAdmission) or not content["plans"]:
@@ -488,12 +500,14 @@ class Service:
         return _json(201, {"results": said})
 
     async def _published(self, results: list[RequestResult]) -> None:
-        """Publish the plans of new places in this process before it answers with them."""
+        """Publish the newest plans in this process if a result names a plan that this process has not
+        published.
+        """
         if any(one.status == "placed" and one.plan > self.newest for one in results):
             await asyncio.to_thread(self.refresh)
 
     async def issued(self, request: Request) -> Response:
-        """Handle POST /tickets: for operators."""
+        """Handle POST /tickets, which needs an operator's token."""
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer" or not await asyncio.to_thread(self.store.knows_token, token.strip()):
             raise ServiceError("unauthorized")
@@ -508,7 +522,7 @@ class Service:
     async def plan(self, request: Request) -> Response:
         """Handle GET /plan."""
         body, tag = self.shown
-        if not body:  # a shuffler without plans from the service yet
+        if not body:  # this process is a shuffler that has not received plans from the service yet
             raise ServiceError("busy")
         headers = {"ETag": tag, "Cache-Control": "public, max-age=1, must-revalidate"}
         if tag in request.headers.get("if-none-match", ""):
@@ -516,7 +530,7 @@ class Service:
         return Response(body, 200, headers, "application/json")
 
     async def released(self, number: str) -> Response:
-        """Handle GET /releases/N. The release is read from the database, where it cannot change."""
+        """Handle GET /releases/N. A stored release never changes, so caches can keep the answer."""
         known = number.isascii() and number.isdigit() and len(number) < 10
         found = await asyncio.to_thread(self.store.release, int(number)) if known else None
         if found is None:
@@ -529,7 +543,7 @@ class Service:
         try:
             await asyncio.to_thread(self.store.about)
             database = True
-        except Exception:  # any exception of a driver
+        except Exception:  # a database driver can raise any exception
             database = False
         good = database and not self.failed
         told = {
@@ -546,7 +560,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 def _head(scope: Scope) -> int:
-    """Return the bytes of a request's address and headers."""
+    """Return the number of bytes in a request's address and headers."""
     named = sum(len(name) + len(value) for name, value in scope["headers"])
     return named + len(scope.get("raw_path") or b"") + len(scope["query_string"])
 
@@ -554,7 +568,8 @@ def _head(scope: Scope) -> int:
 class Door:
     """Outermost layer of the application.
 
-    It answers an internal error with a text, and logs the error without content.
+    It refuses requests whose head is too large. It answers an internal error with a fixed text, and logs the
+    error without content of the request.
     """
 
     def __init__(self, inside: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
@@ -585,7 +600,7 @@ class Door:
 
 
 def _told_of(service: Service, request: Request, error: ServiceError | SQLAlchemyError) -> Response:
-    """Return the answer to a request that failed, and count the failure."""
+    """Count a failed request, and return the answer to it."""
     reason = error.reason if isinstance(error, ServiceError) else "busy"
     service.count(request.url.path, reason)
     if isinstance(error, ServiceError):
@@ -595,11 +610,13 @@ def _told_of(service: Service, request: Request, error: ServiceError | SQLAlchem
 
 
 class Lane:
-    """Fast path for messages and plans that bypasses the web framework, because the framework costs more time
-    than the requests themselves.
+    """Fast path for messages and plans, without the web framework.
+
+    The framework takes more time than the requests themselves.
 
     The fast path calls the same functions as the routes, which document these addresses. Other methods and
-    addresses use the routes. If browsers of other sites are allowed, all requests use the routes.
+    addresses use the routes. If the study allows web pages of other sites to use the service, all requests
+    use the routes.
     """
 
     def __init__(self, service: Service, inside: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
@@ -625,7 +642,7 @@ class Lane:
 
 
 class Heads:
-    """Layer that answers HEAD requests like GET requests, without a body."""
+    """Layer that answers a HEAD request like a GET request, but without a body."""
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self._app = app
@@ -643,9 +660,7 @@ class Heads:
 
 
 class _Uncreated:
-    """Registry whose metrics have no creation times, because the text format would list creation times as
-    gauges.
-    """
+    """Registry of metrics without their creation times, which the text format would list as gauges."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
@@ -657,7 +672,10 @@ class _Uncreated:
 
 
 def _untold() -> dict[str, Any]:
-    """Disable traces, because some versions of FastAPI export traces if environment variables request it."""
+    """Return the arguments that disable FastAPI's telemetry.
+
+    Some versions of FastAPI export traces if environment variables request it.
+    """
     if "telemetry" not in inspect.signature(FastAPI.__init__).parameters:
         return {}
     return {"telemetry": {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}}
@@ -704,7 +722,7 @@ def _public(app: FastAPI, service: Service, texts: described.Texts) -> None:
 
 
 def _handle_errors(app: FastAPI, service: Service) -> None:
-    """Add the answers to errors."""
+    """Add handlers that convert exceptions to answers."""
 
     @app.exception_handler(ServiceError)
     async def refusal(request: Request, error: ServiceError) -> Response:
@@ -727,11 +745,13 @@ def _handle_errors(app: FastAPI, service: Service) -> None:
 
 
 def _describe(app: FastAPI, service: Service) -> None:
-    """Let the application's OpenAPI description show the operator's token and a message of the open plan."""
+    """Extend the application's OpenAPI description by the operator's token and an example message for an open
+    plan.
+    """
     told = app.openapi
 
     def openapi() -> dict[str, Any]:
-        """Return the description with a message of the open plan as an example."""
+        """Return the description, with a message for an open plan as an example."""
         found = told()
         if service.takes_people:
             described.declare_operator(found)
@@ -744,7 +764,7 @@ def _describe(app: FastAPI, service: Service) -> None:
 
 
 def _own_state(app: FastAPI, service: Service, texts: described.Texts) -> None:
-    """Add the routes of the statement and of the service's state."""
+    """Add the routes of the statement, the health check and the metrics."""
 
     @app.get("/statement", **texts.statement)
     async def statement() -> Response:
@@ -761,7 +781,7 @@ def _own_state(app: FastAPI, service: Service, texts: described.Texts) -> None:
 
 
 def application(service: Service) -> FastAPI:
-    """Return the application with its routes."""
+    """Return the web application of a service, with all its routes."""
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -776,13 +796,14 @@ def application(service: Service) -> FastAPI:
         version=__version__,
         description=described.SUMMARY,
         lifespan=life,
-        docs_url=None,  # pages that load scripts from other hosts would reveal their readers to these hosts
+        # documentation pages would load scripts from other hosts, and so reveal their readers to these hosts
+        docs_url=None,
         redoc_url=None,
-        redirect_slashes=False,  # a redirection would use the proxy's address, without TLS
+        redirect_slashes=False,  # behind a proxy, a redirection would lead to an address without TLS
         **_untold(),
     )
 
-    # allows no cookies and no operator's token, only requests that users' devices make
+    # Only requests that users' devices make are allowed; cookies and the operator's token are not.
     if service.study.origins:
         app.add_middleware(
             CORSMiddleware,

@@ -1,18 +1,20 @@
-"""Messages between a shuffler and the service: sums of whole batches, never a single message.
+"""Messages that a shuffler sends to the service: sums of whole batches, never a user's single message.
 
 The shuffler and the service read the same study file, so both know each batch of the schedule. They know the
-form of the batch's messages (:class:`ShuffledBatches`; only the session's number comes with the plans), the
-number of users, and the number of messages that a released sum must have. For each batch the shuffler sends
-the following content, signed with the key that the study names::
+number of users of the batch, and the smallest number of messages that a released sum must contain. They also
+know the form of the batch's messages (:class:`ShuffledBatches`), except for the session's number, which is
+sent with the plans. For each batch the shuffler sends the following content, signed with the key that the
+study names::
 
     {"identity": "...", "turn": 3, "form": "...",
 
     "users": 18, "absent": 2, "counts": "..."}
 
-The sum contains the messages of ``users`` users, and not those of ``absent`` users. ``counts`` holds 64-bit
-integers in base64, in the form of :class:`~discreet.mechanisms.shuffle.shuffle_session.Counted` or
-:class:`~discreet.mechanisms.shuffle.amplified_session.Histogram`. ``counts`` is null if fewer messages came
-than the guarantee of the batch requires; in this case no sum of these messages is ever released.
+The sum contains the messages of ``users`` users. The other ``absent`` users of the batch sent no message in
+time. ``counts`` holds 64-bit integers in base64, in the form of
+:class:`~discreet.mechanisms.shuffle.shuffle_session.Counted` or
+:class:`~discreet.mechanisms.shuffle.amplified_session.Histogram`. ``counts`` is null if fewer messages
+arrived than the guarantee of the batch requires; in this case no sum of these messages is ever released.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ AnyShuffler = Shuffler | ReportShuffler
 
 
 def form_of_bytes(published: bytes) -> SessionConfig | ReportDevice:
-    """Return the form for a batch from its published bytes, as the device code reads it.
+    """Parse the published form of a batch's messages in the same way as a device does.
 
     Raises ``ValueError`` if the bytes are invalid.
     """
@@ -48,7 +50,7 @@ def form_of_bytes(published: bytes) -> SessionConfig | ReportDevice:
 
 
 class ShuffledBatches:
-    """Batches of a study under shuffle trust. session : the number of the study's session."""
+    """Batches of a study under shuffle trust. session : number of the study's session."""
 
     def __init__(self, study: Study, session: int) -> None:
         self._mechanism: Any = study.mechanism
@@ -56,8 +58,12 @@ class ShuffledBatches:
         self._kind: Any = Shuffler if study.mechanism.bits else ReportShuffler  # type: ignore[union-attr]
 
     def check(self, before: int, users: list[int]) -> None:
-        """Raise ``ValueError`` unless plans for these users, after ``before`` earlier users, are one batch of
-        the schedule.
+        """Raise ``ValueError`` unless the plans together form exactly one batch of the schedule.
+
+        Parameters
+        ----------
+        before : number of users of all earlier plans.
+        users : number of users of each plan.
         """
         ends, at = self._mechanism.ends, before
         first = int(np.searchsorted(ends, before, side="right"))
@@ -110,7 +116,7 @@ def _unpacked(shuffler: AnyShuffler, users: int, text: str) -> Counted | Histogr
 
 
 def sum_of(key: PrivateKey, identity: str, turn: int, shuffler: AnyShuffler, people: int) -> dict[str, Any]:
-    """Return the shuffler's signed sum of a batch of ``people`` users, and delete the batch."""
+    """Return the shuffler's signed sum of a batch of ``people`` users, and delete the batch's messages."""
     came = shuffler.received
     counts = None if came < shuffler.least else _packed(shuffler.output())
     content = {
@@ -121,9 +127,10 @@ def sum_of(key: PrivateKey, identity: str, turn: int, shuffler: AnyShuffler, peo
 
 
 def written_sum(table: Any, key: str) -> dict[str, Any]:
-    """Return the content of a sum that the holder of ``key`` signed.
+    """Return the content of a signed sum, after its signature is checked with the public key ``key``.
 
-    Raises ``PermissionError`` if the signature is not valid, and ``ValueError`` if the content is not.
+    Raises ``PermissionError`` if the signature is not valid, and ``ValueError`` if ``table`` does not have
+    the form of a signed sum.
     """
     if (
         not isinstance(table, dict)
@@ -144,10 +151,11 @@ def written_sum(table: Any, key: str) -> dict[str, Any]:
 def opened_sum(
     content: dict[str, Any], identity: str, shuffler: AnyShuffler, people: int
 ) -> Counted | Histogram | None:
-    """Return the content of a signed sum for the batch of ``shuffler``, an empty shuffler; None if no sum was
-    released.
+    """Return the sum that the content of a signed sum encodes; return None if no sum was released.
 
-    Raises ``ValueError`` unless the sum is possible for ``people`` users of this batch.
+    shuffler : empty shuffler for the batch.
+
+    Raises ``ValueError`` unless ``people`` users of this batch can produce this sum.
     """
     if set(content) != {"identity", "turn", "form", "users", "absent", "counts"}:
         raise ValueError("content: must hold identity, turn, form, users, absent and counts")

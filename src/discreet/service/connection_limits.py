@@ -1,8 +1,10 @@
-"""Limits for connections: the size of a request's head, and the time within which the head must arrive.
+"""Limits for connections: the size of a request's head (request line and headers), and the time within which
+the head must arrive.
 
 A proxy has such limits. The limits in this module are needed if no proxy is in front of the service. They are
-part of the protocol, because the application receives a request only when its head is complete. The
-application rejects a complete head that is too large (:class:`discreet.service.app.Door`).
+implemented in uvicorn's protocol class, because the application receives a request only when its head is
+complete. A complete head that is too large is rejected by the application
+(:class:`discreet.service.app.Door`).
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ else:
 
 __all__ = ["HEAD_BYTES", "HEAD_SECONDS", "protocol"]
 
-HEAD_BYTES = 16 * 2**10  # Largest number of bytes in the request line and headers.
+HEAD_BYTES = 16 * 2**10  # largest number of bytes in the request line and headers
 # Seconds from the start of a connection, or from the first byte of its next request, to a complete head.
 HEAD_SECONDS = 10.0
-# Largest number of transferred bytes per byte of a body (a chunk with one byte takes six bytes).
+# Largest number of transferred bytes per byte of a body: a chunk of one byte is transferred as six bytes.
 _FRAMING = 6
 _WORDS = b'{"reason":"%s","words":"the head of a request is too large, or takes too long"}'
 _KINDS = {b"slow": b"408 Request Timeout", b"oversized": b"431 Request Header Fields Too Large"}
@@ -41,7 +43,7 @@ class _Guarded(_Protocol):
         self._begin()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove the deadline of a closed connection."""
+        """Cancel the deadline of a connection that is closed."""
         self._headed()
         self._shut = True
         super().connection_lost(exc)
@@ -58,7 +60,7 @@ class _Guarded(_Protocol):
     def _refuse(self, reason: bytes) -> None:
         """Close the connection.
 
-        Send the reason first, unless an answer to an earlier request is being sent.
+        The reason is sent first, unless an answer to an earlier request is still being sent.
         """
         if self._shut:
             return
@@ -74,8 +76,9 @@ class _Guarded(_Protocol):
 
 
 class GuardedH11(_Guarded, H11Protocol):
-    """Guarded version of uvicorn's protocol in Python; h11 itself limits the buffer of a head or of
-    a chunk.
+    """Version with a deadline of uvicorn's protocol in pure Python.
+
+    The library h11 itself limits the buffer of a head or of a chunk.
     """
 
     def data_received(self, data: bytes) -> None:
@@ -84,7 +87,7 @@ class GuardedH11(_Guarded, H11Protocol):
             return
         self._begin()
         super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:  # not before the end of a head
+        if self.conn.their_state is not h11.IDLE:  # this is true after the end of the head
             self._headed()
 
 
@@ -92,11 +95,12 @@ def _httptools() -> Any:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
     class Guarded(_Guarded, HttpToolsProtocol):
-        """Guarded version of uvicorn's fast protocol, which does not limit the number or length of
-        headers.
+        """Version of uvicorn's fast protocol with a deadline and a size limit.
+
+        The fast protocol itself limits neither the number nor the length of headers.
         """
 
-        _raw = _body = 0  # bytes of this request: all transferred bytes, and bytes of the body
+        _raw = _body = 0  # number of transferred bytes of this request, and number of bytes of its body
 
         def data_received(self, data: bytes) -> None:
             """Receive bytes of a head, of a body, or of several requests."""
@@ -106,21 +110,22 @@ def _httptools() -> Any:
                 self._begin()
             self._raw += len(data)
             super().data_received(data)
-            if self._raw > HEAD_BYTES + _FRAMING * self._body:  # the head or the body has no end
+            # this is more than the bytes of an allowed head and of this body
+            if self._raw > HEAD_BYTES + _FRAMING * self._body:
                 self._refuse(b"oversized")
 
         def on_headers_complete(self) -> None:
-            """Remove the deadline, because the head is complete."""
+            """Cancel the deadline, because the head is complete."""
             self._headed()
             super().on_headers_complete()
 
         def on_body(self, body: bytes) -> None:
-            """Count bytes of a body; the application limits bodies."""
+            """Count the bytes of a body; the application limits the size of bodies."""
             self._body += len(body)
             super().on_body(body)
 
         def on_message_complete(self) -> None:
-            """End the request; the next bytes belong to another request."""
+            """Reset the counters; the next bytes belong to another request."""
             self._raw = self._body = 0
             super().on_message_complete()
 
@@ -128,7 +133,7 @@ def _httptools() -> Any:
 
 
 def protocol() -> Any:
-    """Return the protocol for connections: the fast one if httptools is installed."""
+    """Return the protocol class for connections: the fast one if httptools is installed, otherwise h11's."""
     try:
         return _httptools()
     except ImportError:

@@ -1,52 +1,53 @@
 """Database of a study. Accepted input is on the disk before the client gets the answer.
 
-SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. The tables:
+The database is SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. It has these tables:
 
 ==============  ========================================================================================
-``study``       one row: the study's identity, the turn (number of releases made), whether it is over
-``state``       one row: the session's exact state. Raw data, as private as the trajectories
-``lease``       one row: who may make the next release, until when, and a token that only grows
+``study``       one row: the study's identity, its turn (number of the current release), whether it is over.
+``state``       one row: the session's exact state. These are raw data, as private as the trajectories.
+``lease``       one row: the process that can make releases, the end of its lease, an increasing token.
 
-``plans``       number, turn, users, and how many of these took a place, answered, or are absent
+``plans``       number, turn, users, and how many of these users took a place, answered, or are absent.
 
-``releases``    number, the exact release, the JSON that is served, its SHA-256. Never changed
-``tickets``     SHA-256 of each ticket, unique; its status
+``releases``    number, the exact release, the served JSON and its SHA-256. A row never changes.
+``tickets``     SHA-256 of each ticket (unique), and the ticket's status.
 
-``messages``    of the open batch: the ticket (unique), the message. Removed once they are counted
-``sums``        under shuffle trust: for each turn the shuffler's sum, signed by it
+``messages``    ticket (unique) and message of users in the open batch. Removed after they are counted.
+``sums``        under shuffle trust: for each turn, the sum that the shuffler signed.
 
-``relayed``     one row: at a shuffler, the service's publication with its signature
-``tokens``      SHA-256 of the operators' tokens
-``keys``        one row: the public key that signs, which users' devices were given
+``relayed``     one row, only at a shuffler: the service's signed publication.
+``tokens``      SHA-256 of the operators' tokens.
+``keys``        one row: the public key of the service's signatures, which users' devices know.
 ==============  ========================================================================================
 
-**One answer per ticket.** A ticket takes a place in a plan, then answers, or is absent when its time is over;
-none of these steps is reversed. The row of the ticket, the message and the counts of the plan change in one
-transaction. Therefore a message counts once or not at all, whenever the process dies. If the same message
-(with the same nonce) is sent again, it gets the same answer.
+**One answer per ticket.** A ticket is a one-time code with which one user takes part. The user first uses it
+to reserve a place in a plan. Then the user answers in time, or the ticket is marked absent. These changes are
+never undone. The row of the ticket, the message and the counts of the plan change in one transaction.
+Therefore a message counts once or not at all, whenever the process dies. If the same message (with the same
+nonce) is sent again, it gets the same answer.
 
-**One release per turn.** :meth:`Store.drew` replaces the last release and session state by the next release
-and the state of the session that drew it, in one transaction. The transaction fails unless the turn is still
-the one for which the release was made, the turn has no release yet, and the writer still holds the lease. If
-a writer's transaction fails, or the writer dies before it, its draw was not observed. The draw is not stored,
-and the next writer begins from the earlier state. Therefore all published noise was drawn once, and at most
-one of two writers publishes. The transaction guarantees this without the lease; the lease only saves the
-second writer useless work. The plans that follow from the stored release open in a second transaction
-(:meth:`Store.turned`).
+**One release per turn.** :meth:`Store.drew` stores the next release and, in the same transaction, replaces
+the session's state by the state after this release. The transaction fails unless the turn is still the one
+for which the release was made, the turn has no release yet, and the writer still holds the lease. If a
+writer's transaction fails, or the writer dies before the transaction, no one has observed its draw. The draw
+is not stored, and the next writer begins from the earlier state. Therefore all published noise was drawn
+once, and at most one of two writers publishes. The transaction guarantees this even without the lease; the
+lease only keeps a second process from computing the same release too. The plans that follow from the stored
+release open in a second transaction (:meth:`Store.turned`).
 
-**Two processes under shuffle trust.** A shuffler keeps tickets, plans and messages in a separate database,
-but no releases. The service keeps releases and sums, but no tickets and no messages. The messages of a batch
-are removed in the transaction that stores their sum. Each database has one sum per turn.
+**Two databases under shuffle trust.** A shuffler keeps tickets, plans and messages in its own database, but
+no releases. The service keeps releases and sums, but no tickets and no messages. The messages of a batch are
+removed in the transaction that stores their sum. Each of the two databases has one sum per turn.
 
 **Removed data are erased.** ``secure_delete`` overwrites removed data in the database. The write-ahead log is
 truncated to zero bytes after the messages of a batch have been removed (:meth:`Store.sweep`), and when the
 store is closed (:meth:`Store.close`).
 
-**Locks** are always taken in the same order: lease, study, plans, tickets, messages. Therefore two
-transactions never wait for each other.
+**Locks** are always taken in the same order: lease, study, plans, tickets, messages. Therefore no two
+transactions can deadlock.
 
-**Order.** Messages enter the session in the order of their ticket numbers and not in the order of arrival, so
-that sums and noise do not depend on arrival times. The times of messages are not stored.
+**Order.** Messages enter the session in the order of their ticket numbers and not in the order of arrival.
+Therefore sums and noise do not depend on arrival times. The arrival times are not stored.
 """
 
 from __future__ import annotations
@@ -78,12 +79,14 @@ __all__ = [
     "new_ticket",
 ]
 
-_SYNCHRONOUS = "FULL"  # A commit is on the disk.
+_SYNCHRONOUS = "FULL"  # SQLite's setting under which a commit is on the disk when it returns.
 _MANY = 500  # Largest number of values in one SQL statement.
-_AHEAD = 2  # Leases: a later expiry is rejected (one lease is waiting for the database's lock).
-# Number of messages that one transaction removes; it is small, so that the lock is held only briefly.
+# An expiry more than this many lease durations in the future is invalid. (The factor exceeds 1, because a
+# process can wait for the database's lock after it has read the clock.)
+_AHEAD = 2
+# Largest number of messages that one transaction removes; it is small, so that each lock is short.
 _SWEPT = 500
-_PATIENCE_MS = 60_000  # milliseconds to wait for SQLite's locks
+_PATIENCE_MS = 60_000  # Number of milliseconds that a connection waits for SQLite's locks.
 
 UNSPENT, PLACED, ANSWERED, ABSENT = range(4)  # status of a ticket
 
@@ -120,7 +123,7 @@ _plans = sql.Table(
     sql.Column("turn", sql.Integer, nullable=False, index=True),
     sql.Column("users", sql.BigInteger, nullable=False),
     sql.Column("policy", sql.Text, nullable=False),
-    sql.Column("placed", sql.BigInteger, nullable=False),  # number of places given so far
+    sql.Column("placed", sql.BigInteger, nullable=False),  # number of places that are already taken
     sql.Column("came", sql.BigInteger, nullable=False),
     sql.Column("absent", sql.BigInteger, nullable=False),
     sql.Column("opened", sql.Float, nullable=False),
@@ -181,7 +184,9 @@ Status = Literal["placed", "counted", "full", "late", "spent", "foreign", "repla
 
 
 class StaleWriter(RuntimeError):
-    """Error: another process makes the releases now, or has already made this release. Nothing was stored."""
+    """Error: another process makes the releases now, or has already made this release. The failed transaction
+    stored nothing.
+    """
 
 
 @dataclass(frozen=True)
@@ -193,7 +198,15 @@ class ReservationRequest:
 
 @dataclass(frozen=True)
 class TicketMessage:
-    """Checked message to plan ``plan`` with its ticket, for the session."""
+    """Checked message of a user, for the session.
+
+    Parameters
+    ----------
+    ticket : hash of the ticket.
+    plan : number of the plan that the message answers.
+    nonce : random bytes that identify a message if it is sent again.
+    body : bytes that the database stores.
+    """
 
     ticket: bytes
     plan: int
@@ -203,8 +216,10 @@ class TicketMessage:
 
 @dataclass(frozen=True)
 class RequestResult:
-    """Result of a request, which is on the disk. plan, seconds : plan of a place, and for how long the place
-    is reserved.
+    """Result of a request, which is on the disk.
+
+    For a place, ``plan`` is the number of its plan, and ``seconds`` is the time for which the place is
+    reserved.
 
     For the result ``full``, ``seconds`` is the time until the first user who has not answered counts as
     absent.
@@ -223,10 +238,10 @@ class Drawn:
     exact: bytes
     body: bytes
     sha256: str
-    session: bytes  # the state of the session after the release
+    session: bytes  # exact state of the session after the release
 
 
-Plans = Sequence[tuple[int, int, str]]  # number, users, policy as JSON
+Plans = Sequence[tuple[int, int, str]]  # for each plan: its number, its number of users, its policy as JSON
 
 
 def hashed(secret: str) -> bytes:
@@ -238,12 +253,12 @@ def hashed(secret: str) -> bytes:
 
 
 def new_ticket() -> str:
-    """Return a new ticket: 128 random bits, written as 22 letters."""
+    """Return a new ticket: 128 random bits, written as 22 characters."""
     return secrets.token_urlsafe(16)
 
 
 class Store:
-    """Database of a study. url : URL as in SQLAlchemy, or the path of a SQLite file."""
+    """Database of a study. url : database URL in the form of SQLAlchemy, or the path of a SQLite file."""
 
     def __init__(self, url: str | Path) -> None:
         text = str(url)
@@ -263,8 +278,8 @@ class Store:
         )
         self._engine: Engine = sql.create_engine(self.url, hide_parameters=True, **extra)
         self._logged = False  # True if the write-ahead log can contain removed data
-        self.whole = False  # True if, after the last :meth:`admit`, the open plans wait for no user
-        # writers of this process wait in a queue
+        self.whole = False  # True if the open plans waited for no user after the last :meth:`admit`
+        # with SQLite, threads of this process write one after the other
         self._lock = threading.Lock() if self.sqlite else None
         if self.sqlite:
             sql.event.listen(self._engine, "connect", _sqlite_connected)
@@ -275,7 +290,8 @@ class Store:
     def close(self) -> None:
         """Empty the write-ahead log, and close all connections.
 
-        Raises ``RuntimeError`` if the log cannot be emptied, because another process reads for a minute.
+        Raises ``RuntimeError`` if the log cannot be emptied because another process reads for more than a
+        minute.
         """
         try:
             if not self._emptied(_PATIENCE_MS):
@@ -291,14 +307,15 @@ class Store:
 
         Returns True if the log is empty then.
 
-        Returns False if another connection reads or writes for longer than the given time. (All writers must
-        wait.) The log must be emptied because ``secure_delete`` overwrites removed data only in the database;
-        removed messages stay in the log.
+        Returns False if another connection reads or writes for longer than the given time. Writers must wait
+        while this method runs. The log must be emptied because ``secure_delete`` overwrites removed data only
+        in the database; removed messages stay in the log.
         """
         if not self._logged:
             return True
         with self._lock or _nothing(), self._engine.connect() as connection:
-            raw: Any = connection.connection.dbapi_connection  # outside any transaction
+            # the raw connection is outside any transaction, as a checkpoint requires
+            raw: Any = connection.connection.dbapi_connection
             raw.execute(f"PRAGMA busy_timeout = {patience_ms}")
             try:
                 busy = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
@@ -309,7 +326,7 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
-        """Open one write transaction; all of its changes are stored, or none."""
+        """Open one write transaction; either all of its changes are stored, or none of them."""
         with self._lock or _nothing(), self._engine.connect() as connection:
             connection = connection.execution_options(writes=True)
             self._logged = self.sqlite
@@ -323,9 +340,9 @@ class Store:
 
     # ------------------------------------------------------------------------- the study
     def created(self, identity: str) -> bool:
-        """Return True if the database holds this study, False if it is empty.
+        """Return True if the database holds this study, and False if the database is empty.
 
-        Raises ``ValueError`` if it holds another study.
+        Raises ``ValueError`` if the database holds another study.
         """
         with self._engine.connect() as connection:
             if not sql.inspect(connection).has_table("study"):
@@ -348,7 +365,7 @@ class Store:
     def create(
         self, identity: str, ties: bytes, form: bytes, ledger: str, first: Drawn, plans: Plans, now: float
     ) -> None:
-        """Store a study, release 0 and its plans in an empty database.
+        """Store a study, its release 0 and the plans of this release in an empty database.
 
         Raises ``ValueError`` if the database is not empty.
         """
@@ -361,7 +378,10 @@ class Store:
         self._create(identity, first.number, ties, form, ledger, keep)
 
     def create_shuffler(self, identity: str) -> None:
-        """Store a shuffler's study, without plans, in an empty database, like :meth:`create`."""
+        """Store a study without releases and plans in the empty database of a shuffler.
+
+        Raises ``ValueError`` if the database is not empty.
+        """
 
         def keep(connection: Connection) -> None:
             connection.execute(_relayed.insert().values(id=1, body=b""))
@@ -369,7 +389,7 @@ class Store:
         self._create(identity, -1, b"", b"", "null", keep)
 
     def is_shuffler(self) -> bool:
-        """Return True if this is the database of a shuffler, False if it is that of a service."""
+        """Return True if this is the database of a shuffler, and False if it is the database of a service."""
         with self._reading() as connection:
             return connection.execute(sql.select(_state.c.id)).first() is None
 
@@ -392,29 +412,30 @@ class Store:
                 )
                 connection.execute(_lease.insert().values(id=1, holder="", token=0, expires=0.0))
                 keep(connection)
-        # another process has created rows or tables
+        # another process has created the rows or tables in the meantime
         except (sql.exc.IntegrityError, sql.exc.ProgrammingError):
             if not sql.inspect(self._engine).has_table("study"):
                 raise
             raise ValueError("database: holds a study already") from None
 
     def about(self) -> Mapping[str, Any]:
-        """Return the row of the study: turn, over, ties, form, ledger."""
+        """Return the row of the table ``study``; its columns include turn, over, ties, form and ledger."""
         with self._reading() as connection:
             return dict(connection.execute(sql.select(_study)).mappings().one())
 
     def public_key(self) -> str | None:
-        """Return the public key of signatures, as 64 hexadecimal digits; None before the study was first
-        served.
+        """Return the public key of the service's signatures, as 64 hexadecimal digits.
+
+        Returns None if the study has never been served.
         """
         with self._reading() as connection:
             found = connection.execute(sql.select(_keys.c.public)).scalar()
         return None if found is None else str(found)
 
     def bind_key(self, public: str) -> None:
-        """Set the public key of signatures.
+        """Set the public key of the service's signatures.
 
-        Raises ``ValueError`` if the study was served with another key.
+        Raises ``ValueError`` if the study has been served with another key.
         """
         known = self.public_key()
         if known is None:
@@ -485,10 +506,12 @@ class Store:
         stays: float,
         closes_after: float | None = None,
     ) -> list[RequestResult]:
-        """Store places and answers in one transaction. When this returns, they are on the disk.
+        """Store places and answers in one transaction. When this method returns, they are on the disk.
 
-        stays : seconds that a user has from the place to the answer. closes_after : seconds for which a plan
-        is open.
+        Parameters
+        ----------
+        stays : seconds that a user has from the place to the answer.
+        closes_after : seconds for which a plan is open; None: no limit.
         """
         with self._writing() as connection:
             over = bool(connection.execute(sql.select(_study.c.over)).scalar())
@@ -535,8 +558,10 @@ class Store:
         return found
 
     def mark_expired(self, now: float, closes_after: float | None) -> int:
-        """Mark expired reservations as absent, and places that no user took in time. Returns how many."""
-        with self._reading() as connection:  # usually nothing is due, and no lock is needed
+        """Mark expired reservations, and places that no user took in time, as absent. Returns how many were
+        marked.
+        """
+        with self._reading() as connection:  # usually nothing has expired, so that no lock is needed
             due = connection.execute(sql.select(_tickets.c.id).where(_tickets.c.due <= now).limit(1)).first()
             old = closes_after is not None and any(
                 one["opened"] + closes_after <= now and one["came"] + one["absent"] < one["users"]
@@ -565,13 +590,13 @@ class Store:
         return count
 
     def plans(self) -> list[dict[str, Any]]:
-        """Return the open plans with their counts but without their policies."""
+        """Return the rows of the open plans, with their counts of users but without their policies."""
         with self._reading() as connection:
             return self._open(connection)
 
     def waiting(self) -> tuple[int, float]:
-        """Return the number of users who have a place but have not answered, and the time when the last of
-        these counts as absent.
+        """Return the number of users who have a place but have not answered, and the time at which the last
+        of these users will count as absent.
         """
         with self._reading() as connection:
             query = sql.select(sql.func.count(), sql.func.max(_tickets.c.due)).where(
@@ -609,10 +634,10 @@ class Store:
             return "counted"
 
     def summed(self, token: int, turn: int, body: bytes) -> None:
-        """Store, at a shuffler, the sum of a whole batch, and remove its messages, in one transaction.
+        """Store the sum of a whole batch and remove the batch's messages, in one transaction of a shuffler.
 
-        Raises :class:`StaleWriter`, and changes nothing, if another process holds the lease, or the batch was
-        already summed, or its turn is over.
+        Raises :class:`StaleWriter`, and changes nothing, if another process holds the lease, the batch was
+        already summed, or the turn of the batch is over.
         """
         stale = StaleWriter(f"turn {turn}: is summed, or another process holds the lease")
         try:
@@ -625,23 +650,26 @@ class Store:
             raise stale from None
 
     def unsent(self) -> tuple[int, bytes] | None:
-        """Return, at a shuffler, a sum that the service has not confirmed, and its turn."""
+        """Return the turn and the bytes of a sum that the service has not confirmed to this shuffler.
+
+        Returns None if every sum was confirmed.
+        """
         with self._reading() as connection:
             found = connection.execute(sql.select(_sums.c.turn, _sums.c.body).where(~_sums.c.sent)).first()
         return None if found is None else (int(found.turn), bytes(found.body))
 
     def was_sent(self, turn: int) -> None:
-        """Record at a shuffler that the service has the sum on its disk."""
+        """Mark the sum of a turn, in the database of a shuffler, as stored by the service."""
         with self._writing() as connection:
             connection.execute(_sums.update().where(_sums.c.turn == turn).values(sent=True))
 
     def adopt(
         self, token: int, turn: int, form: bytes, published: bytes, plans: Plans, over: bool, now: float
     ) -> None:
-        """Replace, at a shuffler, the stored plans by the service's publication for the next turn, or for the
-        end of the study.
+        """Replace the plans in a shuffler's database by the service's publication for the next turn, or for
+        the end of the study.
 
-        published : the publication as it was signed. Raises :class:`StaleWriter`, and changes nothing, if
+        published : bytes of the signed publication. Raises :class:`StaleWriter`, and changes nothing, if
         another process holds the lease or has already replaced the plans.
         """
         with self._writing() as connection:
@@ -655,12 +683,12 @@ class Store:
                 self._open_plans(connection, turn, plans, now)
 
     def relayed(self) -> bytes:
-        """Return, at a shuffler, the service's publication for the current turn."""
+        """Return the service's signed publication for the current turn, from the database of a shuffler."""
         with self._reading() as connection:
             return bytes(connection.execute(sql.select(_relayed.c.body)).scalar_one())
 
     def _check_own(self, connection: Connection, token: int, turn: int, stale: StaleWriter) -> None:
-        """Lock the rows of lease and study, and check them.
+        """Lock the row of the lease and the row of the study, and check both rows.
 
         Raises ``stale`` unless the lease has the token ``token`` and the study is at turn ``turn``.
         """
@@ -674,7 +702,7 @@ class Store:
 
     # ------------------------------------------------------------------------- releases
     def policies(self, turn: int) -> list[dict[str, Any]]:
-        """Return the plans of a turn: number, users, policy as JSON."""
+        """Return the plans of a turn, each with its number, its number of users and its policy as JSON."""
         with self._reading() as connection:
             query = (
                 sql.select(_plans.c.number, _plans.c.users, _plans.c.policy)
@@ -691,14 +719,14 @@ class Store:
         return None if row is None else (bytes(row[0]), str(row[1]))
 
     def exact_release(self, number: int) -> bytes | None:
-        """Return a release, exact to the bit; None if the release was not drawn yet."""
+        """Return the exact encoding of a release; None if the release has not been drawn yet."""
         with self._reading() as connection:
             query = sql.select(_releases.c.exact).where(_releases.c.number == number)
             found = connection.execute(query).scalar()
         return None if found is None else bytes(found)
 
     def session(self) -> tuple[int, bytes]:
-        """Return (turn, state of the session after the release of this turn)."""
+        """Return the current turn, and the stored state of the session."""
         with self._reading() as connection:
             turn = connection.execute(sql.select(_study.c.turn)).scalar_one()
             return int(turn), bytes(connection.execute(sql.select(_state.c.session)).scalar_one())
@@ -710,7 +738,8 @@ class Store:
             return [bytes(body) for body in connection.execute(query).scalars()]
 
     def drew(self, token: int, turn: int, new: Drawn, now: float, lasts: float) -> None:
-        """Store permanently the draw that follows ``turn``, made by the holder of lease ``token``.
+        """Store permanently the draw of the release after ``turn``; the caller holds the lease with
+        ``token``.
 
         Raises :class:`StaleWriter`, and stores nothing, if another process holds the lease, the turn is over,
         or its release was already drawn.
@@ -732,7 +761,8 @@ class Store:
             raise stale from None
 
     def turned(self, token: int, turn: int, plans: Plans, now: float, lasts: float) -> None:
-        """Open the plans that follow from the release after ``turn``, by the holder of lease ``token``.
+        """Open the plans that follow from the release after ``turn``; the caller holds the lease with
+        ``token``.
 
         Raises :class:`StaleWriter`, and stores nothing, if another process holds the lease, the turn is over,
         or its release was not drawn yet.
@@ -752,9 +782,10 @@ class Store:
             self._open_plans(connection, turn + 1, plans, now)
 
     def ended(self, token: int, turn: int) -> None:
-        """Record that the study is over: no further release is made, and no further user is asked.
+        """Record that the study is over: no further release is made, and no further user gets a place.
 
-        Raises as :meth:`turned`.
+        Raises :class:`StaleWriter`, and stores nothing, if another process holds the lease or the turn is
+        over.
         """
         with self._writing() as connection:
             own = connection.execute(
@@ -767,32 +798,32 @@ class Store:
                 raise StaleWriter(f"turn {turn}: is over, or another process holds the lease")
 
     def sweep(self) -> int:
-        """Remove some of the counted messages.
+        """Remove at most 500 of the counted messages.
 
-        Returns how many; 0 means that none are left, not even in SQLite's log.
+        Returns the number of removed messages; 0 means that none are left, not even in SQLite's log.
 
-        Returns 1 if the log cannot be emptied immediately because another connection reads; call again in
-        this case.
+        If no message was removed but the log cannot be emptied now, because another connection reads, the
+        result is 1; call again in this case.
         """
         with self._writing() as connection:
             turn = sql.select(_study.c.turn).scalar_subquery()
             still = sql.select(sql.func.min(_plans.c.number)).where(_plans.c.turn == turn).scalar_subquery()
             over = connection.execute(sql.select(_study.c.over)).scalar()
             old = sql.select(_messages.c.ticket)
-            if not over:  # the last batch has no release, so its messages are not needed
+            if not over:  # when the study is over, all messages are removed: the last batch has no release
                 old = old.where(_messages.c.plan < still)
             gone = connection.execute(
                 _messages.delete().where(_messages.c.ticket.in_(old.limit(_SWEPT).scalar_subquery()))
             ).rowcount
         return int(gone) or int(not self._emptied(0))
 
-    # ------------------------------------------------------------------------- the one writer
+    # ------------------------------------------------------------------------- lease of the only writer
     def lease(self, holder: str, now: float, lasts: float) -> int | None:
-        """Take a new lease and return its token if the last lease is over; else return None.
+        """Take a new lease and return its token, if the last lease is over; otherwise return None.
 
-        Users' deadlines do not advance while no process holds the lease: deadlines are moved later by the
-        time without a lease. If an expiry is later than a lease can last, a clock that was ahead wrote it,
-        and the lease counts as over. Deadlines that the same clock wrote are then moved earlier.
+        The time during which no process held a lease is added to all users' deadlines. If the stored lease
+        ends later than any lease can last, it was written with a clock that was ahead, and the lease counts
+        as over. Deadlines that were written with this clock are then moved to an earlier time.
         """
         with self._writing() as connection:
             row = connection.execute(sql.select(_lease).with_for_update()).mappings().one()
@@ -808,7 +839,8 @@ class Store:
                 return None
             gap = now - row["expires"]
             if row["expires"] > 0.0 and gap != 0.0:
-                self._open(connection, lock=True)  # plans before tickets, as everywhere
+                # rows of plans are locked before rows of tickets, as in all transactions
+                self._open(connection, lock=True)
                 connection.execute(
                     _tickets.update().where(_tickets.c.due.isnot(None)).values(due=_tickets.c.due + gap)
                 )
@@ -821,11 +853,11 @@ class Store:
     def keep(self, token: int, now: float, lasts: float) -> bool:
         """Extend the lease.
 
-        Returns False if another process holds the lease, or the lease is over; users' deadlines have not
-        advanced since then.
+        Returns False if another process holds the lease, or the lease is over; in this case :meth:`lease`
+        will move users' deadlines later.
 
-        Also returns False if the lease seems to end later than a lease can, because the clock was set back
-        (:meth:`lease`).
+        Also returns False if the stored lease ends later than any lease can last. This happens if the clock
+        was set back (:meth:`lease`).
         """
         with self._writing() as connection:
             return (
@@ -842,13 +874,16 @@ class Store:
             )
 
     def release_lease(self, token: int, now: float) -> None:
-        """End the lease now, if it is still this one."""
+        """End the lease now, if ``token`` is still its token."""
         with self._writing() as connection:
             connection.execute(_lease.update().where(_lease.c.token == token).values(expires=now))
 
 
 class _Batch:
-    """Requests, and the rows that they change with their values at the begin of the transaction."""
+    """Requests of one transaction, and the database rows that these requests change.
+
+    The rows are read at the beginning of the transaction, changed in memory, and written at its end.
+    """
 
     def __init__(
         self,
@@ -869,7 +904,7 @@ class _Batch:
 
     @property
     def whole(self) -> bool:
-        """Return True if every user has answered or is absent."""
+        """True if every user of the open plans has answered or is absent."""
         return all(plan["came"] + plan["absent"] >= plan["users"] for plan in self._plans.values())
 
     def place(self, asked: ReservationRequest) -> RequestResult:
@@ -962,7 +997,7 @@ def _own_file(path: Path) -> None:
 
 
 def _sqlite_connected(connection: Any, _: Any) -> None:
-    connection.isolation_level = None  # transactions begin only in this module
+    connection.isolation_level = None  # the driver does not begin transactions itself; this module does
     for pragma in (
         "journal_mode = WAL", f"synchronous = {_SYNCHRONOUS}", "secure_delete = ON",
         f"busy_timeout = {_PATIENCE_MS}",
@@ -971,7 +1006,7 @@ def _sqlite_connected(connection: Any, _: Any) -> None:
 
 
 def _postgresql_connected(connection: Any, _: Any) -> None:
-    """Make commits durable on the server's disk, whatever the server's default."""
+    """Make commits durable on the server's disk, even if the server's default differs."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('fsync'), current_setting('synchronous_commit')")
         synced, commits = cursor.fetchone()

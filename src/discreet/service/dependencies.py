@@ -1,4 +1,4 @@
-"""Check that the packages of the extra ``serve`` are installed, with a clear error message."""
+"""Check that the packages of the extra ``serve`` are installed, and name those that are missing."""
 
 from __future__ import annotations
 

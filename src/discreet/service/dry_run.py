@@ -1,7 +1,7 @@
 """Dry run: the real service on this machine with simulated users in a known MDP.
 
-Noise and users are drawn from the same seed. A dry run therefore does the same as :func:`discreet.simulate`,
-step by step over HTTP, with the same plans, bit for bit. A dry run involves no real users and protects no
+Noise and users are drawn from the same seed. A dry run therefore repeats :func:`discreet.simulate`, step by
+step over HTTP, and its plans are equal bit for bit. A dry run has no real users, and its noise protects no
 user.
 """
 
@@ -35,8 +35,9 @@ class Rehearsal:
     Parameters
     ----------
     users, releases, seconds : number of users, number of releases, and duration of the dry run.
-    values : for each plan, (users, mean reward sum).
-    optimal, uniform : values of the best and of the uniform policy of the simulated MDP, for comparison.
+    values : for each policy, in the order of use: (number of users who followed it, its expected reward sum).
+    optimal, uniform : expected reward sums of the optimal policy and of the uniform policy in the simulated
+        MDP, for comparison.
     """
 
     users: int
@@ -45,11 +46,11 @@ class Rehearsal:
     values: Sequence[tuple[int, float]]
     optimal: float
     uniform: float
-    last: Any  # the policy of the last plan
+    last: Any  # policy of the last plan that a user followed
 
     @property
     def late(self) -> float:
-        """Mean value of the policies that the last quarter of the users followed."""
+        """Mean expected reward sum of the policies that the last quarter of the users followed."""
         left, total = max(1, self.users // 4), 0.0
         count = left
         for users, value in reversed(self.values):
@@ -59,7 +60,7 @@ class Rehearsal:
 
 
 def promised_by(study: Study) -> Literal["central", "shuffle"] | float | tuple[float, float]:
-    """Return the guarantee in the study's statement, in the form that clients receive."""
+    """Return the guarantee in the study's statement, in the form of a client's argument ``promised``."""
     if study.shuffled:
         return "shuffle"
     if not study.local:
@@ -70,8 +71,8 @@ def promised_by(study: Study) -> Literal["central", "shuffle"] | float | tuple[f
 
 
 def people_of(study: Study, place: PlanReservation, user: int) -> tuple[Any, Any]:
-    """Return the trajectory of simulated user ``user`` at their place, and the random generator of their
-    device.
+    """Return the trajectory of simulated user ``user`` under the policy of their place, and the random
+    generator of their device.
     """
     assert isinstance(study.randomness, Seeded)
     keys = study.randomness.keys
@@ -85,14 +86,15 @@ def rehearse(
     opened: Callable[[str], None] = lambda _: None,
     ended: Callable[[Rehearsal], None] = lambda _: None,
 ) -> Rehearsal:
-    """Run a rehearsed study (:meth:`~discreet.service.study_config.Study.rehearsed`) to its end.
+    """Run the service of a study with simulated users, until all users have taken part.
 
     Parameters
     ----------
-    told : called with the number of users who have answered so far
+    study : result of :meth:`~discreet.service.study_config.Study.rehearsed`
+    told : function that is called with the number of users who have answered so far
     at_once : number of users who ask for places in one request
-    opened : called with the address of the service
-    ended : called with the results, while the service still answers requests
+    opened : function that is called with the address of the service
+    ended : function that is called with the results, while the service still answers requests
     """
     begun, world, crowd = time.perf_counter(), study.world, _Crowd(study)
     with tempfile.TemporaryDirectory(prefix="discreet-rehearsal-") as folder:
@@ -123,16 +125,16 @@ def rehearse(
 
 
 class _Crowd:
-    """Simulated users in their order, and the policies that they followed."""
+    """Simulated users, who take part one after the other, and the policies that they followed."""
 
     def __init__(self, study: Study) -> None:
         self.study, self.came = study, 0
-        self.values: list[tuple[int, float]] = []  # users and value of each policy
+        self.values: list[tuple[int, float]] = []  # for each policy: (number of users, expected reward sum)
         self.last: Any = None
         self._policies: dict[int, float] = {}
 
     def come(self, client: Client, tickets: Sequence[str], told: Callable[[int], None]) -> None:
-        """Let the next users ask for places, act, and send their messages; wait if no place is free."""
+        """Let the next users ask for places, act and send messages; if no place is free, wait briefly."""
         places = client.places(tickets)
         given = [one for one in places if isinstance(one, PlanReservation)]
         messages = [self._message(place, user) for user, place in enumerate(given, self.came)]
@@ -148,7 +150,7 @@ class _Crowd:
                 time.sleep(0.01)
 
     def _message(self, place: PlanReservation, user: int) -> Any:
-        """Return the user's message; record the value of their policy."""
+        """Return the user's message, and record the value of the policy that they followed."""
         study, (low, high) = self.study, self.study.rewards
         record, draws = people_of(study, place, user)
         earned = low + (high - low) * record.rewards

@@ -1,7 +1,7 @@
-"""Encodings of plans and releases: an exact binary form, from which a study continues, and JSON for clients.
+"""Encodings of plans and releases: an exact binary form that the service stores, and JSON for clients.
 
-The exact form is the format of saved sessions (:mod:`discreet.mechanisms.saved_state.state_file`), with
-another format name.
+The exact form has the format of saved sessions (:mod:`discreet.mechanisms.saved_state.state_file`), but
+another magic number.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ def canonical(content: Any) -> bytes:
 
 
 def text_of(form: bytes) -> str | None:
-    """Return a form in base64, in which it is published, or None without a form."""
+    """Return the base64 text in which a form is published, or None if ``form`` is empty."""
     return base64.b64encode(form).decode() if form else None
 
 
 def of_text(text: Any) -> bytes:
-    """Decode :func:`text_of`. Raises ``ValueError``."""
+    """Decode the result of :func:`text_of`. Raises ``ValueError`` if ``text`` is not such a text."""
     if not isinstance(text, str):
         raise ValueError("form: must be a text")
     return base64.b64decode(text, validate=True)
 
 
 def exact(release: Release) -> bytes:
-    """Encode a release, exact to the bit."""
+    """Return the exact binary encoding of a release."""
     file = io.BytesIO()
     saved_state.write_content(file, "0" * 32, {"release": release}, CLASSES, _LAYOUT)
     return file.getvalue()
 
 
 def of_exact(content: bytes) -> Release:
-    """Decode :func:`exact`. Raises ``ValueError`` on damaged bytes."""
+    """Decode the result of :func:`exact`. Raises ``ValueError`` if the bytes are damaged."""
     _, values = saved_state.read_content(io.BytesIO(content), len(content), "release", CLASSES, _LAYOUT)
     found: Release = values["release"]
     return found
@@ -68,13 +68,18 @@ def plan_table(plan: Plan, number: int) -> dict[str, Any]:
 
 
 def policy_of(table: Any) -> np.ndarray[Any, Any]:
-    """Return the policy of :func:`plan_table`, bit for bit (JSON floats survive the round trip)."""
+    """Return the policy in the result of :func:`plan_table`, equal bit for bit to the original.
+
+    JSON preserves every float exactly.
+    """
     found = np.array(table["policy"])
     return found.astype(np.int64 if found.dtype.kind in "iu" else np.float64)
 
 
 def release_table(release: Release, time: str) -> dict[str, Any]:
-    """Return a release as JSON values: the noisy sums of every family and their noise."""
+    """Return a release as JSON values: the noisy sums of every family, and the standard deviations of their
+    noise.
+    """
     return {
         "number": release.number,
         "users": release.users,

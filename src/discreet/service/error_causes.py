@@ -1,8 +1,8 @@
 """Texts that explain the causes of failures to an operator.
 
 The text of a database driver's error is never repeated, because it can contain what a user sent. A known
-error code is explained by a sentence. For any other error, the text is the name of its type and the place
-where it was raised.
+error code is explained by a sentence. For any other error, the text is the name of the error's type and the
+place in the code where the error was raised.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from discreet.ledger.ledger import BudgetError, LedgerError
 
 __all__ = ["cause", "where"]
 
-# Beginnings of SQLite's names for errors, and of PostgreSQL's codes.
+# Prefixes of SQLite's error names and of PostgreSQL's error codes.
 _KNOWN: tuple[tuple[str, str], ...] = (
     ("SQLITE_FULL", "the disk of the database is full"),
     ("SQLITE_READONLY", "the database is read-only"),
@@ -39,7 +39,10 @@ _DISK = {
 
 
 def where(error: BaseException) -> str:
-    """Return the place where an error was raised, without its message, which can contain what a user sent."""
+    """Return the file and line where an error was raised, without the error's message.
+
+    The message can contain data that a user sent.
+    """
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -47,11 +50,11 @@ def where(error: BaseException) -> str:
 
 
 def cause(error: BaseException) -> str:
-    """Return the cause of a failure: a sentence if the cause is known, otherwise the type and place of the
-    error.
+    """Return the cause of a failure: a sentence if the cause is known, otherwise the type of the error and
+    the place where it was raised.
     """
     name = type(error).__name__
-    # these errors are about files and numbers, never about a user's message
+    # the texts of these errors contain file names and numbers, never a user's message
     if isinstance(error, LedgerError | BudgetError):
         return str(error)
     inner = getattr(error, "orig", None) or error  # SQLAlchemy's errors contain the driver's error

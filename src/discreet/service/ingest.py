@@ -1,9 +1,10 @@
-"""Queue that commits many requests in one transaction. A client is answered when its message is on the disk.
+"""Queue that commits many requests in one transaction. A client gets its answer when its request is on the
+disk.
 
 While a transaction is written, new requests are collected for the next transaction. Collection continues for
 some more milliseconds, because each transaction has a fixed processor cost. For example, if a commit takes 20
-ms on a disk, each transaction has the messages that arrive in 20 ms. No request waits longer than two commits
-and two of these extra waits.
+ms on a disk, each transaction contains the requests that arrived during 20 ms. No request waits longer than
+two commits and two of these additional collection times.
 """
 
 from __future__ import annotations
@@ -24,15 +25,24 @@ log = logging.getLogger("discreet.service")
 
 MOST_WAITING = 20_000  # largest number of waiting requests; further requests must be sent again later
 MOST_AT_ONCE = 1_000  # largest number of requests in one transaction
-_GATHERS = 0.008  # seconds between the first waiting request and the transaction
+_GATHERS = 0.008  # seconds for which further requests are collected before a transaction
 
 
 class Busy(RuntimeError):
-    """Error: the database is too slow or could not be written. The result of the request is unknown."""
+    """Error: the database is too slow, or could not be written. The client does not know the result of its
+    request.
+    """
 
 
 class Intake:
-    """Queue between requests and the store. after : called after every write."""
+    """Queue between requests and the store.
+
+    Parameters
+    ----------
+    stays : seconds that a user has from the place to the answer.
+    after : function that is called after every write.
+    closes_after : seconds for which a plan is open; None: no limit.
+    """
 
     def __init__(
         self,
@@ -52,11 +62,11 @@ class Intake:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start the thread that writes."""
+        """Start the task that writes waiting requests."""
         self._task = asyncio.create_task(self._write())
 
     async def stop(self) -> None:
-        """Write the waiting requests, then end."""
+        """Write the waiting requests, then stop the task and its thread."""
         while self._count and self._task is not None and not self._task.done():
             await asyncio.sleep(0.01)
         if self._task is not None:
@@ -65,7 +75,9 @@ class Intake:
         self._thread.shutdown()
 
     async def put(self, requests: Sequence[ReservationRequest | TicketMessage]) -> list[RequestResult]:
-        """Return the result of each request when all results are on the disk. Raises :class:`Busy`."""
+        """Return the result of each request when all results are on the disk. Raises :class:`Busy` if too
+        many requests wait or the database cannot be written.
+        """
         if self._count + len(requests) > MOST_WAITING:
             raise Busy("too many requests wait for the disk")
         done: asyncio.Future[list[RequestResult]] = asyncio.get_running_loop().create_future()
@@ -94,9 +106,9 @@ class Intake:
             together = [one for requests, _ in taken for one in requests]
             try:
                 results = await loop.run_in_executor(self._thread, self._admitted, together)
-            # the disk is full or the database is gone; waiting clients get this error
+            # for example, the disk is full or the database does not answer; waiting clients get this error
             except Exception as error:
-                if not failing:  # logged once, not for every request
+                if not failing:  # log a series of failures once, not for every request
                     log.error("nothing that people send can be stored: %s", cause(error))
                 failing = True
                 for _, done in taken:
@@ -109,7 +121,7 @@ class Intake:
                     log.info("what people send is stored again")
                 failing, at = False, 0
                 for requests, done in taken:
-                    if not done.done():  # the message of a disconnected client still counts
+                    if not done.done():  # done if the client has disconnected; its message still counts
                         done.set_result(results[at : at + len(requests)])
                     at += len(requests)
                 self._after()

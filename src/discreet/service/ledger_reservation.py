@@ -1,14 +1,15 @@
-"""Reservation of a study in the ledger: made once before noise is drawn, and marked before any result is
-visible.
+"""Reservation of a study's cost in the ledger. It is made once, before noise is drawn, and is marked before
+any result is visible.
 
 **Once.** The reservation is found by the study's identity. Two processes that begin at the same time use the
-same reservation. If a database was lost before it published anything, its successor uses the same reservation
-too. From release 1 on, the reservation is marked with a name of the database. A database that is begun after
-the mark is charged again, because the publications of the first database cannot be revoked. If two databases
-use the same reservation, the second database that tries to publish is refused.
+same reservation. If a database was lost before it published anything, the database that replaces it uses the
+same reservation too. Before release 1 is published, the reservation is marked with a name of the database. A
+database that is created after the mark is charged again, because the publications of the first database
+cannot be revoked. If two databases use the same reservation, the second database that tries to publish is
+refused.
 
 **Local trust.** Each message reveals information to the server when it arrives. Therefore the reservation is
-marked before the first plan is open, and every further database is charged again.
+marked before the first plan opens, and every further database is charged again.
 """
 
 from __future__ import annotations
@@ -30,14 +31,18 @@ def _opened(study: Study) -> Ledger:
 
 
 def reserve(study: Study) -> dict[str, Any] | None:
-    """Reserve the whole study's cost in the ledger, before noise is drawn; None without a ledger."""
+    """Reserve the whole study's cost in the ledger, before noise is drawn.
+
+    Returns the position of the reservation and the identity of the ledger, or None if the study has no
+    ledger.
+    """
     if study.ledger is None:
         return None
     guarantee = study.guarantee
     with _opened(study) as ledger:
         made = ledger.reserve(
             study.ledger["dataset"],
-            guarantee.records,  # type: ignore[arg-type]  # a ledger refuses others
+            guarantee.records,  # type: ignore[arg-type]  # a ledger refuses other types
             delta=guarantee.delta,
             users=study.users,
             purpose=f"service, study {study.identity[:32]}",
@@ -51,11 +56,11 @@ def reserve(study: Study) -> dict[str, Any] | None:
 def publish(study: Study, entry: Mapping[str, Any] | None, ties: bytes) -> None:
     """Mark the study's reservation, unless this database has already marked it.
 
-    Has no effect without a ledger.
+    Has no effect if the study has no ledger.
 
-    The mark holds the study's identity, and no digest of the release. A draw that is not stored is drawn
-    again, so nothing is allowed to reveal it. Raises ``LedgerError`` if the ledger cannot be written, or
-    another database published.
+    The mark contains the study's identity, but no digest of the release: a draw that is not stored is drawn
+    again, so no record may reveal the first draw. Raises ``LedgerError`` if the ledger cannot be written, or
+    another database of this study has published.
 
     Parameters
     ----------

@@ -3,13 +3,15 @@
 The session checks the message again. Errors never repeat the content of a message.
 
 Under central trust a message is JSON with ``ticket``, ``plan`` and ``nonce`` (32 hexadecimal digits, drawn by
-the device). It also has ``states`` (H + 1), ``actions`` (H) and ``rewards`` (H, in the study's units). Under
-local trust, a message is JSON with ``ticket`` and ``message``. ``message`` is the envelope of
-:mod:`discreet.device.message_envelope` in base64, whose header has plan and nonce. Under shuffle trust, the
-shuffler receives the same JSON. The database stores bytes of a fixed size (central trust), or the envelope.
+the device). It also has the lists ``states`` (H + 1 entries), ``actions`` (H entries) and ``rewards`` (H
+entries, in the study's units). Under local trust, a message is JSON with ``ticket`` and ``message``.
+``message`` is an envelope (:mod:`discreet.device.message_envelope`) in base64; the envelope's header has plan
+and nonce. Under shuffle trust, the shuffler receives the same JSON. Under central trust the database stores
+bytes of a fixed size, otherwise it stores the envelope.
 
-An error states the location of the fault and the accepted values, but never the value itself. Proxies log
-errors, screens show them and people paste them into mails, and a value in a trajectory is private.
+An error states the location of the fault and the accepted values, but never the value itself. The reason is
+that a value in a trajectory is private, while errors are logged by proxies, shown on screens and pasted into
+mails.
 """
 
 from __future__ import annotations
@@ -47,7 +49,10 @@ NONCE = 16
 
 
 class Malformed(ValueError):
-    """Error: no client of this library sends such a message. ``reason`` : malformed, foreign or late."""
+    """Error: no client of this library sends such a message.
+
+    reason : "malformed", "foreign" (made for another session) or "late" (made for no known plan).
+    """
 
     def __init__(self, words: str, reason: str = "malformed") -> None:
         super().__init__(words)
@@ -64,7 +69,7 @@ def _ticket(table: Any) -> bytes:
 
 
 def place_of(table: Any) -> ReservationRequest:
-    """Return the request for a place in parsed JSON ``{"ticket": ...}``."""
+    """Return the request for a place that the parsed JSON ``{"ticket": ...}`` makes."""
     ticket = _ticket(table)
     if len(table) != 1:
         raise Malformed("must hold a ticket, and nothing else")
@@ -82,7 +87,9 @@ def _integers(table: Mapping[str, Any], name: str, count: int, size: int) -> lis
 
 @dataclass(frozen=True)
 class CentralAdmission:
-    """Checker of trajectories. rewards : (low, high), the range that is mapped to [0, 1]."""
+    """Checker of trajectories under central trust. rewards : (low, high), the range of rewards, which is
+    mapped to [0, 1].
+    """
 
     layout: Layout
     rewards: tuple[float, float] = (0.0, 1.0)
@@ -119,7 +126,7 @@ class CentralAdmission:
             raise Malformed(f"rewards: every entry must be a number in [{low:g}, {high:g}]")
         values = np.array(earned, np.float64)
         if (low, high) != (0.0, 1.0):
-            # rounding of the last bit can exceed an end of the range
+            # rounding in the last bit can give a value just outside [0, 1]
             values = np.clip((values - low) / (high - low), 0.0, 1.0)
         if not np.isfinite(values).all():
             raise Malformed("rewards: every entry must be a finite number")
@@ -133,8 +140,9 @@ class CentralAdmission:
         return TicketMessage(ticket, plan, mark, body)
 
     def trajectories(self, bodies: Sequence[bytes]) -> Trajectories:
-        """Return the input of the session: ``(n, H + 1)`` states, ``(n, H)`` actions and rewards in
-        [0, 1].
+        """Return the trajectories of n stored messages, as the session takes them.
+
+        The arrays are ``(n, H + 1)`` states, ``(n, H)`` actions and ``(n, H)`` rewards in [0, 1].
         """
         steps, n = self.layout.horizon, len(bodies)
         table = np.frombuffer(b"".join(bodies), np.uint8).reshape(n, 4 * (2 * steps + 1) + 8 * steps)
@@ -146,7 +154,7 @@ class CentralAdmission:
 
 
 def _enveloped(table: Any) -> tuple[bytes, bytes]:
-    """Return the hash of the ticket, and the bytes of the message."""
+    """Return the hash of the ticket, and the bytes of the envelope."""
     ticket = _ticket(table)
     text = table.get("message")
     if len(table) != 2 or not isinstance(text, str):
@@ -163,17 +171,21 @@ def _malformed(refusal: MessageRejected) -> Malformed:
 
 
 class ShuffleAdmission:
-    """Checker, at a shuffler, of the envelopes from devices for the plans of the newest known batch."""
+    """Checker of the envelopes that devices send to a shuffler. It accepts envelopes for the plans of the
+    newest batch that this process knows.
+    """
 
     def __init__(self) -> None:
         self._open: tuple[SessionConfig | ReportDevice | None, frozenset[int]] = None, frozenset()
 
     def batch(self, device: SessionConfig | ReportDevice, plans: Iterable[int]) -> None:
-        """Accept messages of the given form for the given plans; older plans are closed."""
+        """Set the form and the plans of the current batch; older plans are closed."""
         self._open = device, frozenset(plans)
 
     def is_newer(self, table: Any) -> bool:
-        """Return the same as :meth:`LocalAdmission.is_newer`."""
+        """Return True if a message is for a newer plan than this process knows, as
+        :meth:`LocalAdmission.is_newer` does.
+        """
         try:
             return Envelope.from_bytes(base64.b64decode(table["message"])).plan > max(
                 self._open[1], default=0
@@ -205,7 +217,7 @@ class ShuffleAdmission:
 
 
 class LocalAdmission:
-    """Checker of devices' envelopes, for the known plans."""
+    """Checker of the envelopes that devices send under local trust, for the plans that this process knows."""
 
     def __init__(self, device: CountDevice | ReportDevice) -> None:
         self._device = device
@@ -217,7 +229,7 @@ class LocalAdmission:
         self._newest = 0
 
     def plan(self, number: int, policy: Any) -> None:
-        """Accept messages to plans up to this plan, and not to newer plans."""
+        """Add a plan that this process knows. Messages for plans with a larger number are refused."""
         stochastic = isinstance(self._device, ReportDevice) and self._device.policy_rows(policy) is None
         self._stochastic[number] = stochastic
         self._newest = max(self._newest, number)
@@ -263,7 +275,7 @@ Admission = CentralAdmission | LocalAdmission | ShuffleAdmission
 
 
 def device_of(form: bytes) -> CountDevice | ReportDevice:
-    """Return the device code for the published form."""
+    """Return the device object that the published form describes."""
     for kind in (ReportDevice, CountDevice):
         try:
             return kind.from_bytes(form)

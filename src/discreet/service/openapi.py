@@ -1,4 +1,4 @@
-"""OpenAPI descriptions of each address: bodies, answers, and examples that fit the study."""
+"""OpenAPI descriptions of every address: request bodies, answers, and examples that fit the study."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from discreet.service.study_config import Study
 
 __all__ = ["SUMMARY", "TICKET", "Texts", "declare_operator", "show_example"]
 
-TICKET = "AAAAAAAAAAAAAAAAAAAAAA"  # used in examples
+TICKET = "AAAAAAAAAAAAAAAAAAAAAA"  # ticket in the examples
 
 SUMMARY = (
     "A policy that improves while people use it, under a stated privacy guarantee. Take a place with a "
@@ -68,7 +68,7 @@ def _body(schema: Any, examples: dict[str, Any]) -> dict[str, Any]:
 
 
 def declare_operator(told: dict[str, Any]) -> None:
-    """Add the operator's token to ``told``, an OpenAPI description."""
+    """Declare the operator's bearer token in ``told``, an OpenAPI description."""
     schemes = told.setdefault("components", {}).setdefault("securitySchemes", {})
     schemes["operator"] = {
         "type": "http",
@@ -78,13 +78,13 @@ def declare_operator(told: dict[str, Any]) -> None:
 
 
 def show_example(told: dict[str, Any], message: dict[str, Any]) -> None:
-    """Replace the example messages in ``told``, an OpenAPI description, by this message."""
+    """Replace the example messages in ``told``, an OpenAPI description, by ``message``."""
     body = told["paths"]["/messages"]["post"]["requestBody"]["content"]["application/json"]
     body["examples"] = {"one": {"value": message}, "many": {"value": {"messages": [message]}}}
 
 
 class Texts:
-    """Arguments for the decorators of the routes, by address."""
+    """Arguments for the decorators of the routes; each attribute is for one address."""
 
     def __init__(self, study: Study, local: bool) -> None:
         message, example = _message_form(study, local)
@@ -105,17 +105,18 @@ _MANY = {"type": "array", "minItems": 1, "maxItems": 1000}
 
 
 def _several() -> dict[str, Any]:
-    """Return the form of an answer to several requests."""
+    """Return the JSON schema of an answer to several requests."""
     one = _object(("status",), status=_TEXT, plan=_NUMBER, seconds=_SECONDS, words=_TEXT)
     return _object(service=_OURS, results={"type": "array", "items": one})
 
 
 def _message_form(study: Study, local: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the form of a message, and an example."""
+    """Return the JSON schema of a message, and an example message."""
     layout, (low, high) = study.layout, study.rewards
     if local:
         message = _object(ticket=_TICKET, message={"type": "string", "contentEncoding": "base64"})
-        one: dict[str, Any] = {"ticket": TICKET, "message": "ZHNjcg=="}  # before a plan is open
+        # example that is shown before a plan is open
+        one: dict[str, Any] = {"ticket": TICKET, "message": "ZHNjcg=="}
     else:
         message = _object(
             ticket=_TICKET,

@@ -1,4 +1,4 @@
-"""Web page for the operator: the public state of a study, for readers who are not engineers.
+"""Web page for the operator. It shows the public state of a study to readers who are not engineers.
 
 The server sends a complete HTML page. A small script, which the page's content security policy allows by its
 hash, requests the same page again and replaces only changed parts. Therefore keyboard focus and scroll
@@ -26,7 +26,7 @@ from discreet.service.study_config import Study
 
 __all__ = ["POLICY", "page", "trouble_page"]
 
-_SHOWN = 12  # number of releases that are shown, the newest first
+_SHOWN = 12  # largest number of releases that the page shows, newest first
 _STYLE = """
 :root { color-scheme: light dark; background: Canvas; color: CanvasText; }
 body { font: 1rem/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1rem;
@@ -40,7 +40,8 @@ th[scope=row] { text-align: left; }
 :focus-visible { outline: 3px solid Highlight; outline-offset: 2px; }
 button { font: inherit; padding: .4rem .8rem; }
 """
-# Runs every 10 seconds unless it was stopped. A section that did not change is not replaced.
+# The script updates the page every 10 seconds unless the operator stops it. It does not replace a section
+# that has not changed.
 _SCRIPT = """
 "use strict";
 const button = document.getElementById("live"), told = document.getElementById("asked");
@@ -85,8 +86,12 @@ POLICY = (
 
 
 def _table(label: str, head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> str:
-    """Return a table. label : fixed name of the table's scrolling region; caption : caption, if it differs
-    from the label.
+    """Return an HTML table.
+
+    Parameters
+    ----------
+    label : fixed name of the table's scrolling region.
+    caption : caption of the table; if empty, the label is used.
     """
     heads = "".join(f'<th scope="col">{escape(one)}</th>' for one in head)
     body = "".join(
@@ -115,7 +120,9 @@ def _count(people: int) -> str:
 
 
 def _shuffled(store: Store, turn: int, users: int, over: bool) -> str:
-    """Return what is known about the users of a batch whose messages are at a shuffler."""
+    """Return sentences about a batch whose messages are at a shuffler: whether its sum has arrived, and how
+    many users of the last whole batch answered.
+    """
     waiting = (
         f"The next release waits for a batch of {_count(users)}. The shuffler holds their messages and tells "
         "nothing of them before everybody of the batch has answered or is absent: how many have answered so "
@@ -151,7 +158,10 @@ def _releases(store: Store, turn: int) -> str:
 
 
 def _policy(plans: Sequence[Mapping[str, Any]], study: Study, over: bool) -> str:
-    """Return a table with the most likely actions of the plan that most users follow, or followed last."""
+    """Return a table of the most likely action at each step and state, for the plan with the most users.
+
+    If the study is over, the plan is one of the last plans.
+    """
     if not plans:
         return "<p>No plan is open.</p>"
     chosen = max(plans, key=lambda one: int(one["users"]))
@@ -171,13 +181,14 @@ def _policy(plans: Sequence[Mapping[str, Any]], study: Study, over: bool) -> str
 
 
 def _minute(at: float) -> str:
-    """Return a time rounded up to a full minute."""
+    """Return a time as text, rounded up to a full minute."""
     return datetime.fromtimestamp(60 * math.ceil(at / 60), UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _working(study: Study, store: Store, plans: Sequence[Mapping[str, Any]]) -> str:
-    """Return a text that says whether users can take part and, if not, why they must wait and until when at
-    the latest.
+    """Return a text that says whether users can take part now.
+
+    If they cannot, the text also says why they must wait, and the latest time at which the wait ends.
     """
     if study.shuffler is not None:
         return f"Working. People take part at the shuffler, {escape(str(study.shuffler['url']))}."
@@ -200,7 +211,9 @@ def _working(study: Study, store: Store, plans: Sequence[Mapping[str, Any]]) -> 
 
 
 def _people(study: Study, store: Store, plans: Sequence[Mapping[str, Any]], turn: int, over: bool) -> str:
-    """Return how many people have taken part, and for whom the next release waits."""
+    """Return a section with the number of people who took part, and the number that the next release waits
+    for.
+    """
     newest = store.release(turn)
     before = int(json.loads(newest[0])["users"]) if newest else 0
     came, absent, placed, users = (
@@ -226,7 +239,7 @@ def _people(study: Study, store: Store, plans: Sequence[Mapping[str, Any]], turn
 
 
 def _budget(statement: Mapping[str, Any]) -> str:
-    """Return the budget of the study, and where it is reserved."""
+    """Return a table of the study's budget, and a sentence on its reservation in the ledger."""
     guarantee, ledger = statement["guarantee"], statement["ledger"]
     budget = [
         (name, up(guarantee[name], 6))
@@ -242,7 +255,7 @@ def _budget(statement: Mapping[str, Any]) -> str:
 
 
 def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) -> str:
-    """Return the whole page."""
+    """Return the whole page as HTML. failed : reason why no release can be made; empty if there is none."""
     about, plans = store.about(), store.plans()
     turn, over = int(about["turn"]), bool(about["over"])
     state = (
@@ -287,7 +300,7 @@ def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) 
 
 
 def trouble_page(study: Study, cause: str) -> str:
-    """Return the page for a database that does not answer."""
+    """Return the page that is shown while the database does not answer."""
     name = escape(study.name)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}: study</title>'

@@ -56,8 +56,9 @@ SIDE_CHANNELS = (
 
 
 def message_alone(study: Study) -> MessageGuarantee:
-    """Return the guarantee of a message without the shuffler, for the batch in which this guarantee is
-    weakest.
+    """Return the guarantee that a message has if the shuffler is not trusted.
+
+    This guarantee can differ between batches; the weakest one is returned.
     """
     batches = ShuffledBatches(study, 0)
     every = {batches.form(int(n)) for n in [0, *study.mechanism.ends[:-1]]}  # type: ignore[union-attr]
@@ -66,7 +67,13 @@ def message_alone(study: Study) -> MessageGuarantee:
 
 
 def make_participant_statement(study: Study, ledger: Any, key: str) -> dict[str, Any]:
-    """Return the statement as JSON values, including its sentences. key : the public key of its signature."""
+    """Return the statement for participants as JSON values, including its sentences.
+
+    Parameters
+    ----------
+    ledger : the study's reservation in the ledger; None if the study is in no ledger.
+    key : public key of the statement's signature.
+    """
     guarantee = study.guarantee
     layout = study.layout
     return {

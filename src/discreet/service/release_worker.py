@@ -1,25 +1,26 @@
-"""Turns of a study: a turn makes the next release and plans from a batch in which every user answered or is
-absent.
+"""Turns of a study. When every user of a batch has answered or is absent, a turn makes the next release and
+the next plans.
 
-A turn is a function of the database's content and of noise. It restores the session from its stored state,
+A turn depends only on the database's content and on noise. It restores the session from its stored state,
 adds the batch's messages in the order of their tickets, and draws the release. It stores the release and the
-session's new state in the database in one transaction (:meth:`discreet.service.database.Store.drew`). After
-this transaction the release is fixed, whatever the learner does. The next plans are made from the stored
-release, and opened in a second transaction (:meth:`discreet.service.database.Store.turned`). A process that
-is killed between two transactions loses nothing, and a restart continues with the next transaction.
+session's new state in one transaction (:meth:`discreet.service.database.Store.drew`). After this transaction
+the release is fixed, whatever the learner does. The learner makes the next plans from the stored release, and
+a second transaction opens these plans (:meth:`discreet.service.database.Store.turned`). If the process is
+killed between the two transactions, nothing is lost: after a restart, the process continues with the second
+transaction.
 
-**Noise.** The release is read only from the database, after the commit. If the process died before the
-commit, or the transaction was refused, the draw was not observed. The stored state does not contain this
-draw, and the noise is drawn again. Before the commit, only the code that writes the drawn numbers reads them,
+**Noise.** A release is published only from the database, after the commit. If the process dies before the
+commit, or the transaction is refused, no one has observed the draw. The stored state does not contain this
+draw, and the noise is drawn again. Before the commit, only the code that stores the drawn numbers reads them,
 so a failure does not reveal them. A committed release is never drawn again, because the table has one row per
-release. A session with seeded noise draws the same numbers again, which a dry run requires.
+release. A session with seeded noise draws the same numbers again; a dry run needs this property.
 
-**The learner** is a function of releases. The state of the learner is not stored but recomputed from the
-releases. The plans that it makes must equal the stored plans, bit for bit. This check detects changes in the
-code of the learner.
+**The learner's** state depends only on the releases. It is not stored, but recomputed from the releases. The
+recomputed plans must equal the stored plans, bit for bit. This check detects changes in the code of the
+learner.
 
-**Under shuffle trust** a turn ends when the sum of its batch has arrived from the shuffler, which holds
-single messages (:mod:`discreet.service.shuffler`): the session gets this sum instead of single users.
+**Under shuffle trust** only the shuffler has single messages (:mod:`discreet.service.shuffler`). A turn
+begins when the shuffler's sum of the batch has arrived. The session gets this sum instead of single messages.
 
 **Plans.** A learner may split the users who follow a release among several plans. All these plans are made
 when the release is made, and are open at the same time. The session processes them one after the other, as in
@@ -54,12 +55,12 @@ from discreet.service.study_config import Study
 
 __all__ = ["LEASE", "LeaseHolder", "Writer", "begin_study"]
 
-LEASE = 5.0  # duration of a writer's lease in seconds; it is renewed after each third of this time
+LEASE = 5.0  # duration of a writer's lease in seconds; a third of this time passes between two renewals
 
 
 @dataclass(frozen=True)
 class _Made:
-    """Plans of a release, and the learner's state after them."""
+    """Plans that follow from one release, and the learner's state after these plans."""
 
     state: Any
     plans: tuple[Plan, ...]
@@ -74,7 +75,7 @@ def _planned(study: Study, state: Any, release: Release) -> _Made:
             raise ValueError(f"learner: {type(study.learner).__name__} makes plans that are not served")
         plans.append(plan)
         if release.users + sum(int(one.users) for one in plans) >= study.users:
-            break  # no user is left for the remaining plans
+            break  # no users are left for further plans
     return _Made(state, tuple(plans))
 
 
@@ -96,14 +97,18 @@ def _rows(plans: tuple[Plan, ...], first: int) -> list[tuple[int, int, str]]:
 
 
 def _ties(study: Study) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """Return the key of the random bits that break ties. The key is public, and stored in the database."""
+    """Return the key of the random bits that break ties between actions. The key is public, and is stored in
+    the database.
+    """
     if isinstance(study.randomness, Seeded):
         return study.randomness.keys.ties
     return np.frombuffer(secrets.token_bytes(16), np.uint64)
 
 
 def begin_study(study: Study, store: Store, now: float, ledger: dict[str, Any] | None = None) -> None:
-    """Store release 0, which has no users, and the first plans in an empty database."""
+    """Make release 0, which contains no users, and store it in an empty database together with the first
+    plans.
+    """
     session, ties = study.start(), _ties(study)
     release = session.release()
     made = _planned(study, study.learner.begin(study.spec, ties), release)
@@ -114,9 +119,9 @@ def begin_study(study: Study, store: Store, now: float, ledger: dict[str, Any] |
 
 
 def _form(study: Study, session: Any) -> bytes:
-    """Return the form for devices.
+    """Return the form of messages that is published to devices; it is empty under central trust.
 
-    Under local trust it is for all plans; under shuffle trust, for the first batch.
+    Under local trust the form is valid for all plans; under shuffle trust, for the first batch.
     """
     if study.shuffled:
         return ShuffledBatches(study, session.number).form(0)
@@ -125,10 +130,12 @@ def _form(study: Study, session: Any) -> bytes:
 
 
 def _without(last: Release, nobody: Release, users: int, number: int) -> Release:
-    """Return the release after a batch without a sum. It repeats the last release, with an empty measurement.
+    """Return the release after a batch without a sum. This release repeats the last release, with an empty
+    measurement.
 
-    ``nobody`` is release 0. The result contains no data of the batch. The learner continues as if ``users``
-    more users had come.
+    ``nobody`` is release 0, ``users`` is the number of users so far, and ``number`` is the number of the new
+    release. The result contains no data of the batch. The learner continues as if the users of the batch had
+    been counted.
     """
     return replace(last, users=users, number=number, measurement=nobody.measurement)
 
@@ -136,7 +143,10 @@ def _without(last: Release, nobody: Release, users: int, number: int) -> Release
 class LeaseHolder:
     """Process that holds the lease of a database, or waits for the lease.
 
-    ``token`` is the token of the lease while this process holds it, else None. ``clock`` returns seconds.
+    The lease is the right to make releases; only one process has it at a time.
+
+    ``token`` is the token of the lease while this process holds the lease, otherwise None. ``clock`` returns
+    the time in seconds.
     """
 
     def __init__(self, store: Store, holder: str, clock: Callable[[], float]) -> None:
@@ -145,8 +155,9 @@ class LeaseHolder:
         self.token: int | None = None
 
     def hold(self) -> bool:
-        """Take or extend the lease. Returns False if another process has it."""
-        with self._holding:  # two threads that took the lease at the same time would each find it taken
+        """Take or extend the lease. Returns False if another process holds the lease."""
+        # without this lock, one thread could take the lease, and another thread of this process find it taken
+        with self._holding:
             now = self._clock()
             if self.token is not None and self._store.keep(self.token, now, LEASE):
                 return True
@@ -154,7 +165,7 @@ class LeaseHolder:
             return self.token is not None
 
     def release_lease(self) -> None:
-        """Release the lease, so that the next process need not wait."""
+        """Release the lease, so that the next process need not wait for its end."""
         if self.token is not None:
             self._store.release_lease(self.token, self._clock())
             self.token = None
@@ -163,9 +174,12 @@ class LeaseHolder:
 class Writer(LeaseHolder):
     """Writer that makes a study's releases, while it holds the lease.
 
+    Parameters
+    ----------
     clock : function that returns the time in seconds, for leases.
-    before_commit : called after a release's noise is drawn and before its transaction. For tests, which kill
-    the process at this point, or let another process act first.
+    before_commit : function that is called after the noise of a release is drawn and before the release is
+        stored. Tests use this function to kill the process at this point, or to let another process act
+        first.
     """
 
     def __init__(
@@ -179,7 +193,8 @@ class Writer(LeaseHolder):
         super().__init__(store, holder, clock)
         self._study = study
         self._before_commit = before_commit or (lambda: None)
-        self._learned: tuple[int, Any] | None = None  # (turn, the learner's state after its plans)
+        # (turn, the learner's state after the plans of this turn)
+        self._learned: tuple[int, Any] | None = None
         self._lock = threading.Lock()
         about = store.about()
         self._ties = np.frombuffer(bytes(about["ties"]), np.uint64)
@@ -194,15 +209,15 @@ class Writer(LeaseHolder):
                     "database holds; what is fixed before people come cannot change after"
                 )
         self.refused = 0  # number of admitted messages that the session rejected; must stay 0
-        self._booked = False  # True if the ledger knows of a publication
+        self._booked = False  # True if this process has marked the reservation in the ledger
 
     # ------------------------------------------------------------------------- one turn
     def step(self) -> bool:
-        """Make the next release, if all users of the current plans answered or are absent.
+        """Make the next release, if all users of the current plans have answered or are absent.
 
-        Returns True if it was made.
+        Returns True if the turn was made.
 
-        Raises :class:`~discreet.service.database.StaleWriter` if another process was first.
+        Raises :class:`~discreet.service.database.StaleWriter` if another process made the release first.
         """
         with self._lock:
             token = self.token
@@ -223,8 +238,10 @@ class Writer(LeaseHolder):
             return True
 
     def _is_whole(self, plans: list[dict[str, Any]]) -> bool:
-        """Return True if every user answered or is absent; under shuffle trust, if the shuffler's sum has
-        arrived.
+        """Return True if the batch of these plans is complete.
+
+        A batch is complete if every user has answered or is absent. Under shuffle trust, it is complete if
+        the shuffler's sum has arrived.
         """
         if self.batches is not None:
             return self._store.sum_of(int(plans[0]["turn"])) is not None
@@ -237,7 +254,7 @@ class Writer(LeaseHolder):
         if turn != plans[0]["turn"]:
             raise StaleWriter(f"turn {plans[0]['turn']}: is over")
         state = self._state_after(turn)
-        # the release was drawn before, but its plans were not made
+        # if this release exists, an earlier process stored it, but did not open its plans
         kept = self._store.exact_release(turn + 1)
         release = self._draw(turn, content, plans) if kept is None else codec.of_exact(kept)
         if release is None:
@@ -250,9 +267,7 @@ class Writer(LeaseHolder):
         self._learned = release.number, made.state
 
     def _draw(self, turn: int, content: bytes, plans: list[dict[str, Any]]) -> Release | None:
-        """Draw, store and return the next release; return None if the study is over, so that no release is
-        needed.
-        """
+        """Draw, store and return the next release; return None if the batch was the last of the study."""
         study, token = self._study, self.token
         assert token is not None
         if not self._booked:
@@ -282,8 +297,8 @@ class Writer(LeaseHolder):
     def _let_out(self, session: Any, turn: int) -> Release:
         """Return the release after the batch of a turn.
 
-        This method is for shuffle trust: the release uses the shuffler's sum. Without a sum, the last release
-        is repeated with an empty measurement.
+        This method is for shuffle trust: the release uses the shuffler's sum. If the batch has no sum, the
+        last release is repeated with an empty measurement.
         """
         assert self.batches is not None
         kept, before = self._store.sum_of(turn), self._store.people_before(turn)
@@ -298,10 +313,10 @@ class Writer(LeaseHolder):
             nobody = self._store.exact_release(0)
             assert nobody is not None
             return _without(session.release(), codec.of_exact(nobody), session.users, turn + 1)
-        return replace(release, number=turn + 1)  # the session does not number batches without a sum
+        return replace(release, number=turn + 1)  # the session's own numbers skip batches without a sum
 
     def _submit(self, session: Any, plan: Plan, counts: dict[str, Any]) -> None:
-        """Open a plan of the batch, and add its users."""
+        """Open a plan of the batch in the session, and add the plan's users."""
         session.begin(plan)
         if self._admission is None:
             session.absent(int(plan.users))
@@ -319,8 +334,8 @@ class Writer(LeaseHolder):
             for body in bodies:
                 try:
                     session.submit(Message(number, message=body))
-                # an admitted message was rejected, which was never observed; users must not
-                # wait because of it
+                # The session rejects a message that was admitted; this was never observed. Other users must
+                # not wait because of such a message, so its user counts as absent.
                 except ValueError:
                     self.refused += 1
                     absent += 1

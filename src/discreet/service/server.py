@@ -1,4 +1,4 @@
-"""Process of a study's service: makes or opens the database, handles key and ledger, runs uvicorn."""
+"""Start of a study's processes: open or create the database, read the key, use the ledger, run uvicorn."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ AnyService = TypeVar("AnyService", bound=Service)
 
 
 def database_of(study: Study, database: str | None) -> str:
-    """Return the database to use: beside the study file unless it is named."""
+    """Return ``database``, or the path of ``study.sqlite`` beside the study file if ``database`` is empty or
+    None.
+    """
     return database or str(study.path("study.sqlite"))
 
 
@@ -47,10 +49,12 @@ def without_password(database: str) -> str:
 
 
 def key_of(study: Study, store: Store | None = None) -> PrivateKey:
-    """Return the service's key; make it if there is none.
+    """Return the service's private key; make the key if there is none.
 
-    store : its database. Raises ``ValueError`` if the key's file is missing, and users were given another
-    key or took part already: they would reject everything that a new key signs.
+    store : the service's database.
+
+    Raises ``ValueError`` if the file of the key is missing although users were given its public key or have
+    taken part. Their devices would reject everything that a new key signs.
     """
     path = study.path(study.key)
     if store is not None and not path.exists() and (store.public_key() or store.has_people()):
@@ -64,7 +68,11 @@ def key_of(study: Study, store: Store | None = None) -> PrivateKey:
 
 
 def shuffler_key_at(path: Path, *, make: bool = True) -> PrivateKey:
-    """Return a shuffler's key, in a file; make it if absent, unless the study names one already."""
+    """Return a shuffler's private key from its file.
+
+    make : if True, a missing key is made. If False, a missing key raises ``ValueError``, because the study
+    already names a public key.
+    """
     if not make and not path.exists():
         raise ValueError(
             f"shuffler.key = {str(path)!r}: is missing: put the file back whose public key the study names"
@@ -79,10 +87,13 @@ def _key_at(path: Path, name: str) -> PrivateKey:
 
 
 def opened(study: Study, database: str) -> Store:
-    """Open the database of a study; begin an empty one: the ledger first, then release 0.
+    """Open the database of a study.
 
-    Raises ``ValueError`` if it serves another study, or the ledger's limit would be passed; under local
-    trust ``LedgerError`` if another database of the study was begun and its reservation is this one's.
+    If the database is empty, the study begins: its cost is reserved in the ledger, then release 0 is made.
+
+    Raises ``ValueError`` if the database serves another study, or the ledger's limit would be exceeded. Under
+    local trust, raises ``LedgerError`` if another database of the study has already marked the same
+    reservation.
     """
     store = Store(database)
     try:
@@ -90,7 +101,7 @@ def opened(study: Study, database: str) -> Store:
             _begin(study, store)
         if store.is_shuffler():
             raise ValueError("database: is that of the shuffler; the service needs one of its own, elsewhere")
-        if study.local:  # each message reveals information when it arrives, also to the server
+        if study.local:  # each message reveals information to the server when it arrives
             about = store.about()
             publish(study, json.loads(about["ledger"]), bytes(about["ties"]))
         return store
@@ -100,7 +111,10 @@ def opened(study: Study, database: str) -> Store:
 
 
 def _begin(study: Study, store: Store) -> None:
-    """Reserve in the ledger, then make release 0; no effect if another process does so at the same time."""
+    """Reserve the study's cost in the ledger, then make release 0.
+
+    If another process has made release 0 in the meantime, this call stores nothing.
+    """
     entry = reserve(study)
     try:
         begin_study(study, store, time.time(), entry)
@@ -110,9 +124,9 @@ def _begin(study: Study, store: Store) -> None:
 
 
 def opened_shuffler(study: Study, database: str) -> Store:
-    """Open the database of a study's shuffler; begin an empty one.
+    """Open the database of a study's shuffler; if the database is empty, create its tables.
 
-    Raises ``ValueError`` if it is of another study, or of a service.
+    Raises ``ValueError`` if the database belongs to another study or to a service.
     """
     if not study.shuffled:
         raise ValueError("privatizer: must be 'shuffle', a shuffler is for no other")
@@ -134,7 +148,7 @@ def _config(service: Service, host: str, port: int, **more: Any) -> uvicorn.Conf
         Door(Lane(service, application(service))),
         host=host,
         port=port,
-        access_log=False,  # the time of a request is private
+        access_log=False,  # an access log would record the times of requests, which are private
         log_level="warning",
         http=protocol(),
         h11_max_incomplete_event_size=HEAD_BYTES,
@@ -148,7 +162,7 @@ def _config(service: Service, host: str, port: int, **more: Any) -> uvicorn.Conf
 
 
 class Lines(logging.Formatter):
-    """Log lines that begin with the time (UTC) and the level."""
+    """Formatter of log lines that begin with the time (UTC) and the level."""
 
     converter = staticmethod(time.gmtime)
 
@@ -169,14 +183,16 @@ LOGGING: dict[str, Any] = {
 
 
 class _Server(uvicorn.Server):
-    """Server that reports when it listens, and its address."""
+    """Server that reports its address when it begins to listen."""
 
     def __init__(self, config: uvicorn.Config, listens: Callable[[str], None]) -> None:
         super().__init__(config)
         self._listens = listens
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start as uvicorn does; on return its port is bound, or the process ends."""
+        """Start the server as uvicorn does. On return its port is bound, or uvicorn has decided to end the
+        process.
+        """
         await super().startup(sockets)
         if self.started:
             port = self.servers[0].sockets[0].getsockname()[1]
@@ -188,12 +204,12 @@ def serve(
 ) -> None:
     """Run the service of a study until a signal ends it.
 
-    An empty database is begun: the study's cost is reserved in its ledger, then release 0 is made.
+    If the database is empty, the study begins: its cost is reserved in its ledger, then release 0 is made.
 
     Parameters
     ----------
     study : Study
-        The study, as :func:`read_study` gives it. The service's key is made if it does not exist.
+        The study, as :func:`read_study` returns it. The service's key is made if it does not exist.
     database : str
         Path of a SQLite file, or SQLAlchemy's URL of a SQLite or PostgreSQL database.
     host : str
@@ -206,11 +222,12 @@ def serve(
     Raises
     ------
     ValueError
-        If the port is outside its range, the database is of another kind or of another study, the file of the
-        service's key is missing although the study has begun, or the ledger's limit would be passed.
+        If the port is outside its range, the database is neither SQLite nor PostgreSQL, or the database
+        belongs to another study. Also raised if the file of the service's key is missing although the study
+        has begun, or if the ledger's limit would be exceeded.
     LedgerError
-        If the ledger cannot be used, or (local trust) another database of the study was begun and the
-        reservation is that database's.
+        If the ledger cannot be used. Also raised, under local trust, if another database of the study has
+        already marked the reservation.
     RuntimeError
         If the write-ahead log of a SQLite database cannot be emptied at the end, because another process
         reads it.
@@ -232,16 +249,17 @@ def serve_shuffler(
 ) -> None:
     """Run the shuffler of a study until a signal ends it.
 
-    It receives single messages and sends sums of whole batches to the service.
+    The shuffler receives single messages, and sends sums of whole batches to the service.
 
     Parameters
     ----------
     study : Study
-        The study, with a privatizer of shuffle trust, as :func:`read_study` gives it.
+        The study, as :func:`read_study` returns it. Its privatizer must have shuffle trust.
     database : str
-        Path of a SQLite file, or SQLAlchemy's URL of a SQLite or PostgreSQL database; not the service's.
+        Path of a SQLite file, or SQLAlchemy's URL of a SQLite or PostgreSQL database. The service needs
+        another database.
     key : PrivateKey
-        The shuffler's key; the study names its public key.
+        The shuffler's private key; the study names its public key.
     service : str
         Address of the service, http or https.
     service_key : str
@@ -256,9 +274,10 @@ def serve_shuffler(
     Raises
     ------
     ValueError
-        If the port is outside its range, ``service`` is no address, ``service_key`` is not a key or did not
-        sign the plans that the database holds, ``key`` is not the one that the study names, the study is not
-        of shuffle trust, or the database is of another study or of a service.
+        If the port is outside its range, ``service`` is not an address, or ``service_key`` is not a public
+        key or did not sign the plans in the database. Also raised if the study names another key than
+        ``key``, if the study is not of shuffle trust, or if the database belongs to another study or to a
+        service.
     RuntimeError
         If the write-ahead log of a SQLite database cannot be emptied at the end, because another process
         reads it.
@@ -278,7 +297,8 @@ def _serve(
     try:
         config = _config(made(), host, port, log_config=LOGGING)
         gc.collect()
-        gc.freeze()  # imported objects stay: scanning them again would delay requests
+        # garbage collection no longer scans the imported objects, because that would delay requests
+        gc.freeze()
         _Server(config, listens).run()
     finally:
         store.close()
@@ -288,7 +308,9 @@ def _serve(
 def in_background(
     study: Study, database: str | Path, key: PrivateKey, **more: Any
 ) -> Iterator[tuple[str, Service]]:
-    """Run a service on a free port of this machine, in a thread; yields (its address, service)."""
+    """Run a service on a free port of this machine, in a thread. Yields the service's address and the
+    service.
+    """
     store = opened(study, str(database))
     with _in_background(store, Service(study, store, key, **more)) as found:
         yield found
@@ -298,10 +320,10 @@ def in_background(
 def both_in_background(
     study: Study, folder: Path, key: PrivateKey
 ) -> Iterator[tuple[str, ShufflerService, str, Service]]:
-    """Run a service and its shuffler, by HTTP.
+    """Run a service and its shuffler in threads; the two communicate over HTTP.
 
-    Yields (the shuffler's address, shuffler, the service's address, service). The shuffler's address and key
-    replace those that the study names.
+    Yields (the shuffler's address, shuffler, the service's address, service). The address and the key of this
+    shuffler replace the address and the key that the study names.
     """
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
@@ -324,7 +346,10 @@ def both_in_background(
 def all_in_background(
     study: Study, folder: Path, key: PrivateKey
 ) -> Iterator[tuple[str, Service, str, Service]]:
-    """Run all parts of a study; yields (users' address, their service, the service's address, service)."""
+    """Run the service of a study and, under shuffle trust, its shuffler.
+
+    Yields (address for users, process at this address, the service's address, service).
+    """
     if study.shuffled:
         with both_in_background(study, folder, key) as found:
             yield found
@@ -337,7 +362,8 @@ def all_in_background(
 def _in_background(
     store: Store, service: AnyService, listening: socket.socket | None = None
 ) -> Iterator[tuple[str, AnyService]]:
-    # uvicorn's own logging closes every handler of the process, here the caller's.
+    # No log configuration is passed: uvicorn would close every log handler of the process, which are the
+    # caller's.
     server = uvicorn.Server(_config(service, "127.0.0.1", 0, log_config=None))
     sockets = None if listening is None else [listening]
     thread = Thread(target=lambda: asyncio.run(server.serve(sockets)), daemon=True)

@@ -1,25 +1,25 @@
-"""Shuffler: a process of another operator. It sees single messages, and sends only sums of batches.
+"""Shuffler: a process that another operator runs. It sees single messages, and sends only sums of batches.
 
-It is between devices and the service (:mod:`discreet.service.app`):
+The shuffler is between devices and the service (:mod:`discreet.service.app`). It has these tasks:
 
-- It **relays** the service's plans, as they were signed. First it checks that the plans are batches of the
-  study's schedule, and that devices draw as many random bits as the study's guarantee requires. It reads the
-  same study file and derives the mechanism from it. Therefore the service cannot request less noise or
-  smaller batches.
-- It **makes and spends tickets**, gives places, and takes messages. It uses the same code for its database as
-  the service. A ticket is spent and its message stored in one transaction, on the disk before the answer 202.
-  Tickets stay at the shuffler. The service never sees a ticket. Therefore a party that handed out tickets by
-  name learns nothing from the service.
+- It **relays** the service's signed plans unchanged. Before it does so, it checks that the plans are batches
+  of the study's schedule, and that devices draw as many random bits as the study's guarantee requires. It
+  derives the mechanism from the same study file that the service reads. Therefore the service cannot request
+  less noise or smaller batches than the study file states.
+- It **issues tickets and marks them as used**, gives places, and receives messages. It uses the same code for
+  its database as the service. A ticket is marked and its message stored in one transaction, which is on the
+  disk before the shuffler answers with code 202. The service never sees a ticket. Therefore a party that
+  handed out tickets by name learns nothing from the service.
 - When every user of a batch has answered or is absent, it **sums the messages**
   (:class:`discreet.mechanisms.shuffle.shuffle_session.Shuffler`). It stores the sum and removes the messages
-  in one transaction. If there are fewer messages than the guarantee of the batch requires, no sum is made,
-  and the batch is lost.
-- It **sends the sum**, signed, until the service has it on its disk. The service keeps the first sum of a
-  turn permanently, and accepts the same bytes again. Therefore no sum is lost or counted twice, whenever one
-  of the processes dies.
+  in one transaction. If fewer messages arrived than the guarantee of the batch requires, the shuffler makes
+  no sum, and the messages of the batch are lost.
+- It **sends the signed sum** to the service again and again, until the service confirms that the sum is on
+  its disk. The service keeps the first sum of a turn permanently, and accepts the same bytes again. Therefore
+  no sum is lost or counted twice, whenever one of the two processes dies.
 
-The addresses and times of messages are not stored. Only this process can link a ticket to a message, and its
-database can do so until the batch is summed.
+The addresses and times of messages are not stored. Only the shuffler's database links a ticket to a message,
+and only until the batch is summed.
 """
 
 from __future__ import annotations
@@ -45,16 +45,22 @@ from discreet.service.study_config import Study
 
 __all__ = ["Forwarder", "ShufflerService", "check_plans"]
 
-_WAIT = 0.05  # seconds between two checks for new plans after the last batch was sent
+# seconds between two requests for the next plans, after every user of the open plans answered or is absent
+_WAIT = 0.05
 
 
 def check_plans(
     study: Study, content: Any, before: int, known: bytes
 ) -> tuple[bytes, list[tuple[int, int, str]]]:
-    """Return (form, rows of the plans) of the service's published turn, after ``before`` users.
+    """Check the plans that the service published for a turn, and return their form and their rows.
 
-    known : a form of this session that was adopted before, or None. Raises ``ValueError`` unless the
-    publication follows the study; in this case no user is asked to take part.
+    Parameters
+    ----------
+    content : the publication, after its signature was checked.
+    before : number of users of all earlier plans.
+    known : form that was adopted for an earlier turn of this session; empty if there is none.
+
+    Raises ``ValueError`` if the publication does not follow the study. Then no user is asked to take part.
     """
     if content["trust"] != "shuffle" or content["shuffler"] != dict(study.shuffler or {}):
         raise ValueError("plans: are of another kind of trust, or name another shuffler")
@@ -73,7 +79,7 @@ def check_plans(
 
 
 def _is_receipt(content: bytes, turn: int) -> bool:
-    """Return True if the service itself, not a proxy or gate, confirms that it has the sum."""
+    """Return True if the answer is the service's own confirmation of the sum, not an answer of a proxy."""
     try:
         found = pydantic_core.from_json(content)
     except ValueError:
@@ -84,8 +90,9 @@ def _is_receipt(content: bytes, turn: int) -> bool:
 class Forwarder(LeaseHolder):
     """Writer of a shuffler: it adopts plans, sums batches and sends the sums, while it holds the lease.
 
-    The attributes ``before_commit`` and ``before_send`` are for tests. They are called between a sum and its
-    transaction, and between the transaction and sending.
+    The attributes ``before_commit`` and ``before_send`` are functions for tests. ``before_commit`` is called
+    after a sum is made and before it is stored. ``before_send`` is called after the sum is stored and before
+    it is sent.
     """
 
     def __init__(
@@ -104,16 +111,17 @@ class Forwarder(LeaseHolder):
         self._tag = ""
         self.before_commit: Callable[[], None] = lambda: None
         self.before_send: Callable[[], None] = lambda: None
-        self.refused = 0  # number of admitted messages that the sum rejected; must stay 0
+        self.refused = 0  # number of admitted messages that could not be added to a sum; must stay 0
 
     # ------------------------------------------------------------------------- one step
     def step(self) -> bool:
         """Run the next step: sum a batch, send a sum, or adopt the next plans.
 
-        Returns True if a step was done.
+        Returns True if there was something to do.
 
-        Raises ``ConnectionError`` if the service does not answer, ``ValueError`` if its answer is invalid,
-        :class:`~discreet.service.database.StaleWriter` if another process was faster.
+        Raises ``ConnectionError`` if the service does not answer, and ``ValueError`` if the service's answer
+        is invalid. Raises :class:`~discreet.service.database.StaleWriter` if another process did the step
+        first.
         """
         with self._lock:
             token = self.token
@@ -155,7 +163,7 @@ class Forwarder(LeaseHolder):
         self.refused += len(bodies) - (shuffler.received - before)
 
     def _send(self) -> bool:
-        """Send the sum that the service has not confirmed."""
+        """Send a sum that the service has not confirmed; return False if there is none."""
         kept = self._store.unsent()
         if kept is None:
             return False
@@ -168,8 +176,10 @@ class Forwarder(LeaseHolder):
         return True
 
     def _adopt(self, token: int) -> bool:
-        """Adopt the service's next plans, if they are published, after all work on the current
-        plans is done.
+        """Adopt the service's next plans if they are published.
+
+        Before that, the sum for the current plans must be stored and confirmed. Returns False if nothing was
+        adopted.
         """
         about, plans = self._store.about(), self._store.plans()
         turn = int(about["turn"])
@@ -216,7 +226,8 @@ class Forwarder(LeaseHolder):
 class ShufflerService(Service):
     """Process of a shuffler.
 
-    It takes requests of all users, and works as forwarder while it holds the lease.
+    It answers the requests of all users. While it holds the lease, it also sums batches and forwards the sums
+    (:class:`Forwarder`).
     """
 
     admission: ShuffleAdmission
@@ -225,7 +236,7 @@ class ShufflerService(Service):
         if study.shuffler is None or study.shuffler["key"] != key.public:
             raise ValueError(f"shuffler.key: is not this shuffler's, {key.public}")
         body = store.relayed()
-        if body:  # plans of a running study
+        if body:  # the study has begun, and the database holds its plans
             signed = json.loads(body)
             if not is_valid(service_key, "discreet plan, 1", signed["content"], signed["signature"]):
                 raise ValueError(
@@ -244,25 +255,28 @@ class ShufflerService(Service):
         return make_participant_statement(self.study, None, self._key.public)
 
     def _pause(self) -> float:
-        """Return the seconds until the next check; few if no plan is open, because all users then wait for
-        the next plans.
+        """Return the seconds until the next check for work.
+
+        The time is short if the open plans wait for no user, because all further users then wait for the next
+        plans.
         """
         return _WAIT if self.store.whole else super()._pause()
 
     async def stop(self) -> None:
-        """Stop in the same way as the service, then close the connection."""
+        """Stop in the same way as the service, then close the HTTP connection to the service."""
         await super().stop()
         self._http.close()
 
     def _refresh(self) -> None:
-        """Publish the service's signed plans of the current turn in this database."""
+        """Publish the service's signed plans for the current turn, as this database holds them."""
         about = self.store.about()
         turn, over = int(about["turn"]), bool(about["over"])
         if turn < 0 or (turn, over) == (self.turn, self.over):
             return
         body = self.store.relayed()
         content = pydantic_core.from_json(body)["content"]
-        if (content["turn"], content["over"]) != (turn, over):  # the turn changed between two reads
+        # the turn changed between the two reads of the database
+        if (content["turn"], content["over"]) != (turn, over):
             return
         numbers = [int(one["number"]) for one in content["plans"]]
         if not over:

@@ -1,6 +1,6 @@
 """Study file: MDP, learner, privatizer, schedule, ledger and rules for participants.
 
-TOML. All of it is public, and fixed before the first user::
+The file is written in TOML. All its values are public, and they are fixed before the first user takes part::
 
     name = "ward"
 
@@ -14,34 +14,34 @@ TOML. All of it is public, and fixed before the first user::
     rewards = [0.0, 1.0]       # least and largest reward of a step, in the units that users send
 
     stationary = false         # True if the MDP is the same at every step
-    mask = [[true, true], ...] # (S, A) admissible actions; left out: all are
+    mask = [[true, true], ...] # (S, A) true where an action is admissible; left out: all are
 
     [learner]
-    name = "noise-aware"       # and its options (`discreet describe noise-aware`)
+    name = "noise-aware"       # and the learner's options (`discreet describe noise-aware`)
 
     [privatizer]
-    name = "central"           # or "local", "shuffle"; and its options, the budget among them
+    name = "central"           # or "local", "shuffle"; and its options, which include the budget
     epsilon = 1.0
     delta = 1e-6
 
     [schedule]
-    replan_growth = 1.2        # options of the learner that set the times of release
+    replan_growth = 1.2        # or replan_every: learner options that set the release times
 
     [people]
-    answer_within = 3600       # seconds from the place to the answer; later users count as absent
-    closes_after = 86400       # seconds after which free places are absent too; left out: never
+    answer_within = 3600       # seconds from a place to its answer; later users count as absent
+    closes_after = 86400       # seconds after which untaken places count as absent; left out: never
 
-    [ledger]                   # left out: the release is in no ledger, which the statement says
+    [ledger]                   # left out: the study is in no ledger, which the statement says
     dataset = "ward-2026"
     path = "ledger.sqlite"     # left out: the user's own ledger
 
-    [shuffler]                 # with privatizer "shuffle": the process that sees single messages
-    url = "https://shuffler.example"   # where devices send them
+    [shuffler]                 # only with privatizer "shuffle": the process that sees single messages
+    url = "https://shuffler.example"   # address to which devices send messages
     key = "9f3c..."            # its public key (`discreet shuffler study.toml --key`), which signs its sums
 
     [service]
-    key = "service.key"        # signs plans and statement; made at the first start, never after
-    origins = ["https://page.example"]  # whose pages may use the service in a browser; left out: none
+    key = "service.key"        # signs plans and statement; made only at the first start
+    origins = ["https://page.example"]  # sites whose pages can use the service; left out: none
 
     [rehearsal]                # simulated users of `--dry-run`; never read by a real study
     env = "riverswim"
@@ -83,7 +83,7 @@ from discreet.utils.toml_file import read_toml
 
 __all__ = ["MOST_RELEASES", "Study", "read_study"]
 
-MOST_RELEASES = 10_000  # each is kept, with its plans
+MOST_RELEASES = 10_000  # the database keeps every release with its plans
 _STREAMS = ("walk", "decaying", "local", "reports")
 _TABLES: Mapping[str, tuple[str, ...]] = {
     "world": ("states", "actions", "horizon", "users", "rewards", "stationary", "mask"),
@@ -94,12 +94,12 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
     "rehearsal": ("env", "options", "seed"),
 }
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?")
-_OPEN = ("learner", "privatizer", "schedule")  # tables with options of other classes
+_OPEN = ("learner", "privatizer", "schedule")  # tables whose keys are options of a learner or privatizer
 
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """One checked study: all public values that enter the noise scale, and the rules for users.
+    """One checked study: all public values on which the noise scale depends, and the rules for users.
 
     Parameters
     ----------
@@ -110,41 +110,42 @@ class Study:
     users : int
         K, 1..10^9; one episode each.
     learner : learner
-        Its schedule sets the times of release; at most 10,000 releases are served.
+        The learner's schedule sets the times of release; at most 10,000 releases are allowed.
     privatizer : privatizer
-        Trust is "joint", "local" or "shuffle".
+        The privatizer's attribute ``trust`` must be "joint", "local" or "shuffle".
     rewards : (low, high)
         Least and largest reward of one step, in users' units; finite, low < high.
     stationary : bool
         True if the MDP is declared the same at every step.
     answer_within : float
-        Seconds from the place to the answer, above 0; users who answer later count as absent.
+        Seconds from a user's place to the user's answer, above 0; users who answer later count as absent.
     closes_after : float, optional
-        Seconds after which places not taken count as absent, at least ``answer_within``; None: never.
+        Seconds after which places that no user has taken count as absent, at least ``answer_within``; None:
+        never.
     ledger : mapping, optional
-        ``dataset``, and ``path`` of the ledger's file (left out: the user's ledger). None: the release is in
-        no ledger.
+        ``dataset``, and ``path`` of the ledger's file (left out: the user's ledger). None: the study is in no
+        ledger.
     shuffler : mapping, optional
         ``url`` (http or https, no / at the end) and ``key`` (public key, 64 hexadecimal digits). Needed
         under shuffle trust, and not allowed otherwise.
     key : str
         Path of the file with the private key that signs plans and the statement.
     origins : list of str
-        Origins of pages that may use the service in a browser: scheme, host and port.
+        Origins (scheme, host and port) of the web pages that can use the service in a browser.
     rehearsal : mapping
         ``env``, ``options`` and ``seed`` of the simulated users of a dry run.
     randomness : Secure or Seeded
         Source of noise: Secure, except for dry runs.
     folder : Path
-        Base of relative paths.
+        Folder to which relative paths refer.
     table : mapping
-        The study file as it was read; :attr:`identity` is a hash of it.
+        The study file as it was read; :attr:`identity` is a hash of this table.
 
     Raises
     ------
     ValueError
-        If a value is outside its range, the parts do not fit together, or are not served
-        (:attr:`mechanism`).
+        If a value is outside its range, the learner and the privatizer do not fit together, or the service
+        does not support them (:attr:`mechanism`).
     """
 
     __repr__ = brief
@@ -164,8 +165,8 @@ class Study:
     origins: tuple[str, ...] = ()
     rehearsal: Mapping[str, Any] = field(default_factory=dict)
     randomness: Randomness = field(default_factory=Secure)
-    folder: Path = Path()  # base of relative paths
-    table: Mapping[str, Any] = field(default_factory=dict)  # as it was read
+    folder: Path = Path()  # folder to which relative paths refer
+    table: Mapping[str, Any] = field(default_factory=dict)  # the study file as it was read
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -203,28 +204,31 @@ class Study:
                     f"shuffler.key = {checks.said(key)}: must be a public key, 64 hexadecimal digits"
                 )
 
-    # ------------------------------------------------------------------------ what it binds
+    # ------------------------------------------------------------------------ values that the study fixes
     @cached_property
     def spec(self) -> ProblemSpec:
-        """Return what the learner is given."""
+        """Public problem specification that the learner receives."""
         budget = getattr(self.privatizer, "budget", None)
         return ProblemSpec(self.layout, self.users, self.stationary, None, budget)
 
     @cached_property
     def schedule(self) -> Schedule:
-        """The times of release."""
+        """Release times that the learner requests."""
         found: Schedule = self.learner.schedule(self.spec)
         return found
 
     @cached_property
     def mechanism(self) -> CountMechanism | FlipMechanism | AmplifiedMechanism:
-        """The study's mechanism. Raises ``ValueError`` if the service does not support it."""
+        """Mechanism that makes the study's releases. Raises ``ValueError`` if the service does not support
+        it.
+        """
         if self.privatizer.trust == "none":
             raise ValueError("privatizer: a service states a guarantee, and this one has none")
         try:
             query = self.learner.query(self.spec)
         except ValueError as error:
-            if not str(error).startswith("spec.features"):  # set by callers of the library, never by a study
+            # the error is about features, which callers of the library can set, but a study file cannot
+            if not str(error).startswith("spec.features"):
                 raise
             name = self.table.get("learner", {}).get("name", type(self.learner).__name__)
             raise ValueError(
@@ -256,7 +260,7 @@ class Study:
 
     @property
     def trust(self) -> str:
-        """``"joint"`` (the server is trusted), ``"local"`` or ``"shuffle"``."""
+        """Trust model of the study: ``"joint"`` (users trust the server), ``"local"`` or ``"shuffle"``."""
         return self.mechanism.trust
 
     @property
@@ -266,12 +270,12 @@ class Study:
 
     @property
     def shuffled(self) -> bool:
-        """True if devices send to a shuffler, and the server sees sums."""
+        """True if devices send messages to a shuffler, and the server receives only sums."""
         return self.trust == "shuffle"
 
     @property
     def times(self) -> Any:
-        """Users at each release, from 0."""
+        """Number of users before each release; the first entry is 0."""
         times = self.schedule.release_times
         return times[times < self.users]
 
@@ -281,12 +285,14 @@ class Study:
         return int(self.times.size)
 
     def start(self) -> Session:
-        """Return a new session."""
+        """Return a new session of the study's mechanism."""
         return session_of(self.mechanism, self.randomness)
 
     @cached_property
     def identity(self) -> str:
-        """64 hexadecimal digits over everything that a database is made for."""
+        """Hash of the study file, without ``service`` and ``rehearsal``, and of the source of noise: 64
+        hexadecimal digits.
+        """
         kept = {name: value for name, value in self.table.items() if name not in ("service", "rehearsal")}
         source: dict[str, str] = {"kind": self.randomness.kind}
         if isinstance(self.randomness, Seeded):
@@ -295,7 +301,9 @@ class Study:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def path(self, name: str) -> Path:
-        """Return the path of the file ``name`` of the study; a relative one is beside the study file."""
+        """Return the path of the file ``name``. A relative name is taken relative to the folder of the study
+        file.
+        """
         return self.folder / name
 
     # ------------------------------------------------------------------------ rehearsals
@@ -311,10 +319,10 @@ class Study:
         return mdp
 
     def rehearsed(self, users: int | None = None) -> Study:
-        """Return the study with seeded noise, for simulated users: it protects no user.
+        """Return a copy of the study with seeded noise, for simulated users. Seeded noise protects no user.
 
-        users : number of simulated users, at least 1; None: the study's. Raises ``ValueError`` if it or
-        ``rehearsal.seed`` is outside its range.
+        users : number of simulated users, at least 1; None: the study's number. Raises ``ValueError`` if
+        ``users`` or ``rehearsal.seed`` is outside its range.
         """
         seed = checks.integer("rehearsal.seed", self.rehearsal.get("seed", 0), 0)
         table = dict(self.table)
@@ -335,7 +343,8 @@ def read_study(path: str | Path, plugins: tuple[str, ...] = ()) -> Study:
     path : str or Path
         The TOML file. Relative paths in it are relative to its folder.
     plugins : tuple of str
-        Names of modules to import first; they may register learners, privatizers and environments.
+        Names of modules to import before the file is read; these modules can register learners, privatizers
+        and environments.
 
     Returns
     -------
@@ -344,8 +353,8 @@ def read_study(path: str | Path, plugins: tuple[str, ...] = ()) -> Study:
     Raises
     ------
     ValueError
-        If the file cannot be read, is not TOML, holds an unknown key or a value that is not allowed, or a
-        module cannot be imported. The message names the value.
+        If the file cannot be read, is not TOML, or holds an unknown key or a value that is not allowed, or if
+        a module cannot be imported. The message names the key or the value.
     """
     for module in plugins:
         registry.load_plugin(module)
@@ -354,7 +363,10 @@ def read_study(path: str | Path, plugins: tuple[str, ...] = ()) -> Study:
 
 
 def study_of(table: Mapping[str, Any], folder: Path = Path()) -> Study:
-    """Return the study of a table, as :func:`read_study`."""
+    """Return the study that a parsed study file describes.
+
+    Raises ``ValueError`` as :func:`read_study` does.
+    """
     known = {"name", *_TABLES, *_OPEN}
     for name, value in table.items():
         if name not in known:
@@ -395,7 +407,7 @@ def study_of(table: Mapping[str, Any], folder: Path = Path()) -> Study:
 
 
 def _origins(origins: Any) -> tuple[str, ...]:
-    """Return scheme, host and port, as browsers write them."""
+    """Check the origins (scheme, host and port, as browsers write them), and return them as a tuple."""
     listed = isinstance(origins, list | tuple)
     if not listed or not all(isinstance(one, str) and _ORIGIN.fullmatch(one) for one in origins):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Engine on a running Dask scheduler and its workers (``pip install 'discreet[dask]'``)."""
+"""Engine that uses a running Dask scheduler and its workers (``pip install 'discreet[dask]'``)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Dask(Engine):
         super().__init__("dask", client.get_executor(pure=False), workers or threads)
 
     def check(self, versions_here: Mapping[str, str]) -> None:
-        """Ask every worker for its versions."""
+        """Raise :class:`EngineError` if a worker has other versions of the code than this process."""
         found: dict[str, Any] = self._client.run(versions, on_error="return")
         for worker, there in found.items():
             if isinstance(there, BaseException):
@@ -45,7 +45,7 @@ class _Dask(Engine):
 
 
 def open_engine(address: str, workers: int | None) -> Engine:
-    """Connect to the scheduler at ``HOST:PORT``."""
+    """Connect to the Dask scheduler at ``address`` (``HOST:PORT``), and return an engine on its workers."""
     if not address:
         raise ValueError("engine = 'dask': must be dask://HOST:PORT, the address of a scheduler")
     try:

@@ -1,4 +1,6 @@
-"""Engine on a Ray cluster, running or started on this machine (``pip install 'discreet[ray]'``)."""
+"""Engine that uses a running Ray cluster, or a cluster started on this machine (``pip install
+'discreet[ray]'``).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ __all__ = ["open_engine"]
 _DEATHS = (WorkerCrashedError, NodeDiedError, OutOfMemoryError, ObjectLostError)
 
 
-@ray.remote(max_retries=0)  # no retries by Ray: `engine.results` counts the tries itself
+@ray.remote(max_retries=0)  # Ray must not retry: `engine.results` counts the tries itself
 def _called(function: Callable[..., Any], *args: Any) -> Any:
     return function(*args)
 
@@ -38,8 +40,9 @@ def _first(error: BaseException) -> str:
 
 
 class _Task(Future[Any]):
-    """Future of a task on the cluster; an exception of the task is raised as if the task had run on this
-    machine.
+    """Future of a task on the cluster.
+
+    An exception of the task is raised as if the task had run on this machine.
     """
 
     def __init__(self, task: Any) -> None:
@@ -48,7 +51,7 @@ class _Task(Future[Any]):
         task.future().add_done_callback(self._take)
 
     def _take(self, done: Future[Any]) -> None:
-        with suppress(InvalidStateError):  # cancelled
+        with suppress(InvalidStateError):  # the future was cancelled
             error = done.exception()
             if isinstance(error, RayTaskError) and isinstance(error.cause, Exception):
                 error = error.cause
@@ -60,7 +63,7 @@ class _Task(Future[Any]):
                 self.set_exception(error)
 
     def cancel(self) -> bool:
-        """Cancel the task on the cluster too."""
+        """Cancel the future, and also the task on the cluster."""
         cancelled = super().cancel()
         if cancelled:
             with suppress(RayError, ConnectionError):
@@ -69,7 +72,7 @@ class _Task(Future[Any]):
 
 
 class _RayExecutor(Executor):
-    """Executor that returns tasks of a cluster as futures."""
+    """Executor that runs functions as tasks on the cluster."""
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
         if named:
@@ -81,7 +84,7 @@ class _Ray(Engine):
     deaths = (BrokenExecutor, *_DEATHS)
 
     def check(self, versions_here: Mapping[str, str]) -> None:
-        """Ask a worker of every node for its versions."""
+        """Raise :class:`EngineError` if a node has other versions of the code than this process."""
         nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
         asked = {
             node["NodeManagerAddress"]: _called.options(
@@ -106,9 +109,10 @@ class _Ray(Engine):
 
 
 def open_engine(address: str, workers: int | None) -> Engine:
-    """Connect to a cluster's client server at ``HOST:PORT``.
+    """Connect to the Ray client server of a cluster at ``address`` (``HOST:PORT``).
 
-    An empty address means ``RAY_ADDRESS``, or a cluster on this machine.
+    If the address is empty, the cluster at ``RAY_ADDRESS`` is used or, without this variable, a cluster on
+    this machine.
     """
     try:
         ray.init(

@@ -1,11 +1,12 @@
-"""Engine on SLURM, through submitit: one job per worker, each with its share of the runs.
+"""Engine that submits jobs to SLURM with submitit: one job per worker, and each job has its share of the
+runs.
 
-Needs ``pip install 'discreet[slurm]'``.
+This module needs ``pip install 'discreet[slurm]'``.
 
-Jobs wait in a queue. Therefore all items are divided at the beginning into jobs, one for each worker. The log
-files of jobs are written to the folder ``discreet-jobs`` in the current folder of the command; all nodes must
-be able to access it. ``slurm://partition=short,timeout_min=60,mem_gb=4`` passes these options to submitit;
-``cluster=local`` runs the jobs as processes on this machine.
+Jobs can wait in SLURM's queue for a long time. Therefore all runs are divided at the beginning into jobs, one
+job for each worker. The log files of jobs are written to the folder ``discreet-jobs`` in the current folder
+of the command; all nodes must be able to access it. ``slurm://partition=short,timeout_min=60,mem_gb=4``
+passes these options to submitit; ``cluster=local`` runs the jobs as processes on this machine.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ _POLL = 0.5
 
 
 def _called(function: Callable[..., Any], *args: Any) -> tuple[bool, Any]:
-    """Run the function in a job; return (True, result) or (False, error).
+    """Call the function in a job; return (True, result) or (False, error).
 
-    The error is returned as a value because submitit would keep only its text.
+    The error is returned as a value because submitit would keep only the error's text.
     """
     try:
         return True, function(*args)
@@ -44,13 +45,14 @@ def _called(function: Callable[..., Any], *args: Any) -> tuple[bool, Any]:
 def _given(job: submitit.Job[Any]) -> Any:
     """Return the result of a job, or raise its error.
 
-    Raises ``UncompletedJobError`` if the job was killed or timed out.
+    Raises ``UncompletedJobError`` if the job was killed or exceeded its time limit.
     """
     try:
         well, found = job.result()
     except FailedJobError as error:
         text = str(error)
-        if UncompletedJobError.__name__ in text:  # raised in the job when its time limit is reached
+        # submitit raises this error in the job when the time limit is reached
+        if UncompletedJobError.__name__ in text:
             raise UncompletedJobError(f"job {job.job_id} ran out of its time") from None
         lines = [line.strip() for line in text.splitlines() if line.strip(" -")]
         last = next((line for line in reversed(lines) if not line.startswith(("You can", "-", "See"))), "")
@@ -63,14 +65,14 @@ def _given(job: submitit.Job[Any]) -> Any:
 
 
 class _Job(Future[Any]):
-    """Future of a job; cancelling it cancels the job, running or not."""
+    """Future of a job. Cancelling the future also cancels the job, even if the job is running."""
 
     def __init__(self, job: submitit.Job[Any]) -> None:
         super().__init__()
         self.job = job
 
     def cancel(self) -> bool:
-        """Cancel the job in the queue too."""
+        """Cancel the future, and also the job."""
         cancelled = super().cancel()
         if cancelled:
             self.job.cancel()
@@ -78,7 +80,7 @@ class _Job(Future[Any]):
 
 
 class _SlurmExecutor(Executor):
-    """Executor that returns jobs as futures; one thread polls the jobs that are running."""
+    """Executor that submits functions as jobs. One thread polls all jobs that have not finished."""
 
     def __init__(self, jobs: submitit.AutoExecutor) -> None:
         self._jobs, self._open = jobs, set[_Job]()
@@ -109,7 +111,7 @@ class _SlurmExecutor(Executor):
                     found, error = _given(future.job), None
                 except BaseException as raised:
                     found, error = None, raised
-                with suppress(InvalidStateError):  # cancelled
+                with suppress(InvalidStateError):  # the future was cancelled
                     if error is None:
                         future.set_result(found)
                     else:
@@ -132,10 +134,13 @@ class _Slurm(Engine):
 
 
 def open_engine(options: str, workers: int | None) -> Engine:
-    """Open an executor.
+    """Return an engine that submits jobs with the given options.
 
-    options : ``KEY=VALUE,...`` with parameters of submitit's ``update_parameters``, and ``cluster=slurm`` or
-    ``cluster=local``.
+    Parameters
+    ----------
+    options : ``KEY=VALUE,...``. The keys are parameters of submitit's ``update_parameters``, and ``cluster``,
+        whose value is ``slurm`` or ``local``.
+    workers : number of jobs; None: 16.
     """
     given: dict[str, Any] = {}
     for part in filter(None, options.split(",")):
@@ -147,7 +152,7 @@ def open_engine(options: str, workers: int | None) -> Engine:
     try:
         jobs = submitit.AutoExecutor(folder=_FOLDER, cluster=cluster)
         jobs.update_parameters(**{"name": "discreet", "cpus_per_task": 1, **given})
-    except NameError as error:  # from submitit: an unknown parameter
+    except NameError as error:  # submitit raises this error for an unknown parameter
         raise ValueError(f"engine = 'slurm://{options}': {str(error).splitlines()[0]}") from None
     except (RuntimeError, ValueError, TypeError) as error:
         raise EngineError(f"engine = 'slurm://{options}': {error}") from None
