@@ -7,11 +7,10 @@ this learner uses the known standard deviation of the noise in each measurement.
    squares. The weights are functions of expected visits
    (:mod:`discreet.learners.online.noise_aware_kernels`).
 2. **Shrinkage.** The transition probabilities of a pair at a step are shrunk towards the average over steps,
-by
-   empirical Bayes. The variance over steps tau^2 is estimated by the part of the squared residuals that noise
-   and sampling do not explain. Stationarity is not assumed: steps that differ are estimated from their own
-   data. If an estimate uses pooled data, its uncertainty in the bonus and in the explorers includes tau^2.
-   ``shrink=False`` turns shrinkage off.
+   by empirical Bayes. The variance over steps tau^2 is estimated by the part of the squared residuals that
+   noise and sampling do not explain. Stationarity is not assumed: steps that differ are estimated from their
+   own data. If an estimate uses pooled data, its uncertainty in the bonus and in the explorers includes
+   tau^2. ``shrink=False`` turns shrinkage off.
 3. **Rewards.** Mean rewards are estimated by Bayes' rule. The prior is a distribution over pairs that is
    estimated from all pairs. It is a mixture of a component near 0 and a normal component. If noise hides the
    data of a pair, its estimate is the mean of the prior.
@@ -24,8 +23,8 @@ by
    standard deviation of r has two parts: sigma_r is due to the pair's own data, and s_r is due to the
    differences between pairs.
 5. **Explorers.** At first, one user in 32 (one in 16 without noise) follows explorer 1 or 2;
-   :func:`explorers_among` defines the shares of all explorers. The *width* of an explorer is the number of
-   standard deviations by which it deviates from estimates. All widths grow like sqrt(ln(users)). Without
+   :func:`explorers_among` defines the shares of all explorers. The *width* of an explorer is a factor of the
+   standard deviations of its posterior. All widths grow like sqrt(ln(users)). Without
    explorers, a wrong estimate may never be corrected.
 
    - Explorers 1 and 2 plan with a random draw from an approximate posterior, and keep the draw for two
@@ -37,9 +36,8 @@ by
      and 3 times in every fourth plan; it then propagates its bonus only in every second plan.
    - Explorer 4, the maximum-uncertainty explorer, is used only if there is privacy noise. It propagates its
      whole bonus. It assigns the maximum value to pairs whose visits are hidden by noise.
-6. **Replanning.** The learner replans when the number of users has grown by a constant factor. The users of
-one
-   batch are split into sub-batches that break ties independently.
+6. **Replanning.** The learner replans when the number of users has grown by a constant factor. Each batch is
+   split into sub-batches that break ties independently.
 
 Privacy is proved for all values of the options, because all computations are post-processing of releases.
 Regret is not proved. The bonus is not a confidence bound, because weights, estimates and shrinkage use the
