@@ -1,8 +1,7 @@
 r"""RLSVI: tabular randomised least-squares value iteration, without a privacy guarantee.
 
 Let N = N(h, s, a) be the number of visits so far, R the sum of their rewards and N3 their transition counts.
-Before each policy update, the learner computes, backward from the last step, for every step h and pair (s,
-a),
+Before each policy update, the learner computes, backward over steps h and for every pair (s, a),
 
     Q_h(s, a) = [R(h, s, a) + p_h + sum_s' N3(h, s, a, s') V_{h+1}(s')] / (N + 1) + w_h(s, a),
 
