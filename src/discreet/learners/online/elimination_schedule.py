@@ -331,7 +331,7 @@ class StagedLearner(Knobs):
             known_rewards=bool(self.known_rewards),
         )
 
-    # -------------------------------------------------------------------------- one release
+    # -------------------------------------------------------------- planning from a release
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> StageState:
         """Return the state before the first release.
 

@@ -78,11 +78,12 @@ _CENTERED_FROM = 0.5
 # If the standard deviation of the noise equals the sensitivity (``noise_unit`` is 1), the first batch has
 # this number times sqrt(pairs) users.
 _FIRST_BATCH = 56.0 / 4.2247
-# At the same noise, the fit of a sample after this number of users starts halfway between the draw and the
-# last fit.
+# If the standard deviation of the noise equals the sensitivity, the fit of a sample after this number of
+# users starts halfway between the draw from the prior and the last fit.
 _HALF_WAY = 50.0 / 4.2247
 _LEAST_FIRST = 8  # Smallest number of users in the first batch.
-# Prior of the logits: std for transitions and first state (mean 0), and std and mean for rewards.
+# Normal prior of the logits. The logits of transitions and of the first state have mean 0 and std _ROW_STD.
+# The logits of mean rewards have mean _REWARD_MEAN and std _REWARD_STD.
 _ROW_STD, _REWARD_STD, _REWARD_MEAN = 3.0, 4.0, -1.0
 _ALARM = 5.0  # Misfit threshold in std: see tests/learners/online/joint_posterior/test_misfit.py.
 _ALARM_RELEASES = 3  # Number of releases before the first misfit test.
@@ -249,7 +250,7 @@ class JointPosterior(Knobs):
         )
 
     def query(self, spec: ProblemSpec) -> CountQuery:
-        """Return the query: transitions per step, and rewards, clipped or centred."""
+        """Return the query for transition counts per step, and for clipped or centred rewards."""
         self._check(spec)
         return CountQuery(
             spec.layout,
@@ -275,7 +276,7 @@ class JointPosterior(Knobs):
             size = max(1, math.ceil((float(self.replan_growth or 1.0) - 1.0) * users))
         return size if spec.users is None else min(size, spec.users - users)
 
-    # -------------------------------------------------------------------------- one release
+    # -------------------------------------------------------------- planning from a release
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> JointState:
         """Return the state before the first release.
 
@@ -364,7 +365,7 @@ class JointPosterior(Knobs):
         work, steps, rate = _scratch(state), int(mine.fit_steps or 1), float(mine.rate or 0.0)
         theta = _descended(state.theta, state.theta, mean, std**-2.0, evidence, work, steps, rate)
         off = _misfit(theta, evidence, work)
-        if self.hand_over and off > _ALARM and number >= _ALARM_RELEASES:  # repeat to exclude a poor fit
+        if self.hand_over and off > _ALARM and number >= _ALARM_RELEASES:  # test better fits, too
             best, slope = np.inf, np.zeros_like(theta)
             for k in range(_AGAIN):
                 other = theta.copy()

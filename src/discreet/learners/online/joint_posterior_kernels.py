@@ -49,7 +49,7 @@ _FLOOR = 0.25  # Variance that is added to the noise variance of each released s
 # In the weights of the misfit: variance of a count, divided by the number of users whose policy chooses its
 # action.
 _WEIGH = 0.1
-_RARE = 2.0  # Number of counts that is added to the sampling variance of each count in the misfit.
+_RARE = 2.0  # In the misfit, the sampling variance of each transition count is that of this many more counts.
 # Errors that do not count as misfit: a share of the mean, and a share of the users whose policy chooses the
 # action.
 _TOLERATED, _TOLERATED_SHARE = 0.05, 0.002

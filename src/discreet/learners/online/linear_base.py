@@ -241,7 +241,7 @@ class LinearLearner(Knobs):
             later = users + int(self.replan_every or 1)
         return later - users if spec.users is None else min(later, spec.users) - users
 
-    # -------------------------------------------------------------------------- one release
+    # -------------------------------------------------------------- planning from a release
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> LinearState:
         """Return the state before the first release.
 

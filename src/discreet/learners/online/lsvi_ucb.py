@@ -250,7 +250,7 @@ class LSVIUCB(LinearLearner):
             span=mine.span or "values",
         )
 
-    # -------------------------------------------------------------------------- one release
+    # -------------------------------------------------------------- planning from a release
     def fitted(self, state: LinearState, release: Release) -> tuple[Factored, Floats]:
         """Return the factored matrices Lambda_h and their log determinants, (n,).
 

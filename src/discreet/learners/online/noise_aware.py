@@ -301,7 +301,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     explore: Literal["optimism", "returns"] | None = None
 
     explorers: ClassVar[int] = 4
-    REFUSES: ClassVar[frozenset[str]] = frozenset(_FIXED)  # inherited fields that are not options here
+    REFUSES: ClassVar[frozenset[str]] = frozenset(_FIXED)  # inherited options that this learner does not have
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
             **_FIXED, "derive_visits": True, "center_rewards": True, "known_rewards": False,
@@ -384,7 +384,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         return replace(plain, pooled=mine.pooled, pooled_share=share)
 
     def _shares_move(self, spec: ProblemSpec) -> bool:
-        """Return True if the pooled counts' share of the budget changes between releases."""
+        """Return True if the budget share of the pooled counts changes from release to release."""
         if self.pooled == "none" or not self.pooled_until or spec.users is None:
             return False
         return self.pooled_share != self.pooled_share_end
@@ -463,7 +463,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         errors[noise_kernels.GAIN] = 1.0
         return errors
 
-    # -------------------------------------------------------------------------- one release
+    # -------------------------------------------------------------- planning from a release
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> Any:
         """Return the state before the first release.
 

@@ -119,7 +119,8 @@ _NOTHING = 0.002  # Prior standard deviation of the mean rewards of pairs withou
 _MOST_NOTHING = 0.02  # Upper limit of the estimate that replaces _NOTHING once there are data.
 _PAYING = 0.9  # Prior share of pairs with reward.
 _IMAGINED = 2.0  # Weight of the prior share, as a number of pairs.
-_PAY, _PAY_STD = 0.5, 0.3  # Prior mean and std of mean rewards over pairs with reward; weight of one pair.
+# Prior mean and standard deviation of mean rewards over pairs with reward. They have the weight of one pair.
+_PAY, _PAY_STD = 0.5, 0.3
 _LEAST_PAY_VARIANCE = 1.0e-4  # Smallest estimate of the variance of mean rewards over pairs with reward.
 _ROUNDS = 20  # Number of iterations of the expectation-maximisation (EM) algorithm.
 _MOST_LOG_ODDS = 600.0  # Upper limit of log odds, so that exp does not overflow.
@@ -150,17 +151,17 @@ class Sums(NamedTuple):
     """
 
     coming: Floats  # Expected visits of the users who received a policy since the last release.
-    filtered: Floats  # The sum m.
-    total: Floats  # The sum E_total.
-    exposure: Floats  # The sum of w m.
-    noise: Floats  # The sum of w^2 sigma^2 for transition counts.
-    reward_noise: Floats  # The sum of w^2 sigma^2 for reward sums.
-    sampling: Floats  # The sum of c^2 E / a^2.
-    rewards: Floats  # The sum of w y for reward sums.
-    squares: Floats  # The sum v.
-    overlap: Floats  # The sum u.
+    filtered: Floats  # The sum m of expected visits, with decay.
+    total: Floats  # The sum E_total of expected visits, without decay.
+    exposure: Floats  # The sum of w m over releases, with the weights w.
+    noise: Floats  # The sum of w^2 sigma^2 over releases, for transition counts.
+    reward_noise: Floats  # The sum of w^2 sigma^2 over releases, for reward sums.
+    sampling: Floats  # The sum of c^2 E / a^2 over batches.
+    rewards: Floats  # The sum of w y over releases, where y is the measured reward sum.
+    squares: Floats  # The sum v of expected visits, with squared decay.
+    overlap: Floats  # The sum u, which accounts for the overlap of decaying sums.
     assigned: Floats  # Users since the last release whose policy chooses the cell, with or without a visit.
-    moves: Floats  # (cells, S) The sum of w y for transition counts.
+    moves: Floats  # (cells, S) sums of w y over releases, where y is a measured transition count.
 
 
 class Forecast(NamedTuple):
@@ -518,7 +519,7 @@ def _absorb(
     reward_acc, acc, squares, overlap = sums.rewards, sums.moves, sums.squares, sums.overlap
     square, reward_square = sigma * sigma, reward_sigma * reward_sigma
     reports = inflation > 0.0
-    unit = 1.0 / inflation if reports else 1.0  # factor between measured counts and stored counts
+    unit = 1.0 / inflation if reports else 1.0  # Stored counts are measured counts times this.
     per_user, per_user_reward = square, reward_square
     for i in range(moves.shape[0]):
         c = first + i
@@ -579,7 +580,7 @@ def _weigh(sums: Sums, model: Cells, gain: float, half: float, inflation: float,
             inflated = reward_visit / inflation * max(n, 0.0)
             model.reward_noise[c] = np.sqrt(model.reward_noise[c] * model.reward_noise[c] + inflated)
         rewards[c] = weight * sums.rewards[c] + half * n
-        # visits divided by the effective sample size: 1 if all users have equal weight, else above 1
+        # This is visits / effective sample size. It is 1 if all users have equal weight, otherwise above 1.
         sampling[c] = sums.sampling[c] * total[c] / (exposure[c] * exposure[c])
 
 

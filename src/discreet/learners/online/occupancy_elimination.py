@@ -220,7 +220,7 @@ class SDPPEOM(StagedLearner):
         queries = (self.query(spec),) * len(sizes) if self.forget else None
         return Schedule(spec.users, times=times, queries=queries, plans="deterministic")
 
-    # -------------------------------------------------------------------------- one release
+    # -------------------------------------------------------------- planning from a release
     def _memory(self, spec: ProblemSpec) -> ActiveSet:
         return ActiveSet()
 

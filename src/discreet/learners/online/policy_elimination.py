@@ -301,7 +301,7 @@ class SDPPE(StagedLearner):
         times = np.concatenate([[0], np.cumsum(batches)]).astype(np.int64)
         return Schedule(spec.users, times=times, queries=queries, plans="deterministic")
 
-    # -------------------------------------------------------------------------- one release
+    # -------------------------------------------------------------- planning from a release
     def _memory(self, spec: ProblemSpec) -> EliminationMemory:
         shape = (spec.horizon, spec.layout.rows, spec.states)
         active = np.ones(self.enumeration(spec).count, bool)

@@ -163,7 +163,7 @@ class RandomizedLearner(Knobs):
             return None
         return spec.layout.to_rows(spec.known_rewards)
 
-    # -------------------------------------------------------------------------- one release
+    # -------------------------------------------------------------- planning from a release
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> RandomizedState:
         """Return the state before the first release.
 

@@ -61,7 +61,7 @@ Floats = NDArray[np.float64]
 ANCHOR, LEARNER = 0, 1
 
 # These values were chosen on random MDPs (dense, sparse, S = 12), a switching chain, locks, and RiverSwim.
-_CLIP = 0.05  # C / H, where returns above C count as C.
+_CLIP = 0.05  # The ratio C / H. Returns above C count as C.
 _PROBE_SHARE = 0.9  # Share of the budget for returns in the probe.
 _WATCH_SHARE = 0.3  # Share of the budget for returns in the watch stage.
 # Number of users per action in the probe, divided by (std of the noise in a group's return) / C.
@@ -70,12 +70,14 @@ _LEAST_PROBE = 8  # Smallest number of users per action in the probe.
 _MOST_OF_USERS = 0.05  # Largest share of all users in the probe; a larger probe is skipped.
 _FOUND = 2.0  # An anchor's mean return is at least this number of standard deviations above 0.
 _LEAST = 0.3  # Smallest mean return of an anchor, as a share of C.
-_PART = 0.25  # The constant rho.
+_PART = 0.25  # The constant rho of the module docstring.
 _ALLOWANCE = 3.5  # The constant b, in standard deviations of the noise in a group's return sum.
 _LEAST_ALLOWANCE = 20.0  # Smallest b, as a multiple of C; it applies without noise too.
-_GROWTH = 0.15  # The exponent alpha.
+_GROWTH = 0.15  # The exponent alpha of the module docstring.
 _LET_GO = 3.0  # Number of standard deviations at which the learner is clearly good enough.
-_LET_GO_LAPLACE = 6.0  # The same for Laplace noise, which has heavier tails. Each release is a test.
+# The same number for Laplace noise, which single batches can have. Its tails are heavier, and there is one
+# test at each release.
+_LET_GO_LAPLACE = 6.0
 _UNKNOWN_NOISE = 4.2247  # (std of the noise in a return) / C at (1, 1e-6), used if the budget is not known.
 
 
@@ -246,7 +248,7 @@ def plan(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> tup
     return out, replace(state, inner=inner, queue=queue, assigned=(assigned[0], assigned[1]))
 
 
-# ---------------------------------------------------------------------------------- one release
+# ---------------------------------------------------------------------- planning from a release
 def _read(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> ReturnsState:
     """Read the model data and returns of a new release, and return the state with the next sub-batches."""
     spec, newest = state.inner.spec, release.measurement

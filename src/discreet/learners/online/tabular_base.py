@@ -206,7 +206,7 @@ class TabularLearner(Knobs, ABC):
             checks.real("failure", self.failure, 0.0, 1.0, open_low=True, open_high=True),
         )
 
-    # --------------------------------------------------------------------------- public facts
+    # --------------------------------------------------------------------- schedule and query
     @property
     def tie_batches(self) -> int:
         """Return the number of sub-batches of a batch that break ties independently.
@@ -300,7 +300,7 @@ class TabularLearner(Knobs, ABC):
         """
         return np.zeros(kernels.ERRORS)
 
-    # -------------------------------------------------------------------------- one release
+    # -------------------------------------------------------------- planning from a release
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> LearnerState:
         """Return the state before the first release.
 

@@ -79,7 +79,7 @@ CAP_NONE = 2  # no limit
 E_VISITS, E_REWARDS, E_TRANSITIONS, E_ROW = range(4)
 ERRORS = 5  # length of the array of noise bounds; its last entry is not used
 
-_SHORT = 16  # with fewer states than this, a simple loop is the fastest way to sum
+_SHORT = 16  # With fewer states than this, a simple loop is the fastest way to sum.
 _LEAST_LOG_RATIO = -700.0  # exp(-700) is a normal float64, so every action keeps a positive probability
 
 

@@ -284,7 +284,7 @@ class UCRLVTR(LinearLearner):
         psi = None if self.reward_form == "tabular" else _features(spec).rewards
         return "tabular" if psi is None else psi
 
-    # -------------------------------------------------------------------------- one release
+    # -------------------------------------------------------------- planning from a release
     def fitted(self, state: LinearState, release: Release) -> tuple[MixtureFit, Floats]:
         """Return the estimates from ``release``, and (n,) log determinants of the regularised Gram matrices.
 
