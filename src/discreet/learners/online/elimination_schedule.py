@@ -279,7 +279,10 @@ class StagedLearner(Knobs):
 
     # ---------------------------------------------------------------------- schedule and query
     def least_users(self, spec: ProblemSpec) -> int:
-        """Return the smallest number K of users that allows one stage and one user after it."""
+        """Return the smallest number K of users that allows one stage and one user after it.
+
+        ``spec`` : facts of the problem, of which H and R are used.
+        """
         one = self.PARTS * spec.horizon * spec.layout.rows * int(self.initial or 1)
         least = math.floor(one / float(self.explore_share or 1.0))
         while self._explorers(least) < one:  # the division above was rounded down

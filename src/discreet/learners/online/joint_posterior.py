@@ -171,8 +171,8 @@ class JointPosterior(Knobs):
     Parameters
     ----------
     samples : int
-        Number of models that are drawn for each batch, at least 1. If there are several, all samples except
-        the last have equal numbers of users; ``wide_share`` sets the number for the last.
+        Number of models that are drawn for each batch, at least 1. If there are several samples, all except
+        the last have equal numbers of users, and ``wide_share`` sets the number for the last sample.
     width : float
         Size of the perturbation of measurements for all samples except the last, in standard deviations of a
         measurement.

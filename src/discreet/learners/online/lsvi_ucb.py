@@ -28,15 +28,15 @@ by L (c - c') phi^T Lambda^-1 v. Apart from this difference and from ``project``
 requery form centred at 1/2 + mean V. Centring affects optimism: for pairs without data the prediction is c,
 so targets that are not centred need a larger bonus.
 
-**Schedules.** A theorem covers a release after every user, and static batches (with an additional regret of
+**Schedules.** A theorem covers a release after every user, and B static batches (with an additional regret of
 O~(d H^2 K / B)). Without noise, a theorem also covers policy changes that the determinant triggers. With
 noise, the released matrices need not grow from one release to the next, and the usual analysis of these
 changes fails (abstract of Zhou 2026, arXiv 2605.23131). Zhou proposes another rule, which is not implemented
 here. The default schedule is geometric, with the growth factor 1 + min(1/2, 2.5 / d), and with privacy at
 least 1.25. This default has no theorem. ``switching="determinant"`` keeps the policy until det Lambda_h of
 the *released* matrices has doubled for some h. This rule is a function of releases at scheduled times, so it
-costs no budget. Releases cost the same whether or not the policy changes. If ``switches`` is given, at most
-this number of rounds of queries is planned, and each round gets a larger share of the budget.
+costs no budget. Releases cost the same budget, whether or not the policy changes. If ``switches`` is given,
+at most this number of rounds of queries is planned, and each round gets a larger share of the budget.
 
 **Privacy.** All computations here are post-processing. The schedule and six options determine the queries,
 and the privatizer sets the noise accordingly. The six options are ``response``, ``centre``, ``span``,

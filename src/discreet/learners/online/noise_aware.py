@@ -189,7 +189,10 @@ def explorer_share(spec: ProblemSpec) -> float:
 
 
 def _then_fewer(users: float, full: float) -> float:
-    """Return the integral of a share that is 1 up to ``full`` users, then falls like 1 / sqrt(users)."""
+    """Return the integral of a share over the users from 0 to ``users``.
+
+    The share is 1 up to ``full`` users, and then falls like 1 / sqrt(users).
+    """
     return users if users <= full else 2.0 * math.sqrt(users * full) - full
 
 

@@ -1,8 +1,9 @@
 r"""Compiled planning of the noise-aware learner. It estimates a model from independent noisy measurements.
 
 R is the number of admissible state-action pairs. T is the number of step slots: H, or 1 if steps are pooled.
-A *cell* is a pair in a slot. A *row* is the vector of the S transition counts, or transition probabilities,
-of one pair.
+A *cell* is a pair in a slot. A policy *chooses* a cell if it takes the action
+of this pair at a step of this slot. A *row* is the vector of the S transition counts, or transition
+probabilities, of one pair.
 
 **Measurements.** For each cell, release i contains a measurement y_i = a sum_{j<=i} lambda^{i-j} x_j + z_i.
 Here x_j is the exact sum over the users of batch j, a is the gain, and lambda is the decay. The noise z_i is
@@ -55,9 +56,10 @@ the last model; earlier measurements are not stored. Everything here is post-pro
 heuristic, because weights and rows come from the same noisy data.
 
 **Randomized reports** about random steps (local privacy) give counts whose noise variance has two parts. For
-a count of x among n users who were assigned the cell, it is n idle + x visit. The second part increases the
+a count of x among n users whose policy chooses the cell, it is n idle + x visit, where ``idle`` and ``visit``
+are fields of ``ReportLaw``. The second part increases the
 sampling variance from x to x (1 + visit). A sample of x / (1 + visit) records has the same relative variance,
-so all counts are stored in units of 1 + visit. The first part is the noise of each assigned user.
+so all counts are stored in units of 1 + visit. The first part is the noise of each of the n users.
 
 **Sources.** The methods are generalised least squares, flow consistency, a bonus from the noise distribution,
 and empirical-Bayes sharing over steps. Two parts are our own: expected visits as the weights of releases, and
@@ -85,9 +87,9 @@ Ints = NDArray[np.int64]
 # Indices of the array ``errors``; the last name is its length. SIGMA_T and SIGMA_R are the standard
 # deviations of the noise in one transition count and in one reward sum of the measurement. POOLED_SIGMA_T and
 # POOLED_SIGMA_R are those of the pooled families. DECAY is lambda and GAIN is a. INFLATION is 0 except for
-# randomized reports. For these, SIGMA_T and SIGMA_R are the standard deviations for one user who was assigned
-# the cell; with n users they are multiplied by sqrt(n). INFLATION is then 1 plus the variance that one record
-# adds to its count, and REWARD_VISIT is the variance that one record adds to its reward sum.
+# randomized reports. For these, SIGMA_T and SIGMA_R are the standard deviations for one user whose policy
+# chooses the cell; with n such users they are multiplied by sqrt(n). INFLATION is then 1 plus the variance
+# that one record adds to its count, and REWARD_VISIT is the variance that one record adds to its reward sum.
 (SIGMA_T, SIGMA_R, DECAY, GAIN, POOLED_SIGMA_T, POOLED_SIGMA_R, INFLATION, REWARD_VISIT, ERRORS) = range(9)
 
 
@@ -103,15 +105,16 @@ _WIDER = 1.5  # Width of explorer 2, in units of the width of explorer 1.
 _HOPEFUL = 2  # Index of the optimistic explorer, which plans with upper ends of the posterior.
 _SEEKING = 3  # Index of the maximum-uncertainty explorer.
 _FAR = 2.0  # Width of the optimistic explorer, in units of the width of explorer 1.
-# Width of the optimistic explorer with option FARTHER, and always of the maximum-uncertainty explorer.
+# Width of the optimistic explorer if the constant FARTHER is 1, and always of the maximum-uncertainty
+# explorer.
 _NEAR = 1.5
-# With option FARTHER, the width of the optimistic explorer is multiplied by _FARTHER in every fourth plan.
-# The noise of a few releases can make a good pair look bad, by more than the usual width. The larger width
-# finds such pairs.
+# If the constant FARTHER is 1, the width of the optimistic explorer is multiplied by _FARTHER in every fourth
+# plan. The noise of a few releases can make a good pair look bad, by more than the usual width. The larger
+# width finds such pairs.
 _FARTHER = 2.0
 _FARTHER_EACH = 4
 _CARRIED = 0.5  # Part of the bonus of a cell that the optimistic explorer propagates to the previous step.
-_CARRIED_EACH = 2  # With option FARTHER, the bonus is propagated only in every second plan.
+_CARRIED_EACH = 2  # If the constant FARTHER is 1, the bonus is propagated only in every second plan.
 # The maximum-uncertainty explorer gives the maximum value weight 1/2 in a row with this (noise / visits)^2.
 _HIDDEN = 0.15
 _LUCKY = 5.0  # Number of pseudo-visits with reward 1 that the optimistic explorer adds to every cell.
@@ -130,7 +133,7 @@ _DRAWS = 5  # Number of normal variables for each pair.
 # noisy counts of it accumulate.
 _HOLD = 2
 # Share of users who are assumed to be in a uniformly random state at every step, whatever the model predicts.
-# It is above 0, so that expected visits are positive for every action that was assigned to a user.
+# It is above 0, so that expected visits are positive for every action that the policy of a user takes.
 _ASTRAY = 0.05
 
 
@@ -240,10 +243,11 @@ def work_size(cells: int, rows: int, states: int) -> int:
 def count_assignments(
     assigned: Floats, slots: int, rows: int, pooled: bool, policy_rows: Ints, users: int
 ) -> None:
-    """Add ``users`` to the count of assigned users of every cell that a deterministic policy chooses.
+    """Add ``users`` to ``assigned`` in every cell that a deterministic policy chooses.
 
-    ``policy_rows`` (H, S) holds the row of the action that the policy takes at each step and state. The count
-    is public, because it is known before the users act.
+    ``policy_rows`` (H, S) holds the row of the action that the policy takes at each step and state.
+    ``assigned`` counts the users whose policy chooses a cell. This count is public, because it is known
+    before the users act.
     """
     for h in range(policy_rows.shape[0]):
         base = h * rows if slots > 1 else 0
@@ -366,7 +370,8 @@ def noise_aware_step(
     due : (T R,)
         0 for each cell that was not measured; empty if all cells were measured.
     memory : floats
-        Memory of the learner between calls, updated in place. If ``number`` is 0, it is first set to 0.
+        Memory of the learner between calls, updated in place. It is filled with zeros first if ``number`` is
+        0.
     values, q, trials : (H + 1, S), (H, R) and (E, H, R)
         Overwritten with the optimistic V, the optimistic Q, and the Q of each of E explorers.
     ties : words
@@ -511,8 +516,9 @@ def _absorb(
     """Add the newest measurement to the weighted sums of the cells, whose indices start at ``first``.
 
     ``sigma`` and ``reward_sigma`` are the standard deviations of the noise in one transition count and in one
-    reward sum. For randomized reports, they are the values for one assigned user. ``inflation`` is
-    ``errors[INFLATION]``. ``due`` is 0 for each cell that was not measured, and empty if all were measured.
+    reward sum. For randomized reports, they are the values for one user whose policy chooses the cell.
+    ``inflation`` is ``errors[INFLATION]``. ``due`` is 0 for each cell that was not measured, and empty if all
+    were measured.
     """
     coming, filtered, total, exposure = sums.coming, sums.filtered, sums.total, sums.exposure
     noise, reward_noise, sampling = sums.noise, sums.reward_noise, sums.sampling
@@ -525,7 +531,7 @@ def _absorb(
         c = first + i
         if due.shape[0] > 0 and due[i] == 0.0:
             continue
-        if reports:  # only users who were assigned the cell add noise to its count
+        if reports:  # only users whose policy chooses the cell add noise to its count
             square = per_user * sums.assigned[c] * unit * unit
             reward_square = per_user_reward * sums.assigned[c] * unit * unit
         m = decay * filtered[c] + coming[c] * unit
@@ -593,8 +599,8 @@ def _visits(model: Cells, half: float, predicted: bool) -> None:
     proportion to their expected visits; it does not use the order of the batches. The prediction has a
     relative error ``_FLOW_ERROR`` and is limited to two standard deviations above the noisy count.
 
-    If rewards are centred, sums of r - 1/2 were measured, and ``half`` is 1/2. Half of the visits was added
-    to get reward sums. Therefore the reward sums change with the visits.
+    If rewards are centred, sums of r - 1/2 were measured, and ``half`` is 1/2. A reward sum is the measured
+    sum plus half of the visits. Therefore it changes if the visits change.
     """
     counts, visits, expected, noise = model.counts, model.visits, model.expected, model.noise
     states = np.float64(model.raw.shape[1])

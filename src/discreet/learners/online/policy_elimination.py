@@ -281,7 +281,11 @@ class SDPPE(StagedLearner):
 
     # ------------------------------------------------------------------ policies and schedule
     def enumeration(self, spec: ProblemSpec) -> Enumeration:
-        """Return the enumeration of all policies; raise ``ValueError`` if there are too many."""
+        """Return the enumeration of all deterministic policies of the problem.
+
+        ``spec`` : facts of the problem. Raises ``ValueError`` if there are more than ``max_policies``
+        policies, or if ``spec.initial`` is None.
+        """
         if spec.initial is None:
             raise ValueError("spec.initial = None: must be the public law of the first state")
         return _enumerated(spec.layout, tuple(spec.initial.tolist()), int(self.max_policies or MAX_POLICIES))

@@ -19,8 +19,8 @@ distribution has the largest variance of all distributions on [0, 1] with the sa
 
 The transition probabilities of a pair are drawn as independent Gamma variables divided by their sum. All
 these variables can underflow to 0, but only for m / S below about 1e-2. The draw is then taken from the limit
-of the Dirichlet distribution for small parameters. In this limit one successor has probability 1. It is
-chosen with probability proportional to the parameters.
+of the Dirichlet distribution for small parameters. In this limit one successor has probability 1. This
+successor is chosen with a probability proportional to its parameter.
 
 Draws of different steps are independent. If counts are pooled over steps, the learner draws the transition
 probabilities and the mean reward of a pair once, and uses this draw at all steps.

@@ -51,7 +51,7 @@ logarithm in the claim is that of beta_k):
    rewards are 0, the policies do not depend on the scale of beta. Therefore no choice of the constant in beta
    makes the claim true.
 
-Clipping, as in the default preset, bounds the targets but does not remove the first objection. The noise of
+Clipping, as in the default preset, bounds the targets, but argument 1 still holds. The noise of
 the default preset is smaller and therefore protects less. For these reasons, this learner is a baseline on
 exact sums without a privacy guarantee. For a privacy guarantee, use a learner that plans from counts with
 noise: the sensitivity of counts is known.

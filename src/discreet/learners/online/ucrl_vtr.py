@@ -69,9 +69,9 @@ the targets. The second term of E has phi2, whereas the paper prints phi_V. The 
 (var_floor M^2) are a table over (s, a) in the context of the plan; ``var_floor`` affects the noise.
 
 The widths beta1 and beta2 do not use variances. With ``constants="tight"`` they are the width above. With
-"published" they are the width of Bernstein's inequality, with the range of the targets as sigma. Both are
-multiplied by ``bonus_scale``. The width beta of the bonus is that of Bernstein's inequality with sigma = 1
-(Zhou et al.). With "tight", it is the smaller of that width and beta1. The choice sigma = 1 requires that
+"published" they are the width of Bernstein's inequality, with the range of the targets as sigma. Both widths
+are multiplied by ``bonus_scale``. The width beta of the bonus is that of Bernstein's inequality with sigma =
+1 (Zhou et al.). With "tight", it is the smaller of that width and beta1. The choice sigma = 1 requires that
 sigma^2 is above the variances. Targets of range b have variance at most b^2 / 4. If the cap var_max M^2 is
 below b^2 / 4, b / (2 M sqrt(var_max)) replaces sigma = 1. The paper has no cap, which is equivalent to the
 cap 3 M^2.
@@ -232,7 +232,7 @@ class UCRLVTR(LinearLearner):
 
     FEATURES: ClassVar[type[MixtureFeatures]] = MixtureFeatures
     EVENTS: ClassVar[int] = 1  # number of sampling events per step that share the failure probability
-    PRINTED: ClassVar[int] = 6  # constant in the logarithms of the paper
+    PRINTED: ClassVar[int] = 6  # constant that the paper prints in its logarithms
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": _DEFAULT, "paper": _PAPER}
 
     def __post_init__(self) -> None:
