@@ -219,7 +219,7 @@ class Pools(NamedTuple):
 
 
 def all_cells(slots: int, rows: int, pooled: bool) -> int:
-    """Return the number of cells, including the slot of the pooled family if ``pooled`` is True."""
+    """Return the number of cells: one per slot and row, plus ``rows`` if there is a pooled family."""
     return (slots + int(pooled)) * rows
 
 
@@ -465,7 +465,8 @@ def _begin(state_ptr: Ints, sums: Sums, model: Cells, start: Floats) -> None:
     """Write an estimate of the distribution of the first state into ``start`` (S,).
 
     The estimate is proportional to the counts of the first step minus the standard deviation of their noise,
-    where this difference is positive. It is uniform if no difference is positive.
+    where this difference is positive. The estimate is uniform if no difference is
+    positive.
     """
     mass = 0.0
     for s in range(start.shape[0]):
@@ -513,7 +514,7 @@ def _absorb(
     rewards: Floats,
     known: bool,
 ) -> None:
-    """Add the newest measurement to the weighted sums of the cells, whose indices start at ``first``.
+    """Add the newest measurement to the weighted sums of the cells ``first``, ``first`` + 1, and so on.
 
     ``sigma`` and ``reward_sigma`` are the standard deviations of the noise in one transition count and in one
     reward sum. For randomized reports, they are the values for one user whose policy chooses the cell.
@@ -726,7 +727,7 @@ def _residuals(
     """Compare each step of a pair with the pooled row, and write the squared residuals into ``pools``.
 
     The part of the squared residuals that noise and sampling explain is subtracted. :func:`_variation`
-    computes the variance over steps from the result. The weight of a step is its precision, but with an upper
+    computes the variance over steps from the result. The weight of a step is its precision, with an upper
     limit. Without the limit, a pair with almost all visits at one step would show no variation. A step with a
     large share of the pooled data is close to the pooled row, so ``bottom`` counts its residual less.
 

@@ -396,7 +396,7 @@ class UCRLVTR(LinearLearner):
     def _rewards(self, state: LinearState, release: Release) -> tuple[Floats, Floats]:
         """Return estimates of mean rewards in [0, 1] by the form "tabular", and bounds of their errors.
 
-        Both are (H, S, A).
+        Both arrays are (H, S, A).
         """
         spec = state.spec
         visits, sums = release.estimates[VISITS], release.estimates[CENTERED_REWARDS]
@@ -555,7 +555,7 @@ def _reward_weights(features: MixtureFeatures) -> float:
 def _linear_rewards(psi: Features, solved: Regression) -> tuple[Floats, Floats]:
     """Return estimates of mean rewards in [0, 1] by the form "features", and bounds of their errors.
 
-    Both are (H, S, A). ``solved`` is the regression of rewards on the features ``psi``.
+    Both arrays are (H, S, A). ``solved`` is the regression of rewards on the features ``psi``.
     """
     shape = (len(solved.weights), psi.states, psi.actions)
     centre = 0.5 if psi.constant else 0.0
