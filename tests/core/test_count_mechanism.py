@@ -74,14 +74,18 @@ def test_scales_of_anybodys_making_state_what_they_buy(name: str, factor: float)
     ("strategy", "family", "grid", "facts"),
     [
         (Exact(), None, None, ("exact", "plain", False, None, 1, "none", "l2", None, 1.0, None)),
-        (Batches(), LAPLACE, None, ("decaying", "plain", True, None, 1, "joint", "l1", "laplace", 1.0, None)),
-        (Batches(), LAPLACE, 64, ("decaying", "plain", True, None, 1, "joint", "l1", "discrete_laplace", 1.0, 1)),
-        (Batches(0.6), GAUSSIAN, None, ("decaying", "plain", True, None, 1, "joint", "l2", "gaussian", 1.0, None)),
+        (Batches(), LAPLACE, None,
+         ("decaying", "plain", True, None, 1, "joint", "l1", "laplace", 1.0, None)),
+        (Batches(), LAPLACE, 64,
+         ("decaying", "plain", True, None, 1, "joint", "l1", "discrete_laplace", 1.0, 1)),
+        (Batches(0.6), GAUSSIAN, None,
+         ("decaying", "plain", True, None, 1, "joint", "l2", "gaussian", 1.0, None)),
         (Batches(0.6), GAUSSIAN, 64,
          ("decaying", "plain", True, None, 1, "joint", "l2", "discrete_gaussian", 1.25, 2**20)),
         (Prefixes(Tree(4)), GAUSSIAN, 64,
          ("walk", "plain", True, Tree(4), 2, "joint", "l2", "discrete_gaussian", 1.0, 1)),
-        (OnDevice(), LAPLACE, 64, ("local", "plain", True, None, 1, "local", "l1", "discrete_laplace", 1.0, 1)),
+        (OnDevice(), LAPLACE, 64,
+         ("local", "plain", True, None, 1, "local", "l1", "discrete_laplace", 1.0, 1)),
     ],
 )  # fmt: skip
 def test_what_a_mechanism_says_of_itself(

@@ -1,4 +1,4 @@
-"""Learners that see data only through releases: online, offline, and off-policy evaluation."""
+"""Online learners, offline learners, and off-policy evaluation. They see data only through releases."""
 
 from discreet import public_names
 

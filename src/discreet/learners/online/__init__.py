@@ -1,1 +1,1 @@
-"""Learners that choose the next users' policy from releases alone."""
+"""Learners that choose the policy of the next users. They read releases only, never the data of users."""

@@ -1,29 +1,35 @@
-r"""Constants of the confidence widths in several papers' bonuses.
+r"""Constants of the confidence widths in the bonuses of several papers.
 
-T = K H; S A counts admissible pairs; "failure" is the probability that a concentration bound fails
-(the papers' delta, beta or p). If steps are pooled, H S A is replaced by S A and the largest count K by H K;
-S A T stays the same. Logarithms are natural.
+K is the number of users, T = K H, and S A is the number of admissible state-action pairs. The failure
+probability f is the probability that a concentration bound fails; the papers call it delta, beta or p. If the
+counts of all steps are pooled, S A replaces H S A, and H K replaces K as the largest possible count. S A T
+does not change. Logarithms are natural. D, Lambda_r, Lambda_p, E and P~ are defined in
+:mod:`discreet.learners.estimation.tabular_model`. Steps h start at 1, as in the papers.
 
-Hoeffding bonus (Chowdhury and Zhou 2021, and its limit E = 0): width = L_r / sqrt(D) + Lambda_r / D + G (L_x
-/ sqrt(D) + Lambda_p / D), with
+**Hoeffding bonus** (Chowdhury and Zhou 2021; with E = 0 for exact counts):
+
+    L_r / sqrt(D) + Lambda_r / D + G (L_x / sqrt(D) + Lambda_p / D),
+
+with
 
 - ``tight``: L_r = L_v = max(1, sqrt(log(2 SAT / f) / 2)), L_p = sqrt(2 S log(2 SAT / f)) and G = H - h;
 - ``published``: L_r = L_v = sqrt(2 log(4 SAT / f)), L_p = sqrt(4 S log(6 SAT / f)) and G = H.
 
-L_x is L_v for value iteration and L_p for policy optimization, and h starts at 1, as in the papers. Efroni et
-al. 2020: L_r = sqrt(2 log(12 SAT / f)), L_p = sqrt(4 S log(18 SAT / f)), G = H.
+L_x is L_v for value iteration and L_p for policy optimization. The bonus of Efroni et al. 2020 has the same
+form, with L_r = sqrt(2 log(12 SAT / f)), L_p = sqrt(4 S log(18 SAT / f)) and G = H.
 
-Bernstein (Qiao and Wang 2023, algorithm 1; iota = log(30 H SAT / f)):
+**Bernstein bonus** (Qiao and Wang 2023, algorithm 1; iota = log(30 H SAT / f)):
 
     2 sqrt(Var(V) iota / D) + sqrt(2 iota / D) + 20 H S E iota / D
       + 4 sqrt(iota) sqrt(sum_s' P~(s') min{c^2 H^3 SA iota^2 / N(s') + c^2 H^4 S^4 A^2 E^2 iota^4 / N(s')^2
                                             + c^2 H^6 S^4 A^2 iota^4 / N(s')^2, H^2} / D),      c = 1000,
 
-with max(E, 1) in the third term (its proof absorbs H iota / D there, which needs E >= 1). ``tight`` (no
-proof): H - h + 1 for H, and max(S E, 1) for S max(E, 1), because the absorbed term has no S.
+Here the code uses max(E, 1) instead of E in the third term, because the proof bounds a further term H iota /
+D by the third term, which needs E >= 1. The constants ``tight`` replace H by H - h + 1, and S max(E, 1) by
+max(S E, 1), because the further term has no factor S. They have no proof.
 
-Azar et al. 2017, with L = log(5 H SAT / f), pooled log(5 SAT / f). If rewards are estimated, sqrt(L / (2 N))
-is added.
+**Bonuses of Azar et al. 2017**, with L = log(5 H SAT / f), or L = log(5 SAT / f) if steps are pooled. If
+rewards are estimated, sqrt(L / (2 N)) is added to the bonus.
 
 - Bonus 1 is 7 H L / sqrt(N).
 - Bonus 2 is sqrt(8 L Var / N) + 14 H L / (3 N) + sqrt(8 sum_y P(y) min{100^2 H^3 S^2 A L^2 / N(y), H^2} / N).
@@ -41,26 +47,30 @@ from discreet.mechanisms.interfaces import ProblemSpec
 
 Floats = NDArray[np.float64]
 
-UNKNOWN_USERS = 10**10  # used for K if K is not known; above any possible number of users
+UNKNOWN_USERS = 10**10  # value of K if K is not known; it exceeds any possible number of users
 
 
 def users(spec: ProblemSpec) -> int:
-    """Return K, or ``UNKNOWN_USERS`` if K is not known."""
+    """Return the number of users K, or ``UNKNOWN_USERS`` if the spec does not state it."""
     return spec.users if spec.users is not None else UNKNOWN_USERS
 
 
 def steps(spec: ProblemSpec) -> float:
-    """Return SAT, the number of admissible pairs times K H."""
+    """Return SAT, the number of admissible state-action pairs times the number of steps K H of all users."""
     return float(spec.layout.rows) * spec.horizon * users(spec)
 
 
 def pooling(spec: ProblemSpec, stationary: bool) -> float:
-    """Return the factor between H SAT and SAT in the formulas: H, or 1 if steps are pooled."""
+    """Return the factor of SAT in the logarithms: H, or 1 if the counts of all steps are pooled."""
     return 1.0 if stationary else float(spec.horizon)
 
 
 def hoeffding(spec: ProblemSpec, constants: str, failure: float, l1: bool) -> tuple[float, float]:
-    """Return the coefficients of 1 / sqrt(D): (L_r, L_v), or (L_r, L_p) if ``l1`` is True."""
+    """Return the coefficients of 1 / sqrt(D) in the Hoeffding bonus.
+
+    Returns (L_r, L_v), or (L_r, L_p) if ``l1`` is True. With ``constants="efroni"``, ``l1`` is ignored and
+    the result is (L_r, L_p).
+    """
     many, states = steps(spec), spec.states
     if constants == "tight":
         outer = max(1.0, math.sqrt(0.5 * math.log(2 * many / failure)))
@@ -77,14 +87,22 @@ def hoeffding(spec: ProblemSpec, constants: str, failure: float, l1: bool) -> tu
 def logarithm(
     spec: ProblemSpec, stationary: bool, factor: float, failure: float, stat_const: float | None
 ) -> float:
-    """Return log(factor H SAT / failure), or the value for which sqrt(2 log) equals ``stat_const``."""
+    """Return the logarithm L in the bonus, log(factor H SAT / failure).
+
+    If ``stationary`` is True, SAT replaces H SAT.
+    If ``stat_const`` is a number, returns stat_const^2 / 2 instead, because sqrt(2 L) is then ``stat_const``.
+    """
     if stat_const is not None:
         return 0.5 * stat_const * stat_const
     return math.log(factor * pooling(spec, stationary) * steps(spec) / failure)
 
 
 def fill_bernstein(knobs: Floats, spec: ProblemSpec, iota: float, corr_const: float, tight: bool) -> None:
-    """Write the constants of Qiao and Wang's four terms, without scales, into ``knobs``."""
+    """Write the constants of the four terms of Qiao and Wang's bonus into ``knobs``.
+
+    The constants do not include the factors of the options ``bonus_scale``, ``stat_scale``, ``priv_scale``,
+    ``corr_scale`` and ``floor_scale``. ``iota`` is the logarithm, ``corr_const`` is the constant c.
+    """
     h, s, pairs = float(spec.horizon), float(spec.states), float(spec.layout.rows)
     c2 = corr_const * corr_const
     knobs[kernels.VARIANCE] = 2.0 * math.sqrt(iota)
@@ -98,7 +116,11 @@ def fill_bernstein(knobs: Floats, spec: ProblemSpec, iota: float, corr_const: fl
 
 
 def fill_azar(knobs: Floats, spec: ProblemSpec, log: float, bernstein: bool, corr_const: float) -> None:
-    """Write the constants of Azar et al.'s bonus 1 or 2, without scales, into ``knobs``."""
+    """Write the constants of bonus 2 of Azar et al. into ``knobs``, or of bonus 1 if ``bernstein`` is False.
+
+    The constants do not include the factors of the scale options. ``log`` is the logarithm L. ``corr_const``
+    replaces the constant 100 of bonus 2.
+    """
     h, s, pairs = float(spec.horizon), float(spec.states), float(spec.layout.rows)
     knobs[kernels.OUTER] = math.sqrt(0.5 * log)
     if not bernstein:

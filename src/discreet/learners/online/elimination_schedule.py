@@ -1,26 +1,26 @@
-r"""Base of learners that explore in stages fixed in advance, with their sizes, models and widths.
+r"""Base of learners that explore in stages. The stages are fixed in advance.
 
-For every triple (h, s, a) a policy is chosen that reaches it, and L_0 users follow this policy. One stage
-covers all triples: it has H R policies for R admissible pairs. Stage sizes are public functions of K
-(:func:`stage_sizes`), so the whole schedule is known before any user acts. Users after the last stage follow
-the best remaining policy. Equal policies of a batch are handed out as one plan, because the batch's sums are
-those of independent users, whose order does not matter.
+For every triple (h, s, a), the learner chooses a policy that reaches it, and L_0 users follow this policy.
+One stage covers all triples: it has H R policies for R admissible pairs. Stage sizes are public functions of
+the number K of users (:func:`stage_sizes`), so the whole schedule is known before any user acts. Users after
+the last stage follow the best remaining policy. If a batch contains the same policy several times, its users
+form one plan. This is possible because the sums of a batch do not depend on the order of its users.
 
-**Widths from data** (:func:`value_widths`). With the released model P~, r~ (projection, post "lp"), its
-denominators D and slacks Lambda (:mod:`discreet.learners.estimation.tabular_model`), and G_h = H - h - 1 (h
-from 0)
+**Widths from data** (:func:`value_widths`). Let P~ and r~ be the released model (projected counts, post
+"lp"), with denominators D and slacks Lambda (:mod:`discreet.learners.estimation.tabular_model`). Let G_h = H
+- h - 1 with h from 0, and
 
     w_h = min{H - h, beta_r + (G_h / 2) beta_p},  beta_r = L_r / sqrt(D) + Lambda_r / D,
                                                    beta_p = L_p / sqrt(D) + Lambda_p / D.
 
-Then, simultaneously for all policies, |V^pi(r, P) - V^pi(r~, P~)| <= V^pi(w, P~). By the simulation lemma the
-difference on the left is E_{pi, P~} sum_h [(r - r~) + (P - P~) V^pi_{h+1}(r, P)]. With V in [0, G_h] the
-second term is at most half of G_h ||P - P~||_1, because P~ is a distribution. The sum of both terms is never
-above 1 + G_h = H - h. A pair without observations has the uniform row, the limit of the projection's row as
-the noise tends to 0.
+Then |V^pi(r, P) - V^pi(r~, P~)| <= V^pi(w, P~), simultaneously for all policies pi. By the simulation lemma,
+V^pi(r, P) - V^pi(r~, P~) = E_{pi, P~} sum_h [(r - r~) + (P - P~) V^pi_{h+1}(r, P)]. With V in [0, G_h] the
+second term is at most G_h ||P - P~||_1 / 2, because P~ is a distribution. The sum of both terms is at most
+1 + G_h = H - h. For a pair without observations, P~ is uniform. This is the limit of the projection as the
+noise tends to 0.
 
-``width_scale`` multiplies the terms inside the minimum; values below 1 are a heuristic. A pair that possibly
-no user has visited (D <= E) keeps the width H - h for every scale.
+``width_scale`` multiplies the terms inside the minimum. Values below 1 are a heuristic. If it is possible
+that no user has visited a pair (D <= E), its width is H - h for every ``width_scale``.
 
 Source: Bai, Talebi, Zhao, Cheng and Chen 2024.
 """
@@ -50,9 +50,11 @@ Flags = NDArray[np.bool_]
 Growth = Literal["doubling", "squaring"]
 Plans = tuple[tuple[NDArray[np.integer[Any]], int], ...]
 
-MOST_INITIAL = 64  # default m_0; smaller if the first stage would take over 1/15 of users
+# Default number m_0 of users per policy in the first stage. The default is smaller if the first stage would
+# otherwise take more than 1/15 of the users.
+MOST_INITIAL = 64
 
-#: Options of every preset.
+#: Default values of the options that all staged learners share.
 SHARED: Mapping[str, Any] = {
     "stages": "doubling", "explore_share": 0.2, "truncate": False, "width_scale": 0.03, "derive_visits": True,
     "center_rewards": True, "known_rewards": False, "failure": 0.05, "noise_failure": 0.05,
@@ -61,20 +63,22 @@ SHARED: Mapping[str, Any] = {
 
 
 def small_integers(most: int) -> np.dtype[Any]:
-    """Return the smallest signed integer type that holds 0..most; many policies are stored in it."""
+    """Return the smallest signed integer type that holds 0..most, because many policies must be stored."""
     return np.min_scalar_type(-most - 1)
 
 
 def stage_sizes(
     users: int, each: int, growth: Growth, initial: int, truncate: bool, most: int | None = None
 ) -> tuple[int, ...]:
-    """Return L_0, the number of users per policy, of every stage. A stage takes ``each`` L_0 users.
+    """Return the number L_0 of users per policy for every stage b = 1, 2, ... A stage has ``each`` L_0 users.
 
-    ``doubling``: m_0 2^(b-1) with m_0 = ``initial``. ``squaring``: a stage explores with about K^(1 - 2^-b)
-    users (half of ``each`` L_0: APEVE's T^(b), crude and fine). L_0 is at least ``initial``, and the first
-    stage takes at most all users. Stages are added while all of them together take at most ``most`` users
-    (default K - 1, so that one user follows the last stage). If ``truncate`` is True, users that are too few
-    for a whole stage form a shorter stage.
+    With ``growth="doubling"``, L_0 = m_0 2^(b-1) with m_0 = ``initial``. With "squaring", a stage
+    has about 2 K^(1 - 2^-b) users: T^(b) = K^(1 - 2^-b) users for each of the crude and fine parts of APEVE.
+    L_0 is at least ``initial``, and the first stage takes at most all users.
+
+    Stages are added while all stages together have at most ``most`` users. The default of ``most`` is K - 1,
+    so that one user follows the last stage. If ``truncate`` is True, remaining users who are too few for a
+    whole stage form a shorter stage.
     """
     sizes: list[int] = []
     left = users - 1 if most is None else most
@@ -95,22 +99,24 @@ def stage_sizes(
 
 @dataclass(frozen=True, eq=False)
 class StageModel:
-    """Model estimated from a release, by rows.
+    """Model estimated from a release, as tables with one row for each of R admissible pairs.
+
+    The symbols are those of :mod:`discreet.learners.estimation.tabular_model`. T is 1 or H.
 
     Attributes
     ----------
     denominators : (T, R)
-        D.
+        Denominators D.
     transitions : (T, R, S)
-        P~.
+        Transition probabilities P~.
     counts : (T, R, S)
-        N3~, the counts behind P~.
+        Transition counts N3~ = D P~.
     rewards : (T, R)
-        r~.
+        Mean rewards r~.
     seen : (T, R)
-        False for rows that possibly no user has visited.
-
-    The other attributes are the slacks and the projection's E.
+        False if it is possible that no user has visited the pair.
+    reward_slack, transition_slack, width : float
+        Lambda_r, Lambda_p, and the E of the projection.
     """
 
     denominators: Floats
@@ -124,7 +130,11 @@ class StageModel:
 
     @classmethod
     def of(cls, release: Release, spec: ProblemSpec, failure: float, ignore_noise: bool) -> StageModel:
-        """Return the model of a release; ``ignore_noise`` treats sums as exact (negative sums become 0)."""
+        """Estimate the model from a release.
+
+        ``failure`` : probability that any noise bound fails. ``ignore_noise`` : True to treat noisy sums as
+        exact; negative sums then become 0.
+        """
         layout = spec.layout
         post: Literal["none", "lp"] = "none" if ignore_noise else "lp"
         model = PrivateModel.from_release(release, layout, post, ErrorBounds("quantile", failure))
@@ -142,7 +152,7 @@ class StageModel:
         )  # fmt: skip
 
     def completed(self) -> Floats:
-        """Return P~ (T, R, S) as distributions; rows without counts are uniform."""
+        """Return P~ (T, R, S) with rows that sum to 1. It is uniform for pairs without counts."""
         sums = self.transitions.sum(axis=-1, keepdims=True)
         lacking = np.maximum(0.0, 1.0 - sums)
         return self.transitions + lacking / self.transitions.shape[-1] * (lacking > 1e-9)
@@ -151,9 +161,11 @@ class StageModel:
 def value_widths(
     model: StageModel, spec: ProblemSpec, failure: float, known_rewards: bool, scale: float
 ) -> Floats:
-    """Return w (H, R), bounds on the error of a policy's value due to one step (module docstring).
+    """Return the widths w (H, R) of the module docstring.
 
-    Each of the two concentration bounds fails with probability at most ``failure`` / 2.
+    They bound the error that one visit to each pair contributes to the value of a policy. Each of the two
+    concentration bounds (rewards and transitions) fails with probability at most ``failure`` / 2. ``scale``
+    is ``width_scale``.
     """
     horizon = spec.horizon
     reward, transition = bonuses.hoeffding(spec, "tight", 0.5 * failure, l1=True)
@@ -168,18 +180,20 @@ def value_widths(
 
 @dataclass(frozen=True, eq=False)
 class StageState:
-    """State that a learner keeps between releases. It is public, as a function of releases only.
+    """State that a learner keeps between releases. It is public, because it depends on releases only.
 
     Attributes
     ----------
-    number : int
-        Number of the last release read (-1: none).
-    queue : tuple of (policy, users)
-        Plans of the current batch; a policy is a (H, S) array of small integers.
-    part : int
-        Number of plans already returned.
+    ties : (2,) words
+        Key of the public random stream.
     memory
         Data of the learner's class.
+    number : int
+        Number of the last release that the learner has read; -1 before the first release.
+    queue : tuple of (policy, users)
+        Plans of the current batch. A policy is an (H, S) array of actions, stored as small integers.
+    part : int
+        Number of plans of the queue that were already returned.
     """
 
     __repr__ = brief
@@ -194,32 +208,36 @@ class StageState:
 
 @dataclass(frozen=True, kw_only=True)
 class StagedLearner(Knobs):
-    """Base of the learners that explore in stages. Options that are None take the preset's value.
+    """Base class of the learners that explore in stages. An option that is None takes the preset's value.
 
     Parameters
     ----------
     preset : str
         A key of ``PRESETS``.
     initial : int, optional
-        m_0, the number of users per policy in the first stage. None: 64, or fewer if the first stage would
-        take more than a 15th of all K users.
+        Number m_0 of users per policy in the first stage. None: 64, or fewer if the first stage would have
+        more than 1/15 of all K users.
     stages : "doubling" or "squaring"
-        "doubling": each stage has twice as many users as the previous stage. "squaring": stage b has K^(1 -
-        2^-b) users (APEVE).
+        ``doubling``: each stage has twice as many users as the previous stage. ``squaring``: stage b has
+        about 2 K^(1 - 2^-b) users (APEVE).
     explore_share : float
-        Largest share of all users in stages, in (0, 1]; the other users follow the best policy.
+        Largest share of all users who are in stages, in (0, 1]. The other users follow the best remaining
+        policy.
     truncate : bool
-        True: users that are too few for a whole stage form a shorter stage, as in the papers. False: these
-        users follow the best remaining policy.
+        True: remaining users who are too few for a whole stage form a shorter stage, as in the papers. False:
+        these users follow the best remaining policy.
     width_scale : float
-        Factor of the widths computed from data. Below 1 the widths are not confidence bounds.
+        Factor of the widths that are computed from data. With a factor below 1, the widths are not confidence
+        bounds.
     derive_visits, center_rewards, known_rewards : bool
-        Options that choose the sums in the query, as for every tabular learner.
+        Options that choose the sums in the query, see
+        :class:`~discreet.learners.online.tabular_base.TabularLearner`.
     failure, noise_failure : float
         Probability that any concentration bound fails, and probability that any bound on the noise fails,
         both in (0, 1).
     tie_break : "random" or "first"
-        Choice among equally good policies: uniform, from the public random stream, or the lowest index.
+        Choice among equally good policies. ``random``: a uniform draw from the public random stream.
+        ``first``: the policy with the lowest number.
     """
 
     initial: int | None = None
@@ -237,11 +255,11 @@ class StagedLearner(Knobs):
     known_initial: ClassVar[bool] = True
     ignores_noise: ClassVar[bool] = False
     PARTS: ClassVar[int] = 1
-    """Number of users in a stage, in multiples of H R L_0."""
+    """Number of users in a stage, as a multiple of H R L_0."""
 
     def __post_init__(self) -> None:
         if self.known_rewards and self.center_rewards is None:
-            object.__setattr__(self, "center_rewards", False)  # no reward is estimated
+            object.__setattr__(self, "center_rewards", False)  # because no rewards are queried
         super().__post_init__()
         put = object.__setattr__
         if self.initial is not None:
@@ -259,21 +277,24 @@ class StagedLearner(Knobs):
             value = checks.real(name, getattr(self, name), 0.0, 1.0, open_low=True, open_high=True)
             put(self, name, value)
 
-    # --------------------------------------------------------------------------- public facts
+    # ---------------------------------------------------------------------- schedule and query
     def least_users(self, spec: ProblemSpec) -> int:
-        """Return the smallest K for one stage and one later user, in the problem of ``spec``."""
+        """Return the smallest number K of users that allows one stage and one user after it.
+
+        ``spec`` : facts of the problem, of which H and R are used.
+        """
         one = self.PARTS * spec.horizon * spec.layout.rows * int(self.initial or 1)
         least = math.floor(one / float(self.explore_share or 1.0))
-        while self._explorers(least) < one:  # at most K - 1 users explore, and the division was rounded
+        while self._explorers(least) < one:  # the division above was rounded down
             least += 1
         return least
 
     def _explorers(self, users: int) -> int:
-        """Return the largest number of users in stages, for ``users`` users."""
+        """Return the largest number of users who can be in stages, if there are ``users`` users in total."""
         return int(float(self.explore_share or 1.0) * (users - 1))
 
     def sizes(self, spec: ProblemSpec) -> tuple[int, ...]:
-        """Return L_0 of every stage, computed from public facts.
+        """Return the number L_0 of users per policy for every stage, computed from public facts.
 
         Raises
         ------
@@ -305,7 +326,7 @@ class StagedLearner(Knobs):
         return stage_sizes(spec.users, each, growth, first, bool(self.truncate), most)
 
     def query(self, spec: ProblemSpec) -> CountQuery:
-        """Return the query of a fine batch, with transitions and rewards of every step."""
+        """Return the query for transition counts and reward sums of every step."""
         return CountQuery(
             spec.layout,
             visits=not self.derive_visits,
@@ -313,18 +334,21 @@ class StagedLearner(Knobs):
             known_rewards=bool(self.known_rewards),
         )
 
-    # -------------------------------------------------------------------------- one release
+    # -------------------------------------------------------------- planning from a release
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> StageState:
-        """Return the state before the first release; ``ties`` is the key (2 words) for tie-breaking."""
+        """Return the state before the first release.
+
+        ``ties`` : key of the public random stream that breaks ties, (2,) words.
+        """
         self.sizes(spec)
         return StageState(spec, np.array(ties, dtype=np.uint64), self._memory(spec))
 
     def plan(self, state: StageState, release: Release, ask: Ask | None = None) -> tuple[Plan, StageState]:
         """Return the next users' policy and the new state; ``state`` is not changed.
 
-        release : the newest release. It is read once; further calls with the same release return the next
-        policy of the queue.
-        ask : not used. Raises ``ValueError`` if the queue of this release is empty.
+        ``release`` is the newest release. The first call with a release computes a queue of policies and
+        returns the first of them. Each further call with the same release returns the next policy of the
+        queue. Raises ``ValueError`` if the queue is empty. ``ask`` is not used.
         """
         if release.number != state.number:
             memory, queue = self._read(state, release)
@@ -338,13 +362,13 @@ class StagedLearner(Knobs):
 
     @abstractmethod
     def _memory(self, spec: ProblemSpec) -> Any:
-        """Return the class's ``memory`` before the first release."""
+        """Return the value of ``StageState.memory`` before the first release."""
 
     @abstractmethod
     def _read(self, state: StageState, release: Release) -> tuple[Any, Plans]:
-        """Return the ``memory`` after a release, and the plans of the next batch."""
+        """Return the new value of ``StageState.memory`` after a release, and the plans of the next batch."""
 
-    # ------------------------------------------------------------------------------- in words
+    # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
         """Yield the options whose values invalidate the regret theorem, each with the reason."""
         if self.width_scale is not None and self.width_scale < 1.0:
@@ -353,8 +377,8 @@ class StagedLearner(Knobs):
             yield f"explore_share = {self.explore_share:g} is below 1"
 
     def summary(self) -> str:
-        """Return the options as text, and whether the regret theorem holds.
+        """Return a text that lists the options and says whether the regret theorem holds for them.
 
-        Privacy never depends on options.
+        The privacy guarantee never depends on the options.
         """
         return f"{summary_of(self, self.heuristics())} The privatizer prices them: its guarantee holds."

@@ -1,39 +1,43 @@
-r"""Joint learner: one stationary model, fitted to all releases jointly, explored by posterior samples.
+r"""Joint learner: one stationary model is fitted to all releases jointly, and posterior samples explore.
 
-The learner is for environments that are declared stationary. In a single row, noise hides whether a rare
-transition to a goal exists. However, a model with a false transition of this kind predicts many users at the
-goal at every later step, and the counts there refute it. Therefore all releases are used together: the fitted
-model is the one whose flow of users, under all policies ever published, makes all noisy counts likely
-(:mod:`discreet.learners.online.joint_posterior_kernels`). This learner has four parts.
+The learner is for environments that are declared stationary. The noisy counts of a single pair do not show
+whether a rare transition to a goal exists. However, a model with a false transition of this kind predicts
+many users at the goal at every later step, and the counts at the goal contradict this. Therefore all releases
+are used jointly. The fitted model predicts the flow of users under all policies that were ever published. It
+is the model under which all noisy counts are most likely
+(:mod:`discreet.learners.online.joint_posterior_kernels`). The learner has four parts.
 
-- *Fit*: the model is fitted again at each release, starting at the last fit.
-- *Exploration* uses samples instead of a bonus. A batch has a few parts. For each part, a model is fitted to
-  measurements that are perturbed at random by a fraction ``width`` of their standard deviation. The prior's
-  mean is drawn again, and the fit starts between the last fit and that draw. The users of the part follow the
-  sample's optimal policy. Without data, the sample is drawn from the prior. The prior is optimistic: about
-  two pairs in five have a mean reward near 1. In the first batch, each policy repeats one action.
-- *Query*: transitions per step, and rewards summed over steps, clipped to a total of C per user. C starts at
-  3 and follows three times the released mean return. When C reaches H / 2, clipped sums would cost almost as
-  much as centred rewards per step. Centred rewards carry more information and then replace the clipped sums
+- *Fit*. At each release, the model is fitted again, starting at the last fit.
+- *Exploration* uses samples of the model instead of a bonus. A batch is split into a few sub-batches, with
+  one sample for each. To draw a sample, the measurements are perturbed at random by a fraction ``width`` of
+  their standard deviation. A draw from the prior replaces the mean of the prior. Then the model is fitted.
+  The fit starts between the last fit and the draw. The users of the sub-batch follow the optimal policy of
+  the sample. Without data, the sample is a draw from the prior. The prior is optimistic: about two pairs in
+  five have a mean reward near 1. The first batch does not use samples; each policy repeats one action.
+- *Query*. The learner queries transitions per step, and rewards that are summed over steps and clipped to a
+  total of C per user. C starts at 3. Later it is three times the released mean return. When C reaches H / 2,
+  the noise of clipped sums is almost as large as that of centred rewards per step, which contain more
+  information. Therefore centred rewards then replace the clipped sums
   (:class:`~discreet.core.count_query.CountQuery`, cut).
-- *Misfit test*: at each release the residuals of all transitions are compared with the known distributions
-  of noise and sampling (:func:`~discreet.learners.online.joint_posterior_kernels.misfit`). This detects an
-  environment that is not stationary as declared. The learner then passes all measurements to a
-  :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI`, which assumes nothing about steps, and
-  continues as that learner.
+- *Misfit test*. At each release, the residuals of all transition counts are compared with the known
+  distributions of noise and sampling (:func:`~discreet.learners.online.joint_posterior_kernels.misfit`). This
+  test detects an environment that was declared stationary but is not. The learner then passes all
+  measurements to a
+  :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI`, which does not assume that steps are equal,
+  and continues as that learner.
 
 Privacy is proved: policies, C and the change to the other learner are functions of public facts and of
-releases. Regret is not proved: samples are narrower than the posterior, and the fit finds a local optimum.
+releases. Regret is not proved: the samples vary less than the posterior, and the fit finds a local optimum.
 
-Origin of the defaults. The rate of a fit, the wide sample and the size of the first batch were chosen on two
-sets. One is the training environments of ``benchmarks.leaderboard.env_suites``. The other is random MDPs of
-seeds 100 to 199 in which all pairs have rewards. Priors, ``width``, shares and the rule of C come from a
-prototype that was tried on environments of the suite, including RiverSwim. These values were not tuned again,
-and not on the suite.
+**Origin of the defaults.** The learning rate, the wide sample and the size of the first batch were chosen on
+two sets of environments. One set is the training environments of ``benchmarks.leaderboard.env_suites``. The
+other set is random MDPs with seeds 100 to 199 in which all pairs have rewards. The priors, ``width``, the
+shares and the rule for C come from a prototype. The prototype was tried on environments of the benchmark
+suite, including RiverSwim. These values were not tuned again, and no value was tuned on the suite.
 
 Sources: Thompson 1933 and Osband, Russo and Van Roy 2013 (posterior sampling); Papandreou and Yuille 2010
-(samples by fitting perturbed data). The joint likelihood of noisy releases, the rule of C and the test are
-ours.
+(samples by fitting perturbed data). The joint likelihood of noisy releases, the rule for C and the misfit
+test are our own.
 """
 
 from __future__ import annotations
@@ -64,30 +68,40 @@ from discreet.utils.config import Knobs
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Part = tuple[Ints, int]  # a policy as (H, S) rows of the layout, and its users
+# A sub-batch: its policy as (H, S) rows (admissible pairs), and its number of users.
+Part = tuple[Ints, int]
 
-_FIRST_CUT = 3.0
-_CUT_OVER_RETURN = 3.0
-_CENTERED_FROM = (
-    0.5  # share of H; at this C a clipped sum has 0.7 times the noise of centred rewards summed over steps
-)
-_FIRST_BATCH = 56.0 / 4.2247  # users per sqrt(pairs), if the noise std is one sensitivity
-_HALF_WAY = 50.0 / 4.2247  # users at which a sample starts halfway to the last fit, same noise
-_LEAST_FIRST = 8
-_ROW_STD, _REWARD_STD, _REWARD_MEAN = 3.0, 4.0, -1.0  # Prior of logits.
+_FIRST_CUT = 3.0  # First value of C.
+_CUT_OVER_RETURN = 3.0  # Later, C is this number times the released mean return.
+# Centred rewards replace clipped sums when C is at least this share of H. A clipped sum with this C has 0.7
+# times the noise of centred rewards that are summed over steps.
+_CENTERED_FROM = 0.5
+# If the standard deviation of the noise equals the sensitivity (``noise_unit`` is 1), the first batch has
+# this number times sqrt(pairs) users.
+_FIRST_BATCH = 56.0 / 4.2247
+# If the standard deviation of the noise equals the sensitivity, the fit of a sample after this number of
+# users starts halfway between the draw from the prior and the last fit.
+_HALF_WAY = 50.0 / 4.2247
+_LEAST_FIRST = 8  # Smallest number of users in the first batch.
+# Normal prior of the logits. The logits of transitions and of the first state have mean 0 and std _ROW_STD.
+# The logits of mean rewards have mean _REWARD_MEAN and std _REWARD_STD.
+_ROW_STD, _REWARD_STD, _REWARD_MEAN = 3.0, 4.0, -1.0
 _ALARM = 5.0  # Misfit threshold in std: see tests/learners/online/joint_posterior/test_misfit.py.
 _ALARM_RELEASES = 3  # Number of releases before the first misfit test.
-_STARTS = 2**20  # First index of random streams of repeated fits; lower indices are for samples.
-_CAREFUL = 0.1  # Factor of the rate in the second fit, after a fit that lowered the likelihood.
-_AGAIN = 3  # Number of repeated fits with three times the steps; the most likely fit is tested again.
-_UNKNOWN_NOISE = 4.2247  # Standard deviation over sensitivity at (1, 1e-6), used if the budget is not known.
-_QUIET = 1.0  # Below this noise unit, a fit takes more steps.
+_STARTS = 2**20  # First index of the random streams of repeated fits; lower indices are for samples.
+_CAREFUL = 0.1  # Factor of the learning rate in a second fit, if the first fit decreased the likelihood.
+# After a failed misfit test, this number of fits is made with three times the steps. The most likely is
+# tested.
+_AGAIN = 3
+_UNKNOWN_NOISE = 4.2247  # Noise std / sensitivity at (1, 1e-6), used if the budget is not known.
+_QUIET = 1.0  # If the noise unit is below this value, a fit has more steps.
 
 
 def noise_unit(spec: ProblemSpec) -> float:
-    """Return the noise std divided by the l2 sensitivity at the full budget; 0 without noise.
+    """Return the standard deviation of the noise at the full budget, divided by the l2 sensitivity.
 
-    Laplace noise follows the l1 sensitivity, which is sqrt(2 H) times as large for transitions.
+    It is 0 without noise. The scale of Laplace noise is proportional to the l1 sensitivity, which is sqrt(2
+    H) times the l2 sensitivity for transitions.
     """
     budget = spec.budget
     if budget is None:
@@ -105,26 +119,29 @@ def noise_unit(spec: ProblemSpec) -> float:
 
 @dataclass(frozen=True, eq=False)
 class JointState:
-    """State of the learner. It is public, as a function of releases only.
+    """State of the learner between releases. It is public, because it depends on releases only.
 
     Attributes
     ----------
+    ties : (2,) words
+        Key of the public random stream.
     evidence : Evidence
-        All measurements and policies.
-    theta : floats
+        All measurements, and the policies of all users in them.
+    theta : (R S + R + S,) floats
         Logits of the model in the last fit.
     cut : float
-        C.
+        Value of C for the next batch.
     centered : bool
-        True if centred rewards replace clipped ones.
+        True if centred rewards replace clipped sums.
     number : int
-        Number of the last release read (-1: none).
+        Number of the last release that the learner has read; -1 before the first release.
     queue, open : tuples of parts
-        Parts not yet assigned, and parts assigned since that release.
+        ``queue`` holds the sub-batches that do not have a policy yet. ``open`` holds the sub-batches that got
+        a policy since that release.
     misfit : float
         Misfit of the last fit, in standard deviations.
     inner : LearnerState, optional
-        State of the noise-aware learner, after the change to it.
+        State of the noise-aware learner if it has taken over, else None.
     """
 
     __repr__ = brief
@@ -144,34 +161,38 @@ class JointState:
 
 @dataclass(frozen=True, kw_only=True)
 class JointPosterior(Knobs):
-    """One stationary model fitted to all releases jointly; explores by posterior samples.
+    """Learner that fits one stationary model to all releases jointly, and explores by posterior samples.
 
-    Needs an environment that is declared stationary (``Spec.stationary``), and a privatizer that releases
-    clipped rewards: ``Central`` with release ``auto``, ``decaying`` or ``batches``, or ``NoPrivacy``. Runs
-    step by step: a run of 20 000 users takes about one second with 6 states, and 3 seconds with 20. The cost
-    of a release grows with the number of releases, which is the logarithm of the number of users.
+    The environment must be declared stationary (``Spec.stationary``). The privatizer must release clipped
+    rewards: ``Central`` with release ``auto``, ``decaying`` or ``batches``, or ``NoPrivacy``. Simulations are
+    not fused: a run of 20 000 users takes about 1 second with 6 states, and 3 seconds with 20 states. The
+    cost of a release is proportional to the number of releases so far, which grows with the logarithm of the
+    number of users.
 
     Parameters
     ----------
     samples : int
-        Number of models drawn for each batch, at least 1. All samples except the last share the batch
-        equally.
+        Number of models that are drawn for each batch, at least 1. If there are several samples, all except
+        the last have equal numbers of users, and ``wide_share`` sets the number for the last sample.
     width : float
-        Size of the perturbation of measurements for these samples, in standard deviations of a measurement.
+        Size of the perturbation of measurements for all samples except the last, in standard deviations of a
+        measurement.
     wide, wide_share : float
-        Width of the last sample, and its share of the batch, in [0, 1). Narrow samples stop trying actions
-        that are slightly better but look bad by chance. The wide sample continues to explore at a small cost.
+        Width of the last sample, and its share of the batch, in [0, 1). Samples with a small width stop
+        trying actions that are slightly better but look bad by chance. The wide sample continues to explore,
+        at a small cost. If ``samples`` is 1, these options have no effect.
     replan_growth : float
-        Release when the number of users has grown by this factor, above 1.
+        Factor by which the number of users grows from one release to the next, above 1.
     fit_steps : int
-        Number of Adam steps in a fit. None: 60, or 120 if the noise is below one sensitivity.
+        Number of Adam steps in a fit. None: 60, or 120 if the standard deviation of the noise is below the
+        sensitivity.
     rate : float
         Learning rate of the first step, in logits.
     reward_share : float
         Share of the privacy budget for rewards, in (0, 1).
     hand_over : bool
-        True: if the environment is clearly not stationary, the noise-aware learner takes over. False: an
-        environment that is wrongly declared stationary is never learned.
+        True: if the environment is clearly not stationary, the noise-aware learner takes over. False: the
+        learner keeps its model, and never learns an environment that is wrongly declared stationary.
     """
 
     samples: int | None = None
@@ -209,15 +230,15 @@ class JointPosterior(Knobs):
         put(self, "reward_share", share)
         put(self, "hand_over", checks.flag("hand_over", self.hand_over))
 
-    # --------------------------------------------------------------------------- public facts
+    # ---------------------------------------------------------------------- schedule and query
     def tuned(self, spec: ProblemSpec) -> JointPosterior:
-        """Return this learner with ``fit_steps``, if None, chosen from the public ``spec.budget``."""
+        """Return this learner. If ``fit_steps`` is None, it is chosen from the public ``spec.budget``."""
         if self.fit_steps is not None:
             return self
         return replace(self, fit_steps=120 if noise_unit(spec) < _QUIET else 60)
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the release schedule: a first batch from public facts, then geometric times."""
+        """Return the schedule. Public facts determine the first batch; later release times are geometric."""
         self._check(spec)
         if spec.users is None:
             return Schedule(None, reads="measurements", plans="deterministic")
@@ -230,7 +251,7 @@ class JointPosterior(Knobs):
         )
 
     def query(self, spec: ProblemSpec) -> CountQuery:
-        """Return the query: transitions per step, and rewards, clipped or centred."""
+        """Return the query for transition counts per step, and for clipped or centred rewards."""
         self._check(spec)
         return CountQuery(
             spec.layout,
@@ -256,9 +277,12 @@ class JointPosterior(Knobs):
             size = max(1, math.ceil((float(self.replan_growth or 1.0) - 1.0) * users))
         return size if spec.users is None else min(size, spec.users - users)
 
-    # -------------------------------------------------------------------------- one release
+    # -------------------------------------------------------------- planning from a release
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> JointState:
-        """Return the state before the first release; ``ties`` is the key (2 words) of the samples' stream."""
+        """Return the state before the first release.
+
+        ``ties`` : key of the public random stream that draws samples, (2,) words.
+        """
         self._check(spec)
         cut = _first_cut(spec)
         return JointState(
@@ -269,9 +293,9 @@ class JointPosterior(Knobs):
     def plan(self, state: JointState, release: Release, ask: Ask | None = None) -> tuple[Plan, JointState]:
         """Return the next users' policy and the new state; ``state`` is not changed.
 
-        release : the newest release. It is read once; further calls with the same release return the next
-        policy of the queue.
-        ask : not used. Raises ``ValueError`` if the queue of this release is empty.
+        ``release`` is the newest release. The first call with a release computes a queue of policies and
+        returns the first of them. Each further call with the same release returns the next policy of the
+        queue. Raises ``ValueError`` if the queue is empty. ``ask`` is not used.
         """
         if release.number != state.number:
             state = self._read(state, release)
@@ -308,7 +332,7 @@ class JointPosterior(Knobs):
         return replace(state, number=release.number, queue=tuple(x for x in parts if x[1]), open=())
 
     def _with(self, state: JointState, release: Release) -> JointState:
-        """Return the state with the new measurement, and C for the next batch."""
+        """Return the state with the new measurement added, and with the value of C for the next batch."""
         old, (moves, rewards, sigmas, newest) = state.evidence, _newest(state, release)
         laplace = "laplace" in newest.estimates[TRANSITIONS].law.family
         centered = CENTERED_REWARDS in newest.estimates
@@ -332,13 +356,17 @@ class JointPosterior(Knobs):
         return state if centered or state.centered else _next_cut(state)
 
     def _fitted(self, state: JointState, number: int) -> JointState:
-        """Continue the last fit, then test whether a stationary model explains the measurements."""
+        """Continue the last fit, then test if a stationary model explains the measurements.
+
+        ``number`` is the number of the release. If the test fails and ``hand_over`` is True, the returned
+        state is that of the noise-aware learner.
+        """
         mine, spec, evidence = self.tuned(state.spec), state.spec, state.evidence
         mean, std = prior(spec.layout)
         work, steps, rate = _scratch(state), int(mine.fit_steps or 1), float(mine.rate or 0.0)
         theta = _descended(state.theta, state.theta, mean, std**-2.0, evidence, work, steps, rate)
         off = _misfit(theta, evidence, work)
-        if self.hand_over and off > _ALARM and number >= _ALARM_RELEASES:  # repeat to exclude a poor fit
+        if self.hand_over and off > _ALARM and number >= _ALARM_RELEASES:  # test better fits, too
             best, slope = np.inf, np.zeros_like(theta)
             for k in range(_AGAIN):
                 other = theta.copy()
@@ -355,7 +383,7 @@ class JointPosterior(Knobs):
         return replace(state, theta=theta, misfit=off)
 
     def _sampled(self, state: JointState, release: Release) -> list[Ints]:
-        """Return optimal policies of models drawn near the last fit."""
+        """Return the optimal policies of models that are drawn near the last fit, each as (H, S) rows."""
         spec, work, policies = state.spec, _scratch(state), []
         for theta in self.samples_of(state, release.number, release.users):
             kernels.decode(theta, work)
@@ -365,7 +393,10 @@ class JointPosterior(Knobs):
         return policies
 
     def samples_of(self, state: JointState, number: int, users: int) -> Iterator[Floats]:
-        """Return logits of the models drawn at this release, after ``users`` users, near ``state.theta``."""
+        """Yield the logits of each model that is drawn at release ``number``, after ``users`` users.
+
+        The models are near that of the last fit, ``state.theta``.
+        """
         mine, evidence, coins_of = self.tuned(state.spec), state.evidence, state.ties
         mean, std = prior(state.spec.layout)
         work, fitted = _scratch(state), _scratch(state)
@@ -391,21 +422,28 @@ class JointPosterior(Knobs):
                 float(mine.rate or 0.0),
             )
 
-    # ------------------------------------------------------------------------------- in words
+    # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield the heuristics; at least one is always yielded, because this learner has no theorem."""
+        """Yield the parts of the learner that no regret theorem covers, as texts.
+
+        At least one text is yielded, because this learner has no theorem.
+        """
         yield "posterior samples of a local fit, narrower than the posterior, replace confidence bounds"
         if self.hand_over:
             yield "hand_over = True leaves the model by a test of residuals"
 
     def summary(self) -> str:
-        """Return the options as text. Privacy never depends on options."""
+        """Return a text that lists the options. The privacy guarantee never depends on the options."""
         return f"{summary_of(self, self.heuristics())} The privatizer prices them: its guarantee holds."
 
 
 # --------------------------------------------------------------------------------- the model
 def prior(layout: Layout) -> tuple[Floats, Floats]:
-    """Return (R S + R + S,) means and standard deviations of the logits of rows, mean rewards and start."""
+    """Return the means and the standard deviations of the normal prior of logits, each (R S + R + S,).
+
+    The logits are those of R S transition probabilities, of R mean rewards, and of the distribution of the
+    first state.
+    """
     size, moves = kernels.parameters(layout.rows, layout.states), layout.rows * layout.states
     mean, std = np.zeros(size), np.full(size, _ROW_STD)
     mean[moves : moves + layout.rows] = _REWARD_MEAN
@@ -444,11 +482,12 @@ def _descended(
     steps: int,
     rate: float,
 ) -> Floats:
-    """Return logits fitted from ``start``; if they are less likely than ``safe``, fit again from ``safe``.
+    """Return the logits of a fit that starts at ``start`` and is at least as likely as ``safe``.
 
-    Adam's first steps have the size of the learning rate, even for logits that are known well. If many users
-    were measured, these steps can decrease the likelihood by more than later steps increase it. The second
-    fit has a tenth of the rate.
+    If the result of the fit is less likely than ``safe``, a second fit starts at ``safe`` with a tenth of the
+    learning rate. If its result is less likely too, ``safe`` is returned. The reason is that the first steps
+    of Adam have the size of the learning rate, even for logits that are known well. If many users were
+    measured, these steps can decrease the likelihood by more than later steps increase it.
     """
     slope, found = np.zeros_like(start), start.copy()
     kernels.fit(found, prior_mean, precision, evidence, work, steps, rate)
@@ -468,7 +507,10 @@ def _misfit(theta: Floats, evidence: Evidence, work: Scratch) -> float:
 
 
 def _single_actions(layout: Layout, samples: int) -> list[Ints]:
-    """Return the first batch's policies; each repeats one action, or the next lower admissible action."""
+    """Return the policies of the first batch, each as (H, S) rows. Each policy repeats one action.
+
+    In a state with fewer admissible actions, the policy takes the last admissible action instead.
+    """
     policies = []
     for j in range(max(samples, layout.actions)):
         admissible = np.diff(layout.state_ptr)
@@ -478,7 +520,11 @@ def _single_actions(layout: Layout, samples: int) -> list[Ints]:
 
 
 def _newest(state: JointState, release: Release) -> tuple[Floats, Floats, tuple[float, float], Measurement]:
-    """Return transitions (H, R, S), rewards (H, R) (clipped sums in step 0), and their noise stds."""
+    """Return the newest measurement as arrays.
+
+    Returns transition counts (H, R, S) and reward sums (H, R), the two standard deviations of their noise,
+    and the measurement itself. Clipped sums of rewards are stored at step 0, with 0 at later steps.
+    """
     layout, newest = state.spec.layout, release.measurement
     if newest is None:
         raise ValueError(
@@ -493,9 +539,10 @@ def _newest(state: JointState, release: Release) -> tuple[Floats, Floats, tuple[
 
 
 def _next_cut(state: JointState) -> JointState:
-    """Return the state with the next C.
+    """Return the state with the value of C for the next batch.
 
-    C follows the released mean return minus one standard deviation, and never decreases.
+    One standard deviation of its noise is subtracted from the released mean return. C is three times the
+    result, rounded up to a multiple of 1/2. It never decreases, and it is at most H.
     """
     evidence, horizon = state.evidence, float(state.spec.horizon)
     behind = 0.0
@@ -504,20 +551,22 @@ def _next_cut(state: JointState) -> JointState:
     users = evidence.gain[-1] * behind
     error = evidence.sigma_rewards[-1] * math.sqrt(state.spec.layout.rows)
     mean = (float(evidence.rewards[-1, 0].sum()) - error) / users
-    wanted = math.ceil(2.0 * _CUT_OVER_RETURN * mean) / 2.0  # every reward grid contains multiples of 1/2
+    wanted = math.ceil(2.0 * _CUT_OVER_RETURN * mean) / 2.0  # reward grids contain multiples of 1/2
     cut = min(horizon, max(state.cut, wanted))
     return replace(state, cut=cut, centered=cut >= _CENTERED_FROM * horizon)
 
 
-# ------------------------------------------------------------------------------ the hand-over
+# ------------------------------------------------------- change to the noise-aware learner
 _INNER = NoiseAwareUCBVI(pooled="none")
 
 
 def _handed_over(state: JointState, share: float) -> JointState:
-    """Return the state after all measurements were passed to the noise-aware learner, which plans next.
+    """Pass all measurements to a noise-aware learner, and return the state in which this learner plans.
 
-    Clipped rewards are not sums per step. They are replaced by rewards per step expected under the fit, with
-    the noise of centred rewards. The weight of these replacements decreases as 1 / users^2.
+    ``share`` is the budget share of rewards. The noise-aware learner needs reward sums per step, but clipped
+    rewards are summed over steps. Therefore they are replaced by the reward sums per step that the fit
+    predicts, with the noise level of centred rewards. The weight of these replacements decreases as 1 /
+    users^2.
     """
     spec, evidence, work = state.spec, state.evidence, _scratch(state)
     kernels.decode(state.theta, work)
@@ -553,14 +602,20 @@ def _into_inner(
     sigmas: tuple[float, float],
     newest: Measurement,
 ) -> JointState:
-    """Return the noise-aware learner's state after one more measurement."""
+    """Return the state after the noise-aware learner has read one more measurement.
+
+    ``users`` is the number of users up to this measurement.
+    """
     return replace(
         state, inner=_step(_noted(state), users, moves, rewards, sigmas, newest.decay, newest.gain)
     )
 
 
 def _noted(state: JointState) -> LearnerState:
-    """Return the inner state, updated with users assigned since the last release and their visits."""
+    """Return the noise-aware learner's state that records the users since the last release.
+
+    It records the policies of these users and their expected visits.
+    """
     assert state.inner is not None
     memory, layout = state.inner.memory.copy(), state.spec.layout
     for rows, users in state.open:
@@ -586,7 +641,10 @@ def _step(
 
 
 def _inner_parts(state: JointState, users: int, batch: int) -> list[Part]:
-    """Return the noise-aware learner's policies, as rows, with the number of users of each."""
+    """Return the policies of the noise-aware learner, as (H, S) rows, each with its number of users.
+
+    ``users`` is the number of users before the batch, and ``batch`` is the number of users in it.
+    """
     assert state.inner is not None
     index, states = state.spec.layout.row_index, np.arange(state.spec.states)[None, :]
     return [(index[states, policy], n) for policy, n in _INNER.policies(state.inner, users, batch)]

@@ -1,26 +1,32 @@
-r"""Compiled fit of one stationary model to all noisy releases at once, by their likelihood.
+r"""Compiled fit of one stationary model to all noisy releases jointly, by maximum likelihood with a prior.
 
-Users of policy p (public, n_p of them, in batch j) move as the model says. With mu_p the distribution of
-their states,
+The model consists of transition probabilities P, mean rewards w, and the distribution ``start`` of the first
+state. Let n_p users in batch j follow the public policy pi_p. Under the model, the distribution mu_p of their
+states is
 
-    mu_{p,0} = start,    mu_{p,h+1}(s') = sum_s mu_{p,h}(s) P(s' | s, pi_p(h, s)),
+    mu_{p,0} = start,    mu_{p,h+1}(s') = sum_s mu_{p,h}(s) P(s' | s, pi_p(h, s)).
 
-each release has a mean under the model. With N_j(h, s, a), the sum over p in j of n_p mu_{p,h}(s)
-where pi_p(h, s) = a, the stream's S_i = x_i + lambda_i S_{i-1} and its gain a_i,
+This gives the mean of each release under the model. Let N_j(h, s, a) be the sum of n_p mu_{p,h}(s) over the
+policies p of batch j with pi_p(h, s) = a. Let x_i be the sum over
+the users of batch i. The released stream is a S_i with S_i = x_i + lambda_i S_{i-1}. Here a is the gain, and
+lambda_i is the decay. The means
+are:
 
-- transitions per step: a M_i(h, s, a) P(s' | s, a),  M_i = N_i + lambda_i M_{i-1};
-- rewards summed over steps, at most C per user (in time order): a Q_i(s, a) w(s, a). Q_i is M_i summed over
-  steps, where each user counts kappa_p. The factor kappa = (1 + q^3)^(-1/3), with q the policy's expected
-  return over its C, is a smooth E min(return, C) / E return for returns that vary;
-- centred rewards per step: a M_i(h, s, a) (w(s, a) - 1/2).
+- Transition counts per step: a M_i(h, s, a) P(s' | s, a), with M_i = N_i + lambda_i M_{i-1}.
+- Rewards that are summed over steps and clipped, in time order, to at most C per user: a Q_i(s, a) w(s, a).
+  Q_i is the sum of M_i over steps, where each user of policy p has the weight kappa_p instead of 1. The
+  factor is kappa = (1 + q^3)^(-1/3), where q is the policy's expected return divided by its C. It is a smooth
+  approximation of E min(return, C) / E return for returns that vary.
+- Centred rewards per step: a M_i(h, s, a) (w(s, a) - 1/2).
 
-The variance of a cell is that of its noise, sigma_i^2, and of sampling: a multiple of the mean. The negative
-log-likelihood of independent normals, plus a normal prior on logits, is minimised by Adam. Rows of P and the
-start are softmax of logits, and w is the logistic function of one. The gradient is exact, by the adjoint
-recursion of the flow. A step costs O(policies H S^2 + releases H R S).
+The variance of a released sum is the variance of its noise, sigma_i^2, plus a sampling variance, which is a
+multiple of the mean. Adam minimises the negative log-likelihood of independent normals plus the negative
+logarithm of a normal prior of logits. The probabilities P(. | s, a) and ``start`` are the softmax of logits,
+and each w(s, a) is the logistic function of a logit. The gradient is exact; it is computed by the adjoint
+recursion of the flow mu. A step of Adam costs O(policies H S^2 + releases H R S) operations.
 
-Source: Dempster, Laird and Rubin 1977 for models of unseen paths; Kingma and Ba 2015 (Adam). The
-likelihood, the cut's factor and the variances are ours.
+Sources: Dempster, Laird and Rubin 1977 for models of paths that are not observed; Kingma and Ba 2015 for
+Adam. The likelihood, the factor kappa and the variances are our own.
 """
 
 from __future__ import annotations
@@ -36,38 +42,43 @@ from discreet.core.noise.random_streams_kernels import normal
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-SAMPLING = 0.5  # Variance of a count in a release, over its mean: below 1, since releases share users.
-CUT_SAMPLING = 0.3  # Variance of a sum of clipped rewards, over C times its mean.
-_FLOOR = 0.25  # Least variance of a cell without noise and users, over gain^2.
-_WEIGH = 0.1  # Variance of a count over the users who were assigned it, for the misfit's weights.
-_RARE = 2.0  # Counts that are added to the sampling variance of each cell in the misfit.
-# Errors that are not counted as misfit, as shares of a mean and of the users assigned.
+# Sampling variance of a count in a release, divided by its mean. It is below 1, because releases share users.
+SAMPLING = 0.5
+CUT_SAMPLING = 0.3  # Sampling variance of a sum of clipped rewards, divided by C times its mean.
+_FLOOR = 0.25  # Variance that is added to the noise variance of each released sum, divided by gain^2.
+# In the weights of the misfit: variance of a count, divided by the number of users whose policy chooses its
+# action.
+_WEIGH = 0.1
+_RARE = 2.0  # In the misfit, the sampling variance of each transition count is that of this many more counts.
+# Errors that do not count as misfit: a share of the mean, and a share of the users whose policy chooses the
+# action.
 _TOLERATED, _TOLERATED_SHARE = 0.05, 0.002
 
 
 class Evidence(NamedTuple):
-    """All measurements, and the public facts behind them.
+    """All measurements, and the public facts about the users in them.
 
-    There are P policies and T releases.
+    There are P policies, T releases and R admissible pairs.
 
     Attributes
     ----------
     rows : (P, H, S)
-        Rows of the layout.
+        Row (admissible pair) that each policy chooses at each step and state.
     users, batch : (P,)
-        Number of users, and their batch.
+        Number of users who follow each policy, and number of their batch.
     cut : (P,)
-        The C of the batch (inf: none).
+        Value of C for these users; infinite if their rewards are not clipped.
     decay, gain : (T,)
-        Parameters of the stream.
+        Decay and gain of the stream at each release.
     centered : (T,)
-        1 if rewards are per step.
+        1 if the release has centred rewards per step, 0 if it has clipped sums.
     cuts : (T,)
-        Newest C.
+        Value of C in the newest batch of each release.
     sigma_moves, sigma_rewards, tails : (T,)
-        Standard deviations of the noise, and its excess kurtosis.
+        Standard deviations of the noise in transition counts and in reward sums, and excess kurtosis of the
+        noise.
     moves, rewards : (T, H, R, S) and (T, H, R)
-        Measurements (clipped sums in step 0).
+        Measured transition counts and reward sums. Clipped sums are stored at step 0.
     """
 
     rows: Ints
@@ -86,26 +97,29 @@ class Evidence(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Arrays of one evaluation; the first three are the model, which callers read too."""
+    """Work arrays for one evaluation of the likelihood. Callers read the first three, which are the model.
 
-    model: Floats  # (R, S).
-    means: Floats  # (R,).
-    start: Floats  # (S,).
-    flow: Floats  # (P, H + 1, S).
-    visits: Floats  # (P, R), of one user over all steps.
-    returns: Floats  # (P,).
-    seen: Floats  # (T, H, R), M.
-    counted: Floats  # (T, R), Q.
+    The arrays whose names end in ``_slope`` hold the derivatives of the loss with respect to the named array.
+    """
+
+    model: Floats  # (R, S) transition probabilities P.
+    means: Floats  # (R,) mean rewards w.
+    start: Floats  # (S,) distribution of the first state.
+    flow: Floats  # (P, H + 1, S) distribution mu of the state under each policy.
+    visits: Floats  # (P, R) expected visits of one user of each policy, summed over steps.
+    returns: Floats  # (P,) expected return of each policy.
+    seen: Floats  # (T, H, R) decayed visits M.
+    counted: Floats  # (T, R) decayed visits Q, weighted by kappa.
     seen_slope: Floats
     counted_slope: Floats
-    model_slope: Floats  # (R, S)
+    model_slope: Floats  # (R, S).
     means_slope: Floats
     start_slope: Floats
-    ahead: Floats  # (2, S)
+    ahead: Floats  # (2, S) values of the adjoint recursion at two successive steps.
 
 
 def scratch(policies: int, releases: int, horizon: int, rows: int, states: int) -> Scratch:
-    """Return work arrays for one evaluation."""
+    """Return work arrays for problems of this size, filled with 0."""
     return Scratch(
         np.zeros((rows, states)), np.zeros(rows), np.zeros(states), np.zeros((policies, horizon + 1, states)),
         np.zeros((policies, rows)), np.zeros(policies), np.zeros((releases, horizon, rows)),
@@ -115,7 +129,10 @@ def scratch(policies: int, releases: int, horizon: int, rows: int, states: int) 
 
 
 def parameters(rows: int, states: int) -> int:
-    """Return the number of logits of the rows, of the rewards and of the start."""
+    """Return the number of logits, R S + R + S.
+
+    They are for transition probabilities, mean rewards, and the distribution of the first state.
+    """
     return rows * states + rows + states
 
 
@@ -134,7 +151,10 @@ def _softmax(logits: Floats, at: int, out: Floats) -> None:
 
 @kernel
 def decode(theta: Floats, work: Scratch) -> None:
-    """Convert logits to the model, the mean rewards and the start."""
+    """Convert the logits ``theta`` to the model, and write it into ``work``.
+
+    The model consists of transition probabilities, mean rewards, and the distribution of the first state.
+    """
     rows, states = work.model.shape
     for r in range(rows):
         _softmax(theta, r * states, work.model[r])
@@ -144,7 +164,10 @@ def decode(theta: Floats, work: Scratch) -> None:
 
 @kernel
 def predict(evidence: Evidence, work: Scratch) -> None:
-    """Compute flows of all policies and the decayed visits behind every release, from the decoded model."""
+    """Predict the flow of users under each policy, and the decayed visits of each release.
+
+    ``work`` must hold the decoded model. The predictions are written into it.
+    """
     model, means, flow, seen, counted = work.model, work.means, work.flow, work.seen, work.counted
     policies, horizon, states = evidence.rows.shape
     rows = model.shape[0]
@@ -184,14 +207,17 @@ def predict(evidence: Evidence, work: Scratch) -> None:
 
 @inlined
 def _kept(earned: float, cut: float) -> float:
-    """Return kappa: the share of an expected return that stays under the clip."""
+    """Return kappa, the share of the expected return ``earned`` that remains after clipping at ``cut``."""
     q = earned / cut
     return np.exp(-np.log(1.0 + q * q * q) / 3.0)
 
 
 @inlined
 def _slope(y: float, mean: float, variance: float, slope: float) -> float:
-    """Return d (-log N(y; mean, variance)) / d mean, where d variance / d mean = slope."""
+    """Return the derivative of -log N(y; mean, variance) with respect to the mean.
+
+    The variance depends on the mean, with the derivative ``slope``.
+    """
     inverse = 1.0 / variance
     scaled = (mean - y) * inverse
     return scaled + 0.5 * slope * (inverse - scaled * scaled)
@@ -199,7 +225,7 @@ def _slope(y: float, mean: float, variance: float, slope: float) -> float:
 
 @inlined
 def _fits(y: float, mean: float, variance: float) -> float:
-    """Return -log N(y; mean, variance) without constants."""
+    """Return -log N(y; mean, variance), up to a constant."""
     return 0.5 * ((mean - y) * (mean - y) / variance + np.log(variance))
 
 
@@ -322,7 +348,11 @@ def _through_softmax(p: Floats, by_p: Floats, at: int, slope: Floats) -> None:
 def loss(
     theta: Floats, prior: Floats, precision: Floats, evidence: Evidence, work: Scratch, slope: Floats
 ) -> float:
-    """Return the negative log-posterior of the logits, up to a constant; write its gradient to ``slope``."""
+    """Return the negative log-posterior of the logits ``theta``, up to a constant.
+
+    Its gradient is written into ``slope``. ``prior`` and ``precision`` are the mean and the inverse variance
+    of the normal prior.
+    """
     return _loss(theta, prior, precision, evidence, work, slope, True)
 
 
@@ -336,7 +366,10 @@ def fit(
     steps: int,
     rate: float,
 ) -> None:
-    """Run Adam from ``theta``, which is overwritten; the rate falls linearly to a tenth."""
+    """Minimise the loss by ``steps`` steps of Adam that start at ``theta``, which is overwritten.
+
+    The learning rate decreases linearly from ``rate`` to a tenth of ``rate``.
+    """
     n = theta.shape[0]
     slope, first, second = np.zeros(n), np.zeros(n), np.zeros(n)
     b1, b2 = 1.0, 1.0
@@ -355,7 +388,12 @@ def fit(
 def perturb(
     evidence: Evidence, work: Scratch, width: float, state: NDArray[np.uint64], moves: Floats, rewards: Floats
 ) -> None:
-    """Copy the measurements, moved by ``width`` standard deviations; ``work`` holds a prediction."""
+    """Write perturbed measurements into ``moves`` and ``rewards``.
+
+    A normal variable with ``width`` times the standard deviation of the measurement is added to each
+    measurement. ``work`` must hold a prediction, because the standard deviation depends on it. ``state`` is
+    the state of a random stream.
+    """
     model, means, seen, counted = work.model, work.means, work.seen, work.counted
     releases, horizon, rows = seen.shape
     for i in range(releases):
@@ -382,14 +420,17 @@ def perturb(
 
 @kernel
 def fill_normals(state: NDArray[np.uint64], out: Floats) -> None:
-    """Fill an array with standard normals, in order."""
+    """Fill ``out``, in order, with standard normal variables from the random stream ``state``."""
     for i in range(out.shape[0]):
         out[i] = normal(state)
 
 
 @kernel
 def best_policy(model: Floats, means: Floats, state_ptr: Ints, horizon: int, out: Ints) -> float:
-    """Write (H, S) rows of the optimal policy of a stationary model; return the highest value at step 0."""
+    """Write into ``out`` (H, S) the rows that the optimal policy of a stationary model chooses.
+
+    Returns the largest value of a state at step 0.
+    """
     states = model.shape[1]
     values = np.zeros((2, states))
     for h in range(horizon - 1, -1, -1):
@@ -409,15 +450,20 @@ def best_policy(model: Floats, means: Floats, state_ptr: Ints, horizon: int, out
 
 @kernel
 def misfit(evidence: Evidence, work: Scratch) -> float:
-    """Return the distance of all releases' transitions from their prediction, in standard deviations.
+    """Return the misfit, a statistic that compares all released transition counts with their prediction.
 
-    The prediction is in ``work``. The statistic is sum (Z^2 - 1) over cells (h, s, a, s'), over its standard
-    deviation. Z is a cell's residual, summed over releases with weights by assigned users (public), over its
-    standard deviation. That has three parts. One is noise. One is sampling, with two more counts for rare
-    cells; a batch's users enter all later releases of a decaying stream, so its weights are added up first.
-    One is a tolerance for the error of a fit of finite length. The variance of the sum is 2 for each Z^2,
-    plus the kurtosis of the noise. For the share of variance that is sampling, it is the same again for each
-    further step, because users stay near their state.
+    ``work`` must hold the prediction. The statistic is the sum of Z^2 - 1 over all (h, s, a, s'), divided by
+    its standard deviation. Z is the weighted sum over releases of the residuals of one count, divided by its
+    standard deviation. The weights depend on the public number of users whose policy chooses the action.
+
+    The variance of the weighted sum has three parts. The first part is noise. The second part is sampling,
+    with two counts added for rare transitions. The users of a batch are in all later releases of a decaying
+    stream, so the weights of these releases are summed before they are squared. The third part is a tolerance
+    for the error of a fit with a finite number of steps.
+
+    The variance of the sum of Z^2 - 1 is 2 for each Z, plus the excess kurtosis of the noise. Users stay near
+    their state, so the sampling errors of different steps are correlated. For this reason, the part of the
+    variance that is due to sampling adds the same amount again for each further step.
     """
     model, seen = work.model, work.seen
     releases, horizon, rows = seen.shape

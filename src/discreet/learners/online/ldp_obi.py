@@ -1,6 +1,8 @@
-r"""LDP-OBI (Garcelon, Perchet, Pike-Burke and Pirotta 2021): locally private optimistic induction.
+r"""LDP-OBI (Garcelon, Perchet, Pike-Burke and Pirotta 2021): optimistic induction with local privacy.
 
-Let c1 be the error bound of R, c2 of N, c3 of the row sum of N3 and c4 of an entry of N3. With alpha > 1,
+R-hat, N-hat and N3-hat are the noisy reward sums, visits and transition counts before user k. Let c1 bound
+the noise of R-hat, c2 that of N-hat, c3 that of the sum of N3-hat over s', and c4 that of an entry of N3-hat.
+With alpha > 1 and failure probability f,
 
     r~ = R-hat / D_r,  D_r = N-hat + alpha c2,       P~ = N3-hat / D_p,  D_p = sum_s' N3-hat + alpha c3,
 
@@ -10,10 +12,11 @@ Let c1 be the error bound of R, c2 of N, c3 of the row sum of N3 and c4 of an en
 
     Q = r~ + beta^r + P~ V + H beta^p,    V = min(H - h + 1, max_a Q).
 
-Denominators are floored at 1 and negative counts at 0 (otherwise optimism fails). The bound c3 is for a sum
-of S noise values. The paper pools steps; here the option ``stationary`` decides. The regret without pooling
-is O~(sqrt(S^2 A H^3 T) + S^2 A sqrt(H^5 T) / epsilon). ``constants="tight"``: the statistical terms use the
-widths of :mod:`discreet.learners.online.bonuses`, and the range of V[h+1] replaces H.
+Denominators are at least 1. Negative counts are replaced by 0; otherwise optimism fails. The bound c3 is for
+a sum of S noise values. The paper pools the counts of all steps; here the option ``stationary`` decides. The
+regret without pooling is O~(sqrt(S^2 A H^3 T) + S^2 A sqrt(H^5 T) / epsilon). With ``constants="tight"``, the
+terms with square roots use the widths L_r and L_p of :mod:`discreet.learners.online.bonuses`, and the range
+of V[h+1] replaces H.
 """
 
 from __future__ import annotations
@@ -39,17 +42,18 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class LDPOBI(ErrorAware, GreedyLearner):
-    """LDP-OBI (Garcelon et al. 2021) with any privatizer; the paper uses the local one.
+    """LDP-OBI (Garcelon et al. 2021) with any privatizer; the paper uses local privacy.
 
     Parameters
     ----------
     preset : "default", "theory" or "paper"
-        ``default``: scaled down (heuristic). ``theory``: tight constants. ``paper``: as published (set
-        ``stationary`` if the problem is stationary, as it is in the paper).
+        ``default``: constants scaled down (heuristic). ``theory``: tight constants. ``paper``: the published
+        constants. The paper assumes a stationary problem; set ``stationary`` if yours is stationary.
     alpha : float
-        Number of error bounds, above 1, that denominators exceed the noisy counts by.
+        Factor of the noise bound that is added to the noisy counts in the denominators; the theory needs a
+        value above 1.
     clip_negative : bool
-        True: negative counts are replaced by 0.
+        True: replace negative counts by 0.
 
     For further options see :class:`~discreet.learners.online.tabular_base.ErrorAware`,
     :class:`~discreet.learners.online.tabular_base.GreedyLearner` and their base.

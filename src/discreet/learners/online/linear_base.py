@@ -1,15 +1,19 @@
-"""Base of learners with linear features: public schedule, tie-breaking, and planning from a release.
+"""Base of the learners with linear features: public schedule, tie-breaking, and planning from a release.
 
-A state is a function of releases only, as with the tabular learners
-(:mod:`discreet.learners.online.tabular_base`). No option here weakens a guarantee. ``known_rewards``, the
-schedule and the query options of a class choose the query, and the privatizer charges for it.
+The state of a learner is a function of releases only, as with the tabular learners
+(:mod:`discreet.learners.online.tabular_base`). No option weakens a privacy guarantee. The option
+``known_rewards``, the schedule, and the query options of each class determine the query, and the privatizer
+sets the noise accordingly.
 
-Schedule. By default a release follows when the number of users has grown by the factor g = 1 + min(1/2, 2.5 /
-d). For example, g is 1.5 up to d = 5, and 1.05 at d = 50. Noise is drawn J ~ log K / log g times instead of K
-times. This rule is fitted to two experiments and has no theorem: with J <~ 2 d batches, optimism can fail.
-With ``replan_every=1`` a plan is made for every user. ``switching="determinant"`` reads every release. It
-changes the policy only if the determinant of a regularised Gram matrix has doubled since the last change (Ngo
-et al. 2022), at most ``switches`` times. These matrices are released, so the rule is post-processing.
+**Schedule.** By default, there is a release when the number of users has grown by the factor g = 1 + min(1/2,
+2.5 / d) since the last release. Here d is the dimension of the features. For example, g is 1.5 up to d = 5,
+and 1.05 at d = 50. For K users, noise is then drawn J ~ log K / log g times instead of K times. This rule was
+fitted to two experiments and has no theorem: with J <~ 2 d batches, optimism can fail. With
+``replan_every=1``, the learner replans for every user.
+
+With ``switching="determinant"``, the learner reads every release, but changes the policy only if the
+determinant of a regularised Gram matrix has doubled since the last change (Ngo et al. 2022). It changes the
+policy at most ``switches`` times. These matrices are released, so the rule is post-processing.
 """
 
 from __future__ import annotations
@@ -36,9 +40,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Switching = Literal["release", "determinant"]
 
-PRIVATE_SCALE, PLAIN_SCALE = 0.03, 0.1  # scales of the bonus
+PRIVATE_SCALE, PLAIN_SCALE = 0.03, 0.1  # default values of bonus_scale with and without privacy
 
-#: Options of every preset.
+#: Default values of the options that all learners with linear features share.
 SHARED: Mapping[str, Any] = {
     "switching": "release", "tie_break": "random", "failure": 0.05, "known_rewards": True,
 }  # fmt: skip
@@ -46,28 +50,30 @@ SHARED: Mapping[str, Any] = {
 
 @dataclass(frozen=True, eq=False)
 class LinearState:
-    """State that a learner keeps between releases. It is public, as a function of releases only.
+    """State that a learner keeps between releases. It is public, because it depends on releases only.
 
     Attributes
     ----------
+    ties : (2,) words
+        Key of the public random stream.
     values, q : (H + 1, S) and (H, R)
-        Optimistic values of the last plan.
+        Optimistic V and Q of the last plan. R is the number of admissible state-action pairs.
     context : mapping
-        Context of the plan, including (H + 1, S) ``values``.
+        Public arrays of the plan that users' contributions depend on, including (H + 1, S) ``values``.
     releases : int, optional
-        J, the number of noisy releases; None for an open-ended schedule.
+        Number J of noisy releases; None if the number of users is not known.
     fit
         Last estimate, in the format of the learner's class.
     log_dets : (n,), optional
         Log determinants of the regularised Gram matrices when the policy last changed.
     number : int
-        Number of the last release read (-1: none).
+        Number of the last release that the learner has read; -1 before the first release.
     changed : int
         Number of the release from which the current policy was planned.
     switches : int
         Number of policy changes so far.
     part : int
-        Number of sub-batches assigned since the last release.
+        Number of sub-batches to which the learner has assigned a policy since the last release.
     """
 
     __repr__ = brief
@@ -86,9 +92,11 @@ class LinearState:
     part: int = 0
 
     def union(self, release: Release) -> float:
-        """Return the number to divide a failure probability by, so that the bounds hold at every release.
+        """Return the factor of the union bound over all releases, at ``release``.
 
-        It is J, or j (j + 1) at the j-th release of an open-ended schedule (1/2 + 1/6 + 1/12 + ... = 1).
+        A failure probability is divided by this factor, so that bounds hold at all releases simultaneously.
+        The factor is J. If J is not known, it is j (j + 1) at the j-th release; the inverses 1/2 + 1/6 + 1/12
+        + ... sum to 1.
         """
         if self.releases is None:
             return float(max(1, release.number) * (release.number + 1))
@@ -97,7 +105,7 @@ class LinearState:
 
 @dataclass(frozen=True, eq=False)
 class PlanningResult:
-    """Result of ``planned`` for one release; the fields are those of :class:`LinearState`."""
+    """Result of planning from one release. The fields have the same meaning as in :class:`LinearState`."""
 
     values: Floats
     q: Floats
@@ -107,36 +115,40 @@ class PlanningResult:
 
 @dataclass(frozen=True, kw_only=True)
 class LinearLearner(Knobs):
-    """Base of the learners with linear features. Options that are None take the preset's value.
+    """Base class of the learners with linear features. An option that is None takes the preset's value.
 
     Parameters
     ----------
     bonus_scale : float, optional
-        Factor of the bonus; 0 gives a greedy learner. None: 0.03 under a private ``spec.budget``, 0.1
+        Factor of the bonus; 0 gives a greedy learner. None: 0.03 if ``spec.budget`` is private, 0.1
         otherwise.
     replan_every, replan_growth : int, float, optional
-        Release after this number of users, or when the number of users has grown by this factor (1.0: after
-        every user). If neither is given, the growth is the default of
-        :mod:`discreet.learners.online.linear_base`.
+        ``replan_every``: release after this number of users. ``replan_growth``: release when the number of
+        users has grown by this factor; 1.0 means a release after every user. If neither is given, the factor
+        is the default of :mod:`discreet.learners.online.linear_base`.
     switching : "release" or "determinant"
-        Change the policy at every release, or when a determinant has doubled (no theorem under noise).
+        ``release``: change the policy at every release. ``determinant``: change the policy only when a
+        determinant has doubled (no theorem with noise).
     switches : int, optional
-        Largest number of changes with "determinant". None: steps times d log2(1 + K), which exact sums can
-        exceed only slightly.
+        Largest number of policy changes with ``switching="determinant"``. None: n d log2(1 + K) for n steps
+        with a Gram matrix, dimension d and K users. With exact sums, determinants can double only slightly
+        more often than this.
     known_rewards : bool
-        Use the public rewards of the spec; False: estimate them from a separate family.
+        True: use the public rewards of the problem. False: estimate rewards from a separate released family.
     failure : float
         Probability that a confidence width fails, in (0, 1).
     tie_break : "random" or "first"
+        Choice among actions with exactly the same maximal Q. ``random``: a uniform draw from the public
+        random stream. ``first``: the action with the lowest index.
     tie_batches : int
-        Number of sub-batches of a batch, each with a separate random tie-break; by default 4 if several users
-        follow one release and ties are random, else 1.
+        Number of sub-batches into which a batch is split; each sub-batch breaks ties independently. The
+        default is 4 if several users can follow one policy and ``tie_break`` is ``random``, else 1.
 
     Raises
     ------
     ValueError
-        For an option out of its range (the message names it); and from ``schedule``, ``query`` and ``begin``
-        if the learner does not fit the problem.
+        If an option is out of its range; the message names the option. The methods ``schedule``, ``query``
+        and ``begin`` raise it too, if the options do not fit the problem.
     """
 
     bonus_scale: float | None = None
@@ -152,7 +164,7 @@ class LinearLearner(Knobs):
     FEATURES: ClassVar[type[Features | MixtureFeatures]]
     """Required type of ``spec.features``."""
     THEOREM: ClassVar[str] = ""
-    """Text that the summary appends to "the regret theorem"."""
+    """Text that the summary appends to the words "the regret theorem"."""
 
     def __post_init__(self) -> None:
         own_growth = self.replan_growth is not None
@@ -183,9 +195,9 @@ class LinearLearner(Knobs):
             put(self, "tie_batches", 4 if self.tie_break == "random" and not every else 1)
         put(self, "tie_batches", checks.integer("tie_batches", self.tie_batches, 1))
 
-    # --------------------------------------------------------------------------- public facts
+    # ---------------------------------------------------------------------- schedule and query
     def tuned(self, spec: ProblemSpec) -> Self:
-        """Return this learner with every option that is None chosen from public facts."""
+        """Return this learner with a value for every option that is None, chosen from the public ``spec``."""
         self._check(spec)
         found = self
         if self.replan_every is None and self.replan_growth is None:
@@ -210,7 +222,7 @@ class LinearLearner(Knobs):
             raise ValueError("known_rewards = True: must be false, the spec declares no rewards")
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the public release times, which are geometric by default."""
+        """Return the schedule with the public release times, which are geometric by default."""
         mine = self.tuned(spec)
         if mine.replan_growth is not None:
             return Schedule(spec.users, growth=mine.replan_growth, plans="deterministic")
@@ -229,9 +241,12 @@ class LinearLearner(Knobs):
             later = users + int(self.replan_every or 1)
         return later - users if spec.users is None else min(later, spec.users) - users
 
-    # -------------------------------------------------------------------------- one release
+    # -------------------------------------------------------------- planning from a release
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> LinearState:
-        """Return the state before the first release; ``ties`` is the key (2 words) for tie-breaking."""
+        """Return the state before the first release.
+
+        ``ties`` : key of the public random stream that breaks ties, (2,) words.
+        """
         self._check(spec)
         values = np.zeros((spec.horizon + 1, spec.states))
         q = np.zeros((spec.horizon, spec.layout.rows))
@@ -239,11 +254,12 @@ class LinearLearner(Knobs):
         return LinearState(spec, np.array(ties, dtype=np.uint64), values, q, {"values": values}, releases)
 
     def plan(self, state: LinearState, release: Release, ask: Ask | None = None) -> tuple[Plan, LinearState]:
-        """Return the next users' policy and context, and the new state; ``state`` is not changed.
+        """Return the next users' plan (policy and context), and the new state; ``state`` is not changed.
 
-        A new release is read once. Further calls with the same release assign the next sub-batch. ``ask`` is
-        the session's ``answer``. Raises ``ValueError`` if no user is left, or if every sub-batch of this
-        release was assigned.
+        The first call with a new release computes the values and assigns the first sub-batch. Each further
+        call with the same release assigns the next sub-batch. ``ask`` is the method ``answer`` of the
+        session. Raises ``ValueError`` if no user is left, or if all sub-batches of this release already have
+        a policy.
         """
         mine = self.tuned(state.spec)
         if release.number != state.number:
@@ -285,17 +301,17 @@ class LinearLearner(Knobs):
 
     @abstractmethod
     def fitted(self, state: LinearState, release: Release) -> tuple[Any, Floats]:
-        """Return the estimates that need no values, and log determinants of the regularised Gram matrices.
+        """Return the estimates that do not depend on V, and (n,) log determinants of regularised matrices.
 
-        state : state after the earlier releases. release : the new release.
+        ``state`` : state after the earlier releases. ``release`` : the new release.
         """
 
     @abstractmethod
     def planned(self, state: LinearState, fitted: Any, release: Release, ask: Ask | None) -> PlanningResult:
-        """Compute optimistic values backward over steps.
+        """Compute optimistic V and Q backward over steps.
 
-        state : state after the earlier releases. fitted : result of :meth:`fitted` for ``release``. ask : the
-        session's ``answer``, for learners whose queries depend on values, else None.
+        ``state`` : state after the earlier releases. ``fitted`` : result of :meth:`fitted` for ``release``.
+        ``ask`` : method ``answer`` of the session, for learners whose queries depend on V; otherwise None.
         """
 
     def _policy(self, state: LinearState, part: int) -> Ints:
@@ -308,7 +324,7 @@ class LinearLearner(Knobs):
         kernels.choose(greedy, layout.state_ptr, layout.horizon, state.q, ties, rows)
         return np.asarray(layout.row_action[rows])
 
-    # ------------------------------------------------------------------------------- in words
+    # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
         """Yield the options whose values invalidate the regret theorem, each with the reason."""
         if self.bonus_scale is None or self.bonus_scale < 1.0:
@@ -320,8 +336,8 @@ class LinearLearner(Knobs):
             yield "switching = 'determinant': under noise its usual analysis fails (arXiv 2605.23131)"
 
     def summary(self) -> str:
-        """Return the options as text, and whether the regret theorem holds.
+        """Return a text that lists the options and says whether the regret theorem holds for them.
 
-        Privacy never depends on options.
+        The privacy guarantee never depends on the options.
         """
         return summary_of(self, self.heuristics(), self.THEOREM)

@@ -1,43 +1,46 @@
-"""Batched LSVI-UCB for linear MDPs, with or without privacy, from a model or by queries about values.
+"""Batched LSVI-UCB for linear MDPs, with or without privacy. It uses a released model or queries about V.
 
-Sources: Jin, Yang, Wang and Jordan (2020), LSVI-UCB; Luyo et al. (2021), algorithm 2, its private batched
-form; Ngo, Vietri and Wu (2022), when to switch.
-Let b_h = H - h be the bound of values at step h (h starts at 0 in the code). Let Lambda = sum phi phi^T +
-noise + L I, from the last release. Values are computed backward over h:
+Sources: Jin, Yang, Wang and Jordan (2020) for LSVI-UCB; Luyo et al. (2021), algorithm 2, for the private
+batched form; Ngo, Vietri and Wu (2022) for the rule that changes the policy.
 
-    Q_h = clip(estimate_h + bonus_scale beta_h ||phi||_{Lambda^-1}, 0, b_h),   V_h = max_a Q_h,
+Let b_h = H - h be the upper bound of V_h (steps h start at 0). Let Lambda = sum phi phi^T + noise + L I,
+where the noisy Gram matrix comes from the last release and L is the ridge. V and Q
+are computed backward over h:
 
-Users follow the greedy policy. The option ``response`` chooses the data behind the estimate.
+    Q_h = clip(estimate_h + bonus_scale beta_h ||phi||_{Lambda^-1}, 0, b_h),   V_h = max_a Q_h.
 
-* ``"requery"``: c + phi^T Lambda^-1 u, u the sum of phi (r + V_{h+1}(s') - c) over *all* users so far,
-  queried again for each V (``ask``; the trusted core stores trajectories). Without privacy and with c = 0
-  this is LSVI-UCB. Each of J rounds of queries gets a J-th of the answers' budget: their noise grows as
-  sqrt(J).
+Users follow the greedy policy. The option ``response`` selects how ``estimate_h`` is computed.
+
+* ``"requery"``: the estimate is c + phi^T Lambda^-1 u, where c is the centre of the targets and u is
+  the sum of phi (r + V_{h+1}(s') - c) over *all* users so far. The sum u is queried again for each V
+  (argument ``ask``), because the trusted core stores the trajectories. Without privacy and with c = 0 this is
+  LSVI-UCB. With J rounds of queries, each round gets 1 / J of the budget for responses, so their noise grows
+  as sqrt(J).
 * ``"model"``: M = sum phi (e_{s'} - 1/S)^T and sum phi (r - 1/2) are released as running sums, in addition to
-  the Gram matrix. Planning uses r^ + P^ V from them
-  (:func:`~discreet.learners.estimation.linear_regression.model_values`). No V needs a further query, and
-  users under local privacy can send these sums. The error of M V grows with ||V - mean V||_2, so this form is
-  for small S.
+  the Gram matrix. Planning uses the estimate r^ + P^ V, which is computed from these sums
+  (:func:`~discreet.learners.estimation.linear_regression.model_values`). A new V does not need a further
+  query, and users under local privacy can send these sums. The error of M V grows with ||V - mean V||_2, so
+  this form is suitable for small S.
 
-Centring causes no bias if 1 is in the span of the features, 1 = phi^T v. Without noise sum phi = (Lambda
-- L I) v, so that a response centred at c and one centred at c' predict values that differ by L (c - c') phi^T
-Lambda^-1 v. Apart from ``project`` and this difference, the model form equals the response form centred at
-1/2 + mean V. Centring affects optimism: the prediction for unseen pairs is c, so raw targets need a larger
-bonus.
+**Centring** does not cause bias if 1 is in the span of the features, 1 = phi^T v. Without noise, sum phi =
+(Lambda - L I) v. Therefore the predictions of a response centred at c and of a response centred at c' differ
+by L (c - c') phi^T Lambda^-1 v. Apart from this difference and from ``project``, the model form equals the
+requery form centred at 1/2 + mean V. Centring affects optimism: for pairs without data the prediction is c,
+so targets that are not centred need a larger bonus.
 
-Schedules. A theorem covers a release after every user and static batches (an extra O~(d H^2 K / B)).
-Without noise, a theorem also covers switches triggered by the determinant. Under noise the released matrices
-need not grow from one release to the next, and the usual analysis of these switches fails (Zhou 2026, arXiv
-2605.23131, abstract; it proposes another rule, which is not implemented). The default is geometric, with
-growth 1 + min(1/2, 2.5 / d), and under privacy at least 1.25. This default has no theorem.
-``switching="determinant"`` keeps the policy until det Lambda_h of the *released* matrices has doubled for
-some h. This is a function of releases at scheduled times, so it costs no budget. Releases cost the same
-whether or not the policy changes. If ``switches`` is given, at most that many rounds of queries are planned,
-and each round gets a larger share of the budget.
+**Schedules.** A theorem covers a release after every user, and B static batches (with an additional regret of
+O~(d H^2 K / B)). Without noise, a theorem also covers policy changes that the determinant triggers. With
+noise, the released matrices need not grow from one release to the next, and the usual analysis of these
+changes fails (abstract of Zhou 2026, arXiv 2605.23131). Zhou proposes another rule, which is not implemented
+here. The default schedule is geometric, with the growth factor 1 + min(1/2, 2.5 / d), and with privacy at
+least 1.25. This default has no theorem. ``switching="determinant"`` keeps the policy until det Lambda_h of
+the *released* matrices has doubled for some h. This rule is a function of releases at scheduled times, so it
+costs no budget. Releases cost the same budget, whether or not the policy changes. If ``switches`` is given,
+at most this number of rounds of queries is planned, and each round gets a larger share of the budget.
 
-Privacy: all computations here are post-processing. The schedule and six options choose the queries, and the
-privatizer charges for these. The six options are ``response``, ``centre``, ``span``, ``over_steps``,
-``answer_share`` and ``known_rewards``.
+**Privacy.** All computations here are post-processing. The schedule and six options determine the queries,
+and the privatizer sets the noise accordingly. The six options are ``response``, ``centre``, ``span``,
+``over_steps``, ``answer_share`` and ``known_rewards``.
 """
 
 from __future__ import annotations
@@ -70,59 +73,65 @@ from discreet.mechanisms.linear.linear_queries import GRAM, MODEL_REWARDS, SUCCE
 Floats = NDArray[np.float64]
 Form = Literal["model", "requery"]
 
-_MOST_ROWS = 2**20  # by default, rows of P^ are projected onto the simplex up to this number of entries
+# By default, the rows of P^ are projected onto the simplex only if P^ has at most this number of entries.
+_MOST_ROWS = 2**20
 
-# Chosen by measurement: benchmarks/linear.md, "LSVI-UCB".
-_FIRST = 32  # under privacy, the first release is after K / 32 users
-_LEAST_GROWTH = 1.25  # under privacy: more releases mean more noise
-_FEW_STATES = 50  # default under central noise: model form up to this S
+# These values were chosen by measurement: benchmarks/linear.md, "LSVI-UCB".
+_FIRST = 32  # With privacy, the first release is after K / 32 users.
+_LEAST_GROWTH = 1.25  # Smallest default growth factor with privacy, because more releases have more noise.
+_FEW_STATES = 50  # With central noise, the model form is the default up to this number of states.
 
 __all__ = ["LSVIUCB"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LSVIUCB(LinearLearner):
-    """Optimistic least-squares value iteration on features of pairs (needs ``Features`` in the spec).
+    """Optimistic least-squares value iteration on features of state-action pairs, for linear MDPs.
 
-    :meth:`tuned` chooses the options that are None from the public spec.
+    The problem must declare ``Features``. :meth:`tuned` chooses a value for each option that is None.
 
     Parameters
     ----------
     preset : "default" or "paper"
-        ``paper``: LSVI-UCB as printed by Jin et al., with raw responses and a plan for every user; under
-        privacy the ridge is "bound". The constants of Luyo et al. for private sums are not available (lam =
-        d, a ridge of (d + 1) bounds of the noise, and beta = 24 H sqrt(d ridge) log(chi)), because that ridge
-        exceeds K by four orders of magnitude.
+        ``paper``: LSVI-UCB as printed by Jin et al., with raw responses and a new plan for every user. With
+        privacy, the ridge is "bound". The constants of Luyo et al. for private sums are not available,
+        because their ridge exceeds K by four orders of magnitude. These constants are lam = d, a ridge of (d
+        + 1) bounds of the noise, and beta = 24 H sqrt(d ridge) log(chi).
     lam : float
         Ridge parameter without noise, > 0.
     ridge : float or "bound"
-        Amount added to lam, in multiples of the spectral edge 2 s sqrt(n d) of the noise matrix. "bound":
-        twice a bound of the noise matrix's operator norm at ``failure``. None: 1 (model), 2 (requery, or
-        local noise).
+        Amount that is added to lam if there is noise, as a multiple of the spectral edge 2 s sqrt(n d) of the
+        noise matrix. "bound": twice a bound on the operator norm of the noise matrix, which fails with
+        probability at most ``failure``. None: 1 for the model form with central noise, 2 for the requery form
+        or for local noise.
     beta : "range" or "published"
-        beta_h = b_h, or d H sqrt(log(2 d K H / failure)) at all steps; ``bonus_scale`` multiplies it.
+        Width beta_h. ``range``: b_h. ``published``: d H sqrt(log(2 d K H / failure)) at all steps. The factor
+        ``bonus_scale`` multiplies the width.
     response : "model" or "requery"
-        None: "model", which every privatizer supports; under central noise with more than 50 states
-        "requery".
+        How the estimates are computed; see :mod:`discreet.learners.online.lsvi_ucb`. None: "requery" for
+        central noise with more than 50 states, otherwise "model", which every privatizer supports.
     project : "simplex", "range" or "none"
-        Projection of the model: rows of P^ onto the simplex, P^ V into the range of V, or neither. None: the
-        simplex if P^ has at most 2^20 entries, else the range.
+        Projection in the model form. ``simplex``: project each row of P^ onto the probability simplex.
+        ``range``: clip P^ V to the range of V. ``none``: no projection. None: "simplex" if P^ has at most
+        2^20 entries, else "range".
     centre : bool
-        Centre the responses. None: True if 1 is in the span of the features.
+        True: centre the targets of the responses. None: True if 1 is in the span of the features.
     span : "values" or "declared"
-        Scale of the noise of responses: "values" is the range of V_{h+1}, "declared" is always b_h.
+        Range of the targets, which determines the noise of responses. ``values``: the range of V_{h+1}.
+        ``declared``: always b_h.
     over_steps : "power", "flat" or "noise"
-        How the budget is split over steps (:class:`~discreet.mechanisms.linear.linear_queries.GramQuery`).
+        Rule that splits the budget over steps
+        (:class:`~discreet.mechanisms.linear.linear_queries.GramQuery`).
     answer_share : float
-        Share of the budget for responses (requery).
+        Share of the budget for responses, in the requery form.
     replan_first : int
-        Number of users before the first release of a geometric schedule. If there are several, they act
-        uniformly at random. With a noisy mechanism, earlier releases would be mostly noise. None: 1 without
-        privacy or with K unknown, else K / 32.
+        Number of users before the first release of a geometric schedule. If this number is above 1, these
+        users choose their actions uniformly at random. With a noisy mechanism, earlier releases would be
+        mostly noise. None: K / 32, rounded up; 1 without privacy or if K is not known.
 
-    For further options see :class:`~discreet.learners.online.linear_base.LinearLearner`. With
-    ``known_rewards`` (not the default here) Q = r + clip(estimate + bonus, 0, b_h - 1), and nothing is
-    learned for the last step.
+    For further options see :class:`~discreet.learners.online.linear_base.LinearLearner`. If ``known_rewards``
+    is True (it is False by default), Q = r + clip(estimate + bonus, 0, b_h - 1), and nothing is learned for
+    the last step.
     """
 
     lam: float | None = None
@@ -171,12 +180,12 @@ class LSVIUCB(LinearLearner):
         if self.replan_first is not None:
             put(self, "replan_first", checks.integer("replan_first", self.replan_first, 1))
 
-    # --------------------------------------------------------------------------- public facts
+    # ---------------------------------------------------------------------- schedule and query
     def tuned(self, spec: ProblemSpec) -> Self:
-        """Return this learner with every option that is None chosen from the public spec.
+        """Return this learner with a value for every option that is None, chosen from the public ``spec``.
 
-        Raises ``ValueError`` if the spec has no features of pairs, or if targets are centred and 1 is not in
-        the span of the features.
+        Raises ``ValueError`` if the spec has no features of pairs. Raises it also if 1 is not in the span of
+        the features, but ``response`` is "model" or ``centre`` is True.
         """
         mine = super().tuned(spec)
         features = _features(spec)
@@ -199,7 +208,10 @@ class LSVIUCB(LinearLearner):
         return mine
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the release times, by default geometric, with a long first batch under privacy."""
+        """Return the schedule with the public release times.
+
+        By default, times are geometric, and the first batch is large if there is privacy.
+        """
         mine = self.tuned(spec)
         plain = mine._times(spec)
         if mine.response != "requery" or mine.switching != "determinant" or mine.switches is None:
@@ -238,11 +250,12 @@ class LSVIUCB(LinearLearner):
             span=mine.span or "values",
         )
 
-    # -------------------------------------------------------------------------- one release
+    # -------------------------------------------------------------- planning from a release
     def fitted(self, state: LinearState, release: Release) -> tuple[Factored, Floats]:
-        """Return Lambda_h and its log determinant for every step at which something is learned.
+        """Return the factored matrices Lambda_h and their log determinants, (n,).
 
-        state : state after the earlier releases. release : the new release.
+        There are n = H steps, or H - 1 if rewards are known. ``state`` : state after the earlier releases.
+        ``release`` : the new release.
         """
         gram, lam = release.estimates[GRAM], float(self.lam or 1.0)
         steps, failure = len(gram.value), float(self.failure or 0.05)
@@ -261,10 +274,11 @@ class LSVIUCB(LinearLearner):
     def planned(
         self, state: LinearState, fitted: Factored, release: Release, ask: Ask | None
     ) -> PlanningResult:
-        """Compute optimistic values backward over steps; with ``response="requery"`` each V is queried.
+        """Compute optimistic V and Q backward over steps.
 
-        state : state after the earlier releases. fitted : result of :meth:`fitted` for ``release``. ask : the
-        session's ``answer``, needed with ``response="requery"``.
+        With ``response="requery"``, each V leads to one further query. ``state`` : state after the earlier
+        releases. ``fitted`` : result of :meth:`fitted` for ``release``. ``ask`` : method ``answer`` of the
+        session, needed with ``response="requery"``.
         """
         spec = state.spec
         layout, horizon = spec.layout, spec.horizon
@@ -284,7 +298,7 @@ class LSVIUCB(LinearLearner):
         return PlanningResult(values, q, {}, fitted)
 
     def _width(self, spec: ProblemSpec, step: int) -> float:
-        """Return the width beta_h."""
+        """Return the width beta_h at ``step`` h, multiplied by ``bonus_scale``."""
         scale = float(self.bonus_scale or 0.0)
         if self.beta == "range":
             return scale * (spec.horizon - step)
@@ -296,7 +310,10 @@ class LSVIUCB(LinearLearner):
     def _modelled(
         self, release: Release, step: int, phi: Floats, inverse: Floats, after: Floats, ask: Ask | None
     ) -> Floats:
-        """Return the (R,) estimates r^ + P^ V."""
+        """Return the estimates r^ + P^ V of the model form, (R,), for the R admissible pairs.
+
+        ``phi`` (R, d) : features. ``inverse`` (d, d) : Lambda^-1. ``after`` (S,) : V at the next step.
+        """
         found = np.zeros(len(phi))
         if MODEL_REWARDS in release.estimates:
             found += model_rewards(phi, inverse, release.estimates[MODEL_REWARDS].value[step])
@@ -308,14 +325,18 @@ class LSVIUCB(LinearLearner):
     def _answered(
         self, release: Release, step: int, phi: Floats, inverse: Floats, after: Floats, ask: Ask | None
     ) -> Floats:
-        """Return the (R,) estimates c + phi^T Lambda^-1 u; the target range is that of V over all states."""
+        """Return the estimates c + phi^T Lambda^-1 u of the requery form, (R,), for the R admissible pairs.
+
+        With ``span="values"``, the range of the targets is that of V over all states. ``phi`` (R, d) :
+        features. ``inverse`` (d, d) : Lambda^-1. ``after`` (S,) : V at the next step.
+        """
         high = float(len(release.estimates[GRAM].value) - step)
         low, top = 0.0, high
         if self.span == "values":
             low, top = float(after.min()), float(after.max()) + (not self.known_rewards)
         centre = 0.5 * (low + top) if self.centre else 0.0
         if not release.users:
-            return np.full(len(phi), centre)  # before the first user
+            return np.full(len(phi), centre)  # Nothing can be queried before the first user.
         if ask is None:
             raise ValueError("ask = None: response = 'requery' needs a session that answers")
         return np.asarray(centre + phi @ (inverse @ ask(Response(step, after, (0.0, high))).value))
@@ -327,7 +348,7 @@ class LSVIUCB(LinearLearner):
         chance = 1.0 / np.diff(layout.state_ptr)[layout.row_state]
         return layout.from_rows(np.tile(chance, (layout.horizon, 1)))
 
-    # ------------------------------------------------------------------------------- in words
+    # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
         """Yield the options whose values invalidate the regret theorem, each with the reason."""
         yield from super().heuristics()

@@ -1,48 +1,52 @@
 r"""Noise-aware optimistic value iteration.
 
-The learners in the literature bound the noise of all cells at all times by one number E. Instead, this
-learner uses the known standard deviation of every measurement.
+The learners in the literature bound the noise of all released sums at all times by one number E. Instead,
+this learner uses the known standard deviation of the noise in each measurement.
 
-1. **Estimates.** Visit and transition rates are fitted to all measurements by generalised least squares.
-   The weights come from expected visits (:mod:`discreet.learners.online.noise_aware_kernels`).
-2. **Shrinkage.** Each step's transition row is shrunk towards the row pooled over steps, by empirical Bayes.
-   The variance over steps tau^2 is the part of the squared residuals that noise and sampling do not explain.
-   Stationarity is not assumed: steps that differ are estimated from their own data. The bonus and the
-   explorers include tau^2 in the uncertainty of a row that uses pooled data. ``shrink=False`` turns shrinkage
-   off.
-3. **Rewards.** Mean rewards are estimated by Bayes' rule. The prior is a mixture over pairs that is learned
-   from all pairs: a component near 0 and a normal one. A pair hidden by noise gets the mean of the prior.
-4. **Bonus.** Q gets the bonus
+1. **Estimates.** The learner fits visits and transition counts to all measurements by generalised least
+   squares. The weights are functions of expected visits
+   (:mod:`discreet.learners.online.noise_aware_kernels`).
+2. **Shrinkage.** The transition probabilities of a pair at a step are shrunk towards the average over steps,
+   by empirical Bayes. The variance over steps tau^2 is estimated by the part of the squared residuals that
+   noise and sampling do not explain. Stationarity is not assumed: steps that differ are estimated from their
+   own data. If an estimate uses pooled data, its uncertainty in the bonus and in the explorers includes
+   tau^2. ``shrink=False`` turns shrinkage off.
+3. **Rewards.** Mean rewards are estimated by Bayes' rule. The prior is a distribution over pairs that is
+   estimated from all pairs. It is a mixture of a component near 0 and a normal component. If noise hides the
+   data of a pair, its estimate is the mean of the prior.
+4. **Bonus.** At step h (from 0), the bonus is
 
    c_s (sqrt(Var V) x + sqrt(r (1 - r)) x + (H - h) x^2) + c_p (sigma_p ||V - P V||_2 + sigma_r) + 0.6 s_r,
 
-   where x = 1 / sqrt(effective visits). The standard deviation of the noise in one entry of the row is
-   sigma_p. The mean reward has standard deviation sigma_r due to the pair's own data, and s_r due to the data
-   of other pairs.
-5. **Explorers.** One user in 32 (one in 16 without noise) follows explorer 1 or 2 at first;
-   :func:`explorers_among` defines all shares. The explorers' widths grow like sqrt(ln(users)). Without
+   where x = 1 / sqrt(effective visits), V is the value at the next step, P are the transition probabilities
+   of the pair, and r is its mean reward. The noise in one entry of P has standard deviation sigma_p. The
+   standard deviation of r has two parts: sigma_r is due to the pair's own data, and s_r is due to the
+   differences between pairs.
+5. **Explorers.** At first, one user in 32 (one in 16 without noise) follows explorer 1 or 2;
+   :func:`explorers_among` defines the shares of all explorers. The *width* of an explorer is a factor of the
+   standard deviations of its posterior. All widths grow like sqrt(ln(users)). Without
    explorers, a wrong estimate may never be corrected.
 
-   - Explorers 1 and 2 plan with a random draw from an approximate posterior, which they keep for two
-     releases. The second one's width is 1.5 times the first one's. If an estimate is wrong by d standard
+   - Explorers 1 and 2 plan with a random draw from an approximate posterior, and keep the draw for two
+     releases. The width of explorer 2 is 1.5 times that of explorer 1. If an estimate is wrong by d standard
      deviations, a draw corrects it with a probability of about Phi(-d / width).
-   - Explorer 3, the optimistic explorer, plans with upper ends of the posterior, at twice the width of
-     explorer 1 and with five pseudo-visits of reward 1 for each pair. It propagates half of its bonus to the
-     previous step. Under a trusted server's Gaussian noise, its width is 1.5 times that of explorer 1 (3
-     times in one of four of its plans), and it propagates its bonus only in every second plan.
-   - Explorer 4, the maximum-uncertainty explorer, is used only under noise. It propagates its whole bonus and
-     assigns the maximum value to rows whose visits are hidden by noise.
-6. **Replanning** is geometric. Several random tie-breaks are mixed within a batch.
+   - Explorer 3, the optimistic explorer, plans with upper ends of the posterior. Its width is twice that of
+     explorer 1, and it adds five pseudo-visits of reward 1 to each pair. It propagates half of its bonus to
+     the previous step. With Gaussian noise from a trusted server, its width is 1.5 times that of explorer 1,
+     and 3 times in every fourth plan; it then propagates its bonus only in every second plan.
+   - Explorer 4, the maximum-uncertainty explorer, is used only if there is privacy noise. It propagates its
+     whole bonus. It assigns the maximum value to pairs whose visits are hidden by noise.
+6. **Replanning.** The learner replans when the number of users has grown by a constant factor. Each batch is
+   split into sub-batches that break ties independently.
 
 Privacy is proved for all values of the options, because all computations are post-processing of releases.
-Regret is not proved. The bonus is not a confidence bound (weights, rows and shrinkage come from the same
-noisy data), and the explorers' distributions are not an exact posterior. benchmarks/default_learner.md lists
-the late regret per environment.
+Regret is not proved. The bonus is not a confidence bound, because weights, estimates and shrinkage use the
+same noisy data. The distributions that the explorers use are not an exact posterior.
+benchmarks/default_learner.md lists, for each environment, the regret of the late users.
 
-The defaults were chosen on declared training environments without RiverSwim (``benchmarks.studies.tuning``,
-benchmarks/default_learner.md).
-
-Source of posterior sampling: Osband, Russo and Van Roy 2013.
+The defaults were chosen on declared training environments, which do not include RiverSwim
+(``benchmarks.studies.tuning``, benchmarks/default_learner.md). Posterior sampling is due to Osband, Russo and
+Van Roy 2013.
 """
 
 from __future__ import annotations
@@ -84,8 +88,8 @@ _FIXED: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-# Chosen by benchmarks.studies.tuning for each kind of budget, except replan_growth 1.1 and explore_share,
-# which were set by hand
+# benchmarks.studies.tuning chose these values for each kind of budget. Only replan_growth = 1.1 and
+# explore_share were set by hand.
 _APPROX: Mapping[str, Any] = {
     "replan_growth": 1.1, "stat_scale": 0.1, "priv_scale": 0.12, "excess": 4.0, "reward_share": 0.35,
     "pooled": "none", "pooled_share": 0.9, "pooled_share_end": 0.1, "pooled_until": 0,
@@ -104,27 +108,32 @@ _NONE: Mapping[str, Any] = {
     **_APPROX, "replan_growth": 1.02, "stat_scale": 0.05, "excess": 5.0,
     "explore_share": 1 / 16,
 }  # fmt: skip
-# A bandit has no transitions to learn, so the share of rewards was tuned separately
-# (benchmarks/default_learner.md)
+# Budget share of rewards for bandits. It was tuned separately, because a bandit has no transitions to learn
+# (benchmarks/default_learner.md).
 _BANDIT_SHARE, _BANDIT_LOCAL_SHARE = 0.5, 0.65
 _POOLED_UNTIL = 800.0
 
 
 def defaults_for(spec: ProblemSpec, reports: bool = True) -> Mapping[str, Any]:
-    """Return default options by kind of budget: pure joint, local, shuffle, none, or other (and unknown).
+    """Return the default options for the privacy budget of the problem.
 
-    ``reports`` : True if the learner can read randomized reports. If a trusted server draws such reports
-    itself, the noise is that of the local model, and the options of the local model are returned. This is the
-    case if the server always does so, or if it can do so and public numbers show that this reduces the noise.
+    There are options for five kinds of budget: joint with pure DP, local, shuffle, without privacy, and every
+    other or unknown budget.
 
-    Under a shuffle budget every batch has separate noise, which matters less if batches are fewer and larger.
-    The shares then divide variances, not privacy losses: a share of 1/3 for rewards gives the same noise as a
-    share of 1/5 with a trusted server.
+    ``reports`` : True if the learner can read randomized reports. A trusted server may draw such reports
+    itself. The noise is then that of the local model, and the function returns the options of the local
+    model. It does so if the server always draws reports, or if it may draw them and public numbers show that
+    this reduces the noise.
 
-    Pooled counts are accurate enough when H n / (S A), the visits to a pair, is a certain multiple of the
-    noise H / epsilon of these counts. After that, the budget share of pooled counts can decrease.
+    Under a shuffle budget, every batch has separate noise. This noise has less effect if batches are fewer
+    and larger. The shares then divide variances instead of privacy losses: a share of 1/3 for rewards gives
+    the same noise as a share of 1/5 with a trusted server.
 
-    A bandit has one state and only rewards to learn. Rewards therefore get the larger share.
+    After n users, a pair has about H n / (S A) visits, summed over steps. Pooled counts are accurate enough
+    when this number is a certain multiple of their noise H / epsilon. After that time, the budget share of
+    pooled counts can be smaller.
+
+    A bandit has one state, and only its rewards must be learned. Rewards therefore get a larger share.
     """
     budget, alone = spec.budget, spec.layout.states == 1
     most = {"reward_share": _BANDIT_SHARE} if alone else {}
@@ -144,23 +153,27 @@ def defaults_for(spec: ProblemSpec, reports: bool = True) -> Mapping[str, Any]:
 
 
 def _approximate(spec: ProblemSpec) -> bool:
-    """Return True for a trusted server's Gaussian noise and for unknown noise."""
+    """Return True if the noise is a trusted server's Gaussian noise, or if the budget is not known."""
     budget = spec.budget
     return budget is None or (budget.trust == "joint" and not budget.pure)
 
 
 _NO_ROWS, _NO_CELLS = np.zeros((0, 0, 0)), np.zeros((0, 0))
-_MANY = 1_000.0  # Users of explorers 1 and 2; afterwards, their share falls like 1 / sqrt(users).
-_MORE = 2.0  # Users that the optimistic explorer gets per user that explorers 1 and 2 lose.
-# The share of the optimistic explorer begins to fall later than that of explorers 1 and 2, by this factor in
-# users. Noisier releases need a larger factor, because data refute an optimistic estimate later.
+# When explorers 1 and 2 together have had this number of users, their share starts to fall like 1 /
+# sqrt(users).
+_MANY = 1_000.0
+# Number of users that the optimistic explorer gets for each user that explorers 1 and 2 lose by this fall.
+_MORE = 2.0
+# The share of the optimistic explorer starts to fall when the number of users is this factor times the number
+# at which the share of explorers 1 and 2 starts to fall. Noisier releases need a larger factor, because more
+# users are needed to correct an optimistic estimate.
 _HOPE_EXACT, _HOPE_GAUSSIAN, _HOPE_LONG = 2.0, 16.0, 32.0
 
 
 def explorer_share(spec: ProblemSpec) -> float:
-    """Return ``hope`` of :func:`explorers_among`: when the optimistic explorer's share begins to fall.
+    """Return the argument ``hope`` of :func:`explorers_among`, which depends only on the public budget.
 
-    The factor depends on the public budget only.
+    ``hope`` is the factor that determines when the share of the optimistic explorer starts to fall.
     """
     if spec.budget is not None and spec.budget.trust == "none":
         return _HOPE_EXACT
@@ -169,29 +182,35 @@ def explorer_share(spec: ProblemSpec) -> float:
 
 
 def _then_fewer(users: float, full: float) -> float:
-    """Return the integral of a share that is 1 up to ``full`` users, then falls like 1 / sqrt(users)."""
+    """Return the integral of a share over the users from 0 to ``users``.
+
+    The share is 1 up to ``full`` users, and then falls like 1 / sqrt(users).
+    """
     return users if users <= full else 2.0 * math.sqrt(users * full) - full
 
 
 def explorers_among(
     users: int, share: float, hope: float = _HOPE_GAUSSIAN, noise: bool = True
 ) -> tuple[int, int, int, int]:
-    """Return the public numbers of the first ``users`` users that follow each of the four explorers.
+    """Return, for each of the four explorers, the number of users among the first ``users`` who follow it.
 
-    - Explorers 1 and 2 together have ``share`` of the first n_0 = 1 000 / share users. Afterwards, their
-      share falls like 1 / sqrt(users).
-    - The optimistic explorer gets twice as many users as explorers 1 and 2 lose, as long as enough users
-      remain. After ``hope`` n_0 users its share falls in the same way, because in a large environment there
-      are always untried pairs. If no better policy is within its width, it costs little regret.
+    These numbers are public: they do not depend on data.
+
+    - Explorers 1 and 2 together have the share ``share`` of the first n_0 = 1 000 / share users. Afterwards,
+      their share falls like 1 / sqrt(users).
+    - The optimistic explorer gets two users for each user that explorers 1 and 2 lose by this fall, as long
+      as enough users remain. After ``hope`` n_0 users, its share also falls like 1 / sqrt(users), because a
+      large environment always has untried pairs. If no better policy is within its width, this explorer costs
+      little regret.
     - The maximum-uncertainty explorer starts after n_0 users, and only if ``noise`` is True. With x =
-      sqrt(n_0 / users) it has ``share`` (x - x^2), where explorers 1 and 2 have ``share`` x. In the limit the
-      two shares are equal.
+      sqrt(n_0 / users), its share is ``share`` (x - x^2), while that of explorers 1 and 2 is ``share`` x. For
+      many users the ratio of these two shares tends to 1.
     """
     full = _MANY / share if share > 0.0 else math.inf
     many, searched = _then_fewer(users, full), _then_fewer(users, hope * full)
     drawing, hoping = math.floor(share * many), min(_MORE * share, 1.0 - share) * (searched - many)
     seeking = share * (many - full - full * math.log(users / full)) if noise and users > full else 0.0
-    # rounding can make the difference of two almost equal numbers negative
+    # Rounding errors can make the difference of two almost equal numbers negative.
     return drawing - drawing // 2, drawing // 2, max(0, math.floor(hoping)), max(0, math.floor(seeking))
 
 
@@ -199,10 +218,11 @@ def explorers_among(
 class NoiseAwareUCBVI(GreedyLearner):
     """Optimistic value iteration that uses the known noise distribution of every measurement.
 
-    The learner estimates a model by generalised least squares, shares data over steps by empirical Bayes, and
-    plans optimistically with a bonus that scales with the standard deviations of the noise. A small public
-    share of users follows explorers. Privacy is proved; the bonus is a heuristic without a regret theorem.
-    See :mod:`discreet.learners.online.noise_aware`.
+    The learner estimates a model by generalised least squares and combines the data of different steps by
+    empirical Bayes. It plans optimistically, with a bonus that depends on the standard deviations of the
+    noise. A small share of users follows exploring policies; the number of these users is public. Privacy is
+    proved. The bonus is a heuristic without a regret theorem. See
+    :mod:`discreet.learners.online.noise_aware`.
 
     The privatizer must give each measurement separate noise: ``NoPrivacy``, ``Central`` with release
     ``batches``, ``decaying``, ``reports`` or ``auto``, or ``Local``.
@@ -210,52 +230,57 @@ class NoiseAwareUCBVI(GreedyLearner):
     Parameters
     ----------
     stat_scale : float
-        c_s, factor of the sampling part of the bonus.
+        Factor c_s of the sampling part of the bonus.
     priv_scale : float
-        c_p, factor of the privacy part of the bonus, in standard deviations of the noise.
+        Factor c_p of the privacy part of the bonus, in standard deviations of the noise.
     shrink : bool
-        True: share data over steps by empirical Bayes (heuristic). False: estimate each step separately.
+        True: combine the data of different steps by empirical Bayes (heuristic). False: estimate each step
+        separately.
     excess : float
-        Number of null standard deviations by which residuals must exceed their expectation before the
-        learner assumes variation over steps.
+        Threshold for variation over steps, in null standard deviations (those without variation). The learner
+        assumes variation only if the squared residuals exceed their expectation by more than this.
     flow : bool
-        True: in the pooling, weight steps by the visits that a rough model predicts for the policies. False:
-        weight steps by noisy counts.
+        True: when steps are pooled, weight them by the visits that a rough model predicts for the policies.
+        False: weight them by noisy counts.
     consistent : bool
-        Project each measurement's per-step counts onto the flow constraint (users who arrive at a state
-        leave from it) if all counts have one noise level and one schedule. This is post-processing.
+        True: project the counts per step of each measurement onto the flow constraint (the users who arrive
+        at a state also leave it). This is done only if all counts have the same noise level and the same
+        schedule. It is post-processing.
     reward_share : float
         Share of the privacy budget for rewards, in (0, 1).
     pooled : "none", "all" or "first"
-        Query counts pooled over steps in addition (:class:`~discreet.core.count_query.CountQuery`).
+        Counts pooled over steps that are queried in addition to the counts per step
+        (:class:`~discreet.core.count_query.CountQuery`).
     pooled_share : float
         Share of the privacy budget for the pooled counts at the start, in (0, 1).
     pooled_share_end, pooled_until : float, int
-        The share moves linearly to ``pooled_share_end`` over the first ``pooled_until`` users (0: it has this
-        value from the start). A privatizer with separate noise for each release is required unless the two
-        shares are equal.
+        The share changes linearly from ``pooled_share`` to ``pooled_share_end`` over the first
+        ``pooled_until`` users. If ``pooled_until`` is 0, the share is ``pooled_share_end`` from the start. If
+        the two shares differ, the privatizer must have separate noise for each release.
     explore_share : float
-        Share of users who follow explorers, in [0, 1), until 1 000 users have followed them. Then the share
-        of explorers 1 and 2 falls like 1 / sqrt(users). The optimistic explorer gets twice the users that
-        explorers 1 and 2 lose, as long as enough users remain, until its share falls too. Under noise the
-        maximum-uncertainty explorer starts at this time; in the limit it has as many users as explorers 1 and
-        2. 0: no explorers; wrong estimates may never be corrected.
+        Initial share of users who follow explorers 1 and 2, in [0, 1). When 1 000 users have followed them,
+        their share falls like 1 / sqrt(users). The optimistic explorer then gets two users for each user that
+        explorers 1 and 2 lose, as long as enough users remain, until its share falls too. If there is privacy
+        noise, the maximum-uncertainty explorer starts at the same time; for many users, its share tends to
+        that of explorers 1 and 2. With 0 there are no explorers, and wrong estimates may never be corrected.
     explore : "optimism" or "returns"
-        ``returns``: first try the policies that repeat one action, measure their returns, and require the
-        learner to earn at least a quarter of the best return (:mod:`discreet.learners.online.return_probe`,
-        docs/choose-a-learner.md). If repeating an action earns a reward that the learner would find only
-        late, regret is 0.3 times that of ``optimism`` (RiverSwim at (1, 1e-6)). In other environments, regret
-        was 0.8 to 1.6 times that of ``optimism``, at this budget and at others, with one mechanism. Needs
-        ``Central`` (``batches``, ``decaying`` or ``auto``) or ``NoPrivacy`` with seeded noise. A simulation
-        runs its users one by one.
+        ``optimism``: use only the explorers of ``explore_share``. ``returns``: first also try the policies
+        that repeat one action, and measure their returns. The learner must then earn at least a quarter of
+        the best of these returns (:mod:`discreet.learners.online.return_probe`, docs/choose-a-learner.md). If
+        repeating an action earns a reward that the learner would find only late, regret is 0.3 times that of
+        ``optimism`` (RiverSwim at (1, 1e-6)). In other environments, regret was 0.8 to 1.6 times that of
+        ``optimism``, at this budget and at other budgets, with one mechanism. ``returns`` needs ``Central``
+        (``batches``, ``decaying`` or ``auto``), or ``NoPrivacy`` with seeded noise. A simulation then
+        processes its users one by one.
     replan_growth, replan_every, stationary, known_rewards, tie_break, tie_batches
-        As for every tabular learner.
+        See :class:`~discreet.learners.online.tabular_base.GreedyLearner` and its base.
 
     ``replan_growth``, ``stat_scale``, ``priv_scale``, ``excess``, ``reward_share``, ``explore_share`` and the
     four options of pooling stay None if they are not given. :meth:`tuned` chooses them when the public facts
     of the run are known.
 
-    All other options of tabular learners do not apply; setting one of them raises ``ValueError``.
+    All other options of tabular learners do not apply. ``ValueError`` is raised if one of them is set to
+    another value than the learner's own.
     """
 
     priv_scale: float | None = None
@@ -272,7 +297,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     explore: Literal["optimism", "returns"] | None = None
 
     explorers: ClassVar[int] = 4
-    REFUSES: ClassVar[frozenset[str]] = frozenset(_FIXED)  # inherited fields that are not options here
+    REFUSES: ClassVar[frozenset[str]] = frozenset(_FIXED)  # inherited options that this learner does not have
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
             **_FIXED, "derive_visits": True, "center_rewards": True, "known_rewards": False,
@@ -290,7 +315,7 @@ class NoiseAwareUCBVI(GreedyLearner):
             if given is not None and given != value:
                 raise ValueError(f"{name} = {given!r}: is no option of this learner, whose own is {value!r}")
         left_open = [name for name in _APPROX if getattr(self, name) is None]
-        if self.replan_every is None:  # remains None; `replace` would pass on 1, which means every user
+        if self.replan_every is None:  # keep None: `replace` would copy the preset's 1 as a given value
             left_open.append("replan_every")
         super().__post_init__()
         put = object.__setattr__
@@ -311,7 +336,7 @@ class NoiseAwareUCBVI(GreedyLearner):
             put(self, name, None)
 
     def tuned(self, spec: ProblemSpec) -> NoiseAwareUCBVI:
-        """Return this learner with every option that is None chosen from the public ``spec.budget``."""
+        """Return this learner with a value for every option that is None, chosen from the public ``spec``."""
         return _tuned(self, spec)
 
     def _tuned(self, spec: ProblemSpec) -> NoiseAwareUCBVI:
@@ -319,16 +344,16 @@ class NoiseAwareUCBVI(GreedyLearner):
         values = dict(defaults_for(spec, reports=single))
         if self.stationary:
             values["pooled"] = "none"
-        if self.pooled_share is not None:  # a given share is constant without pooled_share_end
+        if self.pooled_share is not None:  # without pooled_share_end, a given share stays constant
             values["pooled_share_end"] = self.pooled_share
-        if self.replan_every not in (None, 1):  # a fixed schedule: no growth
+        if self.replan_every not in (None, 1):  # a schedule with fixed batches has no growth factor
             values.pop("replan_growth", None)
-        values["replan_every"] = 1  # the growth sets the number of users per policy
+        values["replan_every"] = 1  # replan_growth determines the number of users in a batch
         open_ones = {name: value for name, value in values.items() if getattr(self, name) is None}
         return replace(self, **open_ones) if open_ones else self
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the schedule of releases of measurements; the times are geometric by default."""
+        """Return the schedule of the releases, each with one measurement. By default, times are geometric."""
         mine = self.tuned(spec)
         plain = replace(GreedyLearner.schedule(mine, spec), reads="measurements")
         if self.explore == "returns":
@@ -341,9 +366,9 @@ class NoiseAwareUCBVI(GreedyLearner):
         return replace(plain, pooled_shares=first + (last - first) * way)
 
     def query(self, spec: ProblemSpec) -> CountQuery:
-        """Return the query for transitions and rewards, with their shares of the budget.
+        """Return the query for transition counts and reward sums, with their shares of the budget.
 
-        Rewards are centred by default. Counts are per step and optionally pooled.
+        Rewards are centred by default. Counts are queried per step, and optionally also pooled over steps.
         """
         mine = self.tuned(spec)
         plain = replace(GreedyLearner.query(mine, spec), reward_share=mine.reward_share)
@@ -355,7 +380,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         return replace(plain, pooled=mine.pooled, pooled_share=share)
 
     def _shares_move(self, spec: ProblemSpec) -> bool:
-        """Return True if the pooled counts' share of the budget changes between releases."""
+        """Return True if the budget share of the pooled counts changes from release to release."""
         if self.pooled == "none" or not self.pooled_until or spec.users is None:
             return False
         return self.pooled_share != self.pooled_share_end
@@ -367,10 +392,10 @@ class NoiseAwareUCBVI(GreedyLearner):
         share = float(self.tuned(spec).explore_share or 0.0)
         hope, noise = explorer_share(spec), spec.budget is None or spec.budget.trust != "none"
         first, last = (np.array(explorers_among(n, share, hope, noise)) for n in (before, before + batch))
-        # each count is rounded down separately, so the sum can exceed the number of users
+        # The numbers are rounded separately, so their sum can exceed the number of users in the batch.
         return np.diff(np.minimum(max(0, batch), np.cumsum(last - first)), prepend=0)
 
-    # ------------------------------------------------------------------------ compiled face
+    # ------------------------------------------------------------- interface for compiled code
     def kernel(self, spec: ProblemSpec) -> LearnerKernel:
         """Return the constants that :mod:`discreet.learners.online.noise_aware_kernels` reads."""
         self._check(spec)
@@ -389,16 +414,19 @@ class NoiseAwareUCBVI(GreedyLearner):
         return LearnerKernel(kernels.VALUE_ITERATION, flags, knobs)
 
     def memory_size(self, spec: ProblemSpec) -> int:
-        """Return the number of floats of memory: sums per cell, last model, initial distribution."""
+        """Return the number of floats in memory.
+
+        The memory holds sums for each cell, the last model, and its distribution of the first state.
+        """
         slots = 1 if self.stationary else spec.horizon
         return noise_kernels.memory_size(self._cells(spec), slots, spec.layout.rows, spec.states)
 
     def begin_memory(self, spec: ProblemSpec) -> Floats:
-        """Return zeros, because no users are assigned and nothing is measured yet."""
+        """Return the initial memory, (memory_size,) zeros: no user has a policy, and nothing is measured."""
         return np.zeros(self.memory_size(spec))
 
     def work_size(self, spec: ProblemSpec) -> int:
-        """Return the number of floats of scratch memory."""
+        """Return the number of floats of scratch memory that one update of the model needs."""
         return noise_kernels.work_size(self._cells(spec), spec.layout.rows, spec.states)
 
     def _cells(self, spec: ProblemSpec) -> int:
@@ -406,9 +434,11 @@ class NoiseAwareUCBVI(GreedyLearner):
         return noise_kernels.all_cells(slots, spec.layout.rows, self.tuned(spec).pooled != "none")
 
     def errors(self, laws: Mapping[str, NoiseDistribution], spec: ProblemSpec) -> Floats:
-        """Return the (8,) noise of a measurement, by the families' noise distributions ``laws``.
+        """Return an (8,) array that describes the noise of a measurement with the distributions ``laws``.
 
-        The entries are the noise per step, the noise of pooled counts, decay and gain.
+        ``laws`` maps the name of each measured family to its noise distribution. The indices SIGMA_T to
+        REWARD_VISIT of the array are defined in :mod:`discreet.learners.online.noise_aware_kernels`. Decay is
+        0 and gain is 1; the caller replaces them by those of the measurement.
         """
         errors = np.zeros(noise_kernels.ERRORS)
         moves = laws[TRANSITIONS]
@@ -429,9 +459,12 @@ class NoiseAwareUCBVI(GreedyLearner):
         errors[noise_kernels.GAIN] = 1.0
         return errors
 
-    # -------------------------------------------------------------------------- one release
+    # -------------------------------------------------------------- planning from a release
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> Any:
-        """Return the state before the first release."""
+        """Return the state before the first release.
+
+        ``ties`` : key of the public random stream, (2,) words.
+        """
         state = super().begin(spec, ties)
         return returns.begin(spec, state) if self.explore == "returns" else state
 
@@ -474,14 +507,16 @@ class NoiseAwareUCBVI(GreedyLearner):
         pooled_rewards: Floats = _NO_CELLS,
         known: Floats = _NO_CELLS,
     ) -> LearnerState:
-        """Return the state after one more measurement, given as arrays over rows: (T, R, S) and (T, R).
+        """Return the state after one more measurement, which is given as arrays.
 
-        - users : number of users in this measurement and in earlier ones.
+        R is the number of admissible state-action pairs; T is H, or 1 if steps are pooled.
+
+        - users : number of users in this measurement and all earlier measurements.
         - number : number of the release.
-        - transitions (T, R, S) and rewards (T, R) : the newest measurement.
-        - pooled (1, R, S) and pooled_rewards (1, R) : the pooled families, or empty.
+        - transitions (T, R, S) and rewards (T, R) : transition counts and reward sums of the measurement.
+        - pooled (1, R, S) and pooled_rewards (1, R) : the families that are pooled over steps, or empty.
         - known (H, R) : mean rewards if they are public, else empty.
-        - errors : as :meth:`errors` returns them, with decay and gain.
+        - errors : result of :meth:`errors`, with the decay and gain of the measurement.
         """
         layout = state.spec.layout
         memory, values, q = state.memory.copy(), np.empty_like(state.values), np.empty_like(state.q)
@@ -496,20 +531,26 @@ class NoiseAwareUCBVI(GreedyLearner):
     def policies(
         self, state: LearnerState, users: int, batch: int
     ) -> list[tuple[NDArray[Any], int]]:  # fmt: skip
-        """Return the (H, S) policies of the batch after ``users`` users, each with its number of users."""
+        """Return the policies of one batch, (H, S) actions, each with its number of users.
+
+        users : number of users before the batch. batch : number of users in the batch.
+        """
         exploring = self._exploring(users, batch, state.spec)
         sizes = kernels.part_sizes(batch, exploring, int(self.tie_batches or 1))
         return [(self._policy(state, part), size) for part, size in enumerate(sizes) if size]
 
     def plan(self, state: Any, release: Release, ask: Ask | None = None) -> tuple[Plan, Any]:
-        """Return the next users' policy, and the state with these users and their expected visits."""
+        """Return the next users' policy, and the new state.
+
+        The state records the number of these users and their expected visits.
+        """
         if self.explore == "returns":
             return returns.plan(self, state, release)
         plan, state = super().plan(state, release, ask)
         return plan, self._noted(state, plan.policy, plan.users)
 
     def _noted(self, state: LearnerState, policy: NDArray[Any], users: int) -> LearnerState:
-        """Return the state updated with ``users`` users assigned to the policy, and their expected visits."""
+        """Return a state that records ``users`` users who follow the policy, and their expected visits."""
         layout = state.spec.layout
         rows = np.ascontiguousarray(layout.row_index[np.arange(layout.states)[None, :], policy])
         memory = state.memory.copy()
@@ -520,7 +561,10 @@ class NoiseAwareUCBVI(GreedyLearner):
 
     # ---------------------------------------------------------------------------- description
     def heuristics(self) -> Iterator[str]:
-        """Yield the heuristics. One is always yielded, because the bonus is not a confidence bound."""
+        """Yield the parts of the learner that no regret theorem covers, as texts.
+
+        At least one text is yielded, because the bonus is not a confidence bound.
+        """
         yield "the bonus is a multiple of the noise's standard deviation, no confidence bound"
         if self.explore == "returns":
             yield "explore = 'returns' deploys what is measured to earn, by a rule without a theorem"
@@ -530,10 +574,10 @@ class NoiseAwareUCBVI(GreedyLearner):
 
 @lru_cache(maxsize=32)
 def _tuned(learner: NoiseAwareUCBVI, spec: ProblemSpec) -> NoiseAwareUCBVI:
-    """Return the tuned learner from a cache; a run needs it several times per plan with one spec object."""
+    """Return ``learner.tuned(spec)`` from a cache, because each plan needs this learner several times."""
     return learner._tuned(spec)
 
 
 def _own(array: Floats) -> Floats:
-    """Return a writable contiguous array, the only kind that kernels are compiled for."""
+    """Return ``array``, or a copy if it is not writable and C-contiguous: kernels need such arrays."""
     return array if array.flags.writeable and array.flags.c_contiguous else np.array(array)

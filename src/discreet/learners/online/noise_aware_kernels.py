@@ -1,49 +1,69 @@
-r"""Compiled planning of the noise-aware learner: a model from independent noisy measurements.
+r"""Compiled planning of the noise-aware learner. It estimates a model from independent noisy measurements.
 
-Each release i brings a measurement y_i = a sum_{j<=i} lambda^{i-j} x_j + z_i of the batches x_j of users. The
-noise z_i is fresh and has known standard deviation sigma_i. With lambda = 0 and a = 1 the measurement is of
-the batch itself. The policies are public and deterministic. E_j(h, s, a) is how many of batch j's users were
-*expected* to come to (h, s) and take a. It is the number of users whose policy takes a there, times the
-probability of reaching (h, s) in the model that was current when they began; 5 % may be anywhere
-(``note_assignments``). It is a function of earlier releases and public facts. With m_i = lambda m_{i-1} + E_i
-the measurement's mean is a m_i p, where p is the ratio of true to expected visits. Its variance is about
-sigma_i^2 + m_i, and generalised least squares gives
+R is the number of admissible state-action pairs. T is the number of step slots: H, or 1 if steps are pooled.
+A *cell* is a pair in a slot. A policy *chooses* a cell if it takes the action
+of this pair at a step of this slot. A *row* is the vector of the S transition counts, or transition
+probabilities, of one pair.
 
-    x^ = E_total / (a sum_i w_i m_i) * sum_i w_i y_i,     w_i = m_i / (sigma_i^2 + m_i):
+**Measurements.** For each cell, release i contains a measurement y_i = a sum_{j<=i} lambda^{i-j} x_j + z_i.
+Here x_j is the exact sum over the users of batch j, a is the gain, and lambda is the decay. The noise z_i is
+independent of all other noise and has the known standard deviation sigma_i. With lambda = 0 and a = 1, the
+measurement contains batch i only.
 
-Releases whose users did not play the action, or were not expected where it is played, have weight 0 or a
-small weight. E_j is known before the noise that it weighs is drawn. Without noise x^ is the plain sum.
+**Expected visits.** The policies are public and deterministic. E_j(h, s, a) is the *expected* number of
+visits of the users in batch j to (h, s, a). It is the number of users whose policy takes a at (h, s), times
+the probability of reaching (h, s) in the model that was current when these users began. In this probability,
+5 % of the users are in a uniformly random state (``note_assignments``). E_j is a function of earlier releases
+and public facts.
 
-Decaying sums overlap: batch j is in every later measurement, in x^ with c_j = a sum_{i>=j} w_i
-lambda^{i-j}, and its sampling error there does not average out. If batches have one p, the variance is that
-of sum_j E_j c_j^2 visits. Two more sums keep it exactly: v_i = lambda^2 v_{i-1} + E_i, and
-u_i = sum_{j<=i} E_j c_j lambda^{i-j} / a = lambda u_{i-1} + w_i v_i.
+**Estimate.** Let m_i = lambda m_{i-1} + E_i. The mean of measurement i is a m_i p, where p is the ratio of
+true to expected visits. Its variance is about sigma_i^2 + m_i. Generalised least squares estimates the total
+of all batches as
 
-A family pooled over steps (``counts.POOLED_TRANSITIONS``) is one slot more. Its E_j(s, a) is the sum of the
-E_j(h, s, a), and its row is one more measurement of the average over steps, with separate noise.
+    x^ = E_total / (a sum_i w_i m_i) * sum_i w_i y_i,     w_i = m_i / (sigma_i^2 + m_i).
 
-One call does the following steps in order.
+A release has weight 0, or a small weight, if its users did not choose the action, or were not expected in the
+state. The weight of a measurement is known before the noise of the measurement is drawn. Without noise and
+with lambda = 0, x^ is the exact sum.
 
-- Project the measurement onto the flow constraint (``_consistent``; if all counts have one noise level and
-  one schedule), add it to the sums (``_absorb``), and weigh all measurements (``_weigh``).
-- Predict visits (``_flow``), combine them with the counts (``_visits``), pool the steps of each row
-  (``_pool``), and add the noise of visits to that of rewards (``_visit_noise``).
-- Estimate the variation over steps (``_residuals``) and every step's mean reward (``_believe``), starting at
-  the distribution of mean rewards over pairs (``_prior``). Then shrink each step's row (``_shrink``).
-- Compute the explorers' Q: a draw (``_explore``) or the upper end (``_hope_for``) of the approximate
-  posterior. Plan (``_induct``), and keep the model to predict the next users' visits (``_foresee``).
+**Overlap of decaying sums.** Batch j is part of every later measurement. Its coefficient in sum_i w_i y_i is
+c_j = a sum_{i>=j} w_i lambda^{i-j}. Its sampling error does not average out over these measurements. If all
+batches have the same p, the sampling variance is that of sum_j E_j c_j^2 visits. Two more sums are enough to
+compute it exactly: v_i = lambda^2 v_{i-1} + E_i, and u_i = sum_{j<=i} E_j c_j lambda^{i-j} / a =
+lambda u_{i-1} + w_i v_i.
 
-These are loops over all cells. A call for each cell would cost more than its work, because it counts
-references to every array. The memory is a set of sums per cell and the last model, without history. All of it
-is post-processing, and the intervals are heuristic: weights and rows come from the same noisy data.
+**Pooled family.** Counts that are pooled over steps (``count_query.POOLED_TRANSITIONS``) occupy one
+additional slot. Their expected visits E_j(s, a) are the sum of E_j(h, s, a) over h. Each of their rows is one
+more measurement of the average over steps, with separate noise.
 
-Randomized reports of random steps (local privacy) have noise of two parts: n idle + x visit for a count of
-x among n users who were assigned the cell. The second is that of a sample of x / (1 + visit) records, and
-therefore all counts are kept in this unit. The first is the noise, per assigned user.
+**One call** does the following steps in order.
 
-The methods are generalised least squares, flow consistency, a bonus from the noise distribution, and
-empirical-Bayes sharing over steps. The weights by expected visits, of releases and of the pooling, are our
-own.
+- Project the measurement onto the flow constraint (``_consistent``). This is done only if all counts have the
+  same noise level and the same schedule. Then add the measurement to the sums (``_absorb``), and compute the
+  weighted estimates (``_weigh``).
+- Predict visits (``_flow``), combine the prediction with the counts (``_visits``), pool the steps of each
+  pair (``_pool``), and add the noise of visits to the noise of rewards (``_visit_noise``).
+- Estimate the variation over steps (``_residuals``) and the mean reward at every step (``_believe``). The
+  prior of mean rewards is a distribution over pairs (``_prior``). Then shrink the row of each step towards
+  the pooled row (``_shrink``).
+- Compute Q for each explorer, from a draw (``_explore``) or from the upper end (``_hope_for``) of the
+  approximate posterior. Then compute the optimistic Q (``_induct``), and keep the model to predict the visits
+  of the next users (``_foresee``).
+
+Each of these functions loops over all cells. One call for each cell would take more time than the computation
+in it, because a call counts references to every array. The memory consists of a few sums for each cell and
+the last model; earlier measurements are not stored. Everything here is post-processing. The intervals are
+heuristic, because weights and rows come from the same noisy data.
+
+**Randomized reports** about random steps (local privacy) give counts whose noise variance has two parts. For
+a count of x among n users whose policy chooses the cell, it is n idle + x visit, where ``idle`` and ``visit``
+are fields of ``ReportLaw``. The second part increases the
+sampling variance from x to x (1 + visit). A sample of x / (1 + visit) records has the same relative variance,
+so all counts are stored in units of 1 + visit. The first part is the noise of each of the n users.
+
+**Sources.** The methods are generalised least squares, flow consistency, a bonus from the noise distribution,
+and empirical-Bayes sharing over steps. Two parts are our own: expected visits as the weights of releases, and
+expected visits as the weights of steps in the pooled row.
 """
 
 from __future__ import annotations
@@ -62,141 +82,159 @@ from discreet.learners.estimation.model_kernels import _level
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# options, in kernel order
+# Indices of the learner's constants in ``knobs``; the last name is their number.
 (STAT, PRIVACY, SHRINK, CENTERED, EXCESS, FLOW, FIRST, CONSISTENT, FARTHER, KNOBS) = range(10)
-# Errors: standard deviation of one cell of the measurement's transitions, and of its rewards; decay, gain a;
-# then the two standard deviations of the pooled families. With randomized reports (INFLATION > 0), SIGMAs are
-# per square root of a user who was assigned the cell. INFLATION is 1 plus the variance that a record adds to
-# its count, and REWARD_VISIT is the variance that it adds to a reward sum.
+# Indices of the array ``errors``; the last name is its length. SIGMA_T and SIGMA_R are the standard
+# deviations of the noise in one transition count and in one reward sum of the measurement. POOLED_SIGMA_T and
+# POOLED_SIGMA_R are those of the pooled families. DECAY is lambda and GAIN is a. INFLATION is 0 except for
+# randomized reports. For these, SIGMA_T and SIGMA_R are the standard deviations for one user whose policy
+# chooses the cell; with n such users they are multiplied by sqrt(n). INFLATION is then 1 plus the variance
+# that one record adds to its count, and REWARD_VISIT is the variance that one record adds to its reward sum.
 (SIGMA_T, SIGMA_R, DECAY, GAIN, POOLED_SIGMA_T, POOLED_SIGMA_R, INFLATION, REWARD_VISIT, ERRORS) = range(9)
 
 
-_VARIATION = 0.02  # Variance of a row over steps (squared distance) and of a mean reward; weight of one step.
-_ALIKE = 0.01  # Error variance below which residuals of steps have equal weight, for any number of visits.
-_MOST_FLOW = 2.0  # Standard deviations of a count by which predicted visits may exceed it.
-_FLOW_ERROR = 1.0  # Relative standard deviation of visits that a rough model predicts.
-_HOPE = 0.6  # Standard deviations over pairs that optimism adds if nothing is known of a reward.
+# Prior variance over steps. It is used for the transition probabilities of a pair (squared distance) and for
+# its mean reward, and has the weight of one step.
+_VARIATION = 0.02
+_ALIKE = 0.01  # Steps whose error variance is below this have about equal weight in the variation over steps.
+_MOST_FLOW = 2.0  # Predicted visits exceed a count by at most this number of its standard deviations.
+_FLOW_ERROR = 1.0  # Relative standard deviation of the visits that a rough model predicts.
+_HOPE = 0.6  # The optimistic reward is the mean plus this factor times its standard deviation ``unknown``.
 _WIDTH = 0.3  # Width of explorer 1, in units of sqrt(ln(1 + users)).
 _WIDER = 1.5  # Width of explorer 2, in units of the width of explorer 1.
-_HOPEFUL = 2  # Optimistic explorer: upper ends instead of draws.
-_SEEKING = 3  # Maximum-uncertainty explorer: full bonus carried, maximum value for rows hidden by noise.
+_HOPEFUL = 2  # Index of the optimistic explorer, which plans with upper ends of the posterior.
+_SEEKING = 3  # Index of the maximum-uncertainty explorer.
 _FAR = 2.0  # Width of the optimistic explorer, in units of the width of explorer 1.
-_NEAR = 1.5  # The same with option FARTHER, and the width of the maximum-uncertainty explorer.
-# Further factor at one of four tries, for pairs that the noise of few releases made look worse than they are,
-# by more than the usual width.
+# Width of the optimistic explorer if the constant FARTHER is 1, and always of the maximum-uncertainty
+# explorer.
+_NEAR = 1.5
+# If the constant FARTHER is 1, the width of the optimistic explorer is multiplied by _FARTHER in every fourth
+# plan. The noise of a few releases can make a good pair look bad, by more than the usual width. The larger
+# width finds such pairs.
 _FARTHER = 2.0
 _FARTHER_EACH = 4
-_CARRIED = 0.5  # Part of its bonus for a cell that the optimistic explorer carries to the step before.
-_CARRIED_EACH = 2  # With option FARTHER one of this many tries carries the bonus, the others do not.
-_HIDDEN = 0.15  # (noise / visits)^2 at which the maximum-uncertainty explorer treats a row as half unseen.
-_LUCKY = 5.0  # Pseudo-visits of reward 1 that the optimistic explorer adds to every cell.
-_NOTHING = 0.002  # Standard deviation of mean rewards of pairs without reward, before any data.
-_MOST_NOTHING = 0.02  # Its largest value.
-_PAYING = 0.9  # Share of pairs with reward before any data; has the weight of two pairs.
-_IMAGINED = 2.0
-_PAY, _PAY_STD = 0.5, 0.3  # Mean and std of their mean rewards; has the weight of one pair.
-_LEAST_PAY_VARIANCE = 1.0e-4  # Least variance of these.
-_ROUNDS = 20  # Iterations of expectation and maximisation.
-_MOST_LOG_ODDS = 600.0
-_LEAST_VARIANCE = 1.0e-12  # Least variance of a sum of rewards.
-_DRAWS = 5  # Normal variables per pair.
-_HOLD = 2  # Releases for which an explorer keeps its normal variables, because noisy counts add up.
-# Share of users who may be in any state at any step, independent of the model. It is above 0 so that expected
-# visits are positive for every action that was assigned to a user.
+_CARRIED = 0.5  # Part of the bonus of a cell that the optimistic explorer propagates to the previous step.
+_CARRIED_EACH = 2  # If the constant FARTHER is 1, the bonus is propagated only in every second plan.
+# The maximum-uncertainty explorer gives the maximum value weight 1/2 in a row with this (noise / visits)^2.
+_HIDDEN = 0.15
+_LUCKY = 5.0  # Number of pseudo-visits with reward 1 that the optimistic explorer adds to every cell.
+_NOTHING = 0.002  # Prior standard deviation of the mean rewards of pairs without reward.
+_MOST_NOTHING = 0.02  # Upper limit of the estimate that replaces _NOTHING once there are data.
+_PAYING = 0.9  # Prior share of pairs with reward.
+_IMAGINED = 2.0  # Weight of the prior share, as a number of pairs.
+# Prior mean and standard deviation of mean rewards over pairs with reward. They have the weight of one pair.
+_PAY, _PAY_STD = 0.5, 0.3
+_LEAST_PAY_VARIANCE = 1.0e-4  # Smallest estimate of the variance of mean rewards over pairs with reward.
+_ROUNDS = 20  # Number of iterations of the expectation-maximisation (EM) algorithm.
+_MOST_LOG_ODDS = 600.0  # Upper limit of log odds, so that exp does not overflow.
+_LEAST_VARIANCE = 1.0e-12  # Lower limit of the variance of a sum of rewards.
+_DRAWS = 5  # Number of normal variables for each pair.
+# An explorer uses the same normal variables for this number of releases, so that its policy stays similar and
+# noisy counts of it accumulate.
+_HOLD = 2
+# Share of users who are assumed to be in a uniformly random state at every step, whatever the model predicts.
+# It is above 0, so that expected visits are positive for every action that the policy of a user takes.
 _ASTRAY = 0.05
 
 
 class Problem(NamedTuple):
     """Public, constant facts of the decision process."""
 
-    state_ptr: Ints  # (S + 1,) rows of each state
+    state_ptr: Ints  # (S + 1,); rows state_ptr[s] to state_ptr[s + 1] - 1 belong to state s
     horizon: int
-    slots: int  # T, 1 or H
-    rows: int
-    known_rewards: Floats  # (H, R), or empty
+    slots: int  # T, which is 1 or H
+    rows: int  # R
+    known_rewards: Floats  # (H, R) public mean rewards, or empty
 
 
 class Sums(NamedTuple):
-    """Sums carried per cell (slot, row); a last slot holds the family pooled over steps."""
+    """Weighted sums of all measurements, for each cell. They persist between releases.
 
-    coming: Floats  # expected visits of users who were assigned the cell since the last release
-    filtered: Floats  # m
-    total: Floats  # E_total
-    exposure: Floats  # sum w m
-    noise: Floats  # sum w^2 sigma^2, of transitions
-    reward_noise: Floats
-    sampling: Floats  # sum c^2 E / a^2
-    rewards: Floats  # sum w y
-    squares: Floats  # v
-    overlap: Floats  # u
-    assigned: Floats  # users assigned since the last release, with or without a visit
-    moves: Floats  # (cells, S) sum w y
+    The symbols are those of the module docstring. The last slot holds the family that is pooled over steps.
+    """
+
+    coming: Floats  # Expected visits of the users who received a policy since the last release.
+    filtered: Floats  # The sum m of expected visits, with decay.
+    total: Floats  # The sum E_total of expected visits, without decay.
+    exposure: Floats  # The sum of w m over releases, with the weights w.
+    noise: Floats  # The sum of w^2 sigma^2 over releases, for transition counts.
+    reward_noise: Floats  # The sum of w^2 sigma^2 over releases, for reward sums.
+    sampling: Floats  # The sum of c^2 E / a^2 over batches.
+    rewards: Floats  # The sum of w y over releases, where y is the measured reward sum.
+    squares: Floats  # The sum v of expected visits, with squared decay.
+    overlap: Floats  # The sum u, which accounts for the overlap of decaying sums.
+    assigned: Floats  # Users since the last release whose policy chooses the cell, with or without a visit.
+    moves: Floats  # (cells, S) sums of w y over releases, where y is a measured transition count.
 
 
 class Forecast(NamedTuple):
-    """Model in which the current policies were planned; predicts visits. Carried between releases."""
+    """Model that the current policies were planned from. It persists between releases to predict visits."""
 
-    start: Floats  # (S,)
-    moves: Floats  # (T R, S)
+    start: Floats  # (S,) distribution of the first state
+    moves: Floats  # (T R, S) transition probabilities
 
 
 class Cells(NamedTuple):
-    """Model per cell, computed again at every release."""
+    """Estimated model of each cell, computed again at every release."""
 
-    counts: Floats  # Visits.
-    rewards: Floats  # Their sum; after shrinking: the mean.
-    noise: Floats  # Std of the noise in one entry of raw, and in rewards.
-    reward_noise: Floats
-    sampling: Floats  # Inverse effective sample size times visits; after shrinking: without the factor.
-    spread: Floats  # Std of one entry of the model's row, and of the mean reward, from noise.
-    reward_spread: Floats
+    counts: Floats  # Estimated visits, as sums of transition counts.
+    rewards: Floats  # Sum of rewards; after ``_believe`` the mean reward.
+    noise: Floats  # Standard deviation of the noise in one entry of ``raw``.
+    reward_noise: Floats  # Standard deviation of the noise in ``rewards``.
+    sampling: Floats  # Visits / effective sample size; after ``_shrink``, 1 / effective sample size.
+    spread: Floats  # Standard deviation of one entry of ``model`` due to noise.
+    reward_spread: Floats  # Standard deviation of the mean reward due to the noise and sampling of its data.
     expected: Floats  # Visits that the public policies lead to.
-    visits: Floats  # From counts and flow, each by its precision.
+    visits: Floats  # Estimate that combines counts and predicted flow, each weighted by its precision.
     missing: Floats  # Share of the row that noise hides, in [0, 1].
-    unknown: Floats  # Std of the mean reward due to other pairs, not to the cell's data.
-    few: Floats  # Inverse effective sample size of the row, of all steps if it is pooled.
-    raw: Floats  # (cells, S) transitions.
-    model: Floats  # (cells, S).
+    unknown: Floats  # Standard deviation of the mean reward due to differences between pairs.
+    few: Floats  # 1 / effective sample size of the row. If steps are pooled, the sample includes all of them.
+    raw: Floats  # (cells, S) estimated transition counts.
+    model: Floats  # (cells, S) estimated transition probabilities.
 
 
 class Pools(NamedTuple):
-    """Joint information of all steps and the pooled family on a row; std is infinite without information."""
+    """Data of each pair (R,), pooled over all steps and the pooled family.
 
-    std: Floats  # Std of the noise in one entry of the row.
-    sampling: Floats  # Variance.
+    A pair without data has an infinite standard deviation.
+    """
+
+    std: Floats  # Standard deviation of the noise in one entry of the pooled row.
+    sampling: Floats  # Sampling variance, 1 / effective sample size.
     missing: Floats  # Share of the row that noise hides, in [0, 1].
-    total: Floats  # Sum of rewards.
-    mass: Floats  # Visits in the sum.
-    variance: Floats  # Variance of the sum.
-    reward: Floats  # Mean.
-    # For transitions, then for rewards: squared residuals of the steps beyond noise and sampling, their
-    # variance by chance, and the factor of the variation over steps in them.
+    total: Floats  # Weighted sum of rewards.
+    mass: Floats  # Weighted number of visits in ``total``.
+    variance: Floats  # Variance of ``total``.
+    reward: Floats  # Mean reward.
+    # For transitions (first three) and for rewards: ``top`` is the sum of the squared residuals of the steps
+    # minus the part that noise and sampling explain. ``null`` is its variance if steps do not differ.
+    # ``bottom`` is the factor by which the variance over steps enters the expectation of ``top``.
     top: Floats
     null: Floats
     bottom: Floats
     reward_top: Floats
     reward_null: Floats
     reward_bottom: Floats
-    row: Floats  # (R, S)
+    row: Floats  # (R, S) pooled transition probabilities
 
 
 def all_cells(slots: int, rows: int, pooled: bool) -> int:
-    """Return the number of cells with the pooled slot."""
+    """Return the number of cells: one per slot and row, plus ``rows`` if there is a pooled family."""
     return (slots + int(pooled)) * rows
 
 
 def memory_size(cells: int, slots: int, rows: int, states: int) -> int:
-    """Return the number of floats carried: sums, then the forecast."""
+    """Return the number of floats that persist between releases: first the sums, then the forecast."""
     return cells * (11 + states) + forecast_size(slots, rows, states)
 
 
 def forecast_size(slots: int, rows: int, states: int) -> int:
-    """Return how many floats at the end of the memory hold the forecast."""
+    """Return the number of floats in the forecast, which is the last part of the memory."""
     return (1 + slots * rows) * states
 
 
 def work_size(cells: int, rows: int, states: int) -> int:
-    """Return the floats of scratch that ``noise_aware_step`` needs."""
+    """Return the number of floats of scratch space that ``noise_aware_step`` needs."""
     flow = max((rows + 2) * states, flow_work_size(cells // rows, states), _DRAWS * rows, 3 * cells)
     return cells * (2 * states + 12) + rows * (states + 13) + flow
 
@@ -205,7 +243,12 @@ def work_size(cells: int, rows: int, states: int) -> int:
 def count_assignments(
     assigned: Floats, slots: int, rows: int, pooled: bool, policy_rows: Ints, users: int
 ) -> None:
-    """Count users who are assigned a deterministic policy: a public fact, before they act."""
+    """Add ``users`` to ``assigned`` in every cell that a deterministic policy chooses.
+
+    ``policy_rows`` (H, S) holds the row of the action that the policy takes at each step and state.
+    ``assigned`` counts the users whose policy chooses a cell. This count is public, because it is known
+    before the users act.
+    """
     for h in range(policy_rows.shape[0]):
         base = h * rows if slots > 1 else 0
         for s in range(policy_rows.shape[1]):
@@ -218,10 +261,12 @@ def count_assignments(
 def note_assignments(
     memory: Floats, slots: int, rows: int, pooled: bool, policy_rows: Ints, users: int
 ) -> None:
-    """Record users who are assigned a deterministic policy, and their expected visits.
+    """Record in the memory that ``users`` users follow a deterministic policy, and add their expected visits.
 
-    The current model predicts the visits under the policy; a share ``_ASTRAY`` of the users may be anywhere.
-    Both are public before any user acts.
+    ``policy_rows`` (H, S) holds the row of the action that the policy takes at each step and state. The
+    current model predicts the visits under the policy; a share ``_ASTRAY`` of the users is assumed to be in a
+    uniformly random state. The policy and the expected visits are public, because they are known before the
+    users act.
     """
     states = policy_rows.shape[1]
     cells = (slots + 1) * rows if pooled else slots * rows
@@ -303,22 +348,33 @@ def noise_aware_step(
     trials: Floats,
     work: Floats,
 ) -> None:
-    """Add one measurement to the model, then run optimistic backward induction and the explorers.
+    """Add one measurement to the model, then compute the optimistic values and the Q of each explorer.
 
     Parameters
     ----------
+    knobs : (KNOBS,)
+        Constants of the learner.
+    state_ptr : (S + 1,)
+        Rows ``state_ptr[s]`` to ``state_ptr[s + 1] - 1`` belong to state s.
+    users, number : int
+        Number of users up to this measurement, and number of the release.
     transitions, reward_sums : (T, R, S) and (T, R)
-        Newest measurement (rewards centred if knobs[CENTERED]).
+        Newest measurement. Reward sums are centred if ``knobs[CENTERED]`` is 1.
     pooled_transitions, pooled_rewards : (1, R, S) and (1, R)
         Measurement of the pooled families, or empty.
+    known_rewards : (H, R)
+        Public mean rewards, or empty.
     errors : (ERRORS,)
-        See the names above.
+        Noise, decay and gain of the measurement; the indices are defined in this module.
     memory : floats
-        Carried between calls; overwritten at number 0.
+        Memory of the learner between calls, updated in place. It is filled with zeros first if ``number`` is
+        0.
     values, q, trials : (H + 1, S), (H, R) and (E, H, R)
-        Overwritten by the optimistic values and Q, and by each explorer's Q.
+        Overwritten with the optimistic V, the optimistic Q, and the Q of each of E explorers.
     ties : words
         Key of the public random stream.
+    work : floats
+        Scratch space of at least ``work_size`` floats.
     """
     slots, rows, states = transitions.shape
     pooled = pooled_transitions.shape[0] > 0
@@ -356,7 +412,7 @@ def noise_aware_step(
     if not known:
         _visit_noise(problem, 0.5 * knobs[CENTERED], predict, sums, model, pools)
     usual, usual_reward = _residuals(problem, knobs[EXCESS], sums, model, pools)
-    if not known:  # before rows are shrunk, because it reads the weight of a visit
+    if not known:  # This runs before _shrink, because _shrink changes the meaning of ``model.sampling``.
         _believe(problem, knobs[EXCESS], usual_reward, sums, model, pools, scratch)
     _shrink(problem, knobs[EXCESS], usual, sums, model, pools)
     width = _WIDTH * np.sqrt(log(1.0 + users))
@@ -385,11 +441,12 @@ def noise_aware_step(
 
 @inlined
 def _foresee(problem: Problem, measured: bool, sums: Sums, model: Cells, forecast: Forecast) -> None:
-    """Keep the current model: rows, and the initial distribution.
+    """Store the current model in ``forecast``: transition probabilities and distribution of the first state.
 
-    With one slot users may begin anywhere: pooled steps do not show the first state, and counts of a single
-    step would be needed. This was tried with one slot: where noise hides rare states, their users are
-    expected nowhere, and the regret of 20 000 users under pure epsilon = 1 rises to 1.05 to 1.1 times.
+    If all steps share one slot, the distribution of the first state is uniform. Counts that are pooled over
+    steps do not show the first state; a separate count of the first step would be needed. Such a count was
+    tried: where noise hides rare states, no users are then expected in these states. The regret of 20 000
+    users under pure DP with epsilon = 1 became 1.05 to 1.1 times larger.
     """
     if measured and problem.slots > 1:
         _begin(problem.state_ptr, sums, model, forecast.start)
@@ -402,7 +459,12 @@ def _foresee(problem: Problem, measured: bool, sums: Sums, model: Cells, forecas
 
 @inlined
 def _begin(state_ptr: Ints, sums: Sums, model: Cells, start: Floats) -> None:
-    """Estimate the distribution of the first state from counts of the first step that exceed their noise."""
+    """Write an estimate of the distribution of the first state into ``start`` (S,).
+
+    The estimate is proportional to the counts of the first step minus the standard deviation of their noise,
+    where this difference is positive. The estimate is uniform if no difference is
+    positive.
+    """
     mass = 0.0
     for s in range(start.shape[0]):
         start[s] = 0.0
@@ -418,10 +480,11 @@ def _begin(state_ptr: Ints, sums: Sums, model: Cells, start: Floats) -> None:
 def _consistent(
     problem: Problem, sums: Sums, model: Cells, decay: float, gain: float, moves: Floats, work: Floats
 ) -> float:
-    """Project the measurement's transitions onto the flow constraint, into ``model.raw``.
+    """Write into ``model.raw`` the projection of the measured transition counts onto the flow constraint.
 
-    Total and active rows are public: how many users the measurement reflects, and which actions they were
-    assigned. Returns the share of the noise's variance that remains on average.
+    The flow constraint says that the users who arrive at a state also leave it. The projection uses two
+    public facts: the total number of users in the measurement, and the actions to which they were assigned.
+    Returns the part of the noise variance that remains on average after the projection, in [0, 1].
     """
     coming, filtered, active, raw = sums.coming, sums.filtered, model.counts, model.raw
     state_ptr = problem.state_ptr
@@ -430,7 +493,7 @@ def _consistent(
         for s in range(moves.shape[1]):
             raw[c, s] = moves[c, s]
     users = 0.0
-    for r in range(problem.rows):  # all of them begin somewhere
+    for r in range(problem.rows):  # every user is in exactly one state at the first step
         users += active[r]
     return project_flow(problem.horizon, state_ptr, gain * users, active, raw, work)
 
@@ -447,17 +510,23 @@ def _absorb(
     rewards: Floats,
     known: bool,
 ) -> None:
-    """Add the newest measurement of the cells starting at ``first`` to their weighted sums."""
+    """Add the newest measurement to the weighted sums of the cells ``first``, ``first`` + 1, and so on.
+
+    ``sigma`` and ``reward_sigma`` are the standard deviations of the noise in one transition count and in one
+    reward sum. For randomized reports, they are the values for one user whose policy chooses the cell.
+    ``inflation`` is ``errors[INFLATION]``. ``due`` is 0 for each cell that was not measured, and empty if all
+    were measured.
+    """
     coming, filtered, total, exposure = sums.coming, sums.filtered, sums.total, sums.exposure
     noise, reward_noise, sampling = sums.noise, sums.reward_noise, sums.sampling
     reward_acc, acc, squares, overlap = sums.rewards, sums.moves, sums.squares, sums.overlap
     square, reward_square = sigma * sigma, reward_sigma * reward_sigma
     reports = inflation > 0.0
-    unit = 1.0 / inflation if reports else 1.0  # counts are kept in units of this
+    unit = 1.0 / inflation if reports else 1.0  # Stored counts are measured counts times this.
     per_user, per_user_reward = square, reward_square
     for i in range(moves.shape[0]):
         c = first + i
-        if reports:  # only users who were assigned the cell add noise to it
+        if reports:  # only users whose policy chooses the cell add noise to its count
             square = per_user * sums.assigned[c] * unit * unit
             reward_square = per_user_reward * sums.assigned[c] * unit * unit
         m = decay * filtered[c] + coming[c] * unit
@@ -483,7 +552,11 @@ def _absorb(
 
 @inlined
 def _weigh(sums: Sums, model: Cells, gain: float, half: float, inflation: float, reward_visit: float) -> None:
-    """Compute counts by generalised least squares, and their remaining noise."""
+    """Estimate the counts and reward sums of all cells by generalised least squares, with their noise.
+
+    gain : gain a of the measurements. half : 1/2 if reward sums are centred, else 0. inflation, reward_visit
+    : entries of ``errors`` for randomized reports.
+    """
     total, exposure, acc = sums.total, sums.exposure, sums.moves
     counts, rewards, raw, sampling = model.counts, model.rewards, model.raw, model.sampling
     for c in range(counts.shape[0]):
@@ -508,18 +581,21 @@ def _weigh(sums: Sums, model: Cells, gain: float, half: float, inflation: float,
             inflated = reward_visit / inflation * max(n, 0.0)
             model.reward_noise[c] = np.sqrt(model.reward_noise[c] * model.reward_noise[c] + inflated)
         rewards[c] = weight * sums.rewards[c] + half * n
-        # 1 / n under the weights, times n: 1 if all users have equal weight, else more
+        # This is visits / effective sample size. It is 1 if all users have equal weight, otherwise above 1.
         sampling[c] = sums.sampling[c] * total[c] / (exposure[c] * exposure[c])
 
 
 @inlined
 def _visits(model: Cells, half: float, predicted: bool) -> None:
-    """Combine noisy counts and predicted flow into visits, each by its precision; rewards follow.
+    """Write into ``model.visits`` the average of noisy counts and predicted visits, weighted by precision.
 
-    A count is the sum of S noisy cells. The flow of public policies in a rough model is known up to a factor.
-    It is the flow of one average policy, in which the actions of a state are as frequent as its expected
-    visits; it does not use when each user was where. It is trusted up to two standard deviations above the
-    count. Centred sums of rewards are those of r - 1/2, so half of the visits is added to them.
+    The noisy count of visits is the sum of S noisy transition counts. The prediction is ``model.expected``:
+    the visits of one average policy in a rough model. This policy chooses the actions of a state in
+    proportion to their expected visits; it does not use the order of the batches. The prediction has a
+    relative error ``_FLOW_ERROR`` and is limited to two standard deviations above the noisy count.
+
+    If rewards are centred, sums of r - 1/2 were measured, and ``half`` is 1/2. A reward sum is the measured
+    sum plus half of the visits. Therefore it changes if the visits change.
     """
     counts, visits, expected, noise = model.counts, model.visits, model.expected, model.noise
     states = np.float64(model.raw.shape[1])
@@ -537,10 +613,11 @@ def _visits(model: Cells, half: float, predicted: bool) -> None:
 
 @inlined
 def _pool(problem: Problem, shrink: bool, sums: Sums, model: Cells, pools: Pools) -> None:
-    """Pool each row over steps and with the pooled family, each by its precision.
+    """Write into ``pools`` the average over steps of the data of each pair, weighted by precision.
 
-    If noise exceeds the visits, the divisor is the noise. The rest of the row is missing and is spread
-    evenly.
+    The pooled family, if there is one, is included as one more step. If ``shrink`` is False, nothing is
+    pooled. If the noise of the pooled counts exceeds the visits, the counts are divided by the noise instead
+    of the visits. The probability that is then missing is divided evenly among the successor states.
     """
     slots, rows, exposure = problem.slots, problem.rows, sums.exposure
     noise, expected, raw, visits = model.noise, model.expected, model.raw, model.visits
@@ -561,17 +638,18 @@ def _pool(problem: Problem, shrink: bool, sums: Sums, model: Cells, pools: Pools
         seen_variance = 0.0
         for s in range(states):
             pool[r, s] = 0.0
-        extra = 0.0  # additional weight of every record of a step due to the pooled family
+        extra = 0.0  # weight that each visit has in addition, because the pooled family contains it too
         c = slots * rows + r
         if c < cells and exposure[c] > 0.0:
             n = expected[c]
             extra = n / (states * noise[c] * noise[c] + n + 1.0)
-        for t in range(slots + 1):  # the last is the pooled family
+        for t in range(slots + 1):  # the last slot is the pooled family
             c = t * rows + r
             if c >= cells or exposure[c] <= 0.0:
                 continue
             g = noise[c]
-            # precision of a ratio from a count n with noise g: n^2 / (g^2 + n); n is noisy too
+            # The ratio of a count with noise g to n visits has precision n^2 / (g^2 + n). Here n also has
+            # noise, that of S entries.
             n = expected[c]
             w = n / (states * g * g + n + 1.0)
             for s in range(states):
@@ -580,7 +658,7 @@ def _pool(problem: Problem, shrink: bool, sums: Sums, model: Cells, pools: Pools
             reward_mass += w * rewards[c]
             variance += w * w * g * g
             reward_variance += w * w * reward_noise[c] * reward_noise[c]
-            if t < slots:  # records of the pooled family are those of the steps
+            if t < slots:  # the pooled family contains the same visits as the steps, so it is not added again
                 seen += visits[c]
                 seen_variance += states * g * g
                 sampled += (w + extra) * (w + extra) * max(n, visits[c]) * sampling[c]
@@ -605,11 +683,12 @@ def _pool(problem: Problem, shrink: bool, sums: Sums, model: Cells, pools: Pools
 def _visit_noise(
     problem: Problem, half: float, predicted: bool, sums: Sums, model: Cells, pools: Pools
 ) -> None:
-    """Add to the noise of reward sums the effect of an error d of visits: (mean - 1/2) d.
+    """Add the effect of the noise in visits to the noise of reward sums.
 
-    A centred sum plus half of the visits is a sum of rewards; divided by the visits it is a mean. A pair with
-    reward 0 gets half of the noise of its visits, a pair with mean 1/2 gets none. Without centring the
-    factor is the mean reward.
+    If the visits of a pair have an error d, the effect on its reward sum is (mean - half) d, where ``half``
+    is 1/2 for centred rewards and else 0. The reason is that a centred sum plus half of the visits is the sum
+    of rewards, and the sum of rewards divided by the visits is the mean. With centring, a pair with mean
+    reward 0 gets half of the noise of its visits, and a pair with mean reward 1/2 gets none.
     """
     rows, exposure, noise, expected = problem.rows, sums.exposure, model.noise, model.expected
     visits, rewards, reward_noise = model.visits, model.rewards, model.reward_noise
@@ -623,10 +702,10 @@ def _visit_noise(
                 continue
             n, own = expected[c], states * noise[c] * noise[c]
             variance = own
-            if predicted and own > 0.0:  # as in _visits
+            if predicted and own > 0.0:  # the variance of the weighted average in _visits
                 flow = (_FLOW_ERROR * n) ** 2
                 variance = flow * own / (flow + own)
-            w = n / (own + n + 1.0)  # as in _pool
+            w = n / (own + n + 1.0)  # the weight of this step in _pool
             blurred += w * w * variance
             mean = pool_reward[r] if have else (rewards[c] + 0.5) / (max(0.0, visits[c]) + 1.0)
             mean = min(1.0, max(0.0, mean))
@@ -639,14 +718,15 @@ def _visit_noise(
 def _residuals(
     problem: Problem, excess: float, sums: Sums, model: Cells, pools: Pools
 ) -> tuple[float, float]:
-    """Compute squared residuals of steps from their pooled row beyond noise and sampling.
+    """Compare each step of a pair with the pooled row, and write the squared residuals into ``pools``.
 
-    :func:`_variation` uses them. A step is weighted by its precision up to a limit, and not by its visits.
-    Otherwise a row with almost all visits at one step would show no variation. A step's residual tells less
-    if its share of the pool is large.
+    The part of the squared residuals that noise and sampling explain is subtracted. :func:`_variation`
+    computes the variance over steps from the result. The weight of a step is its precision, with an upper
+    limit. Without the limit, a pair with almost all visits at one step would show no variation. A step with a
+    large share of the pooled data is close to the pooled row, so ``bottom`` counts its residual less.
 
-    Returns the variation of all rows together, and of all rewards: the default for a row whose own steps have
-    no information.
+    Returns the variance over steps of transition probabilities and that of mean rewards, both computed from
+    all pairs together. They are the prior for a pair whose own steps have no information.
     """
     slots, rows, exposure = problem.slots, problem.rows, sums.exposure
     noise, expected, raw, visits = model.noise, model.expected, model.raw, model.visits
@@ -709,19 +789,22 @@ def _residuals(
 
 @inlined
 def _variation(usual: float, excess: float, top: float, null: float, bottom: float) -> float:
-    """Return the variance over steps: squared residuals minus their noise, sampling, and chance.
+    """Return an estimate of the variance over steps, from ``top``, ``null`` and ``bottom`` of `Pools`.
 
-    ``usual`` is the variance elsewhere, and has the weight of one step that is known well.
+    Only the part of ``top`` that exceeds ``excess`` null standard deviations counts, so that chance does not
+    look like variation. ``usual`` is the prior variance, and has the weight of one step that is known well.
     """
     return (usual + max(0.0, top - excess * np.sqrt(null))) / (1.0 + bottom)
 
 
 @inlined
 def _shrink(problem: Problem, excess: float, usual: float, sums: Sums, model: Cells, pools: Pools) -> None:
-    """Move each step's row towards the pooled one according to the variation over steps.
+    """Replace the row of each step by a weighted average of this row and the pooled row.
 
-    The part taken from the pool is wrong by that variation, for any number of visits of the pool. It is
-    counted as sampling error. Otherwise no user would ever try a step that differs.
+    The weights depend on the estimated variance over steps. If a step differs from the other steps, the
+    pooled row is wrong at this step, however many visits it contains. Therefore the variance over steps is
+    added to the sampling variance, in proportion to the squared weight of the pooled row. Without this
+    addition, the explorers would never try a step that differs.
     """
     rows, exposure, raw, move = problem.rows, sums.exposure, model.raw, model.model
     visits, noise, sampling = model.visits, model.noise, model.sampling
@@ -741,7 +824,7 @@ def _shrink(problem: Problem, excess: float, usual: float, sums: Sums, model: Ce
                     move[c, s] = 1.0 / states
                 continue
             own, base, hidden_share = 0.0, 1.0, 0.0
-            own_std, own_sampling = 0.0, 0.0  # multiplied by 0 if the step was not seen
+            own_std, own_sampling = 0.0, 0.0  # these have weight 0 if the step has no data
             if seen:
                 n, g = max(visits[c], 0.0), noise[c]
                 hidden = np.sqrt(np.float64(states)) * g
@@ -777,30 +860,42 @@ def _shrink(problem: Problem, excess: float, usual: float, sums: Sums, model: Ce
 
 @inlined
 def _of_reward(total: float, visits: float) -> float:
-    """Return the variance of one visit's reward: Bernoulli, with one pseudo-visit of mean 1/2."""
+    """Return the variance of the reward of one visit, as if rewards were Bernoulli.
+
+    The mean is estimated from the reward sum ``total``, the visits, and one pseudo-visit with reward 1/2.
+    """
     mean = min(1.0, max(0.0, (total + 0.5) / (max(0.0, visits) + 1.0)))
     return mean * (1.0 - mean)
 
 
 @inlined
 def _of_sum(visits: float, reward_noise: float, sampling: float, rewards: float) -> float:
-    """Return the variance of the sum of rewards of one cell: noise and sampling."""
+    """Return the variance of the reward sum of one cell, which has a noise part and a sampling part.
+
+    visits, reward_noise, sampling and rewards are the cell's values of these fields in `Cells`.
+    """
     n = max(0.0, visits)
     return reward_noise * reward_noise + n * sampling * _of_reward(rewards, n)
 
 
 class Pairs(NamedTuple):
-    """Distribution of mean rewards over pairs: a component near 0 and a normal one."""
+    """Distribution of mean rewards over pairs: a mixture of two normal components.
 
-    paying: float  # share of pairs with reward
-    mean: float  # of their mean rewards
-    variance: float
-    nothing: float  # variance of the mean rewards of the others, about 0
+    Pairs without reward have mean rewards near 0. Pairs with reward have the other component.
+    """
+
+    paying: float  # Share of pairs with reward.
+    mean: float  # Mean, over pairs with reward, of their mean rewards.
+    variance: float  # Variance, over pairs with reward, of their mean rewards.
+    nothing: float  # Variance, over pairs without reward, of their mean rewards. Their mean is 0.
 
 
 @inlined
 def _paying(law: Pairs, total: float, visits: float, variance: float) -> float:
-    """Return the probability that a pair has reward, from its reward sum, visits and variance."""
+    """Return the posterior probability that a pair has reward, given its reward sum ``total``.
+
+    ``variance`` is the variance of ``total``.
+    """
     nothing, something = variance + visits * visits * law.nothing, variance + visits * visits * law.variance
     d = total - visits * law.mean
     log_odds = 0.5 * (d * d / something - total * total / nothing)
@@ -812,14 +907,21 @@ def _paying(law: Pairs, total: float, visits: float, variance: float) -> float:
 
 @inlined
 def _normal(first: float, spread: float, total: float, visits: float, variance: float) -> tuple[float, float]:
-    """Return mean and variance of a mean reward with prior N(first, spread), after its sum of rewards."""
+    """Return the posterior mean and variance of a mean reward, given the reward sum ``total``.
+
+    The prior is normal with mean ``first`` and variance ``spread``. ``variance`` is the variance of
+    ``total``.
+    """
     precision = visits * visits / variance + 1.0 / spread
     return (visits * total / variance + first / spread) / precision, 1.0 / precision
 
 
 @inlined
 def _posterior(law: Pairs, total: float, visits: float, variance: float) -> tuple[float, float]:
-    """Return mean and variance of a pair's mean reward by Bayes' rule, from its sum of rewards."""
+    """Return the posterior mean and variance of a mean reward under the mixture prior ``law``.
+
+    ``total`` is the reward sum of the pair, and ``variance`` is the variance of ``total``.
+    """
     p = _paying(law, total, visits, variance)
     low, low_variance = _normal(0.0, law.nothing, total, visits, variance)
     high, high_variance = _normal(law.mean, law.variance, total, visits, variance)
@@ -829,10 +931,12 @@ def _posterior(law: Pairs, total: float, visits: float, variance: float) -> tupl
 
 @inlined
 def _prior(problem: Problem, sums: Sums, model: Cells, pools: Pools, data: Floats) -> Pairs:
-    """Fit the distribution of mean rewards over pairs to the noisy sums of all pairs.
+    """Fit the distribution of mean rewards over pairs to the noisy reward sums of all pairs.
 
-    In many environments most pairs have reward 0; in others all pairs have some reward. Expectation and
-    maximisation find the shares and the normal component, with a few pseudo-pairs.
+    In many environments most pairs have reward 0; in others all pairs have some reward. The
+    expectation-maximisation (EM) algorithm estimates the share of pairs with reward and the parameters of
+    both components. A few pseudo-pairs with the values of the prior are added to the data. ``data`` is
+    scratch space for three floats per cell.
     """
     rows, exposure, visits, rewards = problem.rows, sums.exposure, model.visits, model.rewards
     reward_noise, sampling, pool_std = model.reward_noise, model.sampling, pools.std
@@ -841,7 +945,7 @@ def _prior(problem: Problem, sums: Sums, model: Cells, pools: Pools, data: Float
     for r in range(rows):
         have = pool_std[r] < np.inf
         for c in range(r, problem.slots * rows, rows):
-            if have and c > r:  # the pooled steps count once
+            if have and c > r:  # a pair with pooled data is used once, not at every step
                 break
             if have:
                 total, n, variance = pool_total[r], pool_mass[r], pool_variance[r]
@@ -885,12 +989,16 @@ def _prior(problem: Problem, sums: Sums, model: Cells, pools: Pools, data: Float
 def _believe(
     problem: Problem, excess: float, usual: float, sums: Sums, model: Cells, pools: Pools, work: Floats
 ) -> None:
-    """Estimate the mean reward of each step by Bayes' rule: other pairs, pooled steps, the step itself.
+    """Estimate the mean reward of each cell by Bayes' rule, and write it into ``model.rewards``.
 
-    The first distribution is the one over pairs (:func:`_prior`). After the pair's own sum it is approximated
-    by a normal distribution of that mean and variance. The step's own mean differs from the pooled one by the
-    variation over steps. The remaining part of the first standard deviation is ``unknown``; the rest of the
-    last one is ``reward_spread``.
+    The estimate uses the data of other pairs, of the same pair at all steps, and of the cell itself, in this
+    order. The prior is the distribution over pairs (:func:`_prior`). The posterior after the pooled reward
+    sum of the pair is approximated by a normal distribution with the same mean and variance. The variance
+    over steps is added, because the mean of a step differs from the pooled mean. The last update uses the
+    reward sum of the cell.
+
+    The standard deviation of the result has two parts. ``unknown`` is the standard deviation of the prior
+    times the ratio of the posterior variance to the prior variance. ``reward_spread`` is the remaining part.
     """
     rows, exposure, visits, rewards = problem.rows, sums.exposure, model.visits, model.rewards
     reward_noise, sampling, unknown = model.reward_noise, model.sampling, model.unknown
@@ -925,7 +1033,7 @@ def _believe(
 
 @inlined
 def _best(state_ptr: Ints, h: int, q: Floats, values: Floats) -> None:
-    """Set values[h] to the maximum of q[h] over the rows of each state."""
+    """Write into values[h] (S,) the maximum of q[h] over the actions of each state."""
     for s in range(state_ptr.shape[0] - 1):
         best = q[h, state_ptr[s]]
         for r in range(state_ptr[s] + 1, state_ptr[s + 1]):
@@ -935,7 +1043,11 @@ def _best(state_ptr: Ints, h: int, q: Floats, values: Floats) -> None:
 
 @inlined
 def _induct(problem: Problem, stat: float, privacy: float, model: Cells, values: Floats, q: Floats) -> None:
-    """Run optimistic backward induction: bonuses for sampling, for noise, and for unknown rewards."""
+    """Run optimistic backward induction, and write V and Q into ``values`` and ``q``.
+
+    The bonus has parts for sampling (factor ``stat``), for privacy noise (factor ``privacy``), and for
+    rewards that are not known from the pair's own data.
+    """
     state_ptr, horizon, rows, known_rewards = (
         problem.state_ptr, problem.horizon, problem.rows, problem.known_rewards,
     )  # fmt: skip
@@ -975,7 +1087,7 @@ def _induct(problem: Problem, stat: float, privacy: float, model: Cells, values:
 
 @inlined
 def _middle(values: Floats, h: int) -> tuple[float, float]:
-    """Return mean and standard deviation of values[h] over states, each counted once."""
+    """Return the mean and the standard deviation of values[h] over states, each with equal weight."""
     states = values.shape[1]
     centre, square = 0.0, 0.0
     for s in range(states):
@@ -987,10 +1099,11 @@ def _middle(values: Floats, h: int) -> tuple[float, float]:
 
 @inlined
 def _next(model: Cells, c: int, values: Floats, h: int, centre: float) -> tuple[float, float, float]:
-    """Return the mean of values[h] after a visit to the cell, and its stds by sampling and by noise.
+    """Return the mean of values[h] at the successor of cell ``c``, and two standard deviations of this mean.
 
-    One visit with a uniform successor is added to the row (w = x^2 / (1 + x^2) of the mass, x^2 = 1 /
-    effective visits).
+    The first standard deviation is due to sampling, the second to noise. The estimated transition
+    probabilities include one pseudo-visit whose successor is uniform. Its weight is w = x^2 / (1 + x^2), with
+    x^2 = 1 / (effective visits). ``centre`` is the mean of values[h] over all states.
     """
     move, sampling, states = model.model, model.sampling[c], model.model.shape[1]
     w = sampling / (1.0 + sampling)
@@ -1011,12 +1124,15 @@ def _next(model: Cells, c: int, values: Floats, h: int, centre: float) -> tuple[
 
 @inlined
 def _explore(problem: Problem, width: float, model: Cells, z: Floats, values: Floats, q: Floats) -> None:
-    """Draw once from the approximate posterior: backward induction, errors shared by a pair's steps.
+    """Run backward induction with one draw from the approximate posterior, and write V and Q.
 
-    Per pair five standard normal variables z (R, 5) perturb the next value by sampling, by noise, and by the
-    hidden part of the row, and the reward by its data and by other pairs. ``width`` multiplies the parts
-    estimated from data; parts without data are drawn at least at their full width. The reward of a pair
-    without data has mean 1/2 per step.
+    The draw uses five standard normal variables for each pair, z (R, 5), which are the same at all steps.
+    Three of them change the mean value of the successor: they stand for sampling, for noise, and for the part
+    of the row that noise hides. The other two change the reward: they stand for the pair's own data and for
+    the differences between pairs.
+
+    ``width`` multiplies the parts that are estimated from data. The parts without data have at least their
+    full standard deviation. A cell without any data has mean reward 1/2 per step.
     """
     state_ptr, horizon, rows, known_rewards = (
         problem.state_ptr, problem.horizon, problem.rows, problem.known_rewards,
@@ -1052,25 +1168,28 @@ def _explore(problem: Problem, width: float, model: Cells, z: Floats, values: Fl
 def _hope_for(
     problem: Problem, width: float, carried: float, seeks: bool, model: Cells, values: Floats, q: Floats
 ) -> None:
-    """Plan with the upper end of the approximate posterior: ``width`` standard deviations above the mean.
+    """Plan with values ``width`` standard deviations above the mean of the approximate posterior.
 
-    A draw is high for one pair and low for the next, and rarely reaches the end of several unknown pairs. The
-    optimistic explorer returns to the same pairs until data refute them. Errors of many steps do not all have
-    one sign. Therefore only the part ``carried`` of a cell's bonus counts at the step before; this part leads
-    to pairs behind several untried steps. If it is 0, only single deviations from the greedy policy are
-    tried, so that wrong estimates of these are tested at once. If no policy can be better within that width,
-    it plays the greedy policy: in a known environment it costs nothing. A cell without data has reward 1 per
-    step.
+    This is the method of the optimistic explorer. A random draw is high for one pair and low for another, and
+    rarely leads along several unknown pairs in sequence. The optimistic explorer returns to the same pairs
+    until data show that they are not better.
 
-    Without users, or with so few that noise hides them, the estimate is the usual value of other rows. It
-    never gives a reason to go there, although the largest reward may be there. With ``seeks`` a row whose
-    visits are below their noise has value 1 per step, there and at earlier steps. This value has the weight
-    x^2 / (x^2 + 0.15^2), which falls as visits rise, with x = (noise / visits)^2. Without noise nothing is
-    hidden.
+    The estimation errors of many steps do not all have the same sign. Therefore only the part ``carried`` of
+    the bonus of a cell is propagated to the previous step. This part leads users to pairs that can be reached
+    only after several untried steps. If ``carried`` is 0, the plan contains only single deviations from the
+    greedy policy, so that wrong estimates of these deviations are tested immediately. If no policy can be
+    better within the width, the plan is the greedy policy. Therefore this explorer costs nothing in an
+    environment that is known well. A cell without data has reward 1 per step.
 
-    The rewards of few visits may all be low by chance, and then the estimated standard deviation is too
-    small. Five pseudo-visits (``_LUCKY``) of reward 1 are added to every cell, with weight 5 / (n + 5) at n
-    visits.
+    If a cell has no visits, or so few that noise hides them, its estimate is close to the mean of the other
+    rows. Such an estimate never attracts users, although the largest reward may be there. If ``seeks`` is
+    True (the maximum-uncertainty explorer), a row whose visits are below their noise has value 1 per step,
+    and this value is propagated to earlier steps. Its weight is x^2 / (x^2 + 0.15^2) with x = (noise /
+    visits)^2, which decreases as visits increase. Without noise, this weight is 0.
+
+    If a cell has few visits, all of its rewards may be low by chance. The estimated standard deviation is
+    then too small. Therefore five pseudo-visits (``_LUCKY``) of reward 1 are added to every cell; at n visits
+    they have the weight 5 / (n + 5).
     """
     state_ptr, horizon, rows, known_rewards = (
         problem.state_ptr, problem.horizon, problem.rows, problem.known_rewards,
@@ -1110,9 +1229,11 @@ def _hope_for(
 
 @inlined
 def _flow(problem: Problem, predict: bool, first: bool, sums: Sums, model: Cells, scratch: Floats) -> None:
-    """Write expected visits to ``model.expected``: average policy in a rough model, else positive counts.
+    """Write the expected visits of each cell into ``model.expected``.
 
-    ``first`` : the pooled family holds a user's first visits to each state.
+    If ``predict`` is True, they are the visits of the average policy in a rough model; otherwise they are the
+    positive parts of the counts. ``first`` is True if the pooled family counts only the first visit of each
+    user to each state.
     """
     state_ptr, horizon, slots, rows = problem.state_ptr, problem.horizon, problem.slots, problem.rows
     total, counts, raw, noise = sums.total, model.counts, model.raw, model.noise
@@ -1129,7 +1250,7 @@ def _flow(problem: Problem, predict: bool, first: bool, sums: Sums, model: Cells
     if users <= 0.0:
         return
     _begin(state_ptr, sums, model, here)
-    # rough rows: pooled over steps by totals, one projection each
+    # The rough model has one row per pair: weighted sums of the counts of all steps, projected once.
     rough = scratch[2 * states : (2 + rows) * states].reshape(rows, states)
     for r in range(rows):
         for s in range(states):
@@ -1182,7 +1303,7 @@ def _flow(problem: Problem, predict: bool, first: bool, sums: Sums, model: Cells
 
 @inlined
 def _simplex(v: Floats, i: int, x: Floats, j: int) -> None:
-    """Set x[j] to the Euclidean projection of v[i] onto the probability simplex."""
+    """Write into x[j] the Euclidean projection of v[i] onto the probability simplex."""
     states = v.shape[1]
     high = v[i, 0]
     total = 0.0

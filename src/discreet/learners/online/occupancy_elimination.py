@@ -1,42 +1,48 @@
-r"""SDP-PE-OM: policy elimination by occupancy measures of one private model, without listing policies.
+r"""SDP-PE-OM: policy elimination by occupancy measures of one private model, without a list of policies.
 
-The set of policies that may still be optimal is described, not listed. With the released model P~, r~
-(projection "lp") and the widths w of :func:`discreet.learners.online.elimination_schedule.value_widths`,
+The set Q of policies that may still be optimal is described by an inequality instead of a list. Let P~ and r~
+be the released model (projection "lp"), and let w be the widths of
+:func:`discreet.learners.online.elimination_schedule.value_widths`. Then
 
-    Q = {q an occupancy measure of P~ :  <q, r~ + w> >= level},    level = max over q' of <q', r~ - w>,
+    Q = {q an occupancy measure of P~ :  <q, r~ + w> >= level},    level = max over q' of <q', r~ - w>.
 
-Q contains exactly the policies that SDP-PE's elimination by data keeps: their upper bound is at least the
-best lower bound. Both bounds are linear in q. Let xi be the largest <q, w> over all policies. The condition
-<q, r~> >= v^ - 2 xi gives a larger set, as <q, r~> >= level - <q, w> >= v^ - 2 xi for q in Q.
+Q contains exactly the policies that SDP-PE's elimination by data keeps: those whose upper bound is at least
+the largest lower bound. Both bounds are linear in q. Let v^ be the largest <q, r~> and xi the largest <q, w>
+over all policies. The condition <q, r~> >= v^ - 2 xi describes a larger set, because <q, r~> >= level - <q,
+w> >= v^ - 2 xi for q in Q.
 
-In a stage, for every pair (h, s, a), L_0 users follow the member of Q that visits the pair most often. This
-linear programme is solved exactly by its one-dimensional dual (:func:`constrained_visits`,
-:mod:`discreet.learners.online.occupancy_elimination_kernels`): O(H S^2 A) for each of the five to ten steps,
-without a solver. Its solution is a mixture of two deterministic policies. A public random draw (a binomial)
-splits the L_0 users between them. The sums of the batch have the same distribution as with one independent
-draw per user.
+In a stage, for every triple (h, s, a), L_0 users follow the member of Q that visits the triple most often.
+This member solves a linear programme, which is solved exactly by its one-dimensional dual
+(:mod:`discreet.learners.online.occupancy_elimination_kernels`). The dual needs five to ten steps with O(H S^2
+A) operations each, and no solver. The solution is a mixture of two deterministic policies. A public binomial
+draw splits the L_0 users between the two policies. The sums of the batch then have the same distribution as
+with one independent draw for each user.
 
-Counts are summed over stages and read as by any other learner, so any privatizer works, including continual
-ones. With ``forget``, only the batch of the current stage is queried, as in the paper; each batch then has
-the full budget, and users of earlier stages are not used.
+Counts are summed over stages and are read in the same way as by other learners. Therefore any privatizer can
+be used, including continual mechanisms. With ``forget``, only the batch of the current stage is queried, as
+in the paper. Each batch then has the full budget, and the data of users in earlier stages are not used.
 
-**Kept from SDP-PE.** Privacy is unchanged, because all computations are post-processing of the same releases.
-Time and memory are polynomial. With ``width_scale`` >= 1 every optimal policy is in Q at every stage, with
-probability at least 1
-- ``failure`` - ``noise_failure``. The reason is that |V^pi(r, P) - V^pi(r~, P~)| <= V^pi(w, P~)
-  simultaneously for all pi. The upper bound of an optimal policy is therefore at least V*, and no lower bound
-  is above V*. A member q of Q then loses at most 2 <q, w> + 2 <q', w>, q' the occupancy measure of an optimal
-  policy in P~.
+**Properties that SDP-PE also has.** Privacy is the same, because all computations are post-processing of the
+same releases. Time and memory are polynomial. With ``width_scale`` >= 1, every optimal policy is in Q at
+every stage, with probability at least 1 - ``failure`` - ``noise_failure``. The reason is that |V^pi(r, P) -
+V^pi(r~, P~)| <= V^pi(w, P~) simultaneously for all pi. Therefore the upper bound of an optimal policy is at
+least V*, and no lower bound is above V*. The value of a member q of Q is then at least V* - 2 <q, w> - 2 <q',
+w>, where q' is the occupancy measure of an optimal policy in P~.
 
-**Lost.** The paper's regret theorem does not apply, for three reasons. (i) Sets are not nested: an excluded
-policy can return, and later stages may not have explored it. An intersection over stages is not linear in one
-occupancy measure, because each stage has its own model. (ii) The deployed policies are mixtures of two
-deterministic policies. (iii) One model replaces the crude, absorbing and fine models. The argument for the
-multiplicative accuracy of visit probabilities is therefore not available: because of a wrong estimate, the
-users assigned to a pair can fail to reach it. Results should be reported under the name SDP-PE-OM.
+**Properties that are lost.** The paper's regret theorem does not apply, for three reasons.
 
-Before the first release all rows of P~ are uniform and all policies tie. Ties are broken at random, so users
-of the first stage follow random policies.
+1. Sets are not nested: an excluded policy can return, although the stages in between did not explore it. An
+   intersection of the sets of several stages is not linear in one occupancy measure, because each stage has
+   its own model.
+2. The policies that users follow are drawn from mixtures of two deterministic policies.
+3. One model replaces the crude, absorbing and fine models. The argument for the multiplicative accuracy of
+   visit probabilities is therefore not available: if an estimate is wrong, the users who are assigned to a
+   pair may not reach it.
+
+Results should be reported under the name SDP-PE-OM.
+
+Before the first release, all rows of P~ are uniform, and all policies tie. Ties are broken at random, so
+users of the first stage follow random policies.
 
 Source of the elimination rule: Bai, Talebi, Zhao, Cheng and Chen 2024.
 """
@@ -71,18 +77,18 @@ Words = NDArray[np.uint64]
 
 
 class Visit(NamedTuple):
-    """Solution for one pair.
+    """Mixture of two deterministic policies that visits one pair at one step most often.
 
     Attributes
     ----------
     low, high : (H, S)
-        Rows of the two policies.
+        Rows (admissible pairs) that the two policies choose.
     weight : float
-        Weight of ``high``.
+        Weight of ``high`` in the mixture, in [0, 1].
     visits : float
-        Probability that the mixture visits the pair.
+        Probability that the mixture visits the pair at the step.
     steps : int
-        Number of backward inductions.
+        Number of backward inductions that were needed to find the mixture.
     """
 
     low: Ints
@@ -94,15 +100,19 @@ class Visit(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class KnownModel:
-    """Known MDP by rows, with its optimal values, as :meth:`visit` needs it.
+    """Known MDP with its optimal values, stored as tables over R admissible pairs.
 
     Attributes
     ----------
+    initial : (S,)
+        Distribution of the first state.
     columns : (H, S', R)
-        P_h(s' | r).
+        Transition probabilities P_h(s' | r) of each pair r.
     rewards : (H, R)
-    values, q, rows : (H + 1, S), (H, R) and (H, S)
-        Optimal values and policy.
+    values, q : (H + 1, S) and (H, R)
+        Optimal V and Q.
+    rows : (H, S)
+        Row (admissible pair) that the optimal policy chooses at each step and state.
     """
 
     layout: Layout
@@ -117,9 +127,10 @@ class KnownModel:
     def of(
         cls, layout: Layout, initial: Floats, transitions: Floats, rewards: Floats, coins: Words
     ) -> KnownModel:
-        """Build from transitions (H, R, S) and rewards (H, R).
+        """Build the model from transitions (H, R, S) and rewards (H, R).
 
-        ``coins`` is the random state (4 words) for tie-breaking, which is advanced in place.
+        ``initial`` (S,) is the distribution of the first state. ``coins`` (4,) is the state of the random
+        stream that breaks ties; it is advanced in place.
         """
         h, rows, s = transitions.shape
         columns = np.ascontiguousarray(transitions.transpose(0, 2, 1))
@@ -135,7 +146,10 @@ class KnownModel:
         return float(self.initial @ self.values[0])
 
     def visit(self, h: int, row: int, level: float, coins: Words) -> Visit:
-        """Return the mixture of policies with value >= level that visits ``row`` at step h most often."""
+        """Return a mixture of two policies with value >= ``level`` that visits ``row`` at step h most often.
+
+        ``coins`` (4,) is the state of the random stream that breaks ties; it is advanced in place.
+        """
         low, high = np.empty_like(self.rows), np.empty_like(self.rows)
         weight, visits, steps = kernels.constrained_visit(
             self.columns, self.rewards, self.layout.state_ptr, self.initial, self.values, self.q, self.rows,
@@ -151,14 +165,14 @@ class ActiveSet:
     Attributes
     ----------
     top : float
-        The largest upper bound of a value.
+        Largest upper bound of the value of a policy.
     level : float
-        The largest lower bound of a value; every member of Q has an upper bound of at least ``level``. It is
-        -inf in the first stage.
+        Largest lower bound of the value of a policy. Every member of Q has an upper bound of at least
+        ``level``. It is -inf in the first stage.
     steps : int
         Number of backward inductions.
     policies : int
-        Number of distinct policies in the stage.
+        Number of different policies that users follow in the stage.
     """
 
     top: float = float("nan")
@@ -174,11 +188,13 @@ class SDPPEOM(StagedLearner):
     Parameters
     ----------
     preset : "default" or "theory"
-        ``default``: widths scaled down (heuristic). ``theory``: bounds that hold.
+        ``default``: widths scaled down (heuristic). ``theory``: valid bounds.
     forget : bool
-        True: each stage reads only its own batch, which has the full budget.
+        True: each stage uses only the data of the previous stage's batch, which has the full budget. False:
+        it uses the data of all earlier stages.
     deterministic : bool
-        True: of the two policies in a mixture, use only the one whose value reaches the level.
+        True: if a mixture has two policies, all users follow the policy whose value reaches the level. False:
+        the users are split between the two policies at random.
 
     For further options see :class:`~discreet.learners.online.elimination_schedule.StagedLearner`.
     """
@@ -196,15 +212,15 @@ class SDPPEOM(StagedLearner):
         for name in ("forget", "deterministic"):
             object.__setattr__(self, name, checks.flag(name, getattr(self, name)))
 
-    # --------------------------------------------------------------------------- public facts
+    # ------------------------------------------------------------------------------- schedule
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return one release per stage, fixed in advance."""
+        """Return the schedule, which is fixed in advance and has one release per stage."""
         sizes, each = self.sizes(spec), spec.horizon * spec.layout.rows
         times = np.concatenate([[0], np.cumsum(np.array(sizes) * each)]).astype(np.int64)
         queries = (self.query(spec),) * len(sizes) if self.forget else None
         return Schedule(spec.users, times=times, queries=queries, plans="deterministic")
 
-    # -------------------------------------------------------------------------- one release
+    # -------------------------------------------------------------- planning from a release
     def _memory(self, spec: ProblemSpec) -> ActiveSet:
         return ActiveSet()
 
@@ -215,8 +231,9 @@ class SDPPEOM(StagedLearner):
         coins = open_at(state.ties, ROLE_TIES, stage, 0)
         transitions, rewards = self._unknown(spec), np.zeros((spec.horizon, layout.rows))
         if stage > 0:
-            # A noise bound must hold at all releases. The bound for running sums of one sequence holds at
-            # every length. The bounds for separate batches share the failure probability.
+            # The concentration bounds must hold at all releases. The bound for running sums of one sequence
+            # holds for all lengths simultaneously. Separate batches have one bound each, and these bounds
+            # share the failure probability.
             share = 1.0 / len(sizes) if self.forget else 1.0
             model = StageModel.of(release, spec, float(self.noise_failure or 0.05), self.ignores_noise)
             transitions, rewards = model.completed(), model.rewards
@@ -236,11 +253,15 @@ class SDPPEOM(StagedLearner):
 
     @staticmethod
     def _unknown(spec: ProblemSpec) -> Floats:
-        """Return the model without data: (H, R, S) uniform rows."""
+        """Return the transition probabilities of the model without data, (H, R, S). They are uniform."""
         return np.full((spec.horizon, spec.layout.rows, spec.states), 1.0 / spec.states)
 
     def _explore(self, world: KnownModel, level: float, size: int, coins: Words) -> tuple[ActiveSet, Plans]:
-        """Return a stage's plans: ``size`` users for each (h, s, a), by its best visitor in Q."""
+        """Return the facts and the plans of one stage.
+
+        For each triple (h, s, a), ``size`` users follow the member of Q that visits it most often. ``level``
+        defines Q.
+        """
         layout = world.layout
         users: dict[bytes, int] = {}
         small, play = small_integers(layout.rows), layout.row_action.astype(small_integers(layout.actions))
@@ -260,8 +281,11 @@ class SDPPEOM(StagedLearner):
         plans = tuple((play[np.frombuffer(key, small).reshape(shape)], many) for key, many in users.items())
         return ActiveSet(world.value, level, steps, len(plans)), plans
 
-    # ------------------------------------------------------------------------------- in words
+    # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield the heuristics. One is always yielded, because the theorem is about listed policies."""
+        """Yield the options whose values invalidate the regret theorem, each with the reason.
+
+        One text is always yielded, because the theorem does not cover sets of occupancy measures.
+        """
         yield from super().heuristics()
         yield "an active set of occupancy measures is not nested, and one model stands for three"

@@ -1,16 +1,22 @@
-r"""Largest visit probability of a pair among policies (mixtures of them) whose value reaches a level.
+r"""Largest probability of a visit to a pair at a step, among policies whose value reaches a level.
 
-The linear programme max q_h(s, a) over occupancy measures q of the model with <q, r> >= level has one
-coupling constraint. By duality its optimum is min over lambda >= 0 of max_pi [visit(pi) + lambda (value(pi) -
-level)], where the inner maximum is a backward induction. The points (value, visit) of all policies have a
-concave upper hull, which is searched from its two ends. The chord between a policy below the level and one
-above it gives lambda. The maximiser for this lambda is a vertex above the chord and replaces the end on its
-side. When no vertex is above the chord, the chord's point at the level is the optimum. Each step finds a new
-vertex, so that the search is finite; five to ten steps are usual.
+Mixtures of policies are included.
 
-After step h only the reward matters. Every candidate then plays an optimal policy of the model, which is
-found once. Tables are (H, S', R), with the pair last: sums over s' then use vector registers without changing
-the order of additions.
+The linear programme is max q_h(s, a) over occupancy measures q of the model with <q, r> >= level. It has one
+coupling constraint. By duality, its optimum is the minimum over lambda >= 0 of max_pi [visit(pi) + lambda
+(value(pi) - level)], where visit(pi) is the probability that pi visits the pair. Backward induction computes
+the inner maximum.
+
+Each policy is a point (value, visit) in the plane. The search follows the concave upper hull of these points
+from its two ends. It keeps one policy below the level and one policy above it. The slope of the chord between
+them gives lambda. If the maximiser for this lambda is above the chord, it is a vertex of the hull and
+replaces the policy on its side of the level. If no point is above the chord, the point of the chord at the
+level is the optimum. Each step finds a new vertex, so the search is finite; it usually takes five to ten
+steps.
+
+After step h, only the rewards matter. Every candidate then follows an optimal policy of the model, which is
+computed only once. Tables are (H, S', R), with the pair as the last index. Sums over s' can then use vector
+registers without a change of the order of additions.
 """
 
 from __future__ import annotations
@@ -25,18 +31,22 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Coins = NDArray[np.uint64]
 
-_MOST_STEPS = 1000  # never seen above 20: each step must improve by more than rounding
-_ROUNDING = 1e-12  # relative shortfall of a policy's value from the level that still counts as reaching it
+# Largest number of steps of the search. More than 20 steps were never observed, because each step must
+# improve the optimum by more than rounding errors.
+_MOST_STEPS = 1000
+# A policy reaches the level if its value is below the level by at most this relative difference.
+_ROUNDING = 1e-12
 
 
 @kernel
 def plan_best(
     columns: Floats, rewards: Floats, state_ptr: Ints, coins: Coins, values: Floats, q: Floats, rows: Ints
 ) -> None:
-    """Run backward induction, with exact ties broken by random words.
+    """Run backward induction, and break exact ties at random.
 
-    The results are values (H + 1, S), q (H, R) and greedy rows (H, S). ``coins`` are 4 random words. columns
-    (H, S', R) holds P_h(s' | r); rewards (H, R) need not be in [0, 1].
+    The function writes the optimal values (H + 1, S) and q (H, R), and the greedy rows (H, S). ``columns``
+    (H, S', R) holds the transition probabilities P_h(s' | r). ``rewards`` (H, R) need not be in [0, 1].
+    ``coins`` (4,) is the state of a random stream, which is advanced in place.
     """
     horizon, states, pairs = columns.shape
     values[horizon] = 0.0
@@ -77,9 +87,11 @@ def _respond(
     rows: Ints,
     scratch: Floats,
 ) -> tuple[float, float]:
-    """Write a maximiser of on_visit * visit + on_reward * value to rows (H, S); return (visit, value).
+    """Find a policy that maximises on_visit * visit + on_reward * value.
 
-    If only one of the two counts, ties go to the larger of the other, then to the random stream.
+    The function writes the rows that the policy chooses into ``rows`` (H, S), and returns its (visit, value).
+    Here visit is the probability that the policy visits row ``target`` at step h. If ``on_visit`` or
+    ``on_reward`` is 0, ties are broken by the quantity with factor 0. Remaining ties are broken at random.
     """
     states, pairs = columns.shape[1], columns.shape[2]
     x, v, qx, qv = scratch[0], scratch[1], scratch[2], scratch[3]
@@ -137,12 +149,16 @@ def constrained_visit(
     low_rows: Ints,
     high_rows: Ints,
 ) -> tuple[float, float, int]:
-    """Maximise the probability of row ``target`` (a pair of ``state``) at step h, given value >= level.
+    """Find a mixture of policies with value >= ``level`` that maximises the probability of a visit to a pair.
 
-    values, q, best_rows : from :func:`plan_best` for the same model. Written: low_rows, high_rows (H, S), the
-    two policies of the optimal mixture. Returns the weight of the second, the mixture's visit probability,
-    and the number of backward inductions. A level above the best value is read as the best value. Policies
-    that miss it only by rounding reach it: if all values are equal, all policies are in.
+    The pair is row ``target``, which belongs to state ``state``, at step h. ``values``, ``q`` and
+    ``best_rows`` are results of :func:`plan_best` for the same model. The function writes the two policies of
+    the optimal mixture into ``low_rows`` and ``high_rows`` (H, S). It returns the weight of the second
+    policy, the probability that the mixture visits the pair, and the number of backward inductions.
+
+    If ``level`` exceeds the largest value, the largest value is used as the level. A policy whose value is
+    below the level only by a rounding error reaches the level. Therefore all policies reach it if all have
+    equal values.
     """
     states, pairs = columns.shape[1], columns.shape[2]
     best = 0.0

@@ -1,46 +1,51 @@
 r"""Policy elimination with crude and fine exploration: SDP-PE (Bai et al. 2024) and APEVE (Qiao et al. 2022).
 
-A stage b holds the set phi_b of deterministic policies that may still be optimal, and
+Stage b starts with the set phi_b of deterministic policies that may still be optimal. It has three parts.
 
-1. explores *crudely*, layer by layer for h = 1..H. For every pair (h, s, a), L_0 users follow the policy of
-   phi_b that visits the pair most in the crude model of the layers before h. Only the counts of step h are
-   released, and they are projected. With iota = log(2 H A K / failure), successors with N3~ < C_1 E H^2 iota
-   are put into W. In the *absorbing* model they lead to a terminal state of value 0. All other transitions
-   are known to a relative error of 1 / H; the constants C_1 = 6 and E >= 2 are chosen for this. Without noise
-   E = 1 in this formula, as in APEVE. Every policy rarely visits the successors in W.
-2. explores *finely*: for every (h, s, a), L_0 users follow the policy of phi_b that visits it most in the
-   whole crude model. All counts and rewards of this batch are released.
-3. *eliminates*. ``theory``: pi stays iff V^pi(r^, P-ref) > max - 2 xi_b in the absorbing model of the fine
-   batch. There L = H S A L_0 and xi_b = C (sqrt(H^5 S^2 A iota / L) + S^3 A^2 H^5 E iota / L). The paper
-   proves it for some C whose value it does not state. With C = 1 nothing can be eliminated before L > 4 H^3
-   S^2 A iota. ``data``: pi stays iff V^pi(r~ + w, P~) >= max over phi_b of V^pi(r~ - w, P~), with the widths
-   w of :func:`discreet.learners.online.elimination_schedule.value_widths` (explicit constants, no C).
+1. *Crude exploration* proceeds step by step, for h = 1..H. For every triple (h, s, a), L_0 users follow the
+   policy of phi_b that visits the triple most often in the crude model of the steps before h. Only the counts
+   of step h are released, and they are projected. Let iota = log(2 H A K / failure). Transitions with
+   projected counts N3~ < C_1 E H^2 iota are put into the set W. In the *absorbing* model, they lead to a
+   terminal state with value 0. The constants C_1 = 6 and E >= 2 are chosen so that all other transitions are
+   known to a relative error of 1 / H. Without noise, E = 1 in this formula, as in APEVE. Every policy takes
+   the transitions in W rarely.
+2. *Fine exploration*. For every triple (h, s, a), L_0 users follow the policy of phi_b that visits the triple
+   most often in the whole crude model. All counts and rewards of this batch are released.
+3. *Elimination*. With ``elimination="theory"``, a policy pi stays iff its value V^pi(r^, P-ref) in the
+   absorbing model of the fine batch exceeds the largest value minus 2 xi_b. Here xi_b = C (sqrt(H^5 S^2 A
+   iota / L) + S^3 A^2 H^5 E iota / L) with L = H S A L_0. The paper proves its theorem for some C whose value
+   it does not state. With C = 1, no policy can be eliminated before L > 4 H^3 S^2 A iota. With
+   ``elimination="data"``, pi stays iff V^pi(r~ + w, P~) >= max over phi_b of V^pi(r~ - w, P~). The widths w
+   are those of
+   :func:`discreet.learners.online.elimination_schedule.value_widths`, which have explicit constants and no C.
 
-With ``elimination="data"`` and ``width_scale`` >= 1 an optimal policy stays in every phi_b with probability
+With ``elimination="data"`` and ``width_scale`` >= 1, an optimal policy stays in every phi_b with probability
 at least 1 - ``failure`` - ``noise_failure``, because the widths bound the error of every policy's value in
-both directions. Each of the B stages has an equal share of ``failure``, and each of the B (H + 1) batches an
-equal share of ``noise_failure``, which the noise distributions of batches already include. Sets are nested by
-construction. Regret, by the paper: O~(sqrt(S^2 A H^5 K) + S^3 A^2 H^6 / epsilon).
+both directions. ``failure`` is divided equally among the B stages, and ``noise_failure`` equally among the B
+(H + 1) batches; the noise distributions of the batches already take this into account. The sets are nested by
+construction. By the paper, regret is O~(sqrt(S^2 A H^5 K) + S^3 A^2 H^6 / epsilon).
 
-**Forgetting.** Each user is in one batch, and a batch answers one query at the full budget. The query of a
-crude batch counts one step (:class:`~discreet.core.count_query.CountQuery`, ``step``), so its sensitivity has
-no factor H. Any privatizer works: none, ``Central`` (joint), ``Local``, ``Shuffle``.
+**Separate batches.** Each user is in one batch, and a batch answers one query with the full budget. The query
+of a crude batch counts one step (:class:`~discreet.core.count_query.CountQuery`, ``step``), so its
+sensitivity has no factor H. Any privatizer can be used: none, ``Central`` (joint), ``Local``, ``Shuffle``.
 
 **Policies.** All deterministic policies are enumerated
-(:mod:`discreet.learners.online.policy_elimination_kernels`): A^(S H), or A^(1 + S (H - 1)) if the first state
-is fixed (rules that differ only in states without users count once). If there are more than ``max_policies``,
-a ``ValueError`` states their number; use ``sdp-pe-om`` for such problems.
+(:mod:`discreet.learners.online.policy_elimination_kernels`). There are A^(S H) policies, or A^(1 + S (H - 1))
+if the first state is fixed. At the first step, rules that differ only in states where no user can start count
+as one rule. If there are more than ``max_policies`` policies, a ``ValueError`` states their number. Use
+``sdp-pe-om`` for such problems.
 
-**Ties.** If nothing in the model leads to a pair (h, s, a), every policy maximises the visits to it.
-Policies that take the pair's action in its state are preferred, then ``tie_break`` decides. With the printed
-threshold, most successors are in W for a long time, so exploration at first depends on tie-breaking. With
-``random`` users follow all policies of phi_b. With ``first`` they follow the policies with the lowest
-numbers.
+**Ties.** If no policy reaches a triple (h, s, a) in the model, all policies visit it equally often. Policies
+that take action a in state s at step h are then preferred, and ``tie_break`` decides among these. With the
+published threshold, most transitions are in W for a long time, so the first exploration depends on the
+tie-breaking. With ``random``, users follow all policies of phi_b. With ``first``, they follow the policies
+with the lowest numbers.
 
-**Deviations.** With the printed L_b = 2^b nothing is explored before 2^b >= H S A (L_0 = 0); here stage b has
-m_0 H S A 2^(b-1) users. Users after the last stage follow the best remaining policy (with ``truncate`` they
-explore in a shorter stage). By default, four fifths of all users follow the best remaining policy
-(``explore_share``). The initial distribution d_1 is assumed to be public (``spec.initial``).
+**Deviations from the papers.** With the published L_b = 2^b, no user explores before 2^b >= H S A, because
+L_0 = 0. Here stage b has m_0 H S A 2^(b-1) users in each of its crude and fine parts. Users after the last
+stage follow the best remaining policy; with ``truncate``, they explore in a shorter stage. By default, four
+fifths of all users follow the best remaining policy (``explore_share``). The distribution of the first state
+is assumed to be public (``spec.initial``).
 
 Source: Bai, Talebi, Zhao, Cheng and Chen 2024.
 """
@@ -76,8 +81,8 @@ Ints = NDArray[np.int64]
 Rules = NDArray[np.int32]
 Flags = NDArray[np.bool_]
 
-MAX_POLICIES = 2**20
-_EXPLOIT = 2**20  # stream index for the last choice; layers use lower indices
+MAX_POLICIES = 2**20  # default of the option max_policies
+_EXPLOIT = 2**20  # index of the random stream that chooses the best policy; exploration of step h has index h
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +98,8 @@ class Enumeration:
     initial : (S,)
         Distribution of the first state.
     first, rules : (n_0, S) and (n, S)
-        Rows taken by each rule, at step 0 and at each later step.
+        Rules for step 0 and for each later step. A rule chooses one row, which is an admissible pair, for
+        each state.
     """
 
     layout: Layout
@@ -103,7 +109,10 @@ class Enumeration:
 
     @classmethod
     def of(cls, layout: Layout, initial: Floats, most: int = MAX_POLICIES) -> Enumeration:
-        """Build the enumeration; raise ``ValueError`` if there are more than ``most`` policies."""
+        """Build the enumeration of all policies; raise ``ValueError`` if there are more than ``most``.
+
+        ``initial`` (S,) : distribution of the first state.
+        """
         choices = np.diff(layout.state_ptr)
         starts = np.where(initial > 0.0, choices, 1)
         first, later = math.prod(starts.tolist()), math.prod(choices.tolist())
@@ -124,7 +133,7 @@ class Enumeration:
         return int(self.first.shape[0]) * int(self.rules.shape[0]) ** (self.layout.horizon - 1)
 
     def rows(self, policy: int) -> Ints:
-        """Return the (H, S) rows that a policy takes."""
+        """Return the (H, S) rows that the policy with number ``policy`` chooses."""
         policy, digit = divmod(int(policy), self.first.shape[0])
         rows = [self.first[digit]]
         for _ in range(1, self.layout.horizon):
@@ -133,11 +142,15 @@ class Enumeration:
         return np.array(rows, np.int64)
 
     def policy(self, policy: int) -> Ints:
-        """Return the (H, S) actions of a policy."""
+        """Return the (H, S) actions of the policy with number ``policy``."""
         return self.layout.row_action[self.rows(policy)]
 
     def values(self, transitions: Floats, rewards: Floats) -> Floats:
-        """Return the (count,) values of all policies in a model; missing probability mass has value 0."""
+        """Return the values of all policies in a model, (count,).
+
+        The model is transitions (H, R, S) and rewards (H, R). If the transition probabilities of a pair sum
+        to less than 1, the missing probability mass has value 0.
+        """
         out = np.empty(self.count)
         kernels.evaluate_all(
             np.ascontiguousarray(transitions), np.ascontiguousarray(rewards), self.initial, self.first,
@@ -148,11 +161,12 @@ class Enumeration:
     def visitors(
         self, transitions: Floats, h: int, active: Flags, coins: Floats | None = None
     ) -> tuple[Ints, Floats]:
-        """Return the (R,) active policies that visit each row most at step h, and their (R,) visits.
+        """Return, for each pair, the active policy that visits it at step h with the largest probability.
 
-        Layers h and later of ``transitions`` (H, R, S) are not read. ``coins`` (R,) in [0, 1) choose among
-        policies with equal visits; None chooses the lowest number. The policy is -1 if no active policy takes
-        the row.
+        Returns the (R,) numbers of these policies and their (R,) visit probabilities. The number is -1 if no
+        active policy takes the action of the pair. Steps h and later of ``transitions`` (H, R, S) are not
+        read. Uniform ``coins`` (R,) in [0, 1) choose among policies with equal probability; None chooses the
+        lowest number.
         """
         rows = self.layout.rows
         mass = kernels.occupancies(np.ascontiguousarray(transitions), self.initial, self.first, self.rules, h)
@@ -165,9 +179,10 @@ class Enumeration:
 
 
 def _rules(layout: Layout, choices: Ints) -> Rules:
-    """Return the (n, S) rows of every rule; a rule assigns one row to each state.
+    """Return all rules, (n, S). A rule chooses one row, which is an admissible pair, for each state.
 
-    State 0 varies fastest.
+    In state s, the rules choose among the first ``choices[s]`` rows of this state. The choice in state 0
+    varies fastest.
     """
     count = math.prod(choices.tolist())
     number, rules = np.arange(count), np.empty((count, layout.states), np.int32)
@@ -183,10 +198,11 @@ def _enumerated(layout: Layout, initial: tuple[float, ...], most: int) -> Enumer
 
 
 def absorbing(transitions: Floats, rare: Flags) -> Floats:
-    """Return the transition probabilities with all entries in W set to 0 (EstimateTransition).
+    """Return the transition probabilities with all entries in W set to 0 (EstimateTransition in the paper).
 
-    transitions, rare : (..., S). A row sum below 1 means that the missing mass leads to an absorbing end
-    state without reward. This state is omitted, which changes no value and no visit probability.
+    ``transitions`` (..., S) are probabilities, and ``rare`` (..., S) is True for entries in W. If the
+    probabilities of a pair sum to less than 1, the missing mass leads to an absorbing terminal state without
+    reward. This state is omitted, which changes no value and no visit probability.
     """
     return np.where(rare, 0.0, transitions)
 
@@ -198,15 +214,15 @@ class EliminationMemory:
     Attributes
     ----------
     active : (policies,)
-        phi_b.
+        True for the policies in phi_b.
     crude : (H, R, S)
-        Absorbing model of the layers explored so far.
+        Absorbing model of the steps that crude exploration has finished.
     rare : (H, R, S)
-        W.
+        True for the transitions in W.
     width : float
-        Largest E among this stage's batches.
+        Largest noise bound E among the crude batches of this stage.
     best : int
-        Number of the best remaining policy, -1 before the first elimination.
+        Number of the best remaining policy; -1 before the first elimination.
     """
 
     active: Flags
@@ -223,16 +239,16 @@ class SDPPE(StagedLearner):
     Parameters
     ----------
     preset : "default", "theory" or "paper"
-        ``default``: elimination by data, widths and threshold scaled down (heuristic). ``theory``:
-        elimination by data with valid bounds. ``paper``: elimination by the paper's xi_b with C = 1, every
-        user explores.
+        ``default``: elimination by data, with widths scaled down (heuristic). ``theory``: elimination by
+        data, with valid bounds. ``paper``: elimination by the paper's xi_b with C = 1; all users explore.
     elimination : "data" or "theory"
+        Rule that eliminates policies; see :mod:`discreet.learners.online.policy_elimination`.
     C : float
-        Constant of xi_b, for elimination by theory.
+        Constant of xi_b, for ``elimination="theory"``.
     C_1 : float
-        Constant of the threshold below which successors are put into W; 6 by theory.
+        Constant of the threshold below which transitions are put into W. The theory needs 6.
     max_policies : int
-        Largest number of deterministic policies; a ``ValueError`` is raised for more.
+        Largest number of deterministic policies. ``ValueError`` is raised if the problem has more.
 
     For further options see :class:`~discreet.learners.online.elimination_schedule.StagedLearner`.
     """
@@ -263,15 +279,19 @@ class SDPPE(StagedLearner):
         most = checks.integer("max_policies", self.max_policies, 1, 2**26)
         put(self, "max_policies", most)
 
-    # --------------------------------------------------------------------------- public facts
+    # ------------------------------------------------------------------ policies and schedule
     def enumeration(self, spec: ProblemSpec) -> Enumeration:
-        """Return all policies of the problem in ``spec``; raise ``ValueError`` if there are too many."""
+        """Return the enumeration of all deterministic policies of the problem.
+
+        ``spec`` : facts of the problem. Raises ``ValueError`` if there are more than ``max_policies``
+        policies, or if ``spec.initial`` is None.
+        """
         if spec.initial is None:
             raise ValueError("spec.initial = None: must be the public law of the first state")
         return _enumerated(spec.layout, tuple(spec.initial.tolist()), int(self.max_policies or MAX_POLICIES))
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the schedule of H crude batches and one fine batch per stage, each with its query."""
+        """Return the schedule: each stage has H crude batches and one fine batch, each with its own query."""
         self.enumeration(spec)
         sizes, horizon, rows = self.sizes(spec), spec.horizon, spec.layout.rows
         batches = [
@@ -285,7 +305,7 @@ class SDPPE(StagedLearner):
         times = np.concatenate([[0], np.cumsum(batches)]).astype(np.int64)
         return Schedule(spec.users, times=times, queries=queries, plans="deterministic")
 
-    # -------------------------------------------------------------------------- one release
+    # -------------------------------------------------------------- planning from a release
     def _memory(self, spec: ProblemSpec) -> EliminationMemory:
         shape = (spec.horizon, spec.layout.rows, spec.states)
         active = np.ones(self.enumeration(spec).count, bool)
@@ -309,7 +329,7 @@ class SDPPE(StagedLearner):
         return memory, self._explore(state, memory, layers, sizes[stage], release.number)
 
     def _threshold(self, spec: ProblemSpec, width: float) -> float:
-        """Return C_1 E H^2 iota, where E is at least 2, or 1 without noise."""
+        """Return the threshold C_1 E H^2 iota. E is max(2, ``width``), or 1 if ``width`` is 0 (no noise)."""
         floored = max(2.0, width) if width > 0.0 else 1.0
         return float(self.C_1 or 0.0) * floored * spec.horizon**2 * self._iota(spec)
 
@@ -321,7 +341,10 @@ class SDPPE(StagedLearner):
     def _crude(
         self, spec: ProblemSpec, memory: EliminationMemory, model: StageModel, h: int
     ) -> EliminationMemory:
-        """Return the absorbing model extended by layer h, from its batch; layer 0 starts a new stage."""
+        """Return the memory with step h added to the absorbing model.
+
+        ``model`` is estimated from the crude batch of step h. Step 0 starts a new stage.
+        """
         crude, rare = memory.crude.copy(), memory.rare.copy()
         rare[h] = model.counts[0] < self._threshold(spec, model.width)
         crude[h] = absorbing(model.transitions[0], rare[h])
@@ -337,7 +360,11 @@ class SDPPE(StagedLearner):
         stages: int,
         number: int,
     ) -> EliminationMemory:
-        """Return phi_{b+1} and its best policy, from a fine batch."""
+        """Return the memory with the next set phi_{b+1} and its best policy.
+
+        ``model`` is estimated from the fine batch of stage b. ``size`` is L_0 of this stage, ``stages`` is
+        the number of stages, and ``number`` is the number of the release.
+        """
         spec, everyone = state.spec, self.enumeration(state.spec)
         rewards = model.rewards
         if self.known_rewards and spec.known_rewards is not None:
@@ -353,7 +380,7 @@ class SDPPE(StagedLearner):
             w = value_widths(model, spec, failure, bool(self.known_rewards), float(self.width_scale or 0.0))
             above, below = (everyone.values(transitions, rewards + sign * w) for sign in (1.0, -1.0))
             active = memory.active & (above >= below[memory.active].max())
-            values = 0.5 * (above + below)  # V is linear in the reward
+            values = 0.5 * (above + below)  # the values for r~, because V is linear in the rewards
         equals = np.flatnonzero(active & (values == values[active].max()))
         chosen = 0
         if self.tie_break == "random":
@@ -362,7 +389,10 @@ class SDPPE(StagedLearner):
         return replace(memory, active=active, best=int(equals[chosen]))
 
     def _radius(self, spec: ProblemSpec, width: float, size: int) -> float:
-        """Return xi_b, the elimination threshold of the theory."""
+        """Return xi_b, half of the elimination margin of the theory.
+
+        ``width`` is the largest noise bound E of the stage, and ``size`` is its L_0.
+        """
         s, a, h = spec.states, spec.actions, spec.horizon
         length = spec.layout.rows * h * size
         floored = max(2.0, width) if width > 0.0 else 1.0
@@ -374,7 +404,11 @@ class SDPPE(StagedLearner):
     def _explore(
         self, state: StageState, memory: EliminationMemory, layers: tuple[int, ...], size: int, number: int
     ) -> Plans:
-        """Return a batch's plans: ``size`` users follow the best visitor of each pair of these layers."""
+        """Return the plans of one batch.
+
+        For each pair at each of the steps ``layers``, ``size`` users follow the remaining policy that visits
+        it most often in the crude model.
+        """
         spec, everyone = state.spec, self.enumeration(state.spec)
         rows = spec.layout.rows
         users: dict[int, int] = {}
@@ -386,12 +420,12 @@ class SDPPE(StagedLearner):
             found, _ = everyone.visitors(memory.crude, h, memory.active, coins)
             for r in range(rows):
                 policy = int(found[r])
-                if policy < 0:  # no remaining policy takes this pair, so all policies tie
+                if policy < 0:  # no remaining policy takes the action of this pair, so all policies tie
                     policy = int(anybody[0 if coins is None else int(coins[r] * anybody.size)])
                 users[policy] = users.get(policy, 0) + size
         return tuple((everyone.policy(policy), many) for policy, many in users.items())
 
-    # ------------------------------------------------------------------------------- in words
+    # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
         """Yield the options whose values invalidate the regret theorem, each with the reason."""
         yield from super().heuristics()
@@ -409,12 +443,13 @@ class SDPPE(StagedLearner):
 class APEVE(SDPPE):
     """APEVE (Qiao, Yin, Min and Wang 2022): SDP-PE without noise and with known rewards; not private.
 
-    The learner treats the sums as exact and ignores noise. Stage b has K^(1 - 2^-b) users, so there are about
-    log log K stages. With equal stages and options its results are identical to those of SDP-PE under
-    ``NoPrivacy``.
+    The learner treats the sums as exact and ignores noise. Crude and fine exploration of stage b each have
+    about K^(1 - 2^-b) users, so there are about log log K stages. With the same stages and options, its
+    results are identical to those of SDP-PE under ``NoPrivacy``.
 
-    Options: :class:`SDPPE`. ``default``: elimination by data, widths and threshold scaled down (heuristic);
-    ``theory``: valid bounds; ``paper``: xi_b with C = 1, every user explores.
+    The options are those of :class:`SDPPE`. Preset ``default``: elimination by data, with widths scaled down
+    (heuristic). Preset ``theory``: elimination by data, with valid bounds. Preset ``paper``: elimination by
+    xi_b with C = 1; all users explore.
     """
 
     ignores_noise: ClassVar[bool] = True

@@ -1,14 +1,14 @@
-"""Values of all deterministic policies of a small problem at once, and the best visitor of each pair.
+"""Values of all deterministic policies of a small problem, and the policy that visits each pair most often.
 
-A *rule* is one step of a policy: a row (admissible pair) for every state. Policies are numbered in
-mixed radix, the digit of (h, s) being the action, that of (0, 0) the least significant; so with n_0 rules at
-the first step and n at each later one
+A *rule* is the part of a policy for one step: it chooses a row, which is an admissible pair, for every state.
+Policies are numbered in a mixed radix system. The digit of (h, s) is the action, and the digit of (0, 0) is
+the least significant. With n_0 rules at the first step and n rules at each later step,
 
     policy = rule_0 + n_0 (rule_1 + n (rule_2 + n (...))).
 
-Policies share their later rules with others, and their earlier ones. Values are built backward, one vector
-per suffix of rules, and occupancies forward, one per prefix: nothing is computed twice, and a policy costs a
-few additions instead of H S^2 multiplications.
+Many policies have the same rules at later steps (a *suffix*) or at earlier steps (a *prefix*). Values are
+computed backward, one vector for each suffix. Occupancies are computed forward, one vector for each prefix.
+Therefore no vector is computed twice, and each policy needs a few additions instead of H S^2 multiplications.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Flags = NDArray[np.bool_]
 
 @inlined
 def _back_up(transitions: Floats, rewards: Floats, h: int, values: Floats, j: int, q: Floats) -> None:
-    """Set q[r] = r_h(r) + sum_s' P_h(s' | r) values[j, s']."""
+    """Write q[r] = r_h(r) + sum_s' P_h(s' | r) values[j, s'] for every row r."""
     rows, states = q.shape[0], values.shape[1]
     for r in range(rows):
         total = rewards[h, r]
@@ -39,16 +39,19 @@ def _back_up(transitions: Floats, rewards: Floats, h: int, values: Floats, j: in
 def evaluate_all(
     transitions: Floats, rewards: Floats, initial: Floats, first: Rules, rules: Rules, out: Floats
 ) -> None:
-    """Set out[i] to the value of policy i; missing mass of rows of ``transitions`` has value 0.
+    """Write into out[i] the value of policy i.
 
-    The vectors of the suffixes are stored for step 2 and later; others are used as they are made.
+    If the transition probabilities of a row sum to less than 1, the missing mass has value 0. The values of
+    the suffixes from step 2 on are stored; those of longer suffixes are used immediately and not stored.
 
     Parameters
     ----------
     transitions, rewards, initial : (H, R, S), (H, R) and (S,)
+        Model, and distribution of the first state.
     first, rules : (n_0, S) and (n, S)
-        Rows played.
+        Rules for the first step and for each later step.
     out : (n_0 n^(H-1),)
+        Overwritten with the values.
     """
     horizon, rows, states = transitions.shape
     starts, n = first.shape[0], rules.shape[0]
@@ -83,9 +86,9 @@ def evaluate_all(
 
 @kernel
 def occupancies(transitions: Floats, initial: Floats, first: Rules, rules: Rules, h: int) -> Floats:
-    """Return (prefixes, S) the distribution of the state at step h under every choice of earlier rules.
+    """Return the distribution of the state at step h, (prefixes, S), for every choice of earlier rules.
 
-    Layers h and later of ``transitions`` are not read. Prefixes are numbered as policies are.
+    Steps h and later of ``transitions`` are not read. Prefixes are numbered in the same way as policies.
     """
     states = initial.shape[0]
     mass, prefixes = np.empty((1, states)), 1
@@ -109,11 +112,13 @@ def occupancies(transitions: Floats, initial: Floats, first: Rules, rules: Rules
 def best_visitors(
     mass: Floats, table: Rules, active: Flags, coins: Floats, random: bool, found: Ints, visits: Floats
 ) -> None:
-    """Find for every row r the active policy that plays r at its step with the largest probability.
+    """Find, for every row r, the active policy that visits r at step h with the largest probability.
 
-    mass (prefixes, S) of :func:`occupancies` at that step, table (n, S) its rules, active (policies,).
-    Written: found (R,) the policy (-1: no active policy plays r), visits (R,) its probability. If ``random``,
-    ties are broken uniformly by ``coins`` (R,) in [0, 1), else the lowest policy is taken.
+    ``mass`` (prefixes, S) is the result of :func:`occupancies` for step h, ``table`` (n, S) holds the rules
+    of this step, and ``active`` (policies,) is True for active policies. The function writes into ``found``
+    (R,) the number of the policy, or -1 if no active policy chooses r. It writes into ``visits`` (R,) the
+    probability. If ``random`` is True, uniform ``coins`` (R,) in [0, 1) break ties; otherwise the policy with
+    the lowest number is found.
     """
     prefixes, states = mass.shape
     n, rows = table.shape[0], found.shape[0]

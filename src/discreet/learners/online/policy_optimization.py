@@ -1,20 +1,23 @@
 r"""Optimistic policy optimization: OPPO without privacy, and Private-UCB-PO.
 
-pi^1 is uniform. At each release, for h = H, ..., 1,
+The first policy pi^1 is uniform. At each release, the learner computes, for h = H, ..., 1,
 
-    Q_h = clip(r~ + P~ V_{h+1} + beta^r + G_h beta^p, 0, cap),    V_h = sum_a pi^k(a|s) Q_h(s, a);
+    Q_h = clip(r~ + P~ V_{h+1} + beta^r + G_h beta^p, 0, cap),    V_h = sum_a pi^k(a|s) Q_h(s, a).
 
-the next users follow pi^k; then pi^{k+1}(a|s) is proportional to pi^k(a|s) exp(eta Q_h(s, a)). Q is the value
-of pi^k, computed from the counts of users before k. If n users follow one release, each user counts as a
-step: eta is replaced by n eta.
+Here r~ and P~ are the estimated rewards and transition probabilities, and beta^r + G_h beta^p is the
+exploration bonus. The next user follows pi^k. The next policy pi^{k+1}(a|s) is proportional to pi^k(a|s)
+exp(eta Q_h(s, a)). Q is the optimistic value of pi^k, computed from the counts of the users before user k. If
+n users follow the policy of one release, each of them counts as one step, so n eta replaces eta.
 
 - :class:`OPPO` (Efroni, Shani, Rosenberg and Mannor 2020, who call it POMD) uses exact counts.
-- :class:`PrivateUCBPO` (Chowdhury and Zhou 2021, algorithm Private-UCB-PO): uses beta^r and beta^p of the
-  module :mod:`discreet.learners.online.bonuses`, with the l1 width. Its regret is O~(sqrt(S^2 A H^3 T) + S^2
-  A H^2 E).
+- :class:`PrivateUCBPO` (Chowdhury and Zhou 2021, algorithm Private-UCB-PO) uses the Hoeffding bonus of
+  :mod:`discreet.learners.online.bonuses`: beta^r = L_r / sqrt(D) + Lambda_r / D and beta^p = L_p / sqrt(D) +
+  Lambda_p / D. Its regret is O~(sqrt(S^2 A H^3 T) + S^2 A H^2 E), where E is the error of the released
+  counts.
 
-As V is an average over pi^k, it is an upper bound of V^{pi^k}, not of V*. In theory eta = sqrt(2 log A / (H^2
-K)). The ``default`` presets have a larger eta and scaled widths, a heuristic without a theorem, chosen as in
+V is an average over the actions of pi^k. Therefore V is an upper bound of the value of pi^k, not of the
+optimal value V*. The theory sets eta = sqrt(2 log A / (H^2 K)). The ``default`` presets have a larger eta and
+smaller widths, which is a heuristic without a theorem. They were chosen as described in
 :mod:`discreet.learners.online.ucbvi`.
 """
 
@@ -79,19 +82,20 @@ def _heuristics(learner: OPPO | PrivateUCBPO) -> Iterator[str]:
 class OPPO(BonusLearner):
     """Optimistic policy optimization (Efroni et al. 2020) on exact counts, a non-private baseline.
 
-    The learner also accepts noisy releases. It then uses the noisy values as counts and ignores the noise
-    distribution (``ignores_noise``).
+    The learner also accepts noisy releases. It then uses the noisy values as if they were exact counts, and
+    ignores the noise distribution (class attribute ``ignores_noise``).
 
     Parameters
     ----------
     preset : "default", "theory" or "paper"
-        ``default``: scaled widths, larger step (heuristic). ``theory``: proven constants. ``paper``: the
-        widths of Efroni et al.
-    constants : "tight", "published" (of Private-UCB-PO) or "efroni"
+        ``default``: smaller widths and a larger step (heuristic). ``theory``: proven constants. ``paper``:
+        the widths of Efroni et al.
+    constants : "tight", "published" or "efroni"
+        Constants of the widths. ``published``: those of Private-UCB-PO. ``efroni``: those of Efroni et al.
     eta : float or "theory"
-        Step of the mirror descent per user, at least 0.
+        Step size of mirror descent per user, at least 0.
 
-    Further options: see :class:`~discreet.learners.online.tabular_base.TabularLearner`.
+    For further options see :class:`~discreet.learners.online.tabular_base.TabularLearner`.
     """
 
     eta: float | Theory | None = None
@@ -110,7 +114,10 @@ class OPPO(BonusLearner):
         _check_eta(self)
 
     def memory_size(self, spec: ProblemSpec) -> int:
-        """Return 2 H R + 1 floats: logits, the Q of the policy in use, users at the last release."""
+        """Return 2 H R + 1, the number of floats in memory.
+
+        They are H R logits, H R values Q of the policy in use, and the number of users at the last release.
+        """
         return _memory_size(spec)
 
     def _fill(self, spec: ProblemSpec, flags: Ints, knobs: Floats) -> int:
@@ -129,12 +136,12 @@ class PrivateUCBPO(PostProcessed):
     Parameters
     ----------
     preset : "default", "theory" or "paper"
-        ``default``: scaled widths, larger step, E in standard deviations (heuristic). ``theory``: proven
-        constants. ``paper``: the published constants, and raw counts in cost form.
+        ``default``: smaller widths, a larger step, and error bounds E in standard deviations (heuristic).
+        ``theory``: proven constants. ``paper``: the published constants, with raw counts in cost form.
     eta : float or "theory"
-        Step of the mirror descent per user, at least 0.
+        Step size of mirror descent per user, at least 0.
 
-    Further options: see :class:`~discreet.learners.online.tabular_base.PostProcessed` and its bases.
+    For further options see :class:`~discreet.learners.online.tabular_base.PostProcessed` and its bases.
     """
 
     eta: float | Theory | None = None
@@ -157,7 +164,10 @@ class PrivateUCBPO(PostProcessed):
         _check_eta(self)
 
     def memory_size(self, spec: ProblemSpec) -> int:
-        """Return 2 H R + 1 floats: logits, the Q of the policy in use, users at the last release."""
+        """Return 2 H R + 1, the number of floats in memory.
+
+        They are H R logits, H R values Q of the policy in use, and the number of users at the last release.
+        """
         return _memory_size(spec)
 
     def _fill(self, spec: ProblemSpec, flags: Ints, knobs: Floats) -> int:

@@ -1,36 +1,41 @@
 r"""PSRL: posterior sampling for tabular finite-horizon MDPs, a non-private baseline.
 
-Before each policy update a whole MDP is drawn from the posterior. The next users follow the optimal policy of
-this MDP (Osband, Russo and Van Roy 2013; the idea is due to Strens 2000).
+Before each policy update, the learner draws a whole MDP from the posterior. The next users follow the optimal
+policy of this MDP (Osband, Russo and Van Roy 2013; the idea is due to Strens 2000).
 
-**Posterior.** For every pair of every step (pooled over steps if ``stationary``), independently, with m =
-``prior_visits`` and b = ``prior_rewards``,
+**Posterior.** The posterior is a product of independent distributions, one for each state-action pair (s, a)
+and step h. With ``stationary``, counts are pooled, and there is one distribution for all steps. N, R and N3
+are the visits, reward sums and transition counts; m is ``prior_visits`` and b is ``prior_rewards``:
 
     P(. | h, s, a) ~ Dirichlet(m / S + N3(h, s, a, s') over s')
 
     r(h, s, a)     ~ Beta(b + R(h, s, a), b + N(h, s, a) - R(h, s, a)).
 
-The Dirichlet prior of a row is conjugate. The Beta prior is conjugate if rewards are 0 or 1. If rewards are
-arbitrary numbers in [0, 1], the Beta has the correct mean up to the prior. Its variance is then at least that
-of the true posterior, because the Bernoulli distribution has the largest variance of all distributions on [0,
-1] with that mean. ``known_rewards`` are not drawn. A Dirichlet row is drawn as independent Gamma variables
-divided by their sum. If all these variables underflow to 0 (possible only for m / S below about 1e-2), the
-row is the Dirichlet's limit for small parameters. In this limit one successor has probability 1. It is chosen
-with probability proportional to the parameters.
+The Dirichlet prior of the transition probabilities is conjugate. The Beta prior of a reward is conjugate if
+rewards are 0 or 1. If rewards are arbitrary numbers in [0, 1], the mean of the Beta distribution is correct
+up to the effect of the prior. Its variance is then at least that of the true posterior, because the Bernoulli
+distribution has the largest variance of all distributions on [0, 1] with the same mean. If
+``known_rewards`` is True, rewards are not drawn.
 
-Draws of different steps are independent. With counts pooled over steps, one row (and one reward) is drawn for
-all steps.
+The transition probabilities of a pair are drawn as independent Gamma variables divided by their sum. All
+these variables can underflow to 0, but only for m / S below about 1e-2. The draw is then taken from the limit
+of the Dirichlet distribution for small parameters. In this limit one successor has probability 1. This
+successor is chosen with a probability proportional to its parameter.
 
-**Regret.** O~(H S sqrt(A T)) in expectation over the prior, for a stationary MDP and one draw before each
-user. This is a Bayesian statement: it holds if the MDP was drawn from that prior.
+Draws of different steps are independent. If counts are pooled over steps, the learner draws the transition
+probabilities and the mean reward of a pair once, and uses this draw at all steps.
+
+**Regret.** The expected regret over the prior is O~(H S sqrt(A T)) for a stationary MDP and one draw before
+each user. This is a Bayesian statement: it holds if the MDP was drawn from that prior.
 
 PSRL gives no privacy: a policy that is optimal in a draw from the posterior depends on all users, without a
 bound on one user's influence.
 
 The defaults were chosen on ``benchmarks.leaderboard.env_suites.TRAINING`` under ``NoPrivacy`` at 20 000 users
-(benchmarks/baselines.py, ``--part tuning``). Weak priors learn faster there: compared with m = S, b = 1 and
-four draws per release, the defaults halve the regret. The most important option is the number of draws
-between two releases. m is at the lower end of its grid and has little effect.
+(benchmarks/baselines.py, ``--part tuning``). On these environments, learning is faster with weak priors:
+compared with m = S, b = 1 and four draws per release, the defaults halve the regret. The option with the
+largest effect is the number of draws between two releases. The default of m is the smallest value of its
+grid, and m has little effect.
 """
 
 from __future__ import annotations
@@ -46,7 +51,10 @@ from discreet.learners.online.randomized_base import SHARED, Draw, Floats, Rando
 
 
 def dirichlet_rows(parameters: Floats, coins: np.random.Generator) -> Floats:
-    """Draw independent Dirichlet rows (..., S) with these positive parameters (..., S)."""
+    """Draw independent Dirichlet vectors (..., S), with positive ``parameters`` (..., S).
+
+    ``coins`` : random generator.
+    """
     drawn = coins.standard_gamma(parameters)
     totals = drawn.sum(axis=-1, keepdims=True)
     lost = totals[..., 0] == 0.0
@@ -63,18 +71,18 @@ def dirichlet_rows(parameters: Floats, coins: np.random.Generator) -> Floats:
 class PSRL(RandomizedLearner):
     """Posterior sampling (Osband, Russo and Van Roy 2013) on exact counts: a non-private baseline.
 
-    The learner refuses privatizers that add noise, because noisy sums give no posterior.
+    The learner rejects privatizers that add noise, because its posterior is not valid for noisy sums.
 
     Parameters
     ----------
     preset : "default" or "theory"
-        ``default``: chosen on training environments. ``theory``: Dirichlet(1, ..., 1), with a new draw before
-        each user.
+        ``default``: options chosen on training environments. ``theory``: the prior Dirichlet(1, ..., 1), and
+        a new draw before each user.
     prior_visits : float or "S"
-        Weight m > 0 of a row's prior in visits, distributed evenly over the S states; "S" gives Dirichlet(1,
-        ..., 1).
+        Weight m > 0 of the prior of the transition probabilities, as a number of visits. It is distributed
+        evenly over the S successor states. "S" means m = S, which gives the prior Dirichlet(1, ..., 1).
     prior_rewards : float
-        Parameter b > 0 of the prior Beta(b, b) of rewards.
+        Parameter b > 0 of the prior Beta(b, b) of each mean reward.
 
     For further options see :class:`~discreet.learners.online.randomized_base.RandomizedLearner`.
     """
@@ -100,8 +108,8 @@ class PSRL(RandomizedLearner):
     def draw(self, state: RandomizedState, coins: np.random.Generator) -> Draw:
         """Draw one MDP from the posterior.
 
-        ``state`` : state with the sums of the newest release. ``coins`` : public random generator, made from
-        the state's ties.
+        ``state`` : state with the sums of the newest release. ``coins`` : generator of the public random
+        stream, whose key is ``state.ties``.
         """
         spec = state.spec
         each = 1.0 if self.prior_visits == "S" else float(self.prior_visits or 1.0) / spec.states

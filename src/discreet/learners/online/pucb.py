@@ -1,6 +1,7 @@
-r"""PUCB (Vietri, Balle, Krishnamurthy and Wu 2020): Q is the cap until counts exceed the noise.
+r"""PUCB (Vietri, Balle, Krishnamurthy and Wu 2020): Q of a pair is the cap until its count exceeds the noise.
 
-With n = N-hat and E = max(E1, E2, E3),
+N-hat, R-hat and N3-hat are the released noisy visits, reward sums and transition counts of a state-action
+pair at a step. E1, E2 and E3 bound their noise. With n = N-hat and E = max(E1, E2, E3),
 
     n >= 2 E:  Q = min(cap, (R-hat + sum_s' V(s') N3-hat) / n + (H + 1) phi + psi),
 
@@ -8,12 +9,15 @@ With n = N-hat and E = max(E1, E2, E3),
 
     else:      Q = cap.
 
-The bonus is valid, because n >= 2E implies N >= n - E >= E. The error of the reward is at most 2 E / n, and
-the error of the value is at most H (S + 1) E / n. The probability f' is a quarter of the failure probability.
-The published logarithm has no H S A, which omits the union over pairs; ``constants="tight"`` uses K H S A in
-the logarithm and the range of V[h+1] instead of H. Negative counts are clipped at 0; otherwise optimism
-fails. The published regret bound O~(sqrt(S A H^3 T) + S^2 A H^3 / epsilon) omits an error term (Chowdhury and
-Zhou 2021): the bound that the proof supports has S^2 in its first term.
+The bonus is valid, because n >= 2E implies N >= n - E >= E. The noise then changes the estimated reward by at
+most 2 E / n, and the estimated mean of V by at most H (S + 1) E / n. The probability f' is a quarter of the
+failure probability.
+
+The published logarithm log(K / f') has no factor H S A, so it omits the union bound over pairs and steps.
+``constants="tight"`` uses K H S A instead of K in the logarithm, and the range of V[h+1] instead of H.
+Negative counts are clipped at 0; otherwise optimism fails. The published regret bound O~(sqrt(S A H^3 T) +
+S^2 A H^3 / epsilon) omits an error term (Chowdhury and Zhou 2021). The bound that the proof supports has S^2
+in its first term.
 """
 
 from __future__ import annotations
@@ -39,17 +43,18 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class PUCB(ErrorAware, GreedyLearner):
-    """PUCB (Vietri et al. 2020) with any privatizer; the paper uses the tree.
+    """PUCB (Vietri et al. 2020) with any privatizer; the paper uses the tree mechanism.
 
     Parameters
     ----------
     preset : "default", "theory" or "paper"
-        ``default``: scaled down (heuristic). ``theory``: proven constants, exact error quantiles.
-        ``paper``: the published constants and error bound
-        (3 / epsilon) H log((2 S A H + S^2 A H) / f') log(K)^{5/2}, computed from the noise's std:
-        for the published tree's log(K) nodes it is std / sqrt(2) log(...) log(K).
+        ``default``: constants scaled down (heuristic). ``theory``: proven constants, and exact quantiles of
+        the noise. ``paper``: the published constants and the published error bound
+        (3 / epsilon) H log((2 S A H + S^2 A H) / f') log(K)^{5/2}. The bound is computed from the standard
+        deviation (std) of the noise as std / sqrt(2) log((2 S A H + S^2 A H) / f') log(K). Both are equal if
+        each released sum has the noise of log(K) nodes, as in the published tree.
     clip_negative : bool
-        True: negative counts are replaced by 0.
+        True: replace negative counts by 0.
 
     For further options see :class:`~discreet.learners.online.tabular_base.ErrorAware`,
     :class:`~discreet.learners.online.tabular_base.GreedyLearner` and their base.
@@ -76,7 +81,7 @@ class PUCB(ErrorAware, GreedyLearner):
         object.__setattr__(self, "clip_negative", checks.flag("clip_negative", self.clip_negative))
 
     def errors(self, laws: Mapping[str, NoiseDistribution], spec: ProblemSpec) -> Floats:
-        """Return the (5,) noise bounds E1, E2, E3, E_row, 0, from the noise distributions ``laws``."""
+        """Return the (5,) bounds E1, E2, E3, E_row, 0 of the noise with the distributions ``laws``."""
         if self.E_mode != "published":
             return super().errors(laws, spec)
         pairs, horizon, users = spec.layout.rows, spec.horizon, bonuses.users(spec)

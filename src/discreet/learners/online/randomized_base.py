@@ -1,19 +1,21 @@
-r"""Base of learners that explore by random draws, instead of a bonus, from exact sums.
+r"""Base of learners that explore by random draws instead of a bonus. They need exact sums.
 
-At each release a learner draws values from a distribution given by the counts, and acts greedily for these
-values. The users between two releases can be split into ``samples`` sub-batches with one draw each, so that
-not all users of a batch follow the same error.
+At each release, a learner draws rewards and transition probabilities from a distribution that depends on the
+counts. The next users follow the greedy policy of the drawn values. The users between two releases can be
+split into ``samples`` sub-batches with one draw for each sub-batch. Then an unlucky draw affects only some of
+the users.
 
-**Exact sums only.** The distribution of the draw (a posterior, a variance 1 / (N + 1)) treats the counts as
-numbers of users. Noisy counts can be negative and carry no measure of their error. A distribution computed
-from noisy counts is not the posterior and is too narrow. Therefore a private budget is refused at the start,
-and noisy estimates are refused when they are read. Under ``NoPrivacy`` these learners are baselines without a
+**Exact sums only.** The distribution of the draw is, for example, a posterior, or a normal distribution whose
+variance is proportional to 1 / (N + 1). It is correct only if the counts N are true numbers of visits. Noisy
+counts can be negative, and nothing in the distribution accounts for their noise. A distribution computed from
+them is not the posterior and is too narrow. Therefore ``begin``, ``query`` and ``schedule`` reject a private
+budget, and ``plan`` rejects noisy sums. With ``NoPrivacy`` these learners are baselines without a privacy
 guarantee.
 
-**Random draws** come from NumPy's generator at the address (``ROLE_SAMPLES``, release, sub-batch) of the key
-of the public random stream. The same run draws the same values in any order. The draws have no compiled form.
-Planning with the drawn values uses the same kernel as every tabular learner
-(:func:`discreet.learners.online.tabular_planning_kernels.plan_step`).
+**Random draws** come from a NumPy generator. It is determined by the key of the public random stream and by
+the address (``ROLE_SAMPLES``, release, sub-batch). Therefore a run draws the same values in whatever order
+the sub-batches are computed. The draws have no compiled version. Planning with the drawn values uses the same
+kernel as all tabular learners (:func:`discreet.learners.online.tabular_planning_kernels.plan_step`).
 """
 
 from __future__ import annotations
@@ -44,19 +46,24 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class RandomizedState:
-    """State of the learner, with the public random key and the sums of the newest release.
+    """State of the learner between releases. It holds the sums of the newest release.
+
+    R is the number of admissible state-action pairs. T is 1 if steps are pooled, otherwise H.
 
     Attributes
     ----------
+    ties : (2,) words
+        Key of the public random stream.
     visits, reward_sums : (T, R)
-        Sums, where T is 1 (pooled steps) or H.
+        Number of visits to each pair, and sum of their rewards.
     transitions : (T, R, S)
+        Transition counts.
     users : int
         Number of users in the sums.
     number : int
-        Number of the release with these sums (-1: none yet).
+        Number of the release that contains these sums; -1 before the first release.
     part : int
-        Number of sub-batches assigned since that release.
+        Number of sub-batches to which the learner has assigned a policy since that release.
     """
 
     __repr__ = brief
@@ -73,7 +80,9 @@ class RandomizedState:
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """Model to plan with: Q_h = rewards_h + (transitions_h / denominators_h) V_{h+1}.
+    """Drawn model for planning: Q_h = rewards_h + (transitions_h / denominators_h) V_{h+1}.
+
+    R is the number of admissible state-action pairs. T is 1 if steps are pooled, otherwise H.
 
     Attributes
     ----------
@@ -96,13 +105,14 @@ class RandomizedLearner(Knobs):
     preset : str
         A key of ``PRESETS``.
     stationary : bool
-        Pool the counts of all steps; allowed only if the problem is declared stationary.
+        True: pool the counts of all steps. This is allowed only if the problem is declared stationary.
     known_rewards : bool
-        Use the public rewards of the spec.
+        True: use the public rewards of the problem (``spec.known_rewards``).
     replan_growth : float
-        Release when the number of users has grown by this factor; 1.0 means after every user.
+        Factor by which the number of users grows from one release to the next, at least 1.0. 1.0 means a
+        release after every user.
     samples : int
-        Number of sub-batches of the users between two releases, each with a separate draw.
+        Number of sub-batches into which the users between two releases are split; each has a separate draw.
     """
 
     stationary: bool | None = None
@@ -120,14 +130,14 @@ class RandomizedLearner(Knobs):
         put(self, "replan_growth", checks.real("replan_growth", self.replan_growth, 1.0))
         put(self, "samples", checks.integer("samples", self.samples, 1))
 
-    # --------------------------------------------------------------------------- public facts
+    # ---------------------------------------------------------------------- schedule and query
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return geometric release times."""
+        """Return a schedule whose release times grow geometrically, by the factor ``replan_growth``."""
         self._check(spec)
         return Schedule(spec.users, growth=self.replan_growth, plans="deterministic")
 
     def query(self, spec: ProblemSpec) -> CountQuery:
-        """Return the query for transitions and, unless rewards are known, for rewards."""
+        """Return the query for transition counts and, unless rewards are known, for reward sums."""
         self._check(spec)
         return CountQuery(
             spec.layout,
@@ -148,14 +158,17 @@ class RandomizedLearner(Knobs):
             raise ValueError("known_rewards = True: must be false, the spec declares no rewards")
 
     def _known(self, spec: ProblemSpec) -> Floats | None:
-        """Return the (H, R) public mean rewards if they are used, else None."""
+        """Return the (H, R) public mean rewards if the option ``known_rewards`` is True, else None."""
         if not self.known_rewards or spec.known_rewards is None:
             return None
         return spec.layout.to_rows(spec.known_rewards)
 
-    # -------------------------------------------------------------------------- one release
+    # -------------------------------------------------------------- planning from a release
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> RandomizedState:
-        """Return the state before the first release; ``ties`` is the public random key (2 words)."""
+        """Return the state before the first release.
+
+        ``ties`` : key of the public random stream, (2,) words.
+        """
         self._check(spec)
         shape = (1 if self.stationary else spec.horizon, spec.layout.rows)
         key = np.array(ties, dtype=np.uint64)
@@ -164,7 +177,7 @@ class RandomizedLearner(Knobs):
     def plan(
         self, state: RandomizedState, release: Release, ask: Ask | None = None
     ) -> tuple[Plan, RandomizedState]:
-        """Return the next users' policy, greedy for a new draw, and the new state."""
+        """Return the next users' policy, which is greedy for a new draw, and the new state."""
         if release.number != state.number:
             state = self._read(state, release)
         spec, parts = state.spec, int(self.samples or 1)
@@ -195,16 +208,16 @@ class RandomizedLearner(Knobs):
 
     @abstractmethod
     def draw(self, state: RandomizedState, coins: np.random.Generator) -> Draw:
-        """Draw values to plan with, from the distribution given by the sums of ``state``.
+        """Draw a model from the distribution that the sums in ``state`` determine.
 
-        ``coins`` : public random generator.
+        ``coins`` : generator of the public random stream.
         """
 
     def values(self, state: RandomizedState, part: int = 0) -> tuple[Floats, Floats]:
-        """Return V (H + 1, S) and Q (H, R) of sub-batch ``part`` (from 0) of the newest release in ``state``.
+        """Return the drawn V (H + 1, S) and Q (H, R) of one sub-batch after the newest release.
 
-        Units are those of reward. Repeated calls return the same values, because the draw depends only on the
-        state's ties.
+        ``part`` : number of the sub-batch, from 0. V and Q are sums of rewards. Repeated calls return the
+        same values, because the draw depends only on the state and ``part``.
         """
         spec, rows = state.spec, state.spec.layout.rows
         drawn = self.draw(state, generator_at(state.ties, ROLE_SAMPLES, max(0, state.number), part))
@@ -219,7 +232,10 @@ class RandomizedLearner(Knobs):
         return values, q
 
     def _kernel(self) -> LearnerKernel:
-        """Return a kernel without bonus, because the draw explores. Ties at the cap are broken at random."""
+        """Return constants for a kernel without a bonus, because exploration comes from the draw.
+
+        Ties are broken at random.
+        """
         flags = np.zeros(kernels.FLAGS, np.int64)
         flags[kernels.CAP], flags[kernels.RANDOM_TIES] = self._cap(), 1
         return LearnerKernel(kernels.VALUE_ITERATION, flags, np.zeros(kernels.KNOBS))
@@ -227,16 +243,19 @@ class RandomizedLearner(Knobs):
     def _cap(self) -> int:
         return self.CAP
 
-    # ------------------------------------------------------------------------------- in words
+    # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
         """Yield the options whose values invalidate the regret theorem, each with the reason."""
         if float(self.replan_growth or 1.0) > 1.0:
             yield "several users follow one policy (the theorem replans for each)"
 
     def summary(self) -> str:
-        """Return the options as text, and whether the regret theorem holds. There is never privacy."""
+        """Return a text that lists the options and says whether the regret theorem holds for them.
+
+        The text ends with the statement that this learner has no privacy guarantee.
+        """
         return f"{summary_of(self, self.heuristics())} There is no privacy guarantee."
 
 
-#: Options of every preset.
+#: Default values of the options that all randomised learners share.
 SHARED: Mapping[str, Any] = {"stationary": False, "known_rewards": False}

@@ -1,36 +1,39 @@
-r"""Exploration by measured returns: compare the learner's return with that of one repeated action.
+r"""Exploration by measured returns. It compares the return of the learner with that of one repeated action.
 
-An optimistic learner must try every pair of a model before it stops exploring, and under privacy noise each
-pair needs hundreds of users. The return of a policy is a much cheaper statistic: one scalar per user. This
-explorer has three stages.
+An optimistic learner must try every state-action pair before it stops exploring. With privacy noise, each
+pair needs hundreds of users. The return of a policy is much cheaper to measure, because it is one number per
+user. This explorer has three stages.
 
-1. *Probe*. In the first batch, n users follow each of the A policies "always action a". It spends most of its
-   budget on their clipped returns (:class:`discreet.core.count_query.CountQuery`, groups). The batch has its
-   own noise and is not added to later batches (``Plan.forget``). The best of these policies is the *anchor*
-   if its mean is ``_FOUND`` standard deviations above 0. If no mean is, the underlying learner continues with
-   the whole budget, and only the users of the probe were spent.
-2. *Watch*. Users follow the learner, and a share of the budget measures the *total* return of these users.
-   The error of this total does not grow with the number of users (it is the prefix sum of a decaying stream).
-   The learner's debt is
+1. *Probe*. In the first batch, n users follow each of the A policies "always action a". Most of the budget of
+   this batch measures their returns, clipped at C = H / 20 (:class:`discreet.core.count_query.CountQuery`,
+   groups). The batch has its own noise and is not added to later batches (``Plan.forget``). The policy with
+   the largest mean return is the *anchor* if this mean is ``_FOUND`` standard deviations above 0. Otherwise,
+   the underlying learner continues with the whole budget, and the only loss is the users of the probe.
+2. *Watch*. Users follow the learner, and a share of the budget measures the *total* clipped return of these
+   users. The error of this total does not grow with the number of users, because the total is the prefix sum
+   of a decaying stream. The debt of the learner is
 
-       D = rho * (anchor's mean) * (learner's users) - (their measured total),      rho = 1/4.
+       D = rho * (mean return of the anchor) * (number of users of the learner) - (their measured total),
 
-   While D is above an allowance B(k) = b (k / k_1)^alpha of some standard deviations of that measurement,
-   users follow the anchor. This is regret balancing (Abbasi-Yadkori, Pacchiano and Phan 2020) between a
-   fixed policy and a learner. A learner with almost no return is stopped at the cost B. A learner that
-   only learns slowly is not stopped, because rho is small and C is small too: all returns above C = H / 20
-   count as C. The data of the anchor's users enter the model like all other data.
-3. *Alone*. Once the learner's return is clearly above rho times the anchor's, no more returns are released.
-   The learner continues without the anchor and with the whole budget.
+   with rho = 1/4. Users follow the anchor while D is above an allowance B(k) = b (k / k_1)^alpha. Here k is
+   the number of users, k_1 is its value at the start of this stage, and b is a few standard deviations of the
+   measured total. This is regret balancing (Abbasi-Yadkori, Pacchiano and Phan 2020) between a fixed policy
+   and a learner. A learner with almost no return is stopped, at a cost of B. A learner that only learns
+   slowly is not stopped, because rho is small and all returns above C count as C. The data of the anchor's
+   users enter the model like all other data.
+3. *Alone*. When the return of the learner is clearly above rho times that of the anchor, no more returns are
+   released. The learner continues without the anchor and with the whole budget.
 
-Regret falls in environments where repeating some action gives a reward that the learner without this explorer
-would find only late (RiverSwim). Regret rises in environments where a repeated action has a small return, and
-the learner's return is less than a quarter of it for the first thousand users. In these environments the
-learner is slowed down. The measurements are in benchmarks/default_learner.md. No regret theorem is claimed.
+Regret decreases in environments where repeating some action gives a reward that the learner would otherwise
+find only late (RiverSwim). Regret increases in environments where a repeated action has a small return, and
+the return of the learner is less than a quarter of it for the first thousand users. In these environments the
+explorer slows the learner down. The measurements are in benchmarks/default_learner.md. No regret theorem is
+claimed.
 
 Privacy does not depend on the explorer: groups, shares and policies are functions of earlier releases.
 
-Group returns, the single probe, the debt and the last stage are not from the cited papers.
+Four parts are not from the cited papers: the returns per group, the single probe, the debt, and the last
+stage.
 """
 
 from __future__ import annotations
@@ -55,79 +58,91 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-ANCHOR, LEARNER = 0, 1  # groups of the watch stage; the groups of the probe are the actions
+# Indices of the two groups of users in the watch stage. In the probe, the groups are the actions.
+ANCHOR, LEARNER = 0, 1
 
-# Chosen on random MDPs (dense, sparse, S = 12), a switching chain and locks, plus RiverSwim.
-_CLIP = 0.05  # C / H
-_PROBE_SHARE = 0.9
-_WATCH_SHARE = 0.3
-_PROBE = 6.0  # users per action in the probe: std of a group's return at the full budget, divided by C
-_LEAST_PROBE = 8
-_MOST_OF_USERS = 0.05  # largest share of all users in the probe; a larger probe is skipped
-_FOUND = 2.0
-_LEAST = 0.3  # least mean of an anchor, as a share of C
-_PART = 0.25  # rho
-_ALLOWANCE = 3.5  # b, in standard deviations of a group's sum in the watch
-_LEAST_ALLOWANCE = 20.0  # least b, in clipped returns; applies without noise too
-_GROWTH = 0.15  # alpha
-_LET_GO = 3.0
-_LET_GO_LAPLACE = 6.0  # for single batches: heavier tails, one test per release
-_UNKNOWN_NOISE = 4.2247  # std of a return over C at (1, 1e-6), used if the budget is not known
+# These values were chosen on random MDPs (dense, sparse, S = 12), a switching chain, locks, and RiverSwim.
+_CLIP = 0.05  # The ratio C / H. Returns above C count as C.
+_PROBE_SHARE = 0.9  # Share of the budget for returns in the probe.
+_WATCH_SHARE = 0.3  # Share of the budget for returns in the watch stage.
+# Number of users per action in the probe, divided by (std of the noise in a group's return) / C.
+_PROBE = 6.0
+_LEAST_PROBE = 8  # Smallest number of users per action in the probe.
+_MOST_OF_USERS = 0.05  # Largest share of all users in the probe; a larger probe is skipped.
+_FOUND = 2.0  # An anchor's mean return is at least this number of standard deviations above 0.
+_LEAST = 0.3  # Smallest mean return of an anchor, as a share of C.
+_PART = 0.25  # The constant rho of the module docstring.
+_ALLOWANCE = 3.5  # The constant b, in standard deviations of the noise in a group's return sum.
+_LEAST_ALLOWANCE = 20.0  # Smallest b, as a multiple of C; it applies without noise too.
+_GROWTH = 0.15  # The exponent alpha of the module docstring.
+_LET_GO = 3.0  # Number of standard deviations at which the learner is clearly good enough.
+# The same number for Laplace noise, which single batches can have. Its tails are heavier, and there is one
+# test at each release.
+_LET_GO_LAPLACE = 6.0
+_UNKNOWN_NOISE = 4.2247  # (std of the noise in a return) / C at (1, 1e-6), used if the budget is not known.
 
 
 @dataclass(frozen=True)
 class Mean:
-    """Generalised least-squares estimate of an arm's mean, stored as sums of weights and measurements."""
+    """Generalised least-squares estimate of the mean return m of one policy, stored as three sums.
+
+    ``exposure`` is the weighted number of users, ``total`` is the weighted sum of measurements, and
+    ``variance`` is the variance of ``total``.
+    """
 
     exposure: float = 0.0
     total: float = 0.0
     variance: float = 0.0
 
     def add(self, value: float, users: float, variance: float) -> Mean:
-        """Return the estimate after one more measurement, which has mean users * m and this variance."""
+        """Return the estimate after one more measurement ``value``.
+
+        The measurement has the mean ``users`` * m and the variance ``variance``.
+        """
         w = users / variance if variance > 0.0 else users * 1e12
         return Mean(self.exposure + w * users, self.total + w * value, self.variance + w * w * variance)
 
     @property
     def value(self) -> float:
-        """Return the estimate."""
+        """Return the estimated mean return."""
         return self.total / self.exposure
 
     @property
     def std(self) -> float:
-        """Return the standard deviation of the estimate."""
+        """Return the standard deviation of the estimated mean return."""
         return math.sqrt(self.variance) / self.exposure
 
 
 @dataclass(frozen=True, eq=False)
 class ReturnsState:
-    """State of the explorer. It is public, as a function of releases only.
+    """State of the explorer. It is public, because it depends on releases only.
 
     Attributes
     ----------
     inner : LearnerState
-        The learner's state.
+        State of the underlying learner.
     stage : "probe", "watch" or "alone"
     gain : float
-        Gain of the stream's later measurements.
+        Gain of the measurements after the probe.
     anchor : int
-        Action of the anchor.
+        Action that the anchor repeats; -1 before there is an anchor.
     mean : Mean
-        Mean of the anchor.
-    behind, assigned : pairs
-        Users of each group in the newest measurement, and in the current batch.
+        Estimate of the mean return of the anchor.
+    behind, assigned : pairs of (ANCHOR, LEARNER)
+        ``behind`` holds the number of users of each group in the newest measurement, where users of earlier
+        batches are weighted by the decay. ``assigned`` holds their number in the current batch.
     users, debt : int and float
-        Number of the learner's users, and the learner's debt (module docstring).
+        Number of users who followed the learner in the watch stage, and the debt D of the module docstring.
     gap : float
-        Largest increase of the debt due to one more user.
+        Largest amount by which one more user of the learner can increase the debt.
     unit : float
-        Standard deviation of the noise in one group's sum.
+        Standard deviation of the noise in the return sum of one group.
     fresh, noise : float
-        Sums of the learner's measurements and of their variances.
+        Sum of the measurements of the learner's return, and sum of their noise variances.
     first : int
         Number of users at the start of the watch stage.
     queue : tuple of (group, users, number of the tie-break)
-        Sub-batches not yet assigned.
+        Sub-batches that do not have a policy yet.
     """
 
     __repr__ = brief
@@ -150,7 +165,10 @@ class ReturnsState:
 
 
 def probe_users(spec: ProblemSpec) -> int:
-    """Return the number of users per action in the probe; 0 if there are too few users for a probe."""
+    """Return the number of users per action in the probe.
+
+    Returns 0, which means no probe, if the problem has too few users or does not state their number.
+    """
     budget: Any = getattr(spec, "budget", None)
     noise = _UNKNOWN_NOISE / math.sqrt(_PROBE_SHARE)
     if budget is not None:
@@ -163,7 +181,7 @@ def probe_users(spec: ProblemSpec) -> int:
             noise = math.sqrt(2.0) / (budget.epsilon * _PROBE_SHARE)
             if budget.delta:
                 gaussian = 1.0 / (budgets.gdp_mu(budget.epsilon, budget.delta) * math.sqrt(_PROBE_SHARE))
-                noise = max(noise, gaussian)  # the privatizer uses either noise
+                noise = max(noise, gaussian)  # the privatizer may use Laplace or Gaussian noise
     users = max(_LEAST_PROBE, math.ceil(_PROBE * noise))
     if spec.users is None or users * spec.actions > _MOST_OF_USERS * spec.users:
         return 0
@@ -171,7 +189,10 @@ def probe_users(spec: ProblemSpec) -> int:
 
 
 def schedule(learner: NoiseAwareUCBVI, spec: ProblemSpec, plain: Schedule) -> Schedule:
-    """Return a schedule: a first release after the probe, then the underlying learner's frequency."""
+    """Return a schedule with the first release after the probe, and then releases as the learner needs them.
+
+    ``plain`` is the schedule of the underlying learner. Without a probe, it is returned unchanged.
+    """
     first = probe_users(spec) * spec.actions
     if not first or spec.users is None:
         return plain
@@ -183,7 +204,10 @@ def schedule(learner: NoiseAwareUCBVI, spec: ProblemSpec, plain: Schedule) -> Sc
 
 
 def query(spec: ProblemSpec, plain: CountQuery) -> CountQuery:
-    """Return the underlying learner's query, extended with the returns of all groups."""
+    """Return ``plain``, the query of the underlying learner, extended with the returns of each group.
+
+    Without a probe, it is returned unchanged.
+    """
     if not probe_users(spec):
         return plain
     clip = _CLIP * spec.horizon
@@ -191,12 +215,15 @@ def query(spec: ProblemSpec, plain: CountQuery) -> CountQuery:
 
 
 def begin(spec: ProblemSpec, inner: LearnerState) -> ReturnsState:
-    """Return the state before any measurement; without a probe the first stage is "alone"."""
+    """Return the state before the first measurement. ``inner`` is the state of the underlying learner.
+
+    The first stage is "probe", or "alone" without a probe.
+    """
     return ReturnsState(inner, "probe" if probe_users(spec) else "alone")
 
 
 def plan(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> tuple[Plan, ReturnsState]:
-    """Return the next users' policy, and the new state."""
+    """Return the next users' policy, and the new state; ``state`` is not changed."""
     if release.number != state.inner.number:
         state = _read(learner, state, release)
     if not state.queue:
@@ -222,14 +249,14 @@ def plan(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> tup
     return out, replace(state, inner=inner, queue=queue, assigned=(assigned[0], assigned[1]))
 
 
-# ---------------------------------------------------------------------------------- one release
+# ---------------------------------------------------------------------- planning from a release
 def _read(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> ReturnsState:
-    """Return the state after model and returns of a release are read, with the next sub-batches."""
+    """Read the model data and returns of a new release, and return the state with the next sub-batches."""
     spec, newest = state.inner.spec, release.measurement
     if newest is None:
         raise ValueError("release: carries no measurement with noise of its own")
     first = probe_users(spec)
-    if state.stage == "probe" or not first:  # the probe itself is measured at gain 1
+    if state.stage == "probe" or not first:  # the probe has gain 1, so its gain is not that of later batches
         state = replace(state, gain=math.sqrt(1.0 - newest.decay**2) if first else newest.gain)
     inner = learner._read(state.inner, replace(release, measurement=_at_gain(newest, state.gain)))
     state = replace(state, inner=inner)
@@ -252,7 +279,7 @@ def _read(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> Re
 
 
 def _at_gain(newest: Measurement, gain: float) -> Measurement:
-    """Return the measurement rescaled to the stream's usual gain; the learner's weights need one gain."""
+    """Return the measurement rescaled to ``gain``: the weights of the learner need a constant gain."""
     if newest.gain == gain:
         return newest
     ratio = gain / newest.gain
@@ -264,12 +291,16 @@ def _at_gain(newest: Measurement, gain: float) -> Measurement:
 
 
 def _scaled(law: Any, ratio: float) -> Any:
-    """Return the distribution of ratio times the noise."""
+    """Return the noise distribution ``law`` with its scale multiplied by ``ratio``, if it has a scale."""
     return replace(law, scale=law.scale * ratio) if hasattr(law, "scale") else law
 
 
 def _after_probe(state: ReturnsState, newest: Measurement, users: int, first: int) -> ReturnsState:
-    """Return the state after the probe; the best action is the anchor if its mean is clearly above 0."""
+    """Return the state after the probe, in stage "watch" if there is an anchor, otherwise in stage "alone".
+
+    The action with the largest mean return is the anchor if this mean is clearly above 0. ``users`` is the
+    number of users so far, and ``first`` is the number of users per action in the probe.
+    """
     returns = newest.estimates[GROUP_RETURNS]
     clip = _CLIP * state.inner.spec.horizon
     sums = returns.value[: state.inner.spec.actions] / newest.gain
@@ -282,7 +313,10 @@ def _after_probe(state: ReturnsState, newest: Measurement, users: int, first: in
 
 
 def _after_watch(state: ReturnsState, newest: Measurement) -> ReturnsState:
-    """Return the state with the learner's new debt, and in stage "alone" if the learner is good enough."""
+    """Return the state with the new debt of the learner, computed from the newest measurement.
+
+    The stage becomes "alone" if the learner is good enough, or if the return of the anchor is too small.
+    """
     returns, gain = newest.estimates[GROUP_RETURNS], newest.gain
     clip, sigma = _CLIP * state.inner.spec.horizon, returns.law.std()
     behind = (
@@ -294,7 +328,7 @@ def _after_watch(state: ReturnsState, newest: Measurement) -> ReturnsState:
         at = gain * behind[ANCHOR]
         mean = mean.add(float(returns.value[ANCHOR]), at, sigma * sigma + spread * at)
     y, users = float(returns.value[LEARNER]), state.users + state.assigned[LEARNER]
-    rest = 1.0 - math.sqrt(1.0 - state.gain**2)  # 1 - decay of the stream
+    rest = 1.0 - math.sqrt(1.0 - state.gain**2)  # 1 - decay, where decay is that of the later measurements
     earned = (y + rest * state.fresh) / gain
     error = math.sqrt((sigma * sigma + rest * rest * state.noise) / gain**2 + spread * users)
     target = _PART * mean.value
@@ -316,9 +350,10 @@ def _after_watch(state: ReturnsState, newest: Measurement) -> ReturnsState:
 
 
 def _learners_part(state: ReturnsState, users: int, batch: int) -> int:
-    """Return the number of users in the next batch that follow the learner.
+    """Return how many of the ``batch`` users in the next batch follow the learner.
 
-    These are all users, unless the debt approaches the allowance.
+    All of them follow the learner, except if its debt is so large that it could exceed the allowance.
+    ``users`` is the number of users before the batch.
     """
     if state.stage == "alone" or state.debt <= 0.0:
         return batch

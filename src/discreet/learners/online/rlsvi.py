@@ -1,55 +1,60 @@
-r"""RLSVI: randomised least-squares value iteration on tables, without a privacy guarantee.
+r"""RLSVI: tabular randomised least-squares value iteration, without a privacy guarantee.
 
-Let N = N(h, s, a) be the visits so far. Before each policy update, the learner computes backward, for every
-step h and pair (s, a),
+Let N = N(h, s, a) be the number of visits so far, R the sum of their rewards and N3 their transition counts.
+Before each policy update, the learner computes, backward over steps h and for every pair (s, a),
 
     Q_h(s, a) = [R(h, s, a) + p_h + sum_s' N3(h, s, a, s') V_{h+1}(s')] / (N + 1) + w_h(s, a),
 
-    w_h(s, a) ~ Normal(0, sigma_h^2 / (N + 1)) independently,     V_h(s) = max_a Q_h(s, a),
+    w_h(s, a) ~ Normal(0, sigma_h^2 / (N + 1)) independently,     V_h(s) = max_a Q_h(s, a).
 
-The next users follow the greedy policy. This is least squares on targets with Gaussian noise of variance
-sigma_h^2 each, regularised towards one pseudo-visit of value p_h (Osband, Van Roy and Wen 2016).
+The next users follow the greedy policy of Q. The formula is the solution of a least-squares problem whose
+targets each have Gaussian noise of variance sigma_h^2. Its regulariser corresponds to one pseudo-visit with
+value p_h (Osband, Van Roy and Wen 2016).
 
 - ``preset="theory"``: p_h = 0 and sigma_h^2 = beta_k = S H^3 log(2 H S A k) / 2 before user k. Values are not
   clipped. Worst-case regret is O~(H^3 S^(3/2) sqrt(A K)) (Russo 2019). This preset learns almost nothing from
-  20 000 users: sqrt(beta_k) is about 600 at RiverSwim, where no value is above 20.
-- ``preset="default"``: sigma_h = ``noise_const`` (H - h), h from 0, p_h = ``prior_value`` (H - h), Q clipped
-  to [0, H - h]. The constants were chosen on ``benchmarks.leaderboard.env_suites.TRAINING`` under
-  ``NoPrivacy`` (benchmarks/baselines.py, ``--part tuning``), at 20 000 users. The pseudo-visit at half the
-  range causes the exploration. Regret decreases with ``noise_const`` down to the smallest value of the grid.
-  This preset is a heuristic without a theorem.
+  20 000 users: on RiverSwim, sqrt(beta_k) is about 600, but no value is above 20.
+- ``preset="default"``: sigma_h = ``noise_const`` (H - h) and p_h = ``prior_value`` (H - h), with h from 0. Q
+  is clipped to [0, H - h]. The constants were chosen on ``benchmarks.leaderboard.env_suites.TRAINING`` under
+  ``NoPrivacy`` (benchmarks/baselines.py, ``--part tuning``), at 20 000 users. The exploration comes from the
+  pseudo-visit, whose value is half of the range. On the grid, regret is lower for smaller ``noise_const``,
+  and lowest for the smallest value. This preset is a heuristic without a theorem.
 
 **Privacy.** This library states no privacy guarantee for RLSVI. Lu, Gajane, Bai and Talebi wrote "Randomized
-Least Squares Value Iteration itself is Joint Differentially Private" (arXiv 2606.01952, 2026). The abstract
+Least Squares Value Iteration itself is Joint Differentially Private" (arXiv 2606.01952, 2026). Their abstract
 claims that tabular RLSVI "as is" is (epsilon(delta), delta)-jointly differentially private with
 
     epsilon(delta) = x + 2 sqrt(x log(1 / delta)),     x = 2 A K / (H^2 log(2 H S A)).
 
-:func:`claimed_epsilon` computes that number. The claim is the authors'. We have read only the abstract and
-could not derive the claim. In this library neighbours differ in one user's whole trajectory. Under this
-relation the claim is false for the algorithm above with beta_k (the claim has the logarithm of beta_k):
+:func:`claimed_epsilon` computes this epsilon. The claim is the authors', not ours. We have read only the
+abstract and could not derive the claim. In this library, neighbouring data sets differ in one user's whole
+trajectory. Under this relation the claim is false for the algorithm above with sigma_h^2 = beta_k (the
+logarithm in the claim is that of beta_k):
 
 1. *The variance reveals the user.* One user's first visit to a pair halves the variance of w. The Renyi
-   divergence of Normal(0, v) from Normal(0, v / 2) is infinite at every order >= 2. The claim has the form of
-   zero-concentrated privacy, rho + 2 sqrt(rho log(1 / delta)), which bounds every order. It therefore cannot
-   be derived by treating the table of randomised values as a Gaussian mechanism.
+   divergence of Normal(0, v) from Normal(0, v / 2) is infinite at every order >= 2. The claimed epsilon has
+   the form of zero-concentrated differential privacy, rho + 2 sqrt(rho log(1 / delta)), which bounds the
+   divergence at every order. Therefore the claim cannot be derived by treating the table of randomised values
+   as a Gaussian mechanism.
 2. *The policies reveal the user.* Regression targets are not bounded by H, because V_{h+1} is a maximum of
-   Gaussians. Along chains that n users visited, V_{h+1} grows to the order of sqrt(n beta), while the noise
-   of a new pair is sqrt(beta). Let S = A = 2 and all rewards be 0, and let n users stay in state 1. The next
-   user either alternates between the states 0 and 1, or (the neighbour) stays in state 1. Two more users
-   follow, who stay in state 0. At each even step the alternating user has moved one new action of state 0 by
-   about sqrt(n beta) / 2, and both later users tend to take this action. The number of steps at which the two
-   later users agree reveals which trajectory the user had. For H = 200 and n = 64, so K = 67, the claim is
-   epsilon = 0.22 at delta = 1e-6. At least 67 agreements in 100 steps were seen in 363 of 400 runs with one
-   trajectory and in 47 of 400 with the other. Therefore epsilon is above 1.3 with confidence 1 - 1e-6
-   (tests/learners/online/test_rlsvi.py), and about 2 by the frequencies. For larger H the claim falls to 0
-   and the evidence grows. Because rewards are 0, the policies do not depend on the scale of beta. Therefore
-   no choice of the constant makes the claim true.
+   Gaussians. Along chains of states that n users visited, V_{h+1} grows to the order of sqrt(n beta), while
+   the noise of an unvisited pair is sqrt(beta). Consider S = A = 2 with all rewards 0, and n users who stay
+   in state 1. The next user either alternates between the states 0 and 1 or, in the neighbouring data set,
+   stays in state 1. Two more users follow, and both stay in state 0. At each even step, the alternating user
+   has changed the value of one unvisited action of state 0 by about sqrt(n beta) / 2, and both later users
+   tend to take this action. The number of steps at which the two later users take the same action reveals
+   which trajectory the user had. For H = 200 and n = 64 (K = 67), the claim is epsilon = 0.22 at delta =
+   1e-6. The two later users agreed at 67 or more of 100 steps in 363 of 400 runs with one trajectory, and in
+   47 of 400 runs with the other trajectory. Therefore epsilon is above 1.3 with confidence 1 - 1e-6
+   (tests/learners/online/test_rlsvi.py). The observed frequencies correspond to an epsilon of about 2. For
+   larger H, the claimed epsilon decreases to 0, while the evidence against it becomes stronger. Because
+   rewards are 0, the policies do not depend on the scale of beta. Therefore no choice of the constant in beta
+   makes the claim true.
 
-Clipping, as in the default preset, bounds the targets but does not remove the first objection. The smaller
-noise of that preset protects less. This learner is therefore a baseline on exact sums without a privacy
-guarantee. For a guarantee, add noise to the counts, whose sensitivity is known, and plan from the noisy
-counts.
+Clipping, as in the default preset, bounds the targets, but argument 1 still holds. The noise of
+the default preset is smaller and therefore protects less. For these reasons, this learner is a baseline on
+exact sums without a privacy guarantee. For a privacy guarantee, use a learner that plans from counts with
+noise: the sensitivity of counts is known.
 """
 
 from __future__ import annotations
@@ -69,10 +74,10 @@ from discreet.mechanisms.interfaces import ProblemSpec
 
 
 def claimed_epsilon(horizon: int, states: int, actions: int, users: int, delta: float) -> float:
-    """Return the epsilon that arXiv 2606.01952 claims for RLSVI, which is not a guarantee.
+    """Return the epsilon that arXiv 2606.01952 claims for RLSVI. It is not a privacy guarantee.
 
-    It is x + 2 sqrt(x log(1 / delta)) with x = 2 A K / (H^2 log(2 H S A)), delta in (0, 1). See the module
-    docstring.
+    The claimed epsilon is x + 2 sqrt(x log(1 / delta)) with x = 2 A K / (H^2 log(2 H S A)) and delta in (0,
+    1). The module docstring gives a counterexample.
     """
     horizon = checks.integer("horizon", horizon, 1)
     states = checks.integer("states", states, 1)
@@ -84,7 +89,10 @@ def claimed_epsilon(horizon: int, states: int, actions: int, users: int, delta: 
 
 
 def theory_variance(spec: ProblemSpec, user: int) -> float:
-    """Return beta_k = S H^3 log(2 H S A k) / 2 of Russo (2019), before user k = 1, 2, ...; A is R / S."""
+    """Return the noise variance beta_k = S H^3 log(2 H S A k) / 2 of Russo (2019).
+
+    ``user`` is k = 1, 2, ..., the number of the next user. S A is the number of admissible pairs.
+    """
     tables = float(spec.horizon * spec.layout.rows)
     return 0.5 * spec.states * spec.horizon**3 * math.log(2.0 * tables * user)
 
@@ -93,18 +101,20 @@ def theory_variance(spec: ProblemSpec, user: int) -> float:
 class RLSVI(RandomizedLearner):
     """Randomised least-squares value iteration on exact counts: a non-private baseline.
 
-    The learner refuses private privatizers. Its own noise is not a privacy mechanism: see
-    :mod:`discreet.learners.online.rlsvi`, which also discusses the epsilon claimed in the literature.
+    The learner rejects every privatizer except ``NoPrivacy``. The noise that it draws for exploration is not
+    a privacy mechanism: see :mod:`discreet.learners.online.rlsvi`, which also discusses the epsilon claimed
+    in the literature.
 
     Parameters
     ----------
     preset : "default" or "theory"
-        ``default``: scaled down, chosen on training environments (heuristic). ``theory``: Russo (2019).
+        ``default``: noise scaled down, with constants chosen on training environments (heuristic).
+        ``theory``: the constants of Russo (2019).
     noise_const : float or "theory"
-        The noise of an unvisited pair has standard deviation ``noise_const`` (H - h), h from 0; "theory":
-        sqrt(beta_k) at every step.
+        The noise of an unvisited pair at step h (from 0) has standard deviation ``noise_const`` (H - h). With
+        "theory" it is sqrt(beta_k) at every step.
     prior_value : float
-        Value of the one pseudo-visit of each pair, in [0, 1], in units of H - h.
+        Value of the pseudo-visit of each pair, in [0, 1], in units of H - h with h from 0.
     cap : "H-h+1" or "none"
         Clip Q to [0, H - h + 1] at step h (from 1), or do not clip.
 
@@ -137,16 +147,16 @@ class RLSVI(RandomizedLearner):
         return kernels.CAP_NONE if self.cap == "none" else kernels.CAP_LEFT
 
     def deviations(self, spec: ProblemSpec, users: int) -> Floats:
-        """Return the (H,) sigma_h after ``users`` users: the standard deviation of w at unvisited pairs."""
+        """Return (H,) standard deviations sigma_h of noise w at unvisited pairs, after ``users`` users."""
         if self.noise_const == "theory":
             return np.full(spec.horizon, math.sqrt(theory_variance(spec, users + 1)))
         return float(self.noise_const or 0.0) * np.arange(spec.horizon, 0.0, -1.0)
 
     def draw(self, state: RandomizedState, coins: np.random.Generator) -> Draw:
-        """Return the empirical model with one pseudo-visit, with Gaussian noise added to the rewards.
+        """Return the model estimated from the sums and one pseudo-visit, with Gaussian noise on the rewards.
 
-        ``state`` : state with the sums of the newest release. ``coins`` : public random generator, made from
-        the state's ties.
+        ``state`` : state with the sums of the newest release. ``coins`` : generator of the public random
+        stream, whose key is ``state.ties``.
         """
         spec = state.spec
         shape = (spec.horizon, spec.layout.rows)

@@ -8,10 +8,11 @@ from typing import Any
 
 
 def summary_of(learner: Any, heuristics: Iterable[str], theorem: str = "") -> str:
-    """Return a text with the options and with whether the regret theorem holds for them.
+    """Return a text that lists the options of a learner and says whether the regret theorem covers them.
 
-    heuristics : options whose values invalidate the theorem, each with the reason. theorem : scope of the
-    theorem, which the text appends after a comma.
+    ``heuristics`` yields texts, one for each option whose value invalidates the theorem.
+    ``theorem`` names the scope of the theorem, for example " of Jin et al. (2020)". If all options are valid,
+    it is appended directly to the words "the regret theorem", so it must begin with a space.
     """
     said = ", ".join(
         f"{f.name}={getattr(learner, f.name)!r}"

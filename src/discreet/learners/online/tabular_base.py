@@ -1,10 +1,12 @@
 """Base of all tabular learners: options, schedule, query, and planning from a release.
 
-A learner is an immutable object. ``plan`` converts a release to rows and calls the same compiled
-``plan_step`` and ``choose`` that the fused simulation calls, so both give identical results. No option
-weakens a privacy guarantee. Every option is post-processing, except ``stationary``, ``derive_visits``,
-``center_rewards``, ``known_rewards`` and the schedule. These choose the query and its times, and the
-privatizer charges for that.
+A learner is an immutable object. Its method ``plan`` converts a release to tables with one row for each
+state-action pair. It then calls the same compiled functions ``plan_step`` and ``choose`` that the fused
+simulation calls. Therefore ``plan`` and the simulation give identical results.
+
+No option weakens a privacy guarantee. Most options only change how a release is processed. The exceptions are
+``stationary``, ``derive_visits``, ``center_rewards``, ``known_rewards`` and the options of the schedule: they
+choose the query and its release times, and the privatizer sets the noise accordingly.
 """
 
 from __future__ import annotations
@@ -35,11 +37,12 @@ Ints = NDArray[np.int64]
 Cap = Literal["H-h+1", "H", "none"]
 Theory = Literal["theory"]
 
-#: Growth factor of the number of users between releases, if neither preset nor option sets it. Under privacy
-# fewer
-#: releases have less noise. Without privacy a coarse schedule only delays plans, so the factor is smaller.
+#: Factor by which the number of users grows from one release to the next, with privacy (``GROWTH``) and
+#: without privacy (``PLAIN_GROWTH``), if neither the preset nor an option sets it. With privacy, fewer
+#: releases have less noise. Without privacy, rare releases only delay new policies, so the factor is smaller.
 GROWTH, PLAIN_GROWTH = 1.1, 1.02
-#: Options as in the papers: visits, transitions and rewards each have noise; a release after every user.
+#: Options as in the papers: visits, transitions and rewards are three queried families with separate noise,
+#: and there is a release after every user.
 AS_PUBLISHED = {"derive_visits": False, "center_rewards": False, "replan_every": 1}
 
 _CAPS = {"H-h+1": kernels.CAP_LEFT, "H": kernels.CAP_HORIZON, "none": kernels.CAP_NONE}
@@ -47,20 +50,23 @@ _CAPS = {"H-h+1": kernels.CAP_LEFT, "H": kernels.CAP_HORIZON, "none": kernels.CA
 
 @dataclass(frozen=True, eq=False)
 class LearnerState:
-    """State that a learner keeps between releases. It is public, as a function of releases only.
+    """State that a learner keeps between releases. It is public, because it depends on releases only.
+
+    R is the number of admissible state-action pairs, and E is the number of explorers (sub-batches with an
+    exploring policy).
 
     Attributes
     ----------
     number : int
-        Number of the last release read (-1: none).
+        Number of the last release that the learner has read; -1 before the first release.
     part : int
-        Number of sub-batches assigned since that release.
+        Number of sub-batches to which the learner has assigned a policy since that release.
     values, q : (H + 1, S) and (H, R)
-        Optimistic values computed from the last release.
+        Optimistic V and Q, computed from the last release.
     probabilities : (H, R)
         Action probabilities of a stochastic policy; 0 for deterministic policies.
     trials : (E, H, R)
-        The explorers' Q.
+        Q of each explorer.
     """
 
     __repr__ = brief
@@ -78,16 +84,19 @@ class LearnerState:
 
 
 def grown(users: int, growth: float, spec: ProblemSpec) -> int:
-    """Return the size of the batch after ``users`` users, on a geometric schedule."""
+    """Return the number of users in the batch that starts after ``users`` users, on a geometric schedule.
+
+    The total number of users grows by the factor ``growth``, and by at least 1, up to ``spec.users``.
+    """
     later = max(users + 1, math.ceil(growth * users))
     return later - users if spec.users is None else min(later, spec.users) - users
 
 
 def sub_batch(release: Release, spec: ProblemSpec, sizes: Sequence[int], part: int) -> tuple[int, bool]:
-    """Return the first non-empty sub-batch at or after ``part``, and whether it is the last sub-batch.
+    """Return the index of the next non-empty sub-batch, from ``part`` on, and True if it is the last one.
 
-    sizes : number of users of each sub-batch. Raises ``ValueError`` if no user is left, or if no sub-batch of
-    this release is left.
+    ``sizes`` holds the number of users of each sub-batch. Raises ``ValueError`` if all sub-batches are empty,
+    because no user is left, or if no non-empty sub-batch follows in this release.
     """
     if sum(sizes) < 1:
         raise ValueError(f"release.users = {release.users}: nobody is left of {spec.users} users")
@@ -99,50 +108,52 @@ def sub_batch(release: Release, spec: ProblemSpec, sizes: Sequence[int], part: i
 
 @dataclass(frozen=True, kw_only=True)
 class TabularLearner(Knobs, ABC):
-    """Base of the tabular learners. Options that are None take the preset's value.
+    """Base class of the tabular learners. An option that is None takes the preset's value.
 
     Parameters
     ----------
     preset : str
-        A key of ``PRESETS``: ``default`` (practical, no theorem), ``paper``, and presets that the class
-        lists.
+        A key of ``PRESETS``: ``default`` (practical constants without a theorem), ``paper``, or another
+        preset that the class lists.
     bonus_scale : float
         Factor of the whole bonus.
     stat_scale : float
-        Factor of the sampling terms, which are proportional to 1 / sqrt(D).
+        Factor of the sampling terms of the bonus. D is the estimated number of visits, and these terms are
+        proportional to 1 / sqrt(D).
     stat_const : float or "theory"
-        Replaces the coefficient L of 1 / sqrt(D). If the logarithm in L occurs elsewhere too, it is replaced
-        accordingly.
+        Number that replaces the coefficient L of 1 / sqrt(D) in the bonus. If the logarithm in L also occurs
+        in other terms, it is replaced there by the value that corresponds to this number.
     constants : str
-        The paper whose constants are used, see :mod:`discreet.learners.online.bonuses`.
+        Name of the set of constants in the bonus, see :mod:`discreet.learners.online.bonuses`.
     cap : "H-h+1", "H" or "none"
         Upper limit of Q at step h (h starts at 1).
     stationary : bool
-        Pool the counts of all steps; allowed only if the problem is declared stationary.
+        True: pool the counts of all steps. This is allowed only if the problem is declared stationary.
     replan_every : int
-        Release and replan after this number of users, at least 1; it is 1 in presets ``paper`` and
+        Release and replan after this number of users, at least 1. It is 1 in the presets ``paper`` and
         ``theory``.
     replan_growth : float
-        Alternative to ``replan_every``: release when the number of users has grown by this factor, at least
-        1.0 (after every user). The default is 1.1, and 1.02 without privacy. The privacy guarantee is the
-        same as with a release after every user, and the noise is not larger.
+        Alternative to ``replan_every``: release when the number of users has grown by this factor. It is at
+        least 1.0, and 1.0 means a release after every user. By default, the factor is 1.1 with privacy and
+        1.02 without privacy. The privacy guarantee is the same as with a release after every user, and the
+        noise is not larger.
     derive_visits : bool
-        True: visits are not queried but computed as N = sum over s' of N3, with the sum of S noise values as
-        error.
+        True: the learner does not query visits N, but computes them from the transition counts N3 as N = sum
+        over s' of N3. The error of N is then the sum of S noise values.
     center_rewards : bool
         True: query sums of r - 1/2, which one user can change by half as much as sums of r. If
-        ``derive_visits`` is True too (both are the default), one user changes the sums by 3 H in l1 norm
-        instead of 6 H, which halves the noise at the same guarantee.
+        ``derive_visits`` is True too (both are True by default), one user changes all sums together by at
+        most 3 H in l1 norm instead of 6 H, which halves the noise at the same guarantee.
     known_rewards : bool
-        Use the public rewards of the spec, and do not query rewards.
+        True: use the public rewards of the problem (``spec.known_rewards``), and do not query rewards.
     failure : float
         Probability that a concentration bound fails, in (0, 1).
 
     Raises
     ------
     ValueError
-        For an option out of its range (the message names it); and from ``schedule``, ``query`` and ``begin``
-        if the learner does not fit the problem.
+        If an option is out of its range; the message names the option. The methods ``schedule``, ``query``
+        and ``begin`` raise it too, if the options do not fit the problem.
     """
 
     bonus_scale: float | None = None
@@ -158,7 +169,7 @@ class TabularLearner(Knobs, ABC):
     known_rewards: bool | None = None
     failure: float | None = None
 
-    explorers: ClassVar[int] = 0  # number of sub-batches of a batch with a separate exploring policy
+    explorers: ClassVar[int] = 0  # number of sub-batches of each batch that follow an exploring policy
     stochastic: ClassVar[bool] = False
     ignores_noise: ClassVar[bool] = False
     CONSTANTS: ClassVar[tuple[str, ...]] = ("tight", "published")
@@ -172,7 +183,7 @@ class TabularLearner(Knobs, ABC):
         if self.replan_growth is not None:
             object.__setattr__(self, "replan_every", 1)
         if self.known_rewards and self.center_rewards is None:
-            object.__setattr__(self, "center_rewards", False)  # no reward is estimated
+            object.__setattr__(self, "center_rewards", False)  # because no rewards are queried
         super().__post_init__()
         put = object.__setattr__
         for name in ("bonus_scale", "stat_scale"):
@@ -195,14 +206,20 @@ class TabularLearner(Knobs, ABC):
             checks.real("failure", self.failure, 0.0, 1.0, open_low=True, open_high=True),
         )
 
-    # --------------------------------------------------------------------------- public facts
+    # --------------------------------------------------------------------- schedule and query
     @property
     def tie_batches(self) -> int:
-        """Return the number of sub-batches with separate tie-breaks; 1 unless the learner is greedy."""
+        """Return the number of sub-batches of a batch that break ties independently.
+
+        It is 1 unless the learner is greedy.
+        """
         return 1
 
     def _growth(self, spec: ProblemSpec) -> float | None:
-        """Return the growth factor between releases; None if ``replan_every`` sets the release times."""
+        """Return the factor by which the number of users grows from one release to the next.
+
+        Returns None if ``replan_every`` sets the release times.
+        """
         if self.replan_growth is self.replan_every is None:
             return PLAIN_GROWTH if spec.budget is not None and not spec.budget.private else GROWTH
         return self.replan_growth
@@ -213,11 +230,14 @@ class TabularLearner(Knobs, ABC):
         return self.replan_every != 1 or (self.replan_growth or 1.0) > 1.0
 
     def _exploring(self, before: int, batch: int, spec: ProblemSpec) -> NDArray[np.int64]:
-        """Return the (E,) numbers of users of explorers in the batch that starts after ``before`` users."""
+        """Return the (E,) numbers of users that each explorer has in one batch.
+
+        before : number of users before the batch. batch : number of users in the batch.
+        """
         return np.zeros(self.explorers, np.int64)
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the release times: after every user, every ``replan_every`` users, or geometric."""
+        """Return the schedule: a release after every user, every ``replan_every`` users, or geometric."""
         self._check(spec)
         plans: Literal["deterministic", "stochastic"] = "stochastic" if self.stochastic else "deterministic"
         every, growth = self.replan_every, self._growth(spec)
@@ -253,17 +273,17 @@ class TabularLearner(Knobs, ABC):
         later = users + int(self.replan_every or 1)
         return later - users if spec.users is None else min(later, spec.users) - users
 
-    # ------------------------------------------------------------------------ compiled face
+    # ------------------------------------------------------------- interface for compiled code
     @abstractmethod
     def kernel(self, spec: ProblemSpec) -> LearnerKernel:
-        """Return the constants of this learner for this problem, as compiled code reads them."""
+        """Return the constants of this learner for this problem, in the form that compiled code reads."""
 
     def memory_size(self, spec: ProblemSpec) -> int:
-        """Return the number of floats of memory that persist between releases."""
+        """Return the number of floats that the learner keeps in memory between releases."""
         return 0
 
     def begin_memory(self, spec: ProblemSpec) -> Floats:
-        """Return the (memory_size,) memory before the first release."""
+        """Return the initial memory, (memory_size,) floats, for the time before the first release."""
         return np.zeros(self.memory_size(spec))
 
     def work_size(self, spec: ProblemSpec) -> int:
@@ -272,15 +292,20 @@ class TabularLearner(Knobs, ABC):
         return kernels.work_size(slots, spec.layout.rows, spec.states)
 
     def errors(self, laws: Mapping[str, NoiseDistribution], spec: ProblemSpec) -> Floats:
-        """Return the (5,) noise bounds for the families' distributions ``laws``; zeros for a baseline.
+        """Return the (5,) bounds E1, E2, E3, E_row, 0 of the noise in a release; zeros for a baseline.
 
-        They are E1, E2, E3, E_row and 0.
+        ``laws`` maps the name of each released family of sums to its noise distribution. The bounds are for
+        visits (E1), reward sums (E2), transition counts (E3), and sums of the transition counts of one pair
+        (E_row).
         """
         return np.zeros(kernels.ERRORS)
 
-    # -------------------------------------------------------------------------- one release
+    # -------------------------------------------------------------- planning from a release
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> LearnerState:
-        """Return the state before the first release; ``ties`` is the key (2 words) for tie-breaking."""
+        """Return the state before the first release.
+
+        ``ties`` : key of the public random stream that breaks ties, (2,) words.
+        """
         horizon, rows, states = spec.horizon, spec.layout.rows, spec.states
         return LearnerState(
             spec,
@@ -298,7 +323,8 @@ class TabularLearner(Knobs, ABC):
     ) -> tuple[Plan, LearnerState]:
         """Return the next users' policy and the new state; ``state`` is not changed.
 
-        A new release is read once. Further calls with the same release assign the next sub-batch.
+        The first call with a new release computes the values and assigns the first sub-batch. Each further
+        call with the same release assigns the next sub-batch.
         """
         if release.number != state.number:
             state = self._read(state, release)
@@ -341,7 +367,7 @@ class TabularLearner(Knobs, ABC):
         kernels.choose(state.kernel, layout.state_ptr, layout.horizon, q, ties, rows)
         return layout.row_action[rows]
 
-    # ------------------------------------------------------------------------------- in words
+    # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
         """Yield the options whose values invalidate the regret theorem, each with the reason."""
         for name in ("bonus_scale", "stat_scale"):
@@ -355,18 +381,18 @@ class TabularLearner(Knobs, ABC):
             yield f"several users follow one policy{when} (the theorem replans for each)"
 
     def summary(self) -> str:
-        """Return the options as text, and whether the regret theorem holds.
+        """Return a text that lists the options and says whether the regret theorem holds for them.
 
-        Privacy never depends on options.
+        The privacy guarantee never depends on the options.
         """
         return f"{summary_of(self, self.heuristics())} The privatizer prices them: its guarantee holds."
 
 
 class BonusLearner(TabularLearner):
-    """Learner whose constants are bonus widths, scaled by ``bonus_scale`` and ``stat_scale``."""
+    """Learner with an exploration bonus that ``bonus_scale`` and ``stat_scale`` multiply."""
 
     def kernel(self, spec: ProblemSpec) -> LearnerKernel:
-        """Return the constants of this learner for this problem, as compiled code reads them."""
+        """Return the constants of this learner for this problem, in the form that compiled code reads."""
         self._check(spec)
         flags = np.zeros(kernels.FLAGS, np.int64)
         knobs = np.zeros(kernels.KNOBS)
@@ -383,7 +409,10 @@ class BonusLearner(TabularLearner):
 
     @abstractmethod
     def _fill(self, spec: ProblemSpec, flags: Ints, knobs: Floats) -> int:
-        """Write flags and unscaled constants; return the kernel's code for the learner."""
+        """Write the learner's flags and unscaled constants into the arrays, in place.
+
+        Returns the integer code of the planning method, ``VALUE_ITERATION`` or ``POLICY_OPTIMIZATION``.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -395,10 +424,11 @@ class GreedyLearner(TabularLearner):
     monotone : bool
         True: Q never increases from one release to the next.
     tie_break : "random" or "first"
-        Choice among exact maximisers: uniform, from the public random stream, or the lowest action.
+        Choice among actions with exactly the same maximal Q. ``random``: a uniform draw from the public
+        random stream. ``first``: the action with the lowest index.
     tie_batches : int
-        Number of sub-batches of a batch, each with a separate random tie-break. By default 4 if several users
-        follow one release and ties are random, else 1.
+        Number of sub-batches into which a batch is split; each sub-batch breaks ties independently. The
+        default is 4 if several users can follow one policy and ``tie_break`` is ``random``, else 1.
     """
 
     monotone: bool | None = None
@@ -415,11 +445,11 @@ class GreedyLearner(TabularLearner):
         put(self, "tie_batches", checks.integer("tie_batches", self.tie_batches, 1))
 
     def memory_size(self, spec: ProblemSpec) -> int:
-        """Return H R floats (the last Q) if monotone."""
+        """Return H R, the number of floats in the last Q, if the learner is monotone, else 0."""
         return spec.horizon * spec.layout.rows if self.monotone else 0
 
     def begin_memory(self, spec: ProblemSpec) -> Floats:
-        """Return (memory_size,) infinities, because no earlier Q limits the first Q."""
+        """Return (memory_size,) infinities: the first Q has no upper limit from an earlier Q."""
         return np.full(self.memory_size(spec), np.inf)
 
     def _greedy_flags(self, flags: Ints) -> int:
@@ -430,19 +460,22 @@ class GreedyLearner(TabularLearner):
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorAware(BonusLearner):
-    """Learner that reads the noise distribution of its releases.
+    """Learner whose bonus depends on the noise distribution of the releases.
+
+    The bonus has privacy terms Lambda / D. Here D is the estimated number of visits, and Lambda is computed
+    from bounds E of the noise.
 
     Parameters
     ----------
     priv_scale : float
-        Factor of the privacy terms, which are proportional to Lambda / D.
+        Factor of the privacy terms of the bonus.
     E_mode : "quantile", "sd" or "published"
         Rule that computes the bounds E from the noise distribution, see
         :class:`discreet.learners.estimation.tabular_model.ErrorBounds`.
     E_z : float
-        Number of standard deviations in mode ``sd``.
+        With ``E_mode="sd"``: bound E in standard deviations of the noise.
     noise_failure : float
-        Probability that a bound E fails, in (0, 1).
+        Probability that the noise exceeds any of the bounds E, in (0, 1).
     """
 
     priv_scale: float | None = None
@@ -467,7 +500,7 @@ class ErrorAware(BonusLearner):
         )
 
     def errors(self, laws: Mapping[str, NoiseDistribution], spec: ProblemSpec) -> Floats:
-        """Return the (5,) noise bounds E1, E2, E3, E_row, 0, computed from the noise distribution."""
+        """Return the (5,) bounds E1, E2, E3, E_row, 0 of the noise with the distributions ``laws``."""
         return self._bounds.of(laws, spec.layout, bonuses.users(spec))
 
     def heuristics(self) -> Iterator[str]:
@@ -488,15 +521,17 @@ class PostProcessed(ErrorAware):
     Parameters
     ----------
     post : "raw" or "lp"
-        Noisy counts unchanged, or projected onto consistent counts
+        ``raw``: use the noisy counts without change. ``lp``: project them onto consistent counts
         (:mod:`discreet.learners.estimation.model_kernels`).
     form : "reward" or "cost"
-        The forms differ only for raw counts: in the papers' cost form, a row's missing mass counts as cost 0,
-        and r~ = 1 - (N - R) / D.
+        The two forms differ only for raw counts. Estimated transition probabilities P~ then need not sum to
+        1. In the cost form of the papers, the missing probability mass has cost 0, and the estimated reward
+        is r~ = 1 - (N - R) / D.
     missing_mass : "none" or "optimistic"
-        Value of a row's missing mass, for raw counts in reward form: 0, or the largest value.
+        Value of the missing probability mass, for raw counts in reward form. ``none``: 0. ``optimistic``: the
+        largest value that the later steps can have.
     clip_negative : bool
-        True: negative raw counts are replaced by 0. If False, the proof of optimism has a gap.
+        True: replace negative raw counts by 0. If False, the proof of optimism has a gap.
     """
 
     post: Post | None = None

@@ -1,16 +1,18 @@
-"""Compiled planning of every tabular learner: shared code, with the width chosen by an integer code.
+"""Compiled planning for all tabular learners. They share this code; a flag selects the kind of bonus.
 
-One step of planning reads a release (rows of sums) and makes a model of it with
-:mod:`discreet.learners.estimation.model_kernels`. Then it runs optimistic backward induction (value
-iteration) or evaluates the current policy optimistically (policy optimization). Last, it updates the
-learner's own memory. The learner's Python face and the fused driver call these same functions.
+Planning after a release has three parts. First, :mod:`discreet.learners.estimation.model_kernels` estimates
+a model from the released tables. Second, the kernel runs optimistic backward induction (value iteration), or
+evaluates the current policy optimistically (policy optimization). Third, it updates the memory of the
+learner. The Python class of a learner and the fused simulation call the same functions.
 
-Every width has the form
+R is the number of admissible state-action pairs, and a row of a table belongs to one pair. T is the number of
+step slots: 1 if the counts of all steps are pooled, otherwise H. Every bonus has the form
 
     bonus_h(row) = outer(row) + range_h * inner(row) + a1 sqrt(Var / D) + a4 sqrt(correction / D)
 
-with ``outer`` and ``inner`` computed once a slot; the last two terms are Bernstein's. The formulas
-are in the modules of the learners; the constants arrive in ``LearnerKernel.knobs``.
+The values ``outer`` and ``inner`` are computed once for each slot and row. Only Bernstein bonuses have the
+last two terms. The formulas are in the modules of the learners. The constants are passed in
+``LearnerKernel.knobs``.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ Ints = NDArray[np.int64]
 
 
 class LearnerKernel(NamedTuple):
-    """Learner constants for compiled code. Build it with ``learner.kernel(spec)``."""
+    """Constants of a learner for compiled code; ``learner.kernel(spec)`` builds them."""
 
     code: int  # VALUE_ITERATION or POLICY_OPTIMIZATION
     flags: Ints
@@ -47,37 +49,42 @@ class LearnerKernel(NamedTuple):
 VALUE_ITERATION = 0
 POLICY_OPTIMIZATION = 1
 
-# flags
+# Indices of ``LearnerKernel.flags``; FLAGS is their number.
 (POST, WIDTH, RANGE, CAP, COST_FORM, MASS_OPTIMISTIC, MONOTONE, RANDOM_TIES, CLIP_NEGATIVE, GROWING_LOG,
  FLAGS) = range(11)  # fmt: skip
 
+# Kinds of bonus, values of flags[WIDTH].
 WIDTH_HOEFFDING = 0
 WIDTH_BERNSTEIN = 1
 WIDTH_PUCB = 2
 WIDTH_OBI = 3
 
+# Values of flags[RANGE]: the factor range_h of the inner width. Steps h start at 0.
 RANGE_HORIZON = 0  # H
-RANGE_FUTURE = 1  # H - h - 1 for h from 0: the range of V[h + 1]
-RANGE_LEFT = 2  # H - h: the range of Q[h]
+RANGE_FUTURE = 1  # H - h - 1, the range of V[h + 1]
+RANGE_LEFT = 2  # H - h, the range of Q[h]
 
+# Values of flags[CAP]: the upper limit of Q[h].
 CAP_LEFT = 0  # H - h
 CAP_HORIZON = 1  # H
-CAP_NONE = 2
+CAP_NONE = 2  # no limit
 
-# constants of the kernel; every scale is already multiplied in
+# Indices of the constants in ``LearnerKernel.knobs``; the last name is their number. The constants already
+# include the factors of all scale options.
 (OUTER, INNER, PRIVACY, VARIANCE, CORRECTION, LOWER_NOISE, LOWER_FLOOR, FIRST, SECOND_NOISE, SECOND, ETA,
  ALPHA, LOG_START, KNOBS) = range(14)  # fmt: skip
 
-# errors: of visits, reward sums, transition counts, and of a row's sum of transition counts
+# Indices of the noise bounds: for visits, reward sums, transition counts, and sums of the transition counts
+# of one pair.
 E_VISITS, E_REWARDS, E_TRANSITIONS, E_ROW = range(4)
-ERRORS = 5  # one is free
+ERRORS = 5  # length of the array of noise bounds; its last entry is not used
 
-_SHORT = 16  # states below which a plain sum is fastest
-_LEAST_LOG_RATIO = -700.0  # exp of it is still a normal float64: every action keeps a positive probability
+_SHORT = 16  # With fewer states than this, a simple loop is the fastest way to sum.
+_LEAST_LOG_RATIO = -700.0  # exp(-700) is a normal float64, so every action keeps a positive probability
 
 
 def work_size(slots: int, rows: int, states: int) -> int:
-    """Floats of scratch space that ``plan_step`` needs for T slots, R rows and S states."""
+    """Return the number of floats of scratch space that ``plan_step`` needs for T slots, R rows, S states."""
     return slots * rows * (states + 6) + rows + states
 
 
@@ -92,7 +99,10 @@ def _mean(masses: Floats, r: int, values: Floats, h: int) -> float:
 
 @inlined
 def _long_mean(masses: Floats, r: int, values: Floats, h: int) -> float:
-    """Return the same in four lanes, in one fixed order: a long sum would wait for each addition."""
+    """Return sum_s masses[r, s] values[h, s], computed as four partial sums in a fixed order.
+
+    This is faster for many states, because additions to different partial sums can run in parallel.
+    """
     states = masses.shape[1]
     a = b = c = d = 0.0
     whole = states - states % 4
@@ -118,7 +128,7 @@ def _spread(masses: Floats, r: int, values: Floats, h: int, mean: float) -> floa
 
 @inlined
 def _long_spread(masses: Floats, r: int, values: Floats, h: int, mean: float) -> float:
-    """Return the same in four lanes."""
+    """Return sum_s masses[r, s] (values[h, s] - mean)^2, at least 0, computed as four partial sums."""
     states = masses.shape[1]
     a = b = c = d = 0.0
     whole = states - states % 4
@@ -152,9 +162,10 @@ def _widths(
     outer: Floats,
     inner: Floats,
 ) -> None:
-    """Compute the outer and inner width of each row, (n,), from its model.
+    """Write the outer and inner bonus width of each row into ``outer`` and ``inner``, (T R,).
 
-    An infinite outer width means that Q is the cap.
+    The inputs come from the model that ``estimate`` computed: masses (T R, S), and counts, inverses (values
+    1 / D) and left (missing probability mass), each (T R,). An infinite outer width means that Q is the cap.
     """
     rows, states = transitions.shape
     kind = lk.flags[WIDTH]
@@ -203,7 +214,7 @@ def _widths(
             outer[r] = scale_outer * root + noise_outer * inverses[r]
             inner[r] = scale_inner * root + noise_inner * inverses[r]
     if post == POST_NONE or (post == POST_RAW and kind != WIDTH_PUCB):
-        # N <= N-hat + E1 < 1: no user has visited this pair.
+        # Exact counts below 1 are 0. For raw counts, N <= N-hat + E1 < 1. So no user has visited the pair.
         for r in range(rows):
             if counts[r] < 1.0:
                 outer[r] = np.inf
@@ -211,7 +222,10 @@ def _widths(
 
 @inlined
 def _softmax(logits: Floats, state_ptr: Ints, horizon: int, probabilities: Floats) -> None:
-    """Write probabilities (H, R) from flat logits (H * R,), a distribution over the rows of each state."""
+    """Write action probabilities (H, R), the softmax of flat logits (H * R,) over the actions of each state.
+
+    Rows ``state_ptr[s]`` to ``state_ptr[s + 1] - 1`` are the actions of state s.
+    """
     rows = probabilities.shape[1]
     for h in range(horizon):
         for s in range(state_ptr.shape[0] - 1):
@@ -240,7 +254,11 @@ def _corrections(
     horizon: int,
     corrections: Floats,
 ) -> None:
-    """Write min(first / N + second / N^2, range^2) at each successor with N visits (from row ``later``)."""
+    """Write the correction min(first / N + second / N^2, range^2) of each successor state s'.
+
+    N is the number of visits to s' at the next step, whose rows in ``counts`` start at row ``later``. If N is
+    0, the correction is range^2. ``first`` is the constant FIRST of the learner.
+    """
     reach = float(horizon) if lk.flags[RANGE] == RANGE_HORIZON else range_left
     most = reach * reach
     first = lk.knobs[FIRST]
@@ -269,21 +287,24 @@ def plan_step(
     probabilities: Floats,
     work: Floats,
 ) -> None:
-    """Process one release: model, optimistic Q and V, the learner's memory.
+    """Process one release: estimate a model, compute optimistic Q and V, and update the learner's memory.
 
     Parameters
     ----------
-    lk : the learner's constants.
-    state_ptr : (S + 1,) rows of each state; horizon : H.
-    users, number : of the release: users submitted so far, and its number (not read by these learners).
-    visits (T, R), transitions (T, R, S), reward_sums (T, R) : released sums, T = 1 (pooled) or H.
-    known_rewards : (H, R) public mean rewards, or (0, 0).
-    errors : (5,) bounds of the noise of visits, reward sums, transition counts, a row's sum of
-        transition counts; all 0 where there is no noise.
-    memory : carried between releases, updated in place; at first ``learner.begin_memory(spec)``.
-    values (H + 1, S), q (H, R) : overwritten.
+    lk : constants of the learner.
+    state_ptr : (S + 1,) indices; rows ``state_ptr[s]`` to ``state_ptr[s + 1] - 1`` belong to state s.
+    horizon : number of steps H.
+    users : number of users whose data the release contains.
+    number : number of the release; these learners do not read it.
+    visits (T, R), transitions (T, R, S), reward_sums (T, R) : released sums, where T is 1 (pooled) or H.
+    known_rewards : (H, R) public mean rewards; (0, 0) if rewards are estimated from the release.
+    errors : (5,) bounds of the noise in visits, in reward sums, in transition counts and in sums of the
+        transition counts of one pair; the fifth entry is not used. All are 0 if there is no noise.
+    memory : memory of the learner between releases, updated in place. Before the first release it must be
+        ``learner.begin_memory(spec)``.
+    values (H + 1, S), q (H, R) : overwritten with the optimistic V and Q.
     probabilities : (H, R) overwritten with the next users' policy (policy optimization only).
-    work : at least ``work_size(T, R, S)`` floats of scratch.
+    work : at least ``work_size(T, R, S)`` floats of scratch space.
     """
     slots, rows, states = transitions.shape
     cells = slots * rows
@@ -322,7 +343,8 @@ def plan_step(
     optimizing = lk.code == POLICY_OPTIMIZATION
     table = horizon * rows
     if optimizing:
-        # All users since the last release played one policy with one Q: one step of mirror descent each.
+        # All users since the last release followed the same policy, which has one Q. Each of these users
+        # counts as one step of mirror descent.
         step = lk.knobs[ETA] * (users - memory[2 * table])
         for c in range(table):
             memory[c] += step * memory[table + c]
@@ -387,7 +409,7 @@ def plan_step(
         lower, upper = 0.0, range_left
         if lk.flags[CAP] == CAP_HORIZON:
             if cost_form:
-                lower = -float(h)  # costs clipped to [0, H] are rewards clipped to [-h, H - h]
+                lower = -float(h)  # clipping costs to [0, H] clips rewards to [-h, H - h]
             else:
                 upper = float(horizon)
         if lk.flags[CAP] == CAP_NONE:
@@ -426,10 +448,11 @@ def choose(
     tie_state: NDArray[np.uint64],
     policy_rows: Ints,
 ) -> None:
-    """Write the greedy row of each (h, s) of q (H, R) to policy_rows (H, S).
+    """Write the row of the greedy action at each (h, s), computed from q (H, R), into policy_rows (H, S).
 
-    Among exact maximisers: one uniform draw from ``tie_state`` where there are several (random
-    ties), or the lowest action. No draw is spent where the maximiser is unique.
+    If several actions have exactly the same maximal value, random ties choose one of them by one uniform draw
+    from ``tie_state``; otherwise the action with the lowest index is chosen. If only one action is maximal,
+    nothing is drawn.
     """
     random = lk.flags[RANDOM_TIES] == 1
     for h in range(horizon):
@@ -458,9 +481,11 @@ def choose(
 
 @kernel
 def part_size(users: int, exploring: Ints, parts: int, part: int) -> int:
-    """Return the number of users in a sub-batch.
+    """Return the number of users in sub-batch ``part`` of a batch of ``users`` users.
 
-    exploring : (E,) users of each explorer. Greedy parts share the rest.
+    The first ``parts`` sub-batches follow a greedy policy; one sub-batch for each of E explorers follows.
+    ``exploring`` (E,) holds the number of users of each explorer. The greedy sub-batches share the remaining
+    users as evenly as possible.
     """
     if part >= parts:
         return exploring[part - parts]
@@ -469,6 +494,6 @@ def part_size(users: int, exploring: Ints, parts: int, part: int) -> int:
 
 
 def part_sizes(users: int, exploring: Ints, parts: int) -> list[int]:
-    """Return the users of every sub-batch, the explorers' last."""
+    """Return the number of users in every sub-batch: the greedy sub-batches first, then the explorers'."""
     users = max(users, 0)
     return [part_size(users, exploring, parts, part) for part in range(parts + exploring.shape[0])]

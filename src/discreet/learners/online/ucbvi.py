@@ -1,31 +1,41 @@
 r"""Optimistic value iteration: UCB-VI without privacy, Private-UCB-VI, and DP-UCBVI.
 
-At each release, for h = H, ..., 1 (Q_prev starts at the cap):
+At each release the learner computes, for h = H, ..., 1,
 
-    Q_h = clip(r~ + P~ V_{h+1} + b_h, 0, cap_h),   Q_h = min(Q_h, Q_prev) if monotone,   V_h = max_a Q_h,
+    Q_h = clip(r~ + P~ V_{h+1} + b_h, 0, cap_h),   Q_h = min(Q_h, Q_prev) if monotone,   V_h = max_a Q_h.
 
-Users follow the greedy policy. Pairs known to be unvisited (N = 0, or N^ + E1 < 1 with raw counts) have Q =
-cap.
+Here r~ and P~ are the rewards and transition probabilities estimated from the release, b_h is the exploration
+bonus, and cap_h is the upper limit of Q at step h. Q_prev is the Q of the previous release; at the first
+release it is the cap. The next users follow the greedy policy of Q.
 
-- :class:`UCBVI` (Azar, Osband and Munos 2017) uses exact counts and is the baseline. With the bonus
-  ``hoeffding`` or ``bernstein``, its results are identical to those of :class:`PrivateUCBVI` or
-  :class:`DPUCBVI` without noise, for the same options. ``preset="paper"`` uses bonus 1 or 2 of that paper.
+If the release shows that no user has visited a state-action pair, the Q of this pair is the cap. For exact
+counts the condition is N = 0. For raw noisy counts N^ it is N^ + E1 < 1, where E1 bounds the noise of N^.
+
+- :class:`UCBVI` (Azar, Osband and Munos 2017) uses exact counts and is the non-private baseline. With the
+  bonus ``hoeffding`` or ``bernstein``, its results are identical to those of :class:`PrivateUCBVI` or
+  :class:`DPUCBVI`, respectively, if these learners run without noise and with the same options.
+  ``preset="paper"`` uses bonus 1 or 2 of Azar et al.
 - :class:`PrivateUCBVI` (Chowdhury and Zhou 2021, algorithm Private-UCB-VI) uses a Hoeffding bonus. Its regret
   is O~(sqrt(S A H^3 T) + S^2 A H^2 E), where E is the error of the released counts.
 - :class:`DPUCBVI` (Qiao and Wang 2023, algorithm 1) uses a Bernstein bonus on projected counts. Its regret is
-  O~(sqrt(S A H^2 T) + S^2 A H^2 E): it is the first private algorithm whose main term is minimax.
+  O~(sqrt(S A H^2 T) + S^2 A H^2 E). It is the first private algorithm whose regret has a minimax-optimal main
+  term.
 
-The bonuses are in :mod:`discreet.learners.online.bonuses`. With the papers' constants Q stays at the cap for
-every number of users that can be simulated. The ``default`` presets scale the bonuses down, which is a
-heuristic without a theorem. They were chosen on ten MDPs: random MDPs with sparse or dense rewards, S from 3
-to 10, H from 5 to 20, and chains whose transitions and actions change with the step. RiverSwim was not among
-them. The sampling options were chosen without privacy at K = 3 000 to 30 000. Then, with these fixed, the
-noise options were chosen over pure and Gaussian central budgets at K = 1e5 and 1e6. Each grid had 9 to 24
-settings and 2 to 6 seeds. With smaller constants, learning is faster on most of these MDPs and fails on some:
-if the bonus is below the noise of a reward, the learner stops exploring. Among the noise options
-``post="lp"`` instead of ``raw`` has the largest effect (regret 2.5 times lower), then the choice of families
-(``derive_visits``, ``center_rewards``: 1.4 times). For E_z from 0.1 to 0.5 and priv_scale from 0 to 0.01,
-regrets are within 25 % of each other.
+The bonuses are in :mod:`discreet.learners.online.bonuses`. With the papers' constants, the bonuses are so
+large that Q stays at the cap for every number of users that can be simulated. The ``default`` presets scale
+the bonuses down, which is a heuristic without a theorem.
+
+The ``default`` presets were chosen on ten MDPs. Some are random MDPs with sparse or dense rewards, with S
+from 3 to 10 and H from 5 to 20. The others are chains whose transitions and actions change with the step.
+RiverSwim was not among these MDPs. The sampling options were chosen without privacy at K = 3 000 to 30 000
+users. Next, the sampling options were fixed, and the noise options were chosen under central privacy, with
+pure-DP and Gaussian budgets, at K = 1e5 and 1e6. Each grid had 9 to 24 settings and 2 to 6 seeds.
+
+With smaller constants, learning is faster on most of these MDPs but fails on some of them: if the bonus is
+smaller than the noise of a reward, the learner stops exploring. Among the noise options, the change from
+``post="raw"`` to ``post="lp"`` has the largest effect: it makes regret 2.5 times lower. The second largest
+effect (1.4 times) is that of the queried families, which ``derive_visits`` and ``center_rewards`` set. For
+E_z from 0.1 to 0.5 and priv_scale from 0 to 0.01, regrets differ by at most 25 %.
 """
 
 from __future__ import annotations
@@ -50,7 +60,7 @@ Options = Mapping[str, Any]
 
 _PUBLIC_CODE_CONST = math.sqrt(2 * math.log(3))  # constant in the code published by Chowdhury and Zhou
 
-# Options of the sampling terms, with and without noise.
+# Options of the sampling terms of the bonus. Learners with and without privacy noise share them.
 _PLAIN: Options = {
     "bonus_scale": 1.0, "stat_scale": 1.0, "stat_const": "theory", "cap": "H-h+1", "stationary": False,
     "derive_visits": True, "center_rewards": True, "known_rewards": False,
@@ -80,7 +90,7 @@ _AZAR: Options = {
     **AS_PUBLISHED, "stat_const": "theory", "constants": "azar", "cap": "H", "monotone": True,
 }  # fmt: skip
 
-# Options of the noise terms.
+# Options of the privacy terms of the bonus, for learners that read noisy counts.
 _NOISE: Options = {
     "priv_scale": 0.003, "E_mode": "sd", "E_z": 0.1, "noise_failure": 0.05, "post": "lp", "form": "reward",
     "missing_mass": "none", "clip_negative": True,
@@ -145,22 +155,23 @@ def _bernstein_heuristics(learner: UCBVI | DPUCBVI) -> Iterator[str]:
 class UCBVI(GreedyLearner, BonusLearner):
     """UCB-VI (Azar et al. 2017) on exact counts, the non-private baseline.
 
-    The learner also accepts noisy releases. It then uses the noisy values as counts and ignores the noise
-    distribution (``ignores_noise``).
+    The learner also accepts noisy releases. It then uses the noisy values as if they were exact counts, and
+    ignores the noise distribution (class attribute ``ignores_noise``).
 
     Parameters
     ----------
     bonus : "hoeffding" or "bernstein"
-        Bonus of Private-UCB-VI or of DP-UCBVI with E = 0. With ``constants="azar"``, bonus 1 or 2 of Azar et
-        al.
+        ``hoeffding``: bonus of Private-UCB-VI with E = 0; with ``constants="azar"``, bonus 1 of Azar et al.
+        ``bernstein``: bonus of DP-UCBVI with E = 0; with ``constants="azar"``, bonus 2 of Azar et al.
     preset : "default", "theory", "paper" or "honest"
-        ``default``: scaled down (heuristic). ``theory``: the proven constants. ``paper``: Azar et al.
-        ``honest`` (Hoeffding only): counts pooled over steps, a new plan every 32 users.
+        ``default``: constants scaled down (heuristic). ``theory``: the proven constants. ``paper``: the
+        constants of Azar et al. ``honest`` (only with ``bonus="hoeffding"``): counts are pooled over steps,
+        and the learner replans every 32 users.
     constants : "tight", "published" or "azar"
     corr_scale, corr_const, floor_scale : float
-        Bernstein only, see :class:`DPUCBVI`.
+        Options of ``bonus="bernstein"`` only; see :class:`DPUCBVI`.
 
-    Further options: see :class:`~discreet.learners.online.tabular_base.GreedyLearner` and its base.
+    For further options see :class:`~discreet.learners.online.tabular_base.GreedyLearner` and its base.
     """
 
     bonus: Literal["hoeffding", "bernstein"] = "hoeffding"
@@ -210,19 +221,20 @@ class UCBVI(GreedyLearner, BonusLearner):
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateUCBVI(PostProcessed, GreedyLearner):
-    """Private-UCB-VI (Chowdhury and Zhou 2021): UCB-VI on noisy counts, Hoeffding bonus.
+    """Private-UCB-VI (Chowdhury and Zhou 2021): UCB-VI on noisy counts with a Hoeffding bonus.
 
-    The bonus is L_r / sqrt(D) + Lambda_r / D + G (L_v / sqrt(D) + Lambda_p / D). Privacy is due to
-    the privatizer.
+    The bonus is L_r / sqrt(D) + Lambda_r / D + G (L_v / sqrt(D) + Lambda_p / D), with the constants of
+    :mod:`discreet.learners.online.bonuses`. The learner adds no noise: the privatizer provides privacy.
 
     Parameters
     ----------
     preset : "default", "theory", "paper" or "honest"
-        ``default``: constants scaled down, E in standard deviations, projected counts (heuristic).
-        ``theory``: proven constants. ``paper``: the published constants, raw counts in cost form, negative
-        counts not clipped. ``honest``: counts pooled over steps, a new plan every 32 users.
+        ``default``: constants scaled down, error bounds E in standard deviations, and projected counts
+        (heuristic). ``theory``: proven constants. ``paper``: the published constants, with raw counts in cost
+        form whose negative values are not clipped. ``honest``: counts are pooled over steps, and the learner
+        replans every 32 users.
 
-    Further options: see :class:`~discreet.learners.online.tabular_base.PostProcessed`,
+    For further options see :class:`~discreet.learners.online.tabular_base.PostProcessed`,
     :class:`~discreet.learners.online.tabular_base.GreedyLearner` and their bases.
     """
 
@@ -241,23 +253,30 @@ class PrivateUCBVI(PostProcessed, GreedyLearner):
 
 @dataclass(frozen=True, kw_only=True)
 class DPUCBVI(PostProcessed, GreedyLearner):
-    """DP-UCBVI (Qiao and Wang 2023): UCB-VI on projected noisy counts, Bernstein bonus.
+    """DP-UCBVI (Qiao and Wang 2023): UCB-VI on projected noisy counts with a Bernstein bonus.
+
+    The options below refer to the four terms of the Bernstein bonus in
+    :mod:`discreet.learners.online.bonuses`.
 
     Parameters
     ----------
     preset : "default", "theory" or "paper"
-        ``default``: constants scaled down, no correction term, E in standard deviations (heuristic).
-        ``theory``, ``paper``: the published constants (cap H - h + 1, or H as printed).
+        ``default``: constants scaled down, no correction term, and error bounds E in standard deviations
+        (heuristic). ``theory``: the published constants, with cap H - h + 1. ``paper``: the published
+        constants, with cap H as printed in the paper.
     corr_scale : float
-        Factor of the fourth term, the correction for the variance of an estimated V; 0 omits this term.
+        Factor of the fourth term, which corrects for the variance being that of an estimated V; 0 omits this
+        term.
     corr_const : float
-        Replaces the constant 1000 of the fourth term.
+        Value that replaces the constant 1000 of the fourth term.
     floor_scale : float
-        Factor of the 1 in max(E, 1) of the third term; it matters only without noise.
+        Factor of the number 1 in the max(E, 1) of the third term; ``priv_scale`` is the factor of E. This
+        option has an effect only if the scaled 1 exceeds the scaled E, for example without noise.
     failure : float
-        The paper's beta. A third of it is used for the error bounds of the noise (``noise_failure``).
+        Failure probability, called beta in the paper. By default, one third of it is the failure probability
+        ``noise_failure`` of the noise bounds.
 
-    Further options: see :class:`~discreet.learners.online.tabular_base.PostProcessed`,
+    For further options see :class:`~discreet.learners.online.tabular_base.PostProcessed`,
     :class:`~discreet.learners.online.tabular_base.GreedyLearner` and their bases.
     """
 

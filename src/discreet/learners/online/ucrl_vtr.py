@@ -1,80 +1,99 @@
 r"""UCRL-VTR and UCRL-VTR+ on noisy sums: exploration in linear mixtures by value-targeted regression.
 
-P_h(s' | s, a) = <phi(s' | s, a), w_h> with known phi. Sources: Jia et al. and Ayoub et al. 2020
-(UCRL-VTR), Zhou et al. 2021 (UCRL-VTR+), Luyo et al. 2021 (both under privacy).
+A linear mixture has P_h(s' | s, a) = <phi(s' | s, a), w_h> with known features phi. For a function V on
+states, phi_V(s, a) = sum over s' of V(s') phi(s' | s, a). Sources: Jia et al. and Ayoub et al. 2020
+(UCRL-VTR), Zhou et al. 2021 (UCRL-VTR+), Luyo et al. 2021 (both with privacy).
 
-At each release, backward from V_H = 0, with c and m the centre and scale of V_{h+1} that
-:class:`~discreet.mechanisms.linear.linear_queries.MixtureQuery` states (raw, centred or span targets):
+**Planning.** At each release, the learner computes the following, backward from V_H = 0. Here Gram_h and u_h
+are the released sums of x x^T and x y. The centre c and the scale m of V_{h+1} are those of
+:class:`~discreet.mechanisms.linear.linear_queries.MixtureQuery` (raw, centred or span targets).
 
     Lambda_h = repaired(Gram_h + L_h I),   w_h = Lambda_h^-1 u_h,   phi-bar = phi_{V_{h+1} - c}(s, a)
 
     Q_h = clip(r_h + c + <phi-bar, w_h> + bonus_scale beta_h ||phi-bar||_{Lambda_h^-1}, 0, b_h),
     V_h = max_a Q_h.
 
-Subtracting c is unbiased because <phi_1(s, a), w_h> = 1. V is the plan's context: each user who follows the
-plan contributes (phi_{(V - c) / m}, (V(s') - c) / m), so a user's targets are a function of earlier releases.
-With span targets, this is a regression with the public weights 1 / m^2, in which targets always use their
-full range relative to the noise. The last step has no target. The query defines the released sums and their
-privacy cost; all computations here are post-processing.
+The function ``repaired`` raises eigenvalues that are too small, and b_h is the upper limit of Q_h.
+Subtracting c does not cause bias, because <phi_1(s, a), w_h> = 1. V is the context of the plan: each user who
+follows the plan contributes x = phi_{(V - c) / m} and y = (V(s') - c) / m. Therefore a user's targets are a
+function of earlier releases. With span targets, this is a regression with the public weights 1 / m^2. The
+targets then always use their full range, relative to the noise. The last step has no target. The query
+defines the released sums and their privacy cost. All computations here are post-processing.
 
-Ridge. L_h = lam + ridge x 2 std sqrt(d), where 2 std sqrt(d) is the spectral edge of the noise matrix. If
-``ridge`` is "bound", L_h = lam + 2 Upsilon_h, with Upsilon_h the tail bound of the noise in this release.
-``lam`` "bound" is the square of the bound of ||x||: b^2 F01^2 raw, (b F+-)^2 / 4 centred, F+-^2 / 4 span.
-``lam`` "horizon" is the published H^2 F01^2, or ``lam`` is a number.
+**Ridge.** L_h = lam + ridge x 2 std sqrt(d), where 2 std sqrt(d) is the spectral edge of the noise matrix. If
+``ridge`` is "bound", L_h = lam + 2 Upsilon_h, where Upsilon_h is the tail bound of the noise in this release.
+If ``lam`` is "bound", lam is the square of the bound of ||x||: b^2 F01^2 for raw targets, (b F+-)^2 / 4 for
+centred targets, and F+-^2 / 4 for span targets. If ``lam`` is "horizon", lam is the published H^2 F01^2.
+Otherwise, ``lam`` is a number.
 
-Width. The sum B = L I + G of ridge and noise in a Gram matrix has all eigenvalues above low = L - Upsilon.
-The noise of the response is g. With probability 1 - failure, at all steps and releases,
+**Width.** Let B = L I + G be the sum of the ridge and the noise G of a Gram matrix. All eigenvalues of B are
+above low = L - Upsilon. The noise of the response u is g. With probability 1 - failure, for all steps and
+releases,
 
     ||w_h - w-hat_h||_Lambda <= R sqrt(2 log(1 / p1) + log det(Lambda) - d log(low))
                                 + C_w sqrt(L + 2 std sqrt(log(1 / p2))) + C_g / sqrt(low) = beta_h,
 
-R = half the range of y. Proof: Lambda (w - w-hat) = B w - sum X eta - g. Given B >= low I, (i) the sum's norm
-is at most that in (Gram + low I)^-1, self-normalised with ratio det(Gram + low I) / low^d <= det(Lambda) /
-low^d; (ii) ||B w||_{Lambda^-1} <= sqrt(w^T B w), and w^T G w is normal with variance at most 2 std^2 ||w||^4,
-as w is constant (Laplace noise: Upsilon in its place); (iii) the last term is at most ||g|| / sqrt(low). The
-ratio is also at most (1 + k ||x||^2 / (d low))^d, and the smaller bound is used. The bound low changes from
-release to release, so p1 = failure / (3 H J) with J releases; exact sums keep low = lam and p1 = failure / H.
-The failure probability of noise is failure / (3 H J) for g, and half of that for each of Upsilon and the
-normal variable. The bound needs low >= lam, which ``ridge="bound"`` ensures. With a smaller ridge, low =
-max(lam, L - Upsilon) and the bonus is a heuristic. The bonus is also a heuristic if ``bonus_scale`` is below
-1. With ``constants="published"`` the width is 3 (C_w + 1) sqrt(lam + Upsilon) + b sqrt(2 log(3 H / p) + d
-log(1 + K H)). In this formula b is the range of values and Upsilon = std (4 sqrt(d) + 2 log(6 K H / p)) at
-the largest std of the run.
+where w_h is the true parameter, w-hat_h is its estimate, and R is half of the range of y. C_w bounds ||w_h||,
+and C_g bounds ||g||.
 
-UCRL-VTR+. Let V-bar = (V - c) / m, rho = sup |V-bar|, phi1 = phi_{V-bar} and phi2 = phi_{V-bar^2}. A second
-pair regresses V-bar(s')^2 on phi2 (w2, Lambda2). The quantities
+*Proof.* Lambda (w - w-hat) = B w - sum X eta - g, where eta is the error of the target y. Assume B >= low I.
+(i) The norm of sum X eta is at most its norm in (Gram + low I)^-1, where Gram is without noise. The bound for
+self-normalised sums applies to it, with the ratio det(Gram + low I) / low^d <= det(Lambda) / low^d.
+(ii) ||B w||_{Lambda^-1} <= sqrt(w^T B w), and w^T G w is normal with variance at most 2 std^2 ||w||^4,
+because w is constant. For Laplace noise, Upsilon replaces the bound of this normal variable.
+(iii) The last term is at most ||g|| / sqrt(low). QED
+
+The ratio in (i) is also at most (1 + k ||x||^2 / (d low))^d after k users, and the smaller bound is used. The
+value low changes from release to release. Therefore p1 = failure / (3 H J) with J releases. With exact sums,
+low = lam does not change, and p1 = failure / H. The failure probability is failure / (3 H J) for the bound of
+g, and p2 = failure / (6 H J) for the bound of Upsilon and for that of the normal variable.
+
+The bound needs low >= lam, which ``ridge="bound"`` ensures. With a smaller ridge, low = max(lam, L -
+Upsilon), and the bonus is a heuristic. The bonus is also a heuristic if ``bonus_scale`` is below 1. With
+``constants="published"`` the width is 3 (C_w + 1) sqrt(lam + Upsilon) + b sqrt(2 log(3 H / p) + d log(1 + K
+H)). In this formula, b is the range of values, p is ``failure``, and Upsilon = std (4 sqrt(d) + 2 log(6 K H /
+p)) with the largest std of the run.
+
+**UCRL-VTR+.** Let V-bar = (V - c) / m, rho = sup |V-bar|, phi1 = phi_{V-bar} and phi2 = phi_{V-bar^2}. A
+second pair of statistics is the regression of V-bar(s')^2 on phi2, with the solution w2 and the matrix
+Lambda2. The quantities
 
     Var = clip(<phi2, w2>, 0, rho^2) - clip(<phi1, w>, -rho or 0, rho)^2
 
     E = min(rho^2, 2 rho beta1 ||phi1||_{Lambda^-1}) + min(rho^2, beta2 ||phi2||_{Lambda2^-1})
 
-    sigma^2 = clip(Var + E, var_floor M^2, var_max M^2),  M the largest range of targets,
+    sigma^2 = clip(Var + E, var_floor M^2, var_max M^2)
 
-determine the weights of the first pair: x = phi1 / sigma, y = V-bar(s') / sigma. E has phi2 in its second
-term (the paper prints phi_V). The weights 1 / sigma^2 <= 1 / (var_floor M^2) are a table over (s, a) in the
-plan's context; the floor affects the noise. The widths beta1 and beta2 need no variances. With "tight" they
-are the width above; with "published" they are the width of Bernstein's inequality with the range as sigma.
-Both are multiplied by ``bonus_scale``. The width beta is Bernstein's with sigma = 1 (Zhou et al.); with
-"tight" it is the smaller of that width and beta1. The choice sigma = 1 requires that sigma^2 is above the
-variances. Targets of range b have variance at most b^2 / 4. If the cap var_max M^2 is below that, sigma is b
-/ (2 M sqrt(var_max)) instead. The paper has no cap, which is the same as the cap 3 M^2.
+determine the weights of the first pair: x = phi1 / sigma and y = V-bar(s') / sigma. M is the largest range of
+the targets. The second term of E has phi2, whereas the paper prints phi_V. The weights 1 / sigma^2 <= 1 /
+(var_floor M^2) are a table over (s, a) in the context of the plan; ``var_floor`` affects the noise.
 
-Unknown rewards (``known_rewards=False``) use the share ``reward_share`` of the budget, and are estimated in
-one of two forms. Each form gives a bonus, which is multiplied by ``bonus_scale``.
+The widths beta1 and beta2 do not use variances. With ``constants="tight"`` they are the width above. With
+"published" they are the width of Bernstein's inequality, with the range of the targets as sigma. Both widths
+are multiplied by ``bonus_scale``. The width beta of the bonus is that of Bernstein's inequality with sigma =
+1 (Zhou et al.). With "tight", it is the smaller of that width and beta1. The choice sigma = 1 requires that
+sigma^2 is above the variances. Targets of range b have variance at most b^2 / 4. If the cap var_max M^2 is
+below b^2 / 4, b / (2 M sqrt(var_max)) replaces sigma = 1. The paper has no cap, which is equivalent to the
+cap 3 M^2.
 
-"features" is for environments with psi (``spec.features.rewards``), where r_h = <psi, theta_h> and
-||theta_h|| <= C_r. A separate pair, psi psi^T and psi (r - c), is solved like the first pair, with |r - c -
-<psi, theta-hat>| <= beta_r ||psi||_{Lambda_r^-1}. Here beta_r is the width above with R = 1/2 and C_r for
-C_w. If 1 = <psi, v>, then c = 1/2 and C_r + ||v|| / 2 replaces C_w, with the shortest v, as the target's
-weights are theta - v / 2.
+**Unknown rewards** (``known_rewards=False``) use the share ``reward_share`` of the budget. They are estimated
+in one of two forms. Each form gives a bonus, which is multiplied by ``bonus_scale``.
 
-"tabular" has noisy visits N and sums of r - 1/2 by pairs. Let |noise| <= E1, E2 and D = max(1, N + E1). D is
-at least the true visits n and at most max(1, n + 2 E1). Then
+The form "features" is for environments with reward features psi (``spec.features.rewards``), where r_h =
+<psi, theta_h> and ||theta_h|| <= C_r. A separate pair of statistics, psi psi^T and psi (r - c), is solved
+like the first pair. The bound is |r - c - <psi, theta-hat>| <= beta_r ||psi||_{Lambda_r^-1}, where beta_r is
+the width above with R = 1/2 and with C_r instead of C_w. If 1 is in the span of psi, 1 = <psi, v>, then c =
+1/2 and C_r + ||v|| / 2 replaces C_w. Here v is the shortest such vector; the parameter of the target r - 1/2
+is theta - v / 2.
+
+The form "tabular" uses noisy visits N and noisy sums of r - 1/2 for each pair. Let E1 and E2 bound the noise
+of visits and of sums, and let D = max(1, N + E1). D is at least the true number of visits n, and at most
+max(1, n + 2 E1). Then
 
     |r - 1/2 - sum / D| <= (max(E1, 1/2) + E2) / D + sqrt(log(2 S A H D (D + 1) / p) / (2 D)).
 
-The number of visits of a pair depends on the rewards seen there. Therefore Hoeffding's bound must hold
-simultaneously for every n. The failure probability for n is p / (n (n + 1)), and these sum to p.
+The number of visits to a pair depends on the rewards observed there. Therefore Hoeffding's bound must hold
+simultaneously for every n. The failure probability for n is p / (n (n + 1)), and the sum over n is p.
 """
 
 from __future__ import annotations
@@ -107,10 +126,10 @@ Floats = NDArray[np.float64]
 Lam = float | Literal["bound", "horizon"]
 RewardForm = Literal["features", "tabular"]
 
-# Default ridge, in spectral edges of the noise. On mixtures with seeds 11 to 15 (30 runs each), central
-# noise, epsilon = 1, regret was 369 +- 18 at ridge 1 and 325 +- 21 at ridge 2. It was the same at epsilon =
-# 10. Under local noise at epsilon = 10, regret was 663 +- 42 at ridge 2 and 460 +- 30 at ridge 4; 3 and 6 are
-# as good as 4.
+# Default ridges, as multiples of the spectral edge of the noise matrix. They were measured on linear mixtures
+# with seeds 11 to 15 (30 runs each). With central noise at epsilon = 1, regret was 369 +- 18 at ridge 1 and
+# 325 +- 21 at ridge 2. At epsilon = 10, both ridges gave the same regret. With local noise at epsilon = 10,
+# regret was 663 +- 42 at ridge 2 and 460 +- 30 at ridge 4. Ridges 3 and 6 are as good as 4.
 CENTRAL_RIDGE, LOCAL_RIDGE = 2.0, 4.0
 
 _DEFAULT: Mapping[str, Any] = {
@@ -125,7 +144,11 @@ _PAPER: Mapping[str, Any] = {
 
 @dataclass(frozen=True, eq=False)
 class Regression(Solved):
-    """Solution of one pair at n steps; log_det (n,) is log det Lambda, floored counts raised eigenvalues."""
+    """Solution of the regression of one pair of statistics (x x^T, x y) at n steps.
+
+    ``log_det`` (n,) holds log det Lambda. ``floored`` counts the eigenvalues of
+    Lambda that were raised to their lower limit, over all steps.
+    """
 
     log_det: Floats
     floored: int
@@ -133,9 +156,11 @@ class Regression(Solved):
 
 @dataclass(frozen=True, eq=False)
 class _PairNoise:
-    """Noise of one pair in one release, by step: ridge level L, lam, low, and the noise part of beta.
+    """Ridge and noise of one pair of statistics in one release, for each of n steps.
 
-    failure : failure probability of each sampling event at one step.
+    The symbols are those of the module docstring. ``level`` (n,) is L, ``lam`` (n,) is lam, and ``low`` (n,)
+    is low. ``width`` (n,) is the part of beta that is due to ridge and noise. ``failure`` is the failure
+    probability of each sampling event at one step.
     """
 
     level: Floats
@@ -147,7 +172,12 @@ class _PairNoise:
 
 @dataclass(frozen=True, eq=False)
 class MixtureFit:
-    """Estimates: values, second moments (VTR+), rewards (H, S, A) and their bonus at scale 1."""
+    """Estimates from one release.
+
+    ``first`` is the regression of values, and ``second`` that of squared values (UCRL-VTR+ only). ``rewards``
+    (H, S, A) are mean rewards. ``reward_bonus`` (H, S, A) is their bonus without the factor ``bonus_scale``;
+    it is None if rewards are known.
+    """
 
     first: Regression
     second: Regression | None
@@ -157,22 +187,28 @@ class MixtureFit:
 
 @dataclass(frozen=True, kw_only=True)
 class UCRLVTR(LinearLearner):
-    """UCRL-VTR on exact or noisy sums, for linear mixtures (needs ``MixtureFeatures`` in the spec).
+    """UCRL-VTR on exact or noisy sums, for linear mixtures.
+
+    The problem must declare ``MixtureFeatures``.
 
     Parameters
     ----------
     preset : "default" or "paper"
-        ``default``: span targets, geometric schedule, scaled bonus (heuristic). ``paper``: raw targets, the
-        published beta and ridge, a plan for every user.
+        ``default``: span targets, a geometric schedule, and a bonus that is scaled down (heuristic).
+        ``paper``: raw targets, the published beta and ridge, and a new plan for every user.
     targets : "span", "centred" or "raw"
-        Regression targets. This option affects the noise.
+        Centre and scale of the regression targets, see
+        :class:`~discreet.mechanisms.linear.linear_queries.MixtureQuery`. This option affects the noise.
     clip : "remaining" or "horizon"
-        b_h: the largest remaining value, or H as published. This option affects the noise.
+        Upper limit b_h of Q at step h (from 0). ``remaining``: H - h. ``horizon``: H, as published. This
+        option affects the noise.
     lam : float, "bound" or "horizon"
+        Part of the ridge that does not depend on the noise; see :mod:`discreet.learners.online.ucrl_vtr`.
     ridge : float or "bound", optional
-        Ridge in spectral edges of the noise matrix. None: 4 under a local ``spec.budget``, 2 otherwise.
+        Part of the ridge that depends on the noise, as a multiple of the spectral edge of the noise matrix.
+        "bound": twice a tail bound of the noise. None: 4 if ``spec.budget`` is local, 2 otherwise.
     constants : "tight" or "published"
-        Constants of the width.
+        Constants of the width beta.
     over_steps : "power", "flat" or "noise"
         Rule that splits the budget over steps, see :mod:`discreet.mechanisms.linear.linear_queries`. This
         option affects the noise.
@@ -182,7 +218,7 @@ class UCRLVTR(LinearLearner):
         Form in which unknown rewards are estimated. This option affects the noise. None: "features" if the
         environment has reward features, else "tabular".
 
-    Further options: see :class:`~discreet.learners.online.linear_base.LinearLearner`.
+    For further options see :class:`~discreet.learners.online.linear_base.LinearLearner`.
     """
 
     targets: Targets | None = None
@@ -195,8 +231,8 @@ class UCRLVTR(LinearLearner):
     reward_form: RewardForm | None = None
 
     FEATURES: ClassVar[type[MixtureFeatures]] = MixtureFeatures
-    EVENTS: ClassVar[int] = 1  # number of sampling events whose failure probabilities are summed
-    PRINTED: ClassVar[int] = 6  # constant in the paper's logarithms
+    EVENTS: ClassVar[int] = 1  # number of sampling events per step that share the failure probability
+    PRINTED: ClassVar[int] = 6  # constant that the paper prints in its logarithms
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": _DEFAULT, "paper": _PAPER}
 
     def __post_init__(self) -> None:
@@ -215,7 +251,7 @@ class UCRLVTR(LinearLearner):
         if self.reward_form is not None:
             checks.choice("reward_form", self.reward_form, ("features", "tabular"))
 
-    # --------------------------------------------------------------------------- public facts
+    # ---------------------------------------------------------------------- schedule and query
     def _check(self, spec: ProblemSpec) -> None:
         super()._check(spec)
         if spec.horizon < 2:
@@ -248,11 +284,11 @@ class UCRLVTR(LinearLearner):
         psi = None if self.reward_form == "tabular" else _features(spec).rewards
         return "tabular" if psi is None else psi
 
-    # -------------------------------------------------------------------------- one release
+    # -------------------------------------------------------------- planning from a release
     def fitted(self, state: LinearState, release: Release) -> tuple[MixtureFit, Floats]:
-        """Return the regressions with their widths, the rewards, and log determinants of the Gram matrices.
+        """Return the estimates from ``release``, and (n,) log determinants of the regularised Gram matrices.
 
-        state : state after the earlier releases. release : the new release.
+        ``state`` : state after the earlier releases. ``release`` : the new release.
         """
         query = self.query(state.spec)
         solved = {pair.matrix: self._regression(state, release, pair) for pair in query.pairs}
@@ -276,7 +312,10 @@ class UCRLVTR(LinearLearner):
         )
 
     def _noise(self, state: LinearState, release: Release, pair: Pair, gram: Any, vector: Any) -> _PairNoise:
-        """Return the ridge levels, and the part of the width from ridge and noise."""
+        """Compute the ridge levels of one pair of statistics, and the width part due to ridge and noise.
+
+        ``gram`` and ``vector`` are the noise distributions of the sums of x x^T and of x y.
+        """
         spec, n, d = state.spec, pair.steps, pair.dimension
         c_w, most = _features(spec).weight_bound, (spec.horizon * _features(spec).bound) ** 2
         by_bound = self.lam == "bound" or pair.matrix == REWARD_GRAM
@@ -313,16 +352,19 @@ class UCRLVTR(LinearLearner):
     def _failure(self, spec: ProblemSpec) -> float:
         """Return the failure probability of one sampling event at one step.
 
-        All such events have equal failure probabilities; unknown rewards count as one more event.
+        ``failure`` is divided equally over all steps and the ``EVENTS`` events at each step. If rewards are
+        not known, there is one more event.
         """
         events = self.EVENTS + (0 if self.known_rewards else 1)
         return float(self.failure or 0.05) / (events * spec.horizon)
 
     def _published_tail(self, state: LinearState, law: Any, h: int, d: int) -> float:
-        """Return Upsilon as printed: the run's largest std times 4 sqrt(d) + 2 log(6 K H / p).
+        """Return the published tail bound std (4 sqrt(d) + 2 log(6 K H / p)) of the noise at step ``h``.
 
-        The number of summed noises is ceil(log2 K + 1) for a tree over users, K for local noise, and J for a
-        schedule of J releases. For UCRL-VTR+ the 6 is replaced by 24.
+        Here std is the largest standard deviation of the noise in the run. It is sqrt(n) times
+        that of one noise term, where n is the largest number of noise terms in a released sum. This number is
+        ceil(log2 K + 1) for a tree over users, K for local noise, and J for a schedule of J releases. For
+        UCRL-VTR+, 24 replaces the 6.
         """
         spec = state.spec
         users = int(spec.users or 1)
@@ -339,7 +381,10 @@ class UCRLVTR(LinearLearner):
     def _sampling(
         self, spec: ProblemSpec, pair: Pair, noise: _PairNoise, log_det: Floats, users: int
     ) -> tuple[Floats, Floats]:
-        """Return the sampling part of ``width`` and ``plain`` of :class:`Regression`."""
+        """Return the sampling parts of the widths ``width`` and ``plain`` of :class:`Regression`, each (n,).
+
+        ``users`` : number of users in the release. ``log_det`` (n,) : log det Lambda.
+        """
         if self.constants == "published":
             log = math.log(3 * spec.horizon / float(self.failure or 0.05))
             log += pair.dimension / 2 * math.log1p(float(spec.users or 1) * spec.horizon)
@@ -349,7 +394,10 @@ class UCRLVTR(LinearLearner):
         return found, found
 
     def _rewards(self, state: LinearState, release: Release) -> tuple[Floats, Floats]:
-        """Return (H, S, A) estimates of mean rewards in [0, 1], and bounds of their errors."""
+        """Return estimates of mean rewards in [0, 1] by the form "tabular", and bounds of their errors.
+
+        Both arrays are (H, S, A).
+        """
         spec = state.spec
         visits, sums = release.estimates[VISITS], release.estimates[CENTERED_REWARDS]
         p = self._failure(spec) * spec.horizon / 3
@@ -363,19 +411,20 @@ class UCRLVTR(LinearLearner):
     def planned(
         self, state: LinearState, fitted: MixtureFit, release: Release, ask: Ask | None
     ) -> PlanningResult:
-        """Compute optimistic values backward over steps, and return them with the plan's context.
+        """Compute optimistic V and Q backward over steps, and return them with the context of the plan.
 
-        state : state after the earlier releases. fitted : result of :meth:`fitted` for ``release``. ask : not
-        used, because users' contributions depend on the values already.
+        ``state`` : state after the earlier releases. ``fitted`` : result of :meth:`fitted` for ``release``.
+        ``ask`` : not used, because the contributions of users already depend on V, so no further query is
+        needed.
         """
         spec = state.spec
         found = optimistic_action(self.query(spec).form, self._solution(spec, fitted))
         return PlanningResult(found.values, spec.layout.to_rows(found.q), found.context, fitted)
 
     def solution(self, state: LinearState) -> Solution:
-        """Return the public data of the last plan in ``state``, from which a user's device can plan itself.
+        """Return the public data of the last plan, from which a user's device can compute the same plan.
 
-        Raises ``ValueError`` before the first release.
+        ``state`` : state after a release. Raises ``ValueError`` before the first release.
         """
         if state.fit is None:
             raise ValueError("state: must be after a release, nothing was estimated yet")
@@ -389,7 +438,7 @@ class UCRLVTR(LinearLearner):
         tops = tuple(float(horizon if self.clip == "horizon" else horizon - h) for h in range(horizon))
         return Solution(fit.first, rewards, scale, tops)
 
-    # ------------------------------------------------------------------------------- in words
+    # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
         """Yield the options whose values invalidate the regret theorem, each with the reason."""
         yield from super().heuristics()
@@ -399,22 +448,23 @@ class UCRLVTR(LinearLearner):
 
 @dataclass(frozen=True, kw_only=True)
 class UCRLVTRPlus(UCRLVTR):
-    """UCRL-VTR+: regression weighted by estimated variances.
+    """UCRL-VTR+: UCRL-VTR with a regression that is weighted by estimated variances.
 
-    Under privacy, expect larger regret than for UCRL-VTR with span targets: a weight shrinks the signal but
-    not the noise, and the second pair needs a share of the budget.
+    With privacy, expect larger regret than for UCRL-VTR with span targets. There are two reasons: a weight
+    reduces the signal but not the noise, and the second pair of statistics needs a share of the budget.
 
     Parameters
     ----------
     preset : "default" or "paper"
     var_floor, var_max : float, optional
-        Range of sigma^2, in units of the square of the largest range of targets; ``var_floor`` affects the
-        noise: with a smaller value, weights adapt more but the noise is larger. None: the smaller of 1 / d
-        and ``var_max``.
+        Smallest and largest value of sigma^2, in units of the square of the largest range of the targets.
+        ``var_floor`` affects the noise: with a smaller value, the weights adapt more, but the noise is
+        larger. If ``var_floor`` is None, it is the smaller of 1 / d and ``var_max``.
     moment_share : float
-        Share of the values' budget for the weighted pair. This option affects the noise.
+        Share of the budget of the two value regressions that the weighted regression gets. This option
+        affects the noise.
 
-    Further options: see :class:`UCRLVTR`.
+    For further options see :class:`UCRLVTR`.
     """
 
     var_floor: float | None = None
@@ -425,7 +475,7 @@ class UCRLVTRPlus(UCRLVTR):
     PRINTED: ClassVar[int] = 24
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {**_DEFAULT, "var_max": 1.0, "moment_share": 0.7},
-        "paper": {**_PAPER, "lam": 1.0, "moment_share": 0.5, "var_max": 3.0},  # Var + E is never above 3
+        "paper": {**_PAPER, "lam": 1.0, "moment_share": 0.5, "var_max": 3.0},  # Var + E is at most 3 M^2
     }
 
     def __post_init__(self) -> None:
@@ -439,7 +489,7 @@ class UCRLVTRPlus(UCRLVTR):
         put(self, "moment_share", share)
 
     def _range(self, spec: ProblemSpec) -> tuple[float, float]:
-        """Return the smallest and the largest sigma^2."""
+        """Return the smallest and the largest allowed value of sigma^2."""
         most = float(self.var_max or 1.0)
         low = min(most, 1.0 / _features(spec).dimension) if self.var_floor is None else self.var_floor
         unit = 1.0
@@ -458,12 +508,15 @@ class UCRLVTRPlus(UCRLVTR):
     def _sampling(
         self, spec: ProblemSpec, pair: Pair, noise: _PairNoise, log_det: Floats, users: int
     ) -> tuple[Floats, Floats]:
-        """Return the sampling part of ``width`` and ``plain`` of :class:`Regression`."""
+        """Return the sampling parts of the widths ``width`` and ``plain`` of :class:`Regression`, each (n,).
+
+        ``users`` : number of users in the release. ``log_det`` (n,) : log det Lambda.
+        """
         if pair.matrix == REWARD_GRAM:
             return super()._sampling(spec, pair, noise, log_det, users)
         second, spans = pair.matrix == SECOND_GRAM, _spans(pair)
         if self.constants == "published":
-            k, most = users + 1.0, float(spec.users or 1)  # number of the planned episode
+            k, most = users + 1.0, float(spec.users or 1)  # k is the number of the next user
             log = math.log(self.PRINTED * k * k * spec.horizon / float(self.failure or 0.05))
             plain = _bernstein(pair, noise.lam, spans, log, most)
             return (plain if second else _bernstein(pair, noise.lam, 1.0, log, most)), plain
@@ -485,9 +538,10 @@ def _features(spec: ProblemSpec) -> MixtureFeatures:
 
 
 def _reward_weights(features: MixtureFeatures) -> float:
-    """Return a bound on the norm of the weights of r - c.
+    """Return a bound on the norm of the parameter of r - c in the features psi.
 
-    It is C_r; if rewards are centred, half the norm of the shortest v with <psi, v> = 1 is added.
+    The bound is C_r. If rewards are centred, half of ||v|| is added, where v is the shortest vector with
+    <psi, v> = 1.
     """
     psi, bound = features.rewards, features.reward_weight_bound
     assert psi is not None
@@ -499,7 +553,10 @@ def _reward_weights(features: MixtureFeatures) -> float:
 
 
 def _linear_rewards(psi: Features, solved: Regression) -> tuple[Floats, Floats]:
-    """Return (H, S, A) estimates of mean rewards in [0, 1], and bounds of their errors."""
+    """Return estimates of mean rewards in [0, 1] by the form "features", and bounds of their errors.
+
+    Both arrays are (H, S, A). ``solved`` is the regression of rewards on the features ``psi``.
+    """
     shape = (len(solved.weights), psi.states, psi.actions)
     centre = 0.5 if psi.constant else 0.0
     found = np.clip(centre + solved.weights @ psi.rows.T, 0.0, 1.0).reshape(shape)
@@ -508,21 +565,24 @@ def _linear_rewards(psi: Features, solved: Regression) -> tuple[Floats, Floats]:
 
 
 def _spans(pair: Pair) -> Floats:
-    """Return the (n,) ranges of y."""
+    """Return the range of the target y at each of n steps, (n,)."""
     return np.array(pair.high) - np.array(pair.low)
 
 
 def _self_normalised(pair: Pair, noise: _PairNoise, log_det: Floats, users: int) -> Floats:
-    """Return R sqrt(2 log(1 / p) + log det): the Hoeffding term of the width, at each step."""
+    """Return the Hoeffding term R sqrt(2 log(1 / p) + log(ratio)) of the width, at each of n steps, (n,).
+
+    R is half of the range of y, and ``ratio`` is the determinant ratio in the proof of the module docstring.
+    """
     d, bound = pair.dimension, np.array(pair.bounds)
     ratio = np.minimum(log_det - d * np.log(noise.low), d * np.log1p(users * bound**2 / (d * noise.low)))
     return np.asarray(_spans(pair) / 2 * np.sqrt(2 * math.log(1 / noise.failure) + np.maximum(ratio, 0.0)))
 
 
 def _bernstein(pair: Pair, low: Floats, sigma: float | Floats, log: float, users: float) -> Floats:
-    """Return 8 sigma sqrt(d log(1 + k L^2 / (d low)) log) + 4 R log (Zhou et al. 2021).
+    """Return the Bernstein width 8 sigma sqrt(d log(1 + k L^2 / (d low)) log) + 4 R log (Zhou et al. 2021).
 
-    log = log(4 k^2 / p).
+    Here k is ``users``, L is the bound of ||x||, R is the whole range of y, and ``log`` is log(4 k^2 / p).
     """
     d, bound = pair.dimension, np.array(pair.bounds)
     ratio = np.log1p(users * bound**2 / (d * low))
