@@ -34,8 +34,8 @@ def test_costs_of_the_cases() -> None:
     assert rewards().costs(lambda x: x * x) == CaseCosts(2.0, 0.0, 1.0)
     assert rewards(0.5).costs(lambda x: x * x) == CaseCosts(0.5, 0.0, 1.0)
     assert rewards(0.2).costs(lambda x: x) == CaseCosts(1.6, 0.0, 1.0)
-    assert GroupReturns("returns", 3, 2.5).price(lambda x: x, LAYOUT) == 2.5
-    assert ClippedRewards("clipped", 1.5).price(lambda x: x * x, LAYOUT) == 4.5
+    assert GroupReturns("returns", 3, 2.5).price(lambda x: x, LAYOUT, False) == 2.5
+    assert ClippedRewards("clipped", 1.5).price(lambda x: x * x, LAYOUT, True) == 4.5
     assert list(RECORD_FAMILIES) == ["visits", "transition_counts", "reward_sums", "centered_reward_sums"]
 
 

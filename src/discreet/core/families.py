@@ -64,6 +64,11 @@ class SumFamily(ABC):
         """True if a user adds integers; other values are rounded to the grid of exact noise."""
         return False
 
+    @property
+    def rests_on(self) -> tuple[str, ...]:
+        """What the sensitivity rests on beside this library's derivations."""
+        return ()
+
     @abstractmethod
     def shape(self, layout: Layout) -> tuple[int, ...]:
         """Return the shape over rows (admissible pairs), e.g. (H, R, S)."""
@@ -141,8 +146,11 @@ class OwnBound(SumFamily):
     """SumFamily whose price is not a walk over records."""
 
     @abstractmethod
-    def price(self, cost: Cost, layout: Layout) -> float:
-        """Return the largest cost of one replaced user if a cell that moves by x costs ``cost(x)``."""
+    def price(self, cost: Cost, layout: Layout, squares: bool) -> float:
+        """Return the largest cost of one replaced user if a cell that moves by x costs ``cost(x)``.
+
+        squares : True if costs are squares of changes in units of the noise, False if they are linear.
+        """
 
 
 @dataclass(frozen=True)
@@ -162,7 +170,7 @@ class GroupReturns(OwnBound):
     def most(self, layout: Layout) -> float:
         return self.clip
 
-    def price(self, cost: Cost, layout: Layout) -> float:
+    def price(self, cost: Cost, layout: Layout, squares: bool) -> float:
         return cost(self.clip)
 
 
@@ -181,7 +189,7 @@ class ClippedRewards(OwnBound):
     def most(self, layout: Layout) -> float:
         return float(layout.horizon)
 
-    def price(self, cost: Cost, layout: Layout) -> float:
+    def price(self, cost: Cost, layout: Layout, squares: bool) -> float:
         return 2 * cost(self.clip)
 
 

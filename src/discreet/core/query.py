@@ -149,6 +149,11 @@ class SumQuery(ABC):
         return tables
 
     # -------------------------------------------------------------------------- sensitivity
+    @property
+    def rests_on(self) -> tuple[str, ...]:
+        """What the sensitivity rests on beside this library's derivations, over all families."""
+        return tuple(dict.fromkeys(text for family in self.listed for text in family.rests_on))
+
     def price(self, costs: Mapping[str, Cost], squares: bool) -> float:
         """Return the largest total cost of the cells that replacing one episode moves, in one release.
 
@@ -173,7 +178,7 @@ class SumQuery(ABC):
                 added = family.costs(costs[family.name])
                 groups[family.over] = CaseCosts(*(a + b for a, b in zip(before, added, strict=True)))
             elif isinstance(family, OwnBound):
-                own += family.price(costs[family.name], self.layout)
+                own += family.price(costs[family.name], self.layout, squares)
             else:
                 raise TypeError(f"family = {family!r}: must be a RecordFamily or have a bound of its own")
         per_step = [over for over in groups if over.steps(horizon) is not None]

@@ -37,7 +37,8 @@ def asked(**options: Any) -> CountQuery:
         ),
         (
             lambda s: CountMechanism(
-                asked(), s, "secure", Batches(0.5), GAUSSIAN, np.full(3, 20.0), reward_grid=64, stated=Stated(1e-6)
+                asked(), s, "secure", Batches(0.5), GAUSSIAN, np.full(3, 20.0), reward_grid=64,
+                stated=Stated(1e-6),
             ),
             Secure(64), 2**20,
         ),

@@ -1,0 +1,119 @@
+"""A vector of one's own per user: any function of one trajectory, projected to a ball by this module.
+
+The module computes x = f(trajectory, context), projects x to ||x||_p <= B and, under exact noise, truncates each
+coordinate towards 0 to the grid. Truncation does not increase a norm. So the sensitivity holds for *every*
+function of one user's trajectory and public arrays, whatever B is: two vectors of the ball differ by at most 2 B
+in the norm p. For Laplace noise on an l2 ball the l1 change is at most 2 B sqrt(d); for Gaussian noise on an l1
+ball the l2 change is at most the l1 change. Rounding: the projected vector is multiplied by 1 - 2^-40, which is
+more than the relative error of a norm of at most 2e8 coordinates.
+
+What cannot be examined is that f remembers nothing: a function that returns other users' data would break the
+bound on one user's effect. A guarantee says that it rests on this (:attr:`BoundedVector.rests_on`). f is called
+once per record, never on a batch. It receives copies. If it raises an exception, or returns a value that is not a
+real vector of the declared size with finite entries, the vector is zero: an error would reveal data.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet.core import checks
+from discreet.core.exchange import Cost
+from discreet.core.families import OwnBound
+from discreet.core.layout import Layout
+from discreet.core.trajectories import Trajectory
+
+Floats = NDArray[np.float64]
+Context = Mapping[str, NDArray[Any]]
+Function = Callable[[Trajectory, Context], ArrayLike]
+
+__all__ = ["MOST_SIZE", "BoundedVector", "Function"]
+
+MOST_SIZE = 2 * 10**8  # cells of a release
+_MARGIN = 1.0 - 2.0**-40
+
+
+@dataclass(frozen=True)
+class BoundedVector(OwnBound):
+    """Sum over users of a vector f(trajectory, context), clipped to a ball; shape (size,).
+
+    Parameters
+    ----------
+    name : its key in releases.
+    size : d, from 1 to 2e8.
+    bound : B > 0; a vector with a larger norm is scaled down to norm B.
+    function : f, a function of one :class:`~discreet.core.trajectories.Trajectory` and of the plan's public arrays
+        (``Plan.context``, a mapping), which returns d real numbers. It must not depend on other users.
+    norm : 1 or 2, the norm p of the ball.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range, or ``function`` cannot be called.
+    """
+
+    size: int
+    bound: float
+    function: Function
+    norm: Literal[1, 2] = 2
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", checks.integer("size", self.size, 1, MOST_SIZE))
+        object.__setattr__(self, "bound", checks.positive("bound", self.bound))
+        checks.choice("norm", self.norm, (1, 2))
+        if not callable(self.function):
+            raise ValueError(f"function = {self.function!r}: must be a function of (trajectory, context)")
+
+    @property
+    def by_pair(self) -> bool:
+        return False
+
+    @property
+    def rests_on(self) -> tuple[str, ...]:
+        return (
+            f"the vector {self.name!r} is a function of one user's trajectory and of public arrays only, and keeps "
+            "nothing between users",
+        )
+
+    def shape(self, layout: Layout) -> tuple[int, ...]:
+        return (self.size,)
+
+    def most(self, layout: Layout) -> float:
+        return self.bound
+
+    def price(self, cost: Cost, layout: Layout, squares: bool) -> float:
+        """Return the cost of a coordinate that moves by 2 B, or by 2 B sqrt(d) for l1 noise on an l2 ball.
+
+        Valid for homogeneous costs only, because a vector moves many cells by a little.
+        """
+        return cost(2.0 * self.bound * (math.sqrt(self.size) if self.norm == 2 and not squares else 1.0))
+
+    def of(self, trajectory: Trajectory, context: Context, grid: int | None) -> Floats:
+        """Return the (size,) projected vector of one user; zeros where the function fails.
+
+        trajectory : checked. context : public arrays. grid : coordinates become multiples of 1 / grid.
+        """
+        record = Trajectory(*(np.array(part) for part in trajectory))
+        public = {name: np.array(table) for name, table in context.items()}
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")  # a warning would reveal data
+                given = np.asarray(self.function(record, public))
+                real = given.dtype.kind in "fiub" and given.shape == (self.size,)
+                vector = given.astype(np.float64) if real else np.zeros(self.size)
+        except Exception:  # noqa: BLE001 - whatever went wrong depends on the record
+            return np.zeros(self.size)
+        if not np.isfinite(vector).all():
+            return np.zeros(self.size)
+        with np.errstate(over="ignore"):
+            length = float(np.linalg.norm(vector, self.norm))
+        if length > self.bound * _MARGIN:
+            vector = vector * (self.bound / length * _MARGIN)
+        return vector if grid is None else np.trunc(vector * grid) / grid
