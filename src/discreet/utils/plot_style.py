@@ -36,8 +36,8 @@ Floats = NDArray[np.float64]
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 FORMATS = (".png", ".pdf", ".svg")
-# Widths in mm of a figure in one column, and of a figure in two columns (or of the full text). Read means
-# that the numbers were read in the named style file or on the named page of the publisher. "Quoted" means
+# Widths in mm of a figure in one column, and of a figure in two columns (or of the full text). `Read` means
+# that the numbers were read in the named style file or on the named page of the publisher. `Quoted` means
 # that the publisher's page could not be read, and the numbers are those that other projects quote from it.
 JOURNALS: Mapping[str, tuple[float, float]] = {
     # read: acmart.dtx (2024), sigconf: letter width minus 2 x 54 pt, columnsep 2 pc: 241.15 pt and 506.3 pt
