@@ -1,10 +1,10 @@
 """Compiled functions of tabular MDPs: single episodes, exact counts of many users, and exact values.
 
 A :class:`World` stores every transition row sparsely, with successors sorted by decreasing probability. One
-user's successor or reward is drawn from an alias table (Walker 1977, Vose 1991) with one 64-bit word. The
-function :func:`flow` simulates many users in one call. For each row, it draws how many users move to each
-successor: a binomial number, conditional on the earlier numbers; the conditional probabilities come from
-suffix sums. All callers draw with the same functions, so that stepwise, fused and batched simulations agree.
+user's successor or reward is drawn from an alias table (Walker 1977, Vose 1991) with one 64-bit word. One
+call of :func:`flow` simulates many users. For each row, it draws how many users move to each successor: a
+binomial number, conditional on the earlier numbers; the conditional probabilities come from suffix sums. All
+callers draw with the same functions, so that stepwise, fused and batched simulations agree.
 
 Alias tables. A row with k entries has k columns. The high half of the product of the word and k selects the
 column, and the low half w selects one of the two entries of this column. The condition ``(w | 1) <= t`` holds
