@@ -64,13 +64,13 @@ def project_flow(
     work : (``work_size``,)
         Work space.
     """
+    # In the comments on sums below, D is R_h + S a_{h+1}(s), a is a_{h+1}(s), and c is c_h(s).
     states = state_ptr.shape[0] - 1
     rows = state_ptr[states]
     many = work[: horizon * states]  # a_h(s)
     u = work[horizon * states : 2 * horizon * states]  # first the imbalances c_h(s), later the multipliers
     at = 2 * horizon * states
     size = work[at : at + horizon]  # R_h
-    # In the next comments, D is R_h + S a_{h+1}(s), a is a_{h+1}(s), and c is c_h(s).
     alpha = work[at + horizon : at + 2 * horizon]  # sum_s 1 / D
     beta = work[at + 2 * horizon : at + 3 * horizon]  # sum_s a / D
     gamma = work[at + 3 * horizon : at + 4 * horizon]  # sum_s a^2 / D
