@@ -9,9 +9,9 @@ from patients.
 The data are in the ``icu-sepsis`` wheel. This module reads only the data files of the wheel, because
 importing the package prints messages and imports legacy ``gym``.
 
-Values at H = 20 (and H = 500): the uniform policy 0.685 (0.780), the expert policy as shipped 0.692 (0.782),
-and the optimal policy 0.792 (0.875). If the expert policy is renormalised on the admissible actions, its
-value at H = 20 is 0.69247 instead of 0.69198.
+Values at H = 20 (and H = 500): the uniform policy 0.685 (0.780), the expert policy in the wheel 0.692
+(0.782), and the optimal policy 0.792 (0.875). If the expert policy is renormalised on the admissible actions,
+its value at H = 20 is 0.69247 instead of 0.69198.
 """
 
 from __future__ import annotations

@@ -276,7 +276,8 @@ def flow(
     pooled, counted = visits.shape[0] == 1, transitions.shape[0] > 0
     here, after, drawn = work[:size], work[size : 2 * size], work[2 * size :]
     step_visits[:] = 0.0
-    # h = -1 draws the initial states: all users are put into state 0, and the only row is the initial row.
+    # All users are put into state 0. The pass h = -1 draws their initial states from the initial
+    # distribution.
     here[:] = 0
     here[0] = n
     for h in range(-1, world.horizon):

@@ -50,7 +50,7 @@ def report_flow(
     bits[:] = 0
     step_visits[:] = 0.0
     here[:] = 0
-    here[steps, 0] = n  # h = -1 draws the initial state; until then, state 0 stands for all users
+    here[steps, 0] = n  # all users are put into state 0; the pass h = -1 draws their initial states
     for h in range(-1, horizon):
         after[:] = 0
         for k in range(steps + 1):
@@ -64,7 +64,7 @@ def report_flow(
                     first, last = state_ptr[s], state_ptr[s + 1]
                     left = users
                     for row in range(first, last):
-                        # With the suffix sum `later`, the ratio is exactly 1 at the last row with p > 0.
+                        # At the last row with p > 0, the ratio p / (p + later) is exactly 1.
                         p, later = probabilities[h, row], 0.0
                         for other in range(last - 1, row, -1):
                             later += probabilities[h, other]

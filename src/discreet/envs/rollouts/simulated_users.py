@@ -92,7 +92,7 @@ def reports_of(session: Any) -> Any:
 def _asked(session: Any, query: Any) -> Any:
     if isinstance(session, CountSession):
         return query
-    from discreet.mechanisms.batch_queries import BatchSession  # imported here because it is slow
+    from discreet.mechanisms.batch_queries import BatchSession  # here, because this import is slow
 
     return session.query if isinstance(session, BatchSession) else query
 

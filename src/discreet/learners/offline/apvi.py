@@ -29,7 +29,7 @@ from
 
        (c1 / sqrt 2) sqrt(iota / (2 max(n~ - T, 1))) + c4 (E_r + E / 2) / n~                           (2)
 
-   The first part follows from Hoeffding's inequality, the second part from |R~ - R| <= E_r. With the
+   The first summand follows from Hoeffding's inequality, the second summand from |R~ - R| <= E_r. With the
    constants of the theory, the factors c1 / sqrt 2 and c4 are 1.
 
 With probability 1 - p, E / 2 bounds the noise of every cell of visits and transitions, and E_r bounds the

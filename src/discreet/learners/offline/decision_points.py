@@ -81,7 +81,7 @@ class DecisionPolicy:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """Return the verdict whether the gain is shown, and under which condition.
+        """Return the verdict, which states whether the gain is shown and under which condition.
 
         See :mod:`discreet.learners.ope.verdict`.
         """

@@ -81,8 +81,8 @@ t (r - 1) and r, and the estimate is the midpoint. The interval of the gain allo
 ends are products of an end of g_1 and an end of r, where the ends of r are moved outwards by two standard
 deviations.
 
-Assumptions: the environment is the same at every step, and the state contains all variables that affect both
-action and outcome. The coverage of the intervals is measured (benchmarks/decision_points.md).
+Assumptions: the environment is the same at every step, and the state contains all variables that are relevant
+for actions and outcomes. The coverage of the intervals is measured (benchmarks/decision_points.md).
 """
 
 from __future__ import annotations

@@ -304,7 +304,7 @@ class _Change:
         self.laws, self.share = model.moves[rows], np.clip(model.share[rows], 0.0, 1.0)[:, None]
         self.policy = model.usual.copy()
         self.policy[own] = self.laws
-        self.shift = np.zeros(told.layout.states)  # outcome -1/2 on arrival in the censored state, or 0
+        self.shift = np.zeros(told.layout.states)  # -1/2 for the censored state, 0 for all others
         self.more, self.of_new = np.zeros(told.layout.states), np.zeros(own.size)
         if ends is not None:
             self.shift[ends.end] = -0.5
@@ -396,7 +396,7 @@ def _add_open_ends(
     moved, of_moved = (
         ends.state - alone.state,
         ends.new - alone.new,
-    )  # change of outcomes, for behaviour policy
+    )  # changes of the outcomes
     changed[:, end] += ours[own] * alone.new - share[:, 0] * visits[own] * ends.new
     changed[:, end] += share[:, 0] * ends.visits[own] * of_moved
     usual[:, end] += ours * alone.state - visits * ends.state + ends.visits * moved

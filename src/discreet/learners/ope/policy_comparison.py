@@ -61,10 +61,10 @@ high_R, and
     min P_L W_h+1 + min P_+ m - max P_- m
         - sum_t r(t) [|P_+ - P_-| + (lambda - 1) sum_a |pi_L - pi_R| (1 - e) P_a](t).
 
-Here P_+ and P_- are the positive and negative parts of P_L - P_R, and m -+ r is the interval of w + V_R at
-the next step. The bound follows from V_L - V_R = P_L (V_L' - V_R') + (P_L - P_R)(w + V_R'), where V' is the
-value at the next step. The cause changes P_a by at most (1 - e)(lambda - 1) P_a. By induction, W is at most
-the true difference; at lambda = 1 it equals the difference.
+Here P_+ and P_- are the mixtures of the P_a with the positive and the negative parts of pi_L - pi_R as
+weights. The interval of w + V_R at the next step is m -+ r. The bound follows from V_L - V_R = P_L (V_L'
+- V_R') + (P_L - P_R)(w + V_R'), where V' is the value at the next step. The cause changes P_a by at most (1 -
+e)(lambda - 1) P_a. By induction, W is at most the true difference; at lambda = 1 it equals the difference.
 
 For causes that last, the bound is for single changes at first visits, as in
 :mod:`discreet.learners.ope.hidden_cause`. The outcome of the learned action is bounded from below, and the

@@ -2,8 +2,8 @@ r"""Gain of deviating from the behaviour policy, estimated from next states of f
 
 :mod:`discreet.learners.ope.deviation_gains` estimates gains from the users' returns after each decision. A
 return has the variance of all later steps, but a next state has the variance of only one step. That module
-assumes a stationary environment, and states with all variables that affect both action and outcome. Under the
-same assumptions, the gain is a function of transitions,
+assumes a stationary environment, and states with all variables that are relevant for actions and outcomes.
+Under the same assumptions, the gain is a function of transitions,
 
     gain(P) = J(P_pi) - J(P_b),   J(P) = sum_h e_start P^h (P w),                                      (1)
 
