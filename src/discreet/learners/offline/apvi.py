@@ -55,14 +55,14 @@ steps together).
 Pessimism. With ``preset="theory"``, V_1 is at most the value of the policy, except with probability p for
 noise and p for sampling. The constants of ``preset="default"`` were chosen by experiments and are not proven.
 Neither preset affects privacy. The experiments used 24 random MDPs of each size S = 3, 5, 8 and 16, with A =
-3 and H = 5. There rho was 0.1 and 1, and n was 300 to 30 000. No table in the documentation uses these MDPs.
-On them, each of these choices lowers the suboptimality: the least-squares combination, the floor by known
-rewards, and c2 below 0.0003. Deriving visits lowers it only for S <= 4. The value c2 = 1e-6 is best on two
-cohorts of ICU-Sepsis (S = 716, seeds that no table uses), where c2 = 3e-5 clips every value to 0. On the
-small MDPs, 1e-6 is as good as 3e-5. The reason is that the paper's penalty grows with S, but the error of
-projected counts does not. (A penalty that is computed from the noise distribution, sigma ||V - P~ V||_2 / n~,
-was not better.) For unknown rewards (S = 5), c4 = 0.1 is better than 0 and 0.3. Reward shares from 0.3 to 0.6
-are equally good, and better than 0.2.
+3 and H = 5. In these experiments, rho was 0.1 and 1, and n was 300 to 30 000. No table in the documentation
+uses these MDPs. On them, each of these choices lowers the suboptimality: the least-squares combination, the
+floor by known rewards, and c2 below 0.0003. Deriving visits lowers it only for S <= 4. The value c2 = 1e-6 is
+best on two cohorts of ICU-Sepsis (S = 716, seeds that no table uses), where c2 = 3e-5 clips every value to 0.
+On the small MDPs, 1e-6 is as good as 3e-5. The reason is that the paper's penalty grows with S, but the error
+of projected counts does not. (A penalty that is computed from the noise distribution, sigma ||V - P~ V||_2 /
+n~, was not better.) For unknown rewards (S = 5), c4 = 0.1 is better than 0 and 0.3. Reward shares from 0.3 to
+0.6 are equally good, and better than 0.2.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ _UNSEEN = 1.5  # Number of hypothetical unobserved users with a different outcom
 _LEAST_RANGE = 0.1  # Smallest assumed range of the values of next states for these users.
 _AT_ONCE = 512
 _NOBODY: Ints = np.zeros(0, np.int64)
-LARGEST, SQUARES = 5e-4, 1e-5  # The test rejects if the p-value of a statistic is below its entry.
+LARGEST, SQUARES = 5e-4, 1e-5  # The test rejects if p of the largest |z|, or of the sum of squares, is lower.
 
 
 class ProjectedModel(NamedTuple):

@@ -1,10 +1,10 @@
 """Mean outcome of users by state and action, with intervals, from a release of first visits.
 
 Let q = 1/2 + G / N be the mean return of the first visits to a state in which users took a given action. Its
-variance is (sigma_G^2 + (q - 1/2)^2 sigma_N^2) / N^2 + q (1 - q) / N. The last term is the variance of
-outcomes 0 and 1, which is the largest possible. A second estimate is computed from the next states of these
-users (:mod:`discreet.learners.ope.consistency_test`). The confidence level holds for each interval
-separately. Among many intervals, some do not contain the true value.
+variance is (sigma_G^2 + (q - 1/2)^2 sigma_N^2) / N^2 + q (1 - q) / N. The last term assumes outcomes 0 and 1,
+which have the largest possible variance. A second estimate is computed from the next states of these users
+(:mod:`discreet.learners.ope.consistency_test`). The confidence level holds for each interval separately.
+Among many intervals, some do not contain the true value.
 """
 
 from __future__ import annotations

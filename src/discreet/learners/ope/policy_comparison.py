@@ -13,8 +13,8 @@ state and action, marginalised importance sampling and the doubly robust method 
 Ma and Wang 2019, arXiv 1906.03393; Yin and Wang 2020, arXiv 2001.10742). Counts of states and rows that
 exceed the noise are not projected; all other counts are.
 
-Variance, by the delta method. For pi, let c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)), where d_h(s) is the
-probability that pi is in s at step h. An increase of the cell M(s, a, t) changes J(P_pi) by
+Variance. It is computed by the delta method. For pi, let c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)), where
+d_h(s) is the probability that pi is in s at step h. An increase of the cell M(s, a, t) changes J(P_pi) by
 
     pi(a | s) [c(s, t) - P_a c(s, .)] / N(s, a) + u(s) [c(s, t) - P_b c(s, .)] / N(s)                   (2)
 

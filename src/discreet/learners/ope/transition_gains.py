@@ -18,17 +18,17 @@ Therefore the counts of rows and states that exceed four times the norm of the n
 projected. Only the noise of visits and of transitions is reconciled by least squares. The counts of all other
 rows and states are projected by :meth:`~discreet.learners.ope.first_visit_query.Told.consistent`.
 
-Variance, by the delta method. For a policy, let c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)), where d_h(s) is its
-probability of being in s at step h. For every a, an increase of the cell M(s, a, t) changes J(P_b) by (c_b(s,
-t) - E_b c_b(s, .)) / N(s). In unchanged states it changes J(P_pi) in the same way. In changed states it
-changes J(P_pi) by (c_pi(s, t) - E c_pi(s, .)) / N(s, a(s)), and only if a is the new action. The variance of
-a cell is sigma^2 + M (times the episodes per user). A projected row is a distribution, so the error of a mean
-over it is at most the range of the averaged values. If all of a few users have the same outcome, the
-estimated variance of M is 0, and such rows are selected most easily. The variance of a selected row is
-therefore at least that of all users in its state. In addition, 1.5 hypothetical unobserved users with a
-different outcome are added to each half. Each of them changes the result by b, the range of a slope. For
-several rows, b is sum N b^3 / sum N b^2, the mean that determines the skewness of a sum. For a sum over
-hundreds of users this term is negligible.
+Variance. It is computed by the delta method. For a policy, let c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)),
+where d_h(s) is its probability of being in s at step h. For every a, an increase of the cell M(s, a, t)
+changes J(P_b) by (c_b(s, t) - E_b c_b(s, .)) / N(s). In unchanged states it changes J(P_pi) in the same way.
+In changed states it changes J(P_pi) by (c_pi(s, t) - E c_pi(s, .)) / N(s, a(s)), and only if a is the new
+action. The variance of a cell is sigma^2 + M (times the episodes per user). A projected row is a
+distribution, so the error of a mean over it is at most the range of the averaged values. If all of a few
+users have the same outcome, the estimated variance of M is 0, and such rows are selected most easily. The
+variance of a selected row is therefore at least that of all users in its state. In addition, 1.5 hypothetical
+unobserved users with a different outcome are added to each half. Each of them changes the result by b, the
+range of a slope. For several rows, b is sum N b^3 / sum N b^2, the mean that determines the skewness of a
+sum. For a sum over hundreds of users this term is negligible.
 
 Halves. As in :mod:`discreet.learners.ope.deviation_gains`, the release is split into the halves M + e and M -
 e, with e = 2 binomial(M, 1/2) - M + noise of the release's distribution. Without noise, these are the two
