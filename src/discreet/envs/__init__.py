@@ -1,9 +1,9 @@
-"""Environments: factories with typed keyword options that return a :class:`TabularMDP`.
+"""Environments: functions with keyword options that return a :class:`TabularMDP`.
 
 Gymnasium and icu-sepsis are imported only by the functions that need them.
 """
 
-# ruff: noqa: F401 - functions with the name of their module must be here before it is imported elsewhere
+# ruff: noqa: F401 - some functions have the name of their module, so they must be imported here first
 from discreet import public_names
 from discreet.envs.bandits import bandit, gamble
 from discreet.envs.combination_lock import combination_lock

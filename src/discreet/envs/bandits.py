@@ -1,4 +1,4 @@
-"""Bandits with or without contexts, and an environment whose best policy gambles."""
+"""Bandits with or without contexts, and an environment whose best policy takes a risky action."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from discreet.envs.mdp.tabular import TabularMDP
 def bandit(
     *, contexts: int = 1, actions: int = 10, horizon: int = 10, spread: float = 1.0, seed: int = 0
 ) -> TabularMDP:
-    """Return a repeated contextual bandit: each step draws a uniform context, independent of actions.
+    """Return a contextual bandit over H steps. Each step draws a uniform context, independent of the actions.
 
     Parameters
     ----------
     contexts : int
-        S, at least 1; one context is a plain bandit, played H times by each user.
+        S, at least 1. With one context, each user plays a multi-armed bandit H times.
     actions, horizon : int
         A and H, each at least 1.
     spread : float
-        Width of the range of means, in (0, 1]: they are uniform on [1/2 - spread/2, 1/2 + spread/2]. A small
-        value gives small gaps.
+        Width of the range of mean rewards, in (0, 1]. Mean rewards are drawn uniformly from [1/2 - spread/2,
+        1/2 + spread/2]. A small value gives small gaps between actions.
     seed : int
-        Seed of the means, at least 0. Rewards are Bernoulli.
+        Seed of the mean rewards, at least 0. Rewards are Bernoulli.
 
     Raises
     ------
@@ -44,23 +44,27 @@ def bandit(
 def gamble(
     *, chance: float = 0.05, safe: float = 0.3, actions: int = 3, horizon: int = 10, seed: int = 0
 ) -> TabularMDP:
-    """Return an environment with one safe action of small reward and several gambles, one of them optimal.
+    """Return an environment with one safe action that has a small reward, and several risky actions
+    (gambles).
 
-    There are three states: choosing, won, lost. In *choosing*, one action has reward ``safe`` and stays. Each
-    other action has reward 0 and leads to *won* with a separate probability, else to *lost*. The reward is 1
-    in *won* and 0 in *lost* until the last step. The best gamble wins with a probability that is ``chance``
-    above break-even over the horizon. The other gambles win with half of that probability.
+    There are three states: *choosing*, *won* and *lost*. The first state is *choosing*. In it, the safe
+    action has mean reward ``safe`` and leads to *choosing* again. Every gamble has reward 0 and leads to
+    *won* with its probability of winning, and otherwise to *lost*. *Won* and *lost* are absorbing. At every
+    step, the reward is 1 in *won* and 0 in *lost*. The best gamble wins with probability safe H / (H - 1) +
+    ``chance``. With probability safe H / (H - 1), a gamble at the first step would have the same expected
+    return as H safe actions. All other gambles win with half the probability of the best gamble.
 
     Parameters
     ----------
     chance : float
-        Advantage of the best gamble, above 0; safe H / (H - 1) + chance must be at most 1.
+        Excess of the best gamble's probability of winning, above 0; safe H / (H - 1) + chance must be at most
+        1.
     safe : float
         Mean reward of the safe action, in (0, 1).
     actions, horizon : int
         A and H, each at least 2.
     seed : int
-        Seed of the order of the actions, at least 0. Rewards are Bernoulli.
+        Seed of the random order of the actions, at least 0. Rewards are Bernoulli.
 
     Raises
     ------
@@ -69,7 +73,7 @@ def gamble(
     """
     a, h = checks.integer("actions", actions, 2), checks.integer("horizon", horizon, 2)
     safe = checks.real("safe", safe, 0.0, 1.0, open_low=True, open_high=True)
-    even = safe * h / (h - 1)  # break-even of a gamble at the first step: probability x (H - 1) = safe x H
+    even = safe * h / (h - 1)  # break-even probability of a gamble at step 0: even x (H - 1) = safe x H
     best = even + checks.real("chance", chance, 0.0, open_low=True)
     if best > 1.0:
         raise ValueError(f"chance = {chance:g}: must be at most {1.0 - even:.4g} with this safe and horizon")

@@ -22,13 +22,16 @@ def combination_lock(
 ) -> TabularMDP:
     """Return a seeded stationary random MDP for deep exploration, with start state 0.
 
-    States 0 .. depth - 1 are the lock. In each of them, one action drawn at random is right: it advances with
-    a probability drawn uniformly from [0.5, 0.9], and else stays. Every other action leads to one random
-    earlier lock state or to a trap. At the last lock state, the right action has a mean reward drawn
-    uniformly from [0.7, 1]; it stays with its probability, and else goes back by one state. The other states
-    are traps: Dirichlet(0.3) rows over the traps and the start. Every action of a trap and the wrong actions
-    of the start have a mean reward drawn uniformly from [0, 0.02]. Under the uniform policy, almost no other
-    rewards are observed.
+    States 0 .. depth - 1 are the lock states. In each of them, one action, drawn at random, is right. The
+    right action leads to the next lock state with a probability p drawn uniformly from [0.5, 0.9], and
+    otherwise stays. Every wrong action leads to one fixed state, drawn uniformly from the traps, this lock
+    state and all earlier lock states. In the last lock state, the right action has a mean reward drawn
+    uniformly from [0.7, 1]; it stays with probability p and otherwise goes back to the previous lock state.
+
+    All other states are traps. Their transition rows are drawn from Dirichlet(0.3) over the traps and state
+    0. Every action in a trap, and every wrong action in state 0, has a mean reward drawn uniformly from [0,
+    0.02]. All other mean rewards are 0. Under the uniform policy, users observe almost only the small
+    rewards.
 
     Parameters
     ----------
@@ -37,9 +40,9 @@ def combination_lock(
     horizon : int
         H, at least 1.
     seed : int
-        At least 0. The MDP is a function of this and the other options (drawn by NumPy's Philox).
+        Seed of NumPy's generator Philox, at least 0. Equal options and seeds give equal MDPs.
     depth : int, optional
-        Number of lock states, 2..S. None: all states, so there are no traps.
+        Number of lock states, 2..S. None: all states are lock states, and there are no traps.
     rewards : "bernoulli" or "deterministic"
         Distribution of the rewards.
 

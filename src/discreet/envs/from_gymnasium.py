@@ -1,10 +1,12 @@
 """Conversion of Gymnasium's tabular environments to finite-horizon MDPs, and the reverse.
 
-Rewards are mapped affinely into [0, 1]. The range always contains 0. After the end of an episode, a step has
-reward 0 in the environment. In the MDP it has the mapped value of 0. A return over H steps is then mapped
-affinely too: value = H offset + scale * original. The order of policies is preserved, and regrets change only
-in unit. (If steps after the end had a mapped reward of 0, longer episodes would be better: in CliffWalking
-every step costs 1, and never reaching the goal would be optimal.)
+An affine map takes original rewards into [0, 1]. The smallest interval that contains all original rewards and
+0 is mapped onto [0, 1]. In Gymnasium, an episode has no rewards after its end. In the MDP, every step after
+the end has the value to which the original reward 0 is mapped. Therefore returns over H steps are mapped
+affinely too: mapped return = H offset + scale * original return. The map preserves the order of policies by
+value and changes only the unit of regret. (If steps after the end had the mapped reward 0, long episodes
+would have a higher return. For example, every step in CliffWalking costs 1, and it would be optimal never to
+reach the goal.)
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
 
 
 class _Table(NamedTuple):
-    """Flat entries of a transition table: from (s, a), with probability p, to s', with reward r."""
+    """Entries of a transition table as parallel arrays.
+
+    Entry i means: the pair (state[i], action[i]) leads to successor[i] with probability[i] and reward[i].
+    """
 
     state: NDArray[np.int64]
     action: NDArray[np.int64]
@@ -47,18 +52,20 @@ def from_gymnasium(
     ----------
     env_id : str or gymnasium.Env
         ``"FrozenLake-v1"``, ``"Taxi-v4"``, ``"CliffWalking-v1"``, ..., or any environment (wrapped
-        or not) with two attributes: ``P[s][a] = [(probability, next state, reward, ended), ...]``, lists or
-        mappings, and ``initial_state_distrib`` (S,). An action that ``P[s]`` lacks is not admissible in s. In
-        a state without actions, episodes have ended.
+        or not) with two attributes: ``P[s][a] = [(probability, next state, reward, ended), ...]``, where
+        ``P`` and ``P[s]`` are lists or mappings, and ``initial_state_distrib`` (S,). An action that is
+        missing in ``P[s]`` is not admissible in s. A state without actions is a state in which episodes have
+        ended.
     horizon : H; None: the environment's limit of steps, if it has one
     is_slippery, map_name : optional
-        Passed to ``gymnasium.make`` if the environment takes them.
+        Arguments for ``gymnasium.make``; None: not passed.
 
     Returns
     -------
     TabularMDP
-        ``reward_map`` is the map of rewards. If an episode can end in a state that has further transitions in
-        the table, an absorbing state is added as the last state.
+        The map of rewards is its field ``reward_map``. If an episode can end in a state that has further
+        transitions in the table, an absorbing state is added as the last state, and episodes end there
+        instead.
 
     Raises
     ------
@@ -108,7 +115,7 @@ def _check_tabular(env: Any, label: str) -> None:
 
 
 def _limit(env: Any, label: str) -> Any:
-    """Return the environment's limit of steps."""
+    """Return the environment's largest number of steps per episode; raise ``ValueError`` if it has none."""
     horizon = None if env.spec is None else env.spec.max_episode_steps
     if horizon is None:
         raise ValueError(f"horizon = None: must be given, since {label} has no limit of steps")
@@ -118,10 +125,10 @@ def _limit(env: Any, label: str) -> Any:
 def to_gymnasium(mdp: TabularMDP, seed: int | None = None) -> gymnasium.Env[np.int64, np.int64]:
     """Return ``mdp`` as a ``gymnasium.Env`` with Discrete spaces and rewards in [0, 1].
 
-    Episodes are truncated after H steps and end early in a terminal state whose reward is 0. ``info``
-    has ``step`` (h, which a non-stationary MDP needs in addition to the state) and ``action_mask`` (A,) int8.
-    An inadmissible action raises ``ValueError``. ``seed`` is used for the first episode that is reset without
-    a seed.
+    Episodes are truncated after H steps. They terminate earlier in a terminal state whose reward is 0. The
+    dict ``info`` has two entries: ``step``, which is h, and ``action_mask`` (A,) int8. A policy for a
+    non-stationary MDP needs h in addition to the state. An inadmissible action raises ``ValueError``. The
+    first call of ``reset`` without a seed uses ``seed``.
     """
     _gymnasium()
     from discreet.envs.to_gymnasium import TabularEnv
@@ -134,7 +141,10 @@ def _gymnasium() -> Any:
 
 
 def _made(env_id: Any, options: dict[str, Any]) -> Any:
-    """Return the environment, created with the given options."""
+    """Return ``env_id`` if it is an environment; otherwise create the environment of this name.
+
+    options : arguments for ``gymnasium.make``; those that are None are not passed.
+    """
     gymnasium = _gymnasium()
     given = {name: value for name, value in options.items() if value is not None}
     if isinstance(env_id, gymnasium.Env):
@@ -155,12 +165,16 @@ def _made(env_id: Any, options: dict[str, Any]) -> Any:
 
 
 def _size(space: Any) -> int:
-    """Return the number of values of a discrete space; 0 for any other space."""
+    """Return the number of values of a ``Discrete`` space; return 0 for any other space."""
     return int(getattr(space, "n", 0)) if np.ndim(getattr(space, "n", 0)) == 0 else 0
 
 
 def _entries(table: Any) -> Iterator[tuple[int, int, float, int, float, bool]]:
-    """Yield ``(s, a, p, s', r, ended)`` with p > 0 from ``P[s][a] = [(p, s', r, ended), ...]``."""
+    """Yield ``(s, a, p, s', r, ended)`` for every outcome with p > 0 in ``P[s][a] = [(p, s', r, ended),
+    ...]``.
+
+    Raises ``ValueError`` if an outcome has another form, or if the probabilities of a pair do not sum to 1.
+    """
     for s, actions in _items(table):
         for a, outcomes in _items(actions):
             total = 0.0
@@ -185,7 +199,11 @@ def _items(table: Any) -> Iterable[tuple[int, Any]]:
 
 
 def _read(table: Any, declared: int) -> tuple[_Table, int, list[int]]:
-    """Return the entries of a table, the number of states (at least ``declared``), and terminal states."""
+    """Return the entries of a Gymnasium table ``P``, the number of states, and the list of terminal states.
+
+    declared : smallest number of states that is returned. States without actions get absorbing transitions
+    with reward 0.
+    """
     rows = [*_entries(table)]
     if not rows:
         raise ValueError("P: must have an action in at least one state")
@@ -201,7 +219,7 @@ def _read(table: Any, declared: int) -> tuple[_Table, int, list[int]]:
         )
     moves_on = np.isin(s, goals) & ((after != s) | (r != 0))
     if moves_on.any():
-        # The table has transitions after the end, so ended episodes need a separate state.
+        # The table has transitions from a state in which episodes end, so ended episodes need a new state.
         after = np.where(ended, states, after)
         empty, goals = np.append(empty, states), np.array([states])
         states += 1
@@ -217,7 +235,13 @@ def _read(table: Any, declared: int) -> tuple[_Table, int, list[int]]:
 
 
 def _rewards(table: _Table, transitions: NDArray[np.float64]) -> dict[str, Any]:
-    """Return the MDP's rewards: by pair if the pair determines them, by successor, or as distributions."""
+    """Return the arguments of :class:`TabularMDP` that define the rewards.
+
+    If (s, a) determines the reward, rewards are an (S, A) array. Otherwise they are an (S, A, S) array if
+    (s, a, s') determines the reward. In all other cases, every (s, a, s') has a discrete reward distribution.
+
+    transitions : (S, A, S) probabilities that were computed from the entries of ``table``.
+    """
     s, a, p, after, r = table
     support, outcome = np.unique(r, return_inverse=True)
     law = np.zeros((*transitions.shape, support.size))

@@ -1,15 +1,17 @@
 """ICU-Sepsis (Choudhary et al. 2024): a tabular MDP of sepsis treatment from intensive-care records.
 
 The MDP has 716 states (713 clusters of patients, then death, survival and the end) and 25 actions (5 levels
-of fluids times 5 levels of vasopressors). In a state, those actions are admissible that clinicians took often
-enough; there are 2 313 admissible pairs. The reward is 1 on reaching survival, so a value is a probability of
-survival within H steps. Trajectories come from the fitted model, not from patients.
+of fluids times 5 levels of vasopressors). An action is admissible in a state if clinicians took it there
+often enough; there are 2 313 admissible pairs. The reward is 1 at the step that reaches survival, so the
+value of a policy is the probability of survival within H steps. Trajectories come from the fitted model, not
+from patients.
 
-The data are in the ``icu-sepsis`` wheel. Only its data file is read, because importing the package
-prints messages and imports legacy ``gym``.
+The data are in the ``icu-sepsis`` wheel. This module reads only the data files of the wheel, because
+importing the package prints messages and imports legacy ``gym``.
 
-Values at H = 20 (and 500): uniform 0.685 (0.780), expert as shipped 0.692 (0.782), optimal 0.792 (0.875).
-The expert renormalised on the admissible actions has a different value at H = 20: 0.69247 instead of 0.69198.
+Values at H = 20 (and H = 500): the uniform policy 0.685 (0.780), the expert policy in the wheel 0.692
+(0.782), and the optimal policy 0.792 (0.875). If the expert policy is renormalised on the admissible actions,
+its value at H = 20 is 0.69247 instead of 0.69198.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ def icu_sepsis(*, horizon: int = 20) -> TabularMDP:
     """Return the ICU-Sepsis MDP over ``horizon`` steps: S = 716, A = 25, masked, stationary.
 
     Terminal states 713 (death), 714 (survival), 715 (end) are absorbing with reward 0 and admit
-    every action. The reward is 1 on the step into survival, and deterministic given the successor.
+    every action. The reward is 1 at the step that reaches survival, and is determined by the successor.
 
     Raises
     ------
@@ -60,14 +62,17 @@ def icu_sepsis(*, horizon: int = 20) -> TabularMDP:
 def expert_policy(
     *, horizon: int = 20, inadmissible: Literal["environment", "renormalised"] = "environment"
 ) -> NDArray[np.float64]:
-    """Return the clinicians' estimated policy of ICU-Sepsis, (horizon, 716, 25), 0 on inadmissible pairs.
+    """Return the estimated policy of the clinicians in ICU-Sepsis: (horizon, 716, 25) action probabilities.
 
-    The table in the wheel has 15.6 % of its probability (mean over the 713 states) on inadmissible actions,
-    whose effect in the ICU-Sepsis environment is that of a uniform admissible action. ``"environment"``
-    redistributes this probability accordingly, which preserves the value of the table's policy exactly.
-    ``"renormalised"`` removes this probability and rescales the remaining ones, which gives a different
-    policy with a different value. In terminal states, where the table is zero, the policy is uniform. horizon
-    : H >= 1; ``ValueError`` for less.
+    Inadmissible pairs have probability 0 in the result. In the table of the wheel, inadmissible actions have
+    15.6 % of the probability (mean over the 713 states). In the original environment, an inadmissible action
+    has the same effect as an admissible action that is drawn uniformly. ``"environment"`` distributes the
+    probability of inadmissible actions equally over the admissible actions, which preserves the value of the
+    table's policy exactly. ``"renormalised"`` removes this probability and rescales the probabilities of
+    admissible actions, which gives a different policy with a different value. In terminal states, where the
+    table is zero, the policy is uniform.
+
+    horizon : H, at least 1. Raises ``ValueError`` if it is smaller.
     """
     horizon = checks.integer("horizon", horizon, 1)
     checks.choice("inadmissible", inadmissible, ("environment", "renormalised"))
@@ -85,7 +90,10 @@ def expert_policy(
 
 
 def _assets() -> Path:
-    """Return the folder of the wheel's data files, without importing the wheel."""
+    """Return the folder that contains the data files of the installed ``icu-sepsis`` package.
+
+    The package is not imported. Raises ``ImportError`` if the files are not found.
+    """
     found = find_spec("icu_sepsis")
     for place in (found.submodule_search_locations or []) if found is not None else []:
         folder = Path(place) / "envs" / "assets"
@@ -95,7 +103,11 @@ def _assets() -> Path:
 
 
 def _admissible(assets: Path) -> NDArray[np.bool_]:
-    """Read the (716, 25) mask from the text file: a line of counts, then each state's admissible actions."""
+    """Return the (716, 25) mask of admissible pairs.
+
+    assets : folder with the file ``admissible_actions.txt``. Its first line has the number of admissible
+    actions of each state. Each further line has the admissible actions of one state.
+    """
     counts, *lines = (assets / "admissible_actions.txt").read_text().splitlines()
     mask = np.zeros((len(counts.split()), 25), dtype=bool)
     for state, line in enumerate(lines[: len(mask)]):

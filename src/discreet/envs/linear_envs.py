@@ -1,9 +1,10 @@
 r"""Environments with public features: linear mixtures, hypercubes, and random and wide linear MDPs.
 
-Each environment is a function of its options and a seed. It is drawn by ``numpy.random.default_rng(seed)`` in
-the order that its docstring states. ``X_mdp`` returns the model with its weights. ``X`` returns the same MDP
-as a :class:`~discreet.envs.mdp.tabular.TabularMDP` with the features, which simulations run. A learner
-receives only the public facts and the features.
+Each environment is determined by its options and a seed. Its random numbers are drawn from
+``numpy.random.default_rng(seed)`` in the order that its docstring states. For an environment X, the function
+``X_mdp`` returns the linear model with its weights. The function ``X`` returns the same MDP as a
+:class:`~discreet.envs.mdp.tabular.TabularMDP` with its features; simulations use this form. A learner
+receives only the features and the other public facts.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ Options = ParamSpec("Options")
 def _as_table(
     world: Callable[Options, LinearMDP | LinearMixtureMDP], name: str, words: str
 ) -> Callable[Options, TabularMDP]:
-    """Return a factory with the same options that returns the same MDP as a table."""
+    """Return a function with the options of ``world`` that returns the MDP of ``world`` as a table.
+
+    name : name of the returned function. words : first line of its docstring.
+    """
 
     @wraps(world)
     def table(*args: Options.args, **options: Options.kwargs) -> TabularMDP:
@@ -58,17 +62,17 @@ def linear_mixture_mdp(
 ) -> LinearMixtureMDP:
     """Return a linear mixture MDP of m base models, with separate weights at every step.
 
-    Model: Jia et al. (2020) and Ayoub et al. (2020).
-    phi_i(s' | s, a) = P^i(s' | s, a) / sqrt(m) and w_h = sqrt(m) times weights in the simplex, so d = m and
-    C_w = sqrt(m). F01 = F+- = 1, because every coordinate of phi_v is an average of v divided by sqrt(m). The
-    first state is uniform.
+    Model: Jia et al. (2020) and Ayoub et al. (2020). The features are phi_i(s' | s, a) = P^i(s' | s, a) /
+    sqrt(m), where P^i is base model i. The weights are w_h = sqrt(m) times a vector in the simplex. Therefore
+    d = m and C_w = sqrt(m). The declared bounds are F01 = F+- = 1, because every coordinate of phi_v is an
+    average of v divided by sqrt(m). The first state is uniform.
 
     Draws, in this order:
 
-    * base rows (m, S, A) ~ Dirichlet(``concentration``) over the S states;
-    * weights (H,) ~ Dirichlet(1/2) over the m models;
-    * the set of (h, s, a) with a reward, each with probability ``rewarding``;
-    * mean rewards (H, S, A) uniform on [0, 1], 0 for pairs without reward.
+    * (m, S, A) base rows ~ Dirichlet(``concentration``) over the S states;
+    * H weight vectors ~ Dirichlet(1/2) over the m models;
+    * the set of (h, s, a) with a reward; each is in the set with probability ``rewarding``;
+    * mean rewards (H, S, A) uniform on [0, 1]; they are set to 0 outside this set.
 
     Parameters
     ----------
@@ -85,10 +89,11 @@ def linear_mixture_mdp(
     rewards : "deterministic" or "bernoulli"
         Distribution of the rewards; Bernoulli rewards are 0 or 1 and have the same means.
     reward_models : int, optional
-        Number p of base tables of mean rewards, at least 1. Mean rewards are then mixtures of p base tables,
-        drawn instead and in the same way (p, S, A), with weights (H,) ~ Dirichlet(1/2) over them, drawn last.
-        Their public features (``features.rewards``) are psi(s, a) = base rewards / sqrt(p), so that
-        ||psi|| <= 1 and ||theta_h|| <= sqrt(p). None: mean rewards without features.
+        Number p of base tables of mean rewards, at least 1. Then p tables (S, A) are drawn in the way
+        described above, instead of H. The mean rewards of step h are a mixture of these tables; its weights
+        are drawn last, H vectors ~ Dirichlet(1/2) over the p tables. The public reward features
+        (``features.rewards``) are psi(s, a) = (the p base rewards at (s, a)) / sqrt(p), so that ||psi|| <= 1
+        and ||theta_h|| <= sqrt(p). None: rewards have no features.
 
     Raises
     ------
@@ -131,18 +136,18 @@ def hypercube_mdp(
 ) -> LinearMixtureMDP:
     """Return the hard linear mixture of Zhou, Gu and Szepesvari (2021) on a hypercube.
 
-    At each step, the best action is one unknown corner of the cube.
+    At each step, the best action is one corner of the cube, which the learner does not know.
 
-    States 0 .. H - 1 are a chain. State H is its end without reward, and state H + 1 has reward 1 at every
-    step; both are absorbing. Actions are the corners a of {-1, 1}^(d-1), in the order of
+    States 0 .. H - 1 are a chain. State H is the end of the chain and has no reward. State H + 1 has reward 1
+    at every step. Both are absorbing. Actions are the corners a of {-1, 1}^(d-1), in the order of
     ``itertools.product``. From chain state j, action a at step h leads to H + 1 with probability delta +
     <mu_h, a>, and otherwise to j + 1. Here delta = 1 / H, mu_h is in {-gap, gap}^(d-1), and ||mu_h||_1 = D =
     gap (d - 1).
 
     The features are ``phi(j + 1 | j, a) = (a0 (1 - delta), -b0 a)``, ``phi(H + 1 | j, a) = (a0 delta, b0
-    a)``, and ``phi(x | x, a) = (a0, 0)`` in the absorbing states. The weights are ``w_h = (1 / a0, mu_h /
-    b0)``, a0^2 = 1 / (1 + D) and b0^2 = gap / (1 + D). Then C_w = 1 + D; F01 and F+- are the enumerated
-    suprema, F01 <= 1 and F+-^2 = max(1, (1 - 2 delta)^2 + 4 D) / (1 + D).
+    a)``, and ``phi(x | x, a) = (a0, 0)`` in the absorbing states x. The weights are ``w_h = (1 / a0, mu_h /
+    b0)``, with a0^2 = 1 / (1 + D) and b0^2 = gap / (1 + D). Then C_w = 1 + D. The bounds F01 and F+- are
+    suprema that are computed by enumeration; F01 <= 1 and F+-^2 = max(1, (1 - 2 delta)^2 + 4 D) / (1 + D).
 
     Parameters
     ----------
@@ -151,10 +156,11 @@ def hypercube_mdp(
     horizon : int
         H, at least 2; there are H + 2 states.
     gap : float, optional
-        Above 0, with D <= min(delta, 1 - delta); None: delta / (2 (d - 1)). The lower bound's gap, of order
-        sqrt(delta / K), cannot be learned in K episodes.
+        Absolute value of the coordinates of mu_h, above 0, with D <= min(delta, 1 - delta). None: delta / (2
+        (d - 1)), half of the largest allowed value. The lower bound uses a gap of order sqrt(delta / K), for
+        which no learner can identify the best actions in K episodes.
     seed : int
-        Seed of the signs of mu (H, d - 1), at least 0; one fair draw of ``integers(2)`` each.
+        Seed of the signs of mu (H, d - 1), at least 0. Each sign is one draw of ``integers(2)``.
 
     Raises
     ------
@@ -205,8 +211,8 @@ def random_linear_mdp(
 
     Draws, in this order:
 
-    * phi (S, A) ~ Dirichlet(0.3) over d coordinates, so ||phi||_2 <= ||phi||_1 = 1;
-    * mu (H, d) ~ Dirichlet(0.3) over S;
+    * phi(s, a) ~ Dirichlet(0.3) over the d coordinates for every (s, a), so ||phi||_2 <= ||phi||_1 = 1;
+    * for every step and coordinate, the distribution mu_h[i] ~ Dirichlet(0.3) over the S states;
     * theta (H, d) uniform on [0, 1].
 
     The first state is 0.
@@ -245,8 +251,8 @@ random_linear = _as_table(
 )
 
 
-CLIMB, WORK, SLIP = 0, 1, 2  # effects of the wide MDP; all further effects restart
-_MAIN, _ASIDE = 0.9, 0.1  # probabilities of the two levels to which a coordinate leads
+CLIMB, WORK, SLIP = 0, 1, 2  # effects of actions in the wide MDP; effects 3 and higher restart at level 0
+_MAIN, _ASIDE = 0.9, 0.1  # probabilities of the two levels to which a feature coordinate leads
 
 
 def wide_linear_mdp(
@@ -260,30 +266,35 @@ def wide_linear_mdp(
     seed: int = 0,
     rewards: RewardLaw = "deterministic",
 ) -> LinearMDP:
-    """Return a linear MDP with many states and small feature dimension d = levels x actions.
+    """Return a linear MDP with many states and a small feature dimension d = levels x actions.
 
-    State s has the hidden level s mod L. It can have thousands of states, of which a user visits about H. In
-    every state, a separate random permutation assigns an *effect* to each action. The effects are: climb one
-    level; work (stay, with reward ((l + 1) / L)^2 at level l); slip one level; or restart at level 0.
-    Therefore a tabular learner learns nothing about other states from one state. The features phi(s, a) =
-    (1 - u) e_{(l, e)} + u e_{(l, e')} contain everything: mostly effect e, and a share u <= ``blend`` of
-    another effect e'. Coordinate (l, e) leads to the level of its effect with probability 0.9. With
-    probability 0.1 it falls one level (if the effect is work) or stays (all other effects). Within a level, a
-    coordinate leads to ``support`` states with Dirichlet(1) weights, so rows have at most 4 x support
-    successors. Features are in the simplex, ||phi||_2 <= ||phi||_1 = 1.
+    The MDP can have thousands of states, of which a user visits at most H + 1. State s has the level l = s
+    mod L, which tabular learners do not observe. In every state, a separate random permutation assigns an
+    *effect* to each action. The effects are: climb one level; work (stay at level l with reward ((l + 1) /
+    L)^2); slip down one level; or restart at level 0. Because of the permutations, a tabular learner learns
+    nothing about other states from the data of one state.
 
-    Transitions and rewards are the same at every step; the first state is uniform on level 0. The myopic
-    policy works at every step; the optimal policy climbs first.
+    The features are phi(s, a) = (1 - u) e_{(l, e)} + u e_{(l, e')} and determine transitions and rewards.
+    Here e is the effect of the action, e' is another effect, and u is the share of e', at most ``blend``.
+    Features are in the simplex: ||phi||_2 <= ||phi||_1 = 1. Coordinate (l, e) leads with probability 0.9 to
+    the level that follows from effect e. With probability 0.1 it leads one level down if e is work, and to
+    level l if e is another effect. At the level to which it leads, a coordinate reaches ``support`` states
+    with weights ~ Dirichlet(1). Therefore a transition row has at most 4 x support successors.
+
+    Transitions and rewards are the same at every step. The first state is uniform on level 0. The policy that
+    maximises the immediate reward takes the effect work at every step; the optimal policy climbs first.
 
     Draws, in this order:
 
-    * effects (a permutation of the actions for each state);
-    * e' (uniform among the other effects);
-    * u uniform on [0, ``blend``];
-    * for each level a permutation of its states, used cyclically;
-    * for each coordinate and each of its two levels, weights of the permutation's next ``support`` states.
+    * a permutation of the effects for each state;
+    * e' for each (s, a), uniform among the other effects;
+    * u for each (s, a), uniform on [0, ``blend``];
+    * for each level, a permutation of its states, which is used cyclically;
+    * for each coordinate and each of the two levels to which it leads, weights for the next ``support``
+    states in
+      the permutation of that level.
 
-    All states are reached unless support is small.
+    Every state can be reached unless ``support`` is small.
 
     Parameters
     ----------
@@ -296,10 +307,11 @@ def wide_linear_mdp(
     levels : int
         L, 2..S.
     blend : float
-        Largest share of the other effect, in [0, 1/2]; 0: all states of a level are equal up to the names of
-        their actions.
+        Largest share u of the effect e', in [0, 1/2]. With 0, all states of a level are equal except that
+        their actions are permuted.
     support : int
-        States that a coordinate leads to within a level, at least 1 (all of them, if the level has fewer).
+        Number of states that a coordinate reaches at one level, at least 1. If the level has fewer states,
+        the coordinate reaches all of them.
     seed : int
         Seed of the draws, at least 0.
     rewards : "deterministic" or "bernoulli"
@@ -332,7 +344,11 @@ def wide_linear_mdp(
 def _coordinates(
     draw: np.random.Generator, level: NDArray[np.int64], n: int, a: int, most: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return next-state distributions (n a, S) and mean rewards (n a,) of pairs of a level and an effect."""
+    """Draw next-state distributions (n a, S) and mean rewards (n a,) for each pair of a level and an effect.
+
+    level : (S,) level of each state. n : number of levels. a : number of effects. most : largest number of
+    states that a pair reaches at one level.
+    """
     s = level.size
     decks = [draw.permutation(np.flatnonzero(level == i)) for i in range(n)]
     dealt = [0] * n

@@ -1,4 +1,4 @@
-"""Random MDPs: Dirichlet rows and a few rewarding pairs."""
+"""Random MDPs: transition rows are Dirichlet, and only a few pairs (s, a) have a reward."""
 
 from __future__ import annotations
 
@@ -33,19 +33,20 @@ def random_mdp(
     states, actions, horizon : int
         S, A, H, each at least 1.
     seed : int
-        At least 0. The MDP is a function of this and the other options (drawn by NumPy's Philox).
+        Seed of NumPy's generator Philox, at least 0. Equal options and seeds give equal MDPs.
     concentration : float
-        Above 0; rows are Dirichlet with this parameter for every possible successor.
+        Parameter of the symmetric Dirichlet distribution of transition rows, above 0.
     successors : int, optional
-        Number of possible successors of a pair, 1..S; they are chosen uniformly. None: all states.
+        Number of possible successors of a pair (s, a), 1..S. They are drawn uniformly. None: all states.
     rewarding : int
-        Number of (s, a) with a reward, 0..SA; its mean is uniform on [0.3, 1]. The others have reward 0.
+        Number of pairs (s, a) with a reward, 0..SA. Their mean rewards are uniform on [0.3, 1]. All other
+        pairs have reward 0.
     stationary : bool
-        True: the same transition rows and mean rewards at all steps. False: new ones at each step, with the
-        same rewarding pairs.
+        True: the transition rows and mean rewards are the same at all steps. False: they are drawn again at
+        each step, but the same pairs have a reward.
     varies : "both", "rows" or "rewards"
-        Part that a non-stationary MDP draws again at each step; the other part is that of the first step.
-        Must be "both" if ``stationary``.
+        Part of a non-stationary MDP that is drawn again at each step. The other part is the same at all
+        steps. Must be "both" if ``stationary``.
     terminal : int
         Number of terminal states, 0..S - 1. They are the last states, absorbing and without reward.
     rewards : "bernoulli" or "deterministic"
@@ -84,7 +85,11 @@ def random_mdp(
 def _tables(
     draw: np.random.Generator, shape: tuple[int, int, int], k: int, concentration: float, pairs: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Draw transitions of ``shape + (S,)`` to k successors, and mean rewards of ``shape`` for some pairs."""
+    """Draw transition probabilities of shape ``shape + (S,)`` and mean rewards of shape ``shape``.
+
+    shape : (number of slots, S, A). k : number of successors of each pair. pairs : number of pairs with a
+    reward.
+    """
     slots, s, a = shape
     transitions = np.zeros((*shape, s))
     weights = _subsets(draw, shape, s, k), draw.dirichlet(np.full(k, concentration), shape)
@@ -95,7 +100,10 @@ def _tables(
 
 
 def _subsets(draw: np.random.Generator, shape: tuple[int, ...], n: int, k: int) -> NDArray[np.int64]:
-    """Return uniform random k-subsets of range(n); if k = n, every subset is range(n)."""
+    """Draw an array of independent uniform k-subsets of range(n), of shape ``shape + (k,)``.
+
+    If k = n, every subset is range(n) in order, and no random numbers are drawn.
+    """
     if k == n:
         return np.broadcast_to(np.arange(n), (*shape, n))
     return draw.random((*shape, n)).argsort(axis=-1)[..., :k]

@@ -1,4 +1,4 @@
-"""Switching chain: a chain whose advance probability and actions change from step to step."""
+"""Switching chain: a chain whose probabilities of advancing and whose action labels change with the step."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from discreet.envs.mdp.tabular import TabularMDP
 
 
 def switching_chain(*, states: int = 6, horizon: int = 20, seed: int = 0) -> TabularMDP:
-    """Return a non-stationary chain, a control for learners that share data over steps.
+    """Return a non-stationary chain on which learners fail if they pool the data of different steps.
 
-    The chain is that of RiverSwim, except that the probability of advancing is drawn uniformly from [0.1,
-    0.7] for every step and state, and the two actions are swapped at every third step. Pooling the data of
-    steps gives a wrong model. Rewards are Bernoulli, with mean 0.005 for staying at the left end and 1 for
-    staying at the right end.
+    The chain is that of RiverSwim with two changes. The probability of advancing is drawn uniformly from
+    [0.1, 0.7] for every step and every state except the last, and the two actions are swapped at every third
+    step. Pooling the data of different steps gives a wrong model. Rewards are Bernoulli. Their mean is 0.005
+    for the action left in state 0, 1 for the action right in state S - 1, and 0 elsewhere.
 
     Parameters
     ----------

@@ -1,14 +1,15 @@
 """Synthetic linear MDP of Qiao and Wang (2023, "Offline RL with differential privacy"), appendix F.
 
-Two states, 100 actions, d = 10, H = 20. The features are ``phi(s, a) = (bits(a), delta, 1 - delta)`` with the
-8-bit code of the action and delta = 1 if (s = 0) equals (a = 0). P_h(0 | s, a) is alpha_{h,1} where delta =
-1, else alpha_{h,2}.
+The MDP has 2 states, 100 actions, d = 10 and H = 20. The features are ``phi(s, a) = (bits(a), delta, 1 -
+delta)``, where bits(a) is the 8-bit code of the action. delta is 1 if the statements s = 0 and a = 0 are both
+true or both false, and 0 otherwise. P_h(0 | s, a) is alpha_{h,1} if delta = 1, and alpha_{h,2} if delta = 0.
 
-There are two corrections. The printed features have ||phi||^2 = popcount(a) + 1, up to 7, but the algorithm
-and its noise assume 1. Here the features are divided by sqrt(7), and measures and weights are multiplied by
-sqrt(7) (``raw_features`` keeps the printed features). Codes up to 99 need 7 bits, so one coordinate is 0
-everywhere and the feature covariance is singular (``Features.dead``). The paper does not state the order of
-the bits; the default is most significant first.
+The implementation differs from the paper's text in the scale of the features. The features in the paper have
+||phi||^2 = popcount(a) + 1, which is up to 7, but the paper's algorithm and its noise assume at most 1. Here
+the features are divided by sqrt(7), and measures and weights are multiplied by sqrt(7). The option
+``raw_features`` keeps the features of the paper. Codes up to 99 need 7 of the 8 bits, so one coordinate is 0
+everywhere, and the feature covariance is singular (``Features.dead``). The paper does not state the order of
+the bits; the default here is most significant first.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from discreet.envs.mdp.tabular import TabularMDP
 from discreet.mechanisms.features import Features
 
 STATES, ACTIONS, BITS = 2, 100, 8
-LARGEST = 7.0  # largest ||phi||^2 as printed: six bits (actions 63, 95) and one indicator
+LARGEST = 7.0  # largest ||phi||^2 of the paper's features: six bits (actions 63 and 95) and one indicator
 
 
 def synthetic_linear_mdp(
@@ -35,12 +36,12 @@ def synthetic_linear_mdp(
     rewards: Literal["deterministic", "bernoulli"] = "deterministic",
     raw_features: bool = False,
 ) -> LinearMDP:
-    """Return the instance for a seed.
+    """Return the linear MDP that belongs to a seed.
 
-    ``default_rng(seed)`` draws alpha (H, 2), then r (H,), all uniform on [0, 1].
+    ``default_rng(seed)`` draws alpha (H, 2) and then r (H,); all numbers are uniform on [0, 1].
 
-    ``theta_h = (r/8, 0, r/8, 1/2 - r/2, r/8, 0, r/8, 0, r/2, 1/2 - r/2)`` with r = r_h; the first state is
-    uniform. Source: Qiao and Wang (2023), section 6.
+    The reward weights are ``theta_h = (r/8, 0, r/8, 1/2 - r/2, r/8, 0, r/8, 0, r/2, 1/2 - r/2)`` with r =
+    r_h. The first state is uniform. Source: Qiao and Wang (2023), section 6.
 
     Parameters
     ----------
@@ -53,7 +54,7 @@ def synthetic_linear_mdp(
     rewards : "deterministic" or "bernoulli"
         Distribution of the rewards; Bernoulli rewards are 0 or 1 and have the same means.
     raw_features : bool
-        True: features as printed, with norms up to sqrt(7); False: divided by sqrt(7).
+        True: the features of the paper, with norms up to sqrt(7). False: these features divided by sqrt(7).
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Gymnasium interface of a :class:`TabularMDP`; the only module that imports Gymnasium."""
+"""Gymnasium interface of a :class:`TabularMDP`. It is a separate module because it imports Gymnasium."""
 
 from __future__ import annotations
 
@@ -22,14 +22,18 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         self.action_space = gymnasium.spaces.Discrete(mdp.actions)
         self._seed = seed
         self._mask = mdp.mask.astype(np.int8)
-        # An early end omits the rewards of the remaining steps, so episodes end early only if these are 0.
+        # Ending an episode in a terminal state omits the rewards of the remaining steps. Therefore episodes
+        # end early only in terminal states whose reward is 0.
         self._ends = {s for s in mdp.terminal if not mdp.row_rewards[:, mdp.layout.state_ptr[s]].any()}
         self._state = self._step = -1
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.int64, dict[str, Any]]:
-        """Start an episode; a seed makes this and all following episodes reproducible."""
+        """Start an episode, and return its first state and ``info``.
+
+        A seed makes this episode and all following episodes reproducible.
+        """
         if seed is None:
             seed, self._seed = self._seed, None
         super().reset(seed=seed)
@@ -56,7 +60,7 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         return np.int64(after), reward, after in self._ends, self._step == mdp.horizon, self._info()
 
     def _drawn(self, row: int) -> tuple[int, int]:
-        """Draw an entry of a transition row, and return the entry and its successor."""
+        """Draw an entry of transition row ``row``; return the index of the entry and its successor state."""
         first, last = self.mdp.row_ptr[row : row + 2]
         entry = int(self.np_random.choice(np.arange(first, last), p=self.mdp.probability[first:last]))
         return entry, int(self.mdp.successor[entry])

@@ -1,1 +1,1 @@
-"""Helpers without domain words: configuration, atomic files, plot style, tables."""
+"""Helpers that are independent of reinforcement learning: options, atomic files, plot style, text tables."""

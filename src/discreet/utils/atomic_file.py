@@ -10,13 +10,15 @@ __all__ = ["write_aside"]
 
 
 def write_aside(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Write a file under a temporary name, then rename it, so that readers see the old or the new file, never
-    a part.
+    """Write ``content`` to a file atomically.
 
-    mode : permissions, from which the process's umask is removed.
+    The content is written to a temporary file in the same folder, which is then renamed to ``path``.
+    Therefore a reader sees either the complete old file or the complete new file.
+
+    mode : permission bits of the new file; the operating system clears the bits of the process's umask.
     """
-    # Threads of one process, or processes with the same number on different machines, can write the
-    # same file.
+    # The temporary name is random and does not contain the process ID: two threads of one process, or two
+    # processes that have the same ID on different machines, can write to the same path.
     aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         with open(aside, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:

@@ -1,11 +1,12 @@
-"""Folders that get their final name only when they are complete.
+"""Output folders that get their final name only when they are complete.
 
-They are written under a hidden name and then renamed.
+A run writes its files into a folder with a hidden name and renames this folder at the end.
 
 A run first claims the name of its folder (:func:`claimed`). Therefore, if two runs write to the same folder,
 the second run is rejected before it reads data or spends budget. The claim is a lock on a file next to the
-folder. The operating system releases the lock when the process ends, in whatever way. If the process is
-killed, the file remains but blocks no other run; the next run with this name reuses and removes the file.
+folder. The operating system releases the lock when the process ends, also if the process is killed. In that
+case the lock file remains, but it does not block other runs: the next run with the same output name locks
+this file and removes it at its end.
 """
 
 from __future__ import annotations
@@ -33,16 +34,17 @@ HIDDEN = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.part")
 
 
 def hidden_beside(out: Path) -> Path:
-    """Return the path of a new hidden folder in the same folder as ``out``."""
+    """Return an unused hidden path in the parent folder of ``out``. No folder is created."""
     return out.absolute().with_name(f".{out.name}.{secrets.token_hex(8)}.part")
 
 
 def check_free(out: Path) -> None:
-    """Before a run, check that the folder is new (or empty) and can get its name by a rename.
+    """Raise ``ValueError`` unless another folder can be renamed to ``out``.
 
-    The rename is tried with an empty folder. It fails for a link, a mount, ``.``, a name that is too long, or
-    without write permission. The check is made first because the rename must not fail after budget has been
-    spent on the release.
+    If ``out`` exists, it must be an empty folder. The function tries the rename with an empty folder. The
+    rename fails if ``out`` is a link, a mount point or ``.``, if its name is too long, or if the parent
+    folder is not writable. Call this function before a run, because the rename must not fail after budget has
+    been spent on the release.
     """
     there = out.exists()
     if there and (not out.is_dir() or any(out.iterdir())):
@@ -61,20 +63,21 @@ def check_free(out: Path) -> None:
             f"out = {str(out)!r}: must be a folder that can be made by renaming another one ({error})"
         ) from None
     if not there:
-        # the trial of another run removed the folder, or the folder of that run has got the name in
-        # the meantime
+        # Removing the folder fails if another run that makes the same check has removed it already, or if
+        # another run has meanwhile renamed its complete folder to this name.
         with suppress(OSError):
             out.rmdir()
 
 
 @contextmanager
 def claimed(out: Path) -> Iterator[None]:
-    """Claim a name for an output until the block or the process ends.
+    """Lock the output path ``out`` against other runs, until the block or the process ends.
 
-    out : a folder or file that will be made. Its parent folder is created if it does not exist.
+    out : path of the folder or file that the run will write. Its parent folder is created if it does not
+    exist.
 
-    Raises ``ValueError`` if another run holds the claim, or the location is not writable. On systems without
-    such locks, no claim is made.
+    Raises ``ValueError`` if another run holds the lock, or if the parent folder is not writable. On systems
+    without file locks, other runs are not blocked.
     """
     name = out.absolute().with_name(f".{out.name}.claim")
     try:
@@ -97,9 +100,7 @@ def claimed(out: Path) -> Iterator[None]:
 
 
 def claims_out(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function that does the same and holds a claim (:func:`claimed`) on its argument ``out`` while
-    it runs.
-    """
+    """Decorate a function so that it runs inside :func:`claimed` for the path in its argument ``out``."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -122,7 +123,7 @@ def room_for(out: Path, size: int) -> Iterator[None]:
     except OSError as error:
         raise _no_room(out, size, error) from None
     try:
-        name.unlink()  # the disk space is freed when the process ends, in whatever way
+        name.unlink()  # frees the disk space as soon as the process ends, also if the process is killed
         try:
             _fill(handle, size)
         except OSError as error:
@@ -149,13 +150,16 @@ def _no_room(out: Path, size: int, error: OSError) -> ValueError:
 
 
 def _locked(name: Path) -> int:
-    """Open and lock the file of this name. Raises ``BlockingIOError`` if another process holds the lock."""
+    """Open the file ``name``, lock it, and return its file descriptor.
+
+    The file is created if it does not exist. Raises ``BlockingIOError`` if another process holds the lock.
+    """
     while True:
         handle = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             _lock(handle)
-            # The previous holder can have removed the file between the two calls. Our lock is
-            # then on a deleted file.
+            # The process that held the lock before can have removed the file after `os.open` and before
+            # `_lock`. The lock would then be on a deleted file, so the loop opens the file again.
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(handle), os.stat(name)):
                     return handle
@@ -180,12 +184,14 @@ def _lock(handle: int) -> None:
 
 @contextmanager
 def aside(out: Path, *, paid: str | None = None, ledger: Path | None = None) -> Iterator[Path]:
-    """Yield a hidden folder that is written to disk and renamed to ``out`` when the block succeeds.
+    """Yield a hidden folder. If the block succeeds, write the folder to disk and rename it to ``out``.
 
-    ``paid`` is the file of the release for which budget is spent. If the block raises after this file was
-    written, the hidden folder is kept, and the error gives its path and the command that finishes it.
-    Otherwise the folder is removed.
-    ``ledger`` : the file of the ledger that was charged.
+    paid : name of the file in the folder that contains the release for which budget is spent. If the block
+    raises after this file was written, the hidden folder is kept. A note on the exception then states the
+    path of the file and the command that finishes the run. If the block raises earlier, the hidden folder is
+    removed.
+
+    ledger : file of the ledger that was charged, for this command.
     """
     hidden = hidden_beside(out)
     hidden.parent.mkdir(parents=True, exist_ok=True)
@@ -198,10 +204,10 @@ def aside(out: Path, *, paid: str | None = None, ledger: Path | None = None) -> 
 def held(folder: Path) -> Iterator[bool]:
     """Lock a folder for this process until the block or the process ends.
 
-    Yields False if another process holds the lock.
+    Yields True, or False if another process holds the lock.
 
-    The lock prevents other processes from finishing an active run. On systems without such locks, no lock is
-    held.
+    A run holds this lock on its hidden folder. Otherwise, a process that recovers interrupted runs could
+    finish a run that is still active. On Windows no lock is held, and True is yielded.
     """
     try:
         import fcntl
@@ -221,7 +227,10 @@ def held(folder: Path) -> Iterator[bool]:
 
 
 def recover_command(place: Path, ledger: Path | None) -> str:
-    """Return the command that finishes and marks the runs in a folder of folders, to be pasted."""
+    """Return the shell command that finishes the interrupted runs in the folder ``place``.
+
+    The command also marks these runs as finished in the ledger.
+    """
     words = ["discreet", "ledger", "recover", str(place), "--finish"]
     return shlex.join(words if ledger is None else [*words, "--ledger", str(ledger.absolute())])
 

@@ -1,4 +1,4 @@
-"""Base class for frozen objects whose options have presets. An option that is given overrides the preset."""
+"""Base class of immutable objects with options. A preset sets all options that the caller does not give."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from discreet.core import checks
 
 
 class _Signature:
-    """Descriptor that makes the signature of a class equal to that of its ``__init__``."""
+    """Descriptor that returns the signature of the owner class's ``__init__``, without ``self``."""
 
     def __get__(self, _: object, owner: type) -> inspect.Signature:
         found = inspect.signature(owner.__init__)  # type: ignore[misc]
@@ -23,21 +23,25 @@ class _Signature:
 class Knobs:
     """Base class of learners and privatizers.
 
-    A subclass defines ``PRESETS``, which maps each preset name to {option: value}; ``"default"`` must exist
-    and name every option. Options are fields with the default None, which means "from the preset". Options
-    must be given by name. A value without a name, or an unknown name, raises a ``TypeError`` that suggests
-    the right name.
+    A subclass defines ``PRESETS``, which maps each preset name to {option: value}. The preset ``"default"``
+    must exist and contain every option. Options are dataclass fields whose default is None. None means that
+    the value is taken from the preset, or from ``"default"`` if the preset does not contain the option.
+    Options are keyword arguments. A positional argument or an unknown name raises a ``TypeError`` that
+    suggests a valid name.
     """
 
     preset: str = "default"
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
 
-    if not TYPE_CHECKING:  # so that a type checker sees the options of __init__
+    if not TYPE_CHECKING:  # a type checker must read the options from __init__, not from __new__
         __signature__ = _Signature()
 
         def __new__(cls, *values: Any, **options: Any) -> Self:
-            """Reject the same arguments as ``__init__``, with clearer error messages."""
+            """Raise ``TypeError`` for positional arguments and unknown options, before ``__init__`` does.
+
+            The messages are clearer than Python's messages.
+            """
             known = [f.name for f in fields(cls) if f.init]
             if values:
                 raise TypeError(f"{cls.__name__} takes keyword arguments only: {_such(cls, values)}")
@@ -54,12 +58,16 @@ class Knobs:
                 object.__setattr__(self, name, value)
 
     def options(self) -> dict[str, Any]:
-        """Return the value of every field by name, with presets resolved."""
+        """Return a dict from the name of every field to its value; values from the preset are filled in."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 def _such(cls: type, values: tuple[Any, ...]) -> str:
-    """Return a text that suggests names for values that were given without names."""
+    """Return the part of an error message that tells which keyword arguments the class takes.
+
+    values : the positional arguments that the caller passed. If the only one is a number and the class has
+    ``epsilon``, the text suggests the call with ``epsilon=``.
+    """
     known = [f.name for f in fields(cls) if f.init]
     number = isinstance(values[0], int | float) and not isinstance(values[0], bool)
     if number and len(values) == 1 and "epsilon" in known:
@@ -68,6 +76,9 @@ def _such(cls: type, values: tuple[Any, ...]) -> str:
 
 
 def _meant(name: str, known: list[str]) -> str:
-    """Return a text with the option whose name is most similar to an unknown name, or with all options."""
+    """Return the part of an error message that suggests a valid option for the unknown option ``name``.
+
+    It states the most similar name, or all names if no name is similar.
+    """
     near = difflib.get_close_matches(name, known, n=1) or [one for one in known if one.startswith(name)]
     return f"; did you mean {near[0]}?" if near else f"; must be one of {', '.join(known)}"

@@ -13,7 +13,7 @@ Table = Sequence[Sequence[str]]
 def markdown(table: Iterable[Sequence[str]]) -> str:
     """Return a table of text in Markdown; the first row is the header.
 
-    Cells must have escaped bars, because a bar ends a cell.
+    The caller must escape the character ``|`` in cells, because it ends a cell.
     """
     head, *rest = table
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
@@ -21,7 +21,7 @@ def markdown(table: Iterable[Sequence[str]]) -> str:
 
 
 def html(table: Iterable[Sequence[str]], head: bool = True) -> str:
-    """Return a table of text in HTML, with escaped cells.
+    """Return a table of text in HTML. The text of the cells is escaped.
 
     If ``head`` is True, the first row is the header.
     """

@@ -1,4 +1,7 @@
-"""Figure that a notebook shows as a picture. This module is imported only where matplotlib is needed."""
+"""Figure that a notebook shows as an image.
+
+The module is separate because it imports matplotlib, which takes time.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,17 @@ import matplotlib.figure
 
 __all__ = ["Figure"]
 
-_DPI = 100  # resolution of the picture in a notebook
+_DPI = 100  # resolution of the image in a notebook, in dots per inch
 
 
 class Figure(matplotlib.figure.Figure):
-    """Figure outside matplotlib's global state, which notebooks show without ``%matplotlib inline``."""
+    """Matplotlib figure that notebooks show without ``%matplotlib inline``.
+
+    It is not registered in matplotlib's global state (pyplot).
+    """
 
     def _repr_png_(self) -> bytes:
-        """Return the picture as the bytes of a PNG file, the form that notebooks ask for."""
+        """Return the figure as the bytes of a PNG file. Notebooks call this method to show the figure."""
         content = io.BytesIO()
         self.savefig(content, format="png", dpi=_DPI)
         return content.getvalue()

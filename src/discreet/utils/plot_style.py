@@ -1,9 +1,10 @@
 """Style of figures: colours, journal column widths, names next to curves, intervals, file formats.
 
-The colours are those of Okabe and Ito, which most colour-blind readers can distinguish. Curves also differ by
-line style, for print without colour. Figures are built without matplotlib's global state and need no display.
-PDF files embed their fonts (TrueType, type 42, as journals require). SVG files draw their letters as
-outlines. A matplotlib style file overrides these settings.
+The colours are those of Okabe and Ito, which most colour-blind readers can distinguish. Curves also have
+different line styles, so that they can be distinguished in print without colour. Figures do not use
+matplotlib's global state (pyplot) and need no display. PDF files embed their fonts (TrueType, type 42, as
+journals require). SVG files contain the letters as outlines. A matplotlib style file overrides these
+settings.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ Floats = NDArray[np.float64]
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 FORMATS = (".png", ".pdf", ".svg")
-# Widths in mm of one column and of two (or of the text). `Read` means in the publisher's own style file or
-# page of that name. `Quoted` means the publisher's words as other projects quote them, because the
-# publisher's page could not be read.
+# Widths in mm of a figure in one column, and of a figure in two columns (or of the full text). `Read` means
+# that the numbers were read in the named style file or on the named page of the publisher. `Quoted` means
+# that the publisher's page could not be read, and the numbers are those that other projects quote from it.
 JOURNALS: Mapping[str, tuple[float, float]] = {
-    # read: acmart.dtx (2024), sigconf: letter paper less 2 x 54 pt, columnsep 2 pc: 241.15 pt and 506.3 pt
+    # read: acmart.dtx (2024), sigconf: letter width minus 2 x 54 pt, columnsep 2 pc: 241.15 pt and 506.3 pt
     "acm": (84.75, 177.9),
     # quoted (CRAN package lehuynh): elsevier.com, artwork sizing: 90 mm (255 pt) and 190 mm (539 pt)
     "elsevier": (90.0, 190.0),
     # read: icml2025.sty: textwidth 6.75 in, columnsep 0.25 in
     "icml": (82.55, 171.45),
     # quoted: ieeeauthorcenter.ieee.org, size requirements for graphics: 3.5 in and 7.16 in.
-    # Read: IEEEtran.cls 1.8b: columns of 21 pc in a text of 43 pc, which is 88.6 mm and 181.4 mm
+    # Read: IEEEtran.cls 1.8b: column width 21 pc and text width 43 pc, which are 88.6 mm and 181.4 mm
     "ieee": (88.9, 181.9),
     # read: jmlr2e.sty: textwidth 6.0 true in
     "jmlr": (152.4, 152.4),
@@ -54,7 +55,7 @@ JOURNALS: Mapping[str, tuple[float, float]] = {
     "nature": (89.0, 183.0),
     # read: neurips_2026.sty: textwidth 5.5 in
     "neurips": (139.7, 139.7),
-    # quoted: journals.plos.org/plosone/s/figures: 5.2 in in the column of text, 7.5 in at most
+    # quoted: journals.plos.org/plosone/s/figures: 5.2 in for the text column, 7.5 in at most
     "plos": (132.1, 190.5),
     # quoted: pnas.org, author center, digital art: 8.7 cm, (11.4 cm) and 17.8 cm
     "pnas": (87.0, 178.0),
@@ -64,14 +65,17 @@ JOURNALS: Mapping[str, tuple[float, float]] = {
     "springer": (84.0, 174.0),
 }
 _MM = 25.4  # millimetres per inch
-_PRINT = {  # font sizes in points, for a figure that is printed without scaling
+_PRINT = {  # font sizes and line widths in points, for a figure that is printed without scaling
     "font.size": 7.0, "axes.titlesize": 7.0, "axes.labelsize": 7.0, "xtick.labelsize": 6.5,
     "ytick.labelsize": 6.5, "legend.fontsize": 6.5, "axes.linewidth": 0.6, "lines.linewidth": 1.0,
 }  # fmt: skip
 
 
 def width_of(columns: int, journal: str = "nature") -> float:
-    """Return the width in inches of 1 or 2 columns of a journal; raises ``ValueError`` for others."""
+    """Return the width in inches of a figure that spans 1 or 2 columns of a journal.
+
+    Raises ``ValueError`` if ``columns`` is not 1 or 2, or if ``journal`` is not in ``JOURNALS``.
+    """
     columns = checks.integer("columns", columns, 1, 2)
     checks.choice("journal", journal, JOURNALS)
     return JOURNALS[journal][columns - 1] / _MM
@@ -79,9 +83,12 @@ def width_of(columns: int, journal: str = "nature") -> float:
 
 @contextmanager
 def styled(style: Path | str | None = None, columns: int | None = None) -> Iterator[None]:
-    """Apply a matplotlib style file, and font sizes for print in columns, within the block.
+    """Apply a matplotlib style within the block.
 
-    style : a ``.mplstyle`` file. Raises ``ValueError`` if it cannot be read.
+    style : a ``.mplstyle`` file, or None. Raises ``ValueError`` if the file cannot be read.
+
+    columns : if it is not None, the font sizes for printed columns are applied too; the style file overrides
+    them.
     """
     import matplotlib
 
@@ -101,9 +108,9 @@ def styled(style: Path | str | None = None, columns: int | None = None) -> Itera
 
 
 def new_figure(width: float = 7.0, height: float = 4.6) -> Figure:
-    """Make an empty figure, with its size in inches, outside matplotlib's global state.
+    """Return an empty figure with the given width and height in inches.
 
-    A notebook shows it as a picture.
+    The figure is not registered in matplotlib's global state. A notebook shows it as an image.
     """
     from discreet.utils.notebook_figure import Figure
 
@@ -111,9 +118,10 @@ def new_figure(width: float = 7.0, height: float = 4.6) -> Figure:
 
 
 def save_figure(figure: Figure, path: Path, *, text: bool = False) -> None:
-    """Write a .png (200 dpi), .pdf or .svg atomically; equal figures give equal bytes.
+    """Write a figure to a .png (200 dpi), .pdf or .svg file atomically. Equal figures give equal bytes.
 
-    text : if True, text in an SVG file stays text, for screens, and is shown in an available font.
+    text : if True, an SVG file contains its text as characters instead of outlines. The viewer then selects
+    one of its fonts. This is meant for screens.
     """
     import matplotlib
 
@@ -130,18 +138,18 @@ def save_figure(figure: Figure, path: Path, *, text: bool = False) -> None:
 
 
 def look(i: int) -> tuple[str, Any]:
-    """Return colour and line style of the i-th curve: different for the first 32."""
+    """Return the colour and the line style of curve number ``i``. The first 32 curves get different pairs."""
     return PALETTE[i % len(PALETTE)], LINES[(i + i // len(PALETTE)) % len(LINES)]
 
 
 # --------------------------------------------------------------------------------------- intervals
 def interval(mean: ArrayLike, half: ArrayLike, log: bool) -> tuple[Floats, Floats]:
-    """Return (low, high) for means with half-widths.
+    """Return the lower and upper ends of intervals around ``mean`` with half-width ``half``.
 
-    On a logarithmic axis, it is the interval of the logarithm.
-
-    To first order, the error of the logarithm of an estimate is half / mean. Therefore low and high are mean
-    times exp(-+ half / mean). Both are above 0, and both parts have equal length on the axis.
+    On a linear axis, the ends are mean -+ half. On a logarithmic axis (``log``), the interval is that of the
+    logarithm of the mean. To first order, the error of the logarithm of an estimate is half / mean. Therefore
+    the ends are mean times exp(-+ half / mean). Both ends are above 0, and both have the same distance to the
+    mean on the axis.
     """
     centre, width = np.asarray(mean, np.float64), np.asarray(half, np.float64)
     if not log:
@@ -153,13 +161,16 @@ def interval(mean: ArrayLike, half: ArrayLike, log: bool) -> tuple[Floats, Float
 def draw_interval(
     axes: Axes, at: ArrayLike, mean: ArrayLike, half: ArrayLike, colour: str, log: bool
 ) -> None:
-    """Draw a band around a curve."""
+    """Draw a shaded band with the intervals of :func:`interval` around the curve (``at``, ``mean``)."""
     low, high = interval(mean, half, log)
     axes.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0, zorder=2)
 
 
 def error_bars(mean: ArrayLike, half: ArrayLike, log: bool) -> Floats:
-    """Return the (2, n) lengths of error bars below and above, as matplotlib's ``errorbar`` needs them."""
+    """Return a (2, n) array with the lengths of error bars below and above each mean.
+
+    This is the argument ``yerr`` of matplotlib's ``errorbar``.
+    """
     low, high = interval(mean, half, log)
     return np.stack([np.asarray(mean) - low, high - np.asarray(mean)])
 
@@ -168,15 +179,19 @@ def error_bars(mean: ArrayLike, half: ArrayLike, log: bool) -> Floats:
 def label_ends(
     axes: Axes, ends: Sequence[tuple[float, str, str]], size: float = 7.5, width: int = 30
 ) -> bool:
-    """Write names to the right of the axes, at the heights where the curves end, instead of a legend.
+    """Write the names of curves to the right of the axes, at the heights where the curves end.
 
-    ends : (y, name, colour). Overlapping names are moved apart, with a thin line to their curve's end.
-    Returns False, and draws nothing, if the space is too small for all names. Limits and scales of the axes
-    must be set.
+    The names replace a legend. Overlapping names are moved apart. A thin line connects each name to the end
+    of its curve. Returns False and draws nothing if the space is too small for all names. The limits and
+    scales of the axes must be set before the call.
+
+    ends : (y, name, colour) of each curve, where y is the height of its right end in data coordinates.
+
+    width : largest number of characters in a line of a name.
     """
     page: Any = axes.figure
     figure_width, figure_height = page.get_size_inches()
-    whole = [name.replace(" = ", "\u00a0=\u00a0") for _, name, _ in ends]  # no line break at this position
+    whole = [name.replace(" = ", "\u00a0=\u00a0") for _, name, _ in ends]  # prevents a line break around "="
     said = [textwrap.fill(name, width, break_long_words=False) for name in whole]
     lines = np.array([1 + text.count("\n") for text in said])
     longest = max(len(line) for text in said for line in text.split("\n"))
@@ -190,7 +205,7 @@ def label_ends(
     order = np.argsort(heights, kind="stable")
     places = np.clip(heights, 0.0, 1.0)[order]
     apart = (room[order][1:] + room[order][:-1]) / 2
-    for _ in range(200):  # two overlapping neighbours are moved by half of the overlap each
+    for _ in range(200):  # each of two overlapping neighbours is moved by half of the overlap
         lack = np.maximum(0.0, apart - np.diff(places)) / 2
         if lack.max(initial=0.0) < 1e-4:
             break
@@ -209,13 +224,14 @@ def label_ends(
 
 
 def tidy(axes: Axes, scales: str = "", title: str = "", size: float = 9, **labels: str) -> None:
-    """Apply the common style of all figures to axes.
+    """Apply the common style of all figures to ``axes``.
 
     Parameters
     ----------
-    scales : "x", "y" or "xy": the axes that are logarithmic
+    scales : "x", "y" or "xy": the axes that become logarithmic; "" for none
     title : title above the axes, aligned left
-    labels : ``x`` and ``y``
+    size : font size of the title, in points
+    labels : ``x`` and ``y``, the labels of the two axes; both are optional
     """
     if "x" in scales:
         axes.set_xscale("log")

@@ -1,7 +1,7 @@
-"""Names and modules of version 0.2.0 that have a new name or location since 0.3.0 (``renamed.csv``).
+"""Table of the names and modules of version 0.2.0 that version 0.3.0 renamed or moved (``renamed.csv``).
 
-An old name raises an error that states the new name. Old names are not aliases. The table will be deleted in
-version 0.4.0.
+Using an old name raises an error that states the new name; old names do not work as aliases. The table will
+be deleted in version 0.4.0.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ __all__ = ["renamed"]
 
 
 def renamed(old: str) -> str | None:
-    """Return the new name of ``discreet.NAME`` or of a module of version 0.2.0; None if it was not
-    renamed.
+    """Return the new name of ``old``, or None if ``old`` was not renamed.
+
+    old : a name ``discreet.NAME``, or a module, of version 0.2.0.
     """
     return _table().get(old)
 

@@ -1,4 +1,4 @@
-"""Text representation of values for interactive sessions, limited to one screen for any content."""
+"""Text representation of dataclasses for interactive sessions; it never exceeds one screen."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from discreet.core.short_repr import brief
 __all__ = ["LINES", "WIDTH", "text"]
 
 WIDTH, LINES = 110, 20
-_PART = 320  # largest number of characters of a field
-_FIRST = 3  # number of list items that are shown
+_PART = 320  # largest number of characters that are shown of one field
+_FIRST = 3  # largest number of items that are shown of a list, tuple or mapping
 
 
 def text(thing: Any) -> str:
-    """Return ``Name(field=value, ...)`` of a dataclass: at most 20 lines of 110 characters.
+    """Return ``Name(field=value, ...)`` for a dataclass instance, in at most 20 lines of 110 characters.
 
-    Used as ``__repr__ = brief`` (:mod:`discreet.core.short_repr`). Fields that have their default value are
-    left out. Arrays are shown by type and shape, mappings and lists by their size and first items.
+    Classes get this representation by ``__repr__ = brief`` (:mod:`discreet.core.short_repr`). Fields that
+    have their default value are left out. For an array, the text states its type and shape. For a mapping or
+    a list, it states the first items and the size.
     """
     name = type(thing).__name__
     parts = _parts(thing)
@@ -59,7 +60,7 @@ def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
 
 
 def _said(value: Any) -> str:
-    """Return the text of a field on one line."""
+    """Return the text of a field's value, on one line."""
     if isinstance(value, np.ndarray):
         if value.size <= _FIRST:
             return f"array({value.tolist()})"

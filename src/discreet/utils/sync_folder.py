@@ -1,4 +1,4 @@
-"""Function that writes the entries of a folder to the disk."""
+"""Function that flushes a folder to the disk, so that renamed files survive a crash of the machine."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ __all__ = ["sync_folder"]
 
 
 def sync_folder(folder: Path) -> None:
-    """Write created, renamed and removed entries of a folder to the disk."""
-    if os.name != "posix":  # on other systems a folder cannot be opened
+    """Flush a folder to the disk: the names of files that were created, renamed or removed in it."""
+    if os.name != "posix":  # on other systems a folder cannot be opened as a file
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -1,4 +1,4 @@
-"""Facts about the machine: number of processors, and optional packages."""
+"""Functions that ask for the number of processors and import optional packages."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from types import ModuleType
 def processors() -> int:
     """Return the number of processors that this process is allowed to use.
 
-    Compiled code runs in this number of threads, without Python's interpreter lock.
+    The caller can use this number of threads for compiled code, because compiled code releases Python's
+    interpreter lock.
     """
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def optional(package: str, extra: str, what: str) -> ModuleType:
-    """Import a package of the extra ``discreet[extra]``.
+    """Import and return ``package``, which the extra ``discreet[extra]`` installs.
 
-    If it is missing, ``ImportError`` says what needs the package and how to install it.
+    Raises ``ImportError`` if the package is missing; the message states that ``what`` needs it and how to
+    install it.
     """
     try:
         return importlib.import_module(package)

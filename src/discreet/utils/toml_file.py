@@ -13,9 +13,9 @@ OptionValue = bool | int | float | str | tuple[Any, ...] | None
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file as a table.
+    """Read a TOML file and return its content as a dict.
 
-    Raises ``ValueError``, which names the file, if it is missing or malformed.
+    Raises ``ValueError`` if the file is missing or malformed; the message names the file.
     """
     try:
         with path.open("rb") as file:
@@ -27,9 +27,10 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def to_toml(table: Mapping[str, Any]) -> str:
-    """Return a table as TOML text.
+    """Return a mapping as TOML text.
 
-    None values are left out, and dotted names become tables; ``tomllib.loads`` inverts this.
+    Entries with the value None are left out. A key with dots becomes an entry of nested tables.
+    ``tomllib.loads`` reads the text as nested dicts.
     """
     import tomli_w
 
@@ -49,11 +50,13 @@ def _nested(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flat_options(name: str, value: Any, prefix: str = "") -> dict[str, OptionValue]:
-    """Check that TOML can represent the options; return them without nesting, sorted by name, with tuples for
-    lists.
+    """Return a nested mapping of options as a flat dict, sorted by name.
 
-    Tables become dotted names (``learner.bonus_scale``). Raises ``ValueError``, which names the option, if
-    TOML cannot represent it.
+    The options of a nested table get dotted names (``learner.bonus_scale``), hyphens in names become
+    underscores, and lists become tuples. Options with the value None are left out. Raises ``ValueError`` if
+    TOML cannot represent the value of an option; the message names the option.
+
+    name : name of the mapping in error messages. prefix : text before every option name.
     """
     if not isinstance(value, Mapping):
         raise ValueError(f"{name} = {value!r}: must be a table of options")

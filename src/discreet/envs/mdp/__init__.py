@@ -1,1 +1,1 @@
-"""MDPs: tabular MDPs, trajectories, exact planning, batch flow."""
+"""Tabular and linear MDPs, exact planning, and compiled simulation of many users."""

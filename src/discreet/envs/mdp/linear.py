@@ -1,8 +1,8 @@
 """Linear MDPs: P_h(s' | s, a) = phi(s, a)^T mu_h(s') and r_h(s, a) = phi(s, a)^T theta_h.
 
-Jin, Yang, Wang and Jordan 2020, assumption A. The constructor checks the norms of phi
-(:class:`~discreet.mechanisms.features.Features`), that every row phi^T mu_h is a distribution, and that every
-mean reward is in [0, 1]. :meth:`LinearMDP.to_tabular` returns the same MDP as a table.
+Source: Jin, Yang, Wang and Jordan 2020, assumption A. :class:`~discreet.mechanisms.features.Features` checks
+the norms of phi. The constructor checks that every row phi^T mu_h is a distribution and that every mean
+reward is in [0, 1]. :meth:`LinearMDP.to_tabular` returns the same MDP as a table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from discreet.mechanisms.interfaces import probabilities
 
 Floats = NDArray[np.float64]
 
-_TOLERANCE = 1e-9  # tolerance for rounding of phi^T mu and phi^T theta
+_TOLERANCE = 1e-9  # largest accepted rounding error of phi^T mu and phi^T theta
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -34,9 +34,9 @@ class LinearMDP:
     features : Features
         phi (S, A, d).
     measures : (H, d, S), or (1, d, S) for all steps
-        mu_h: entry [h, i, s'] is the weight of s' in coordinate i.
+        mu_h: entry [h, i, s'] is the weight of successor s' in coordinate i.
     weights : (H, d), or (1, d) for all steps
-        theta_h.
+        theta_h, the weights of the mean rewards.
     initial : int or (S,)
         The first state, or its distribution.
     reward_law : "deterministic" or "bernoulli"
@@ -117,8 +117,11 @@ class LinearMDP:
         return Layout(self.features.states, self.features.actions, self.horizon)
 
     def to_tabular(self) -> TabularMDP:
-        """Return the same MDP as a table; rows are clipped at 0 and normalised to remove rounding errors."""
-        rows = _rows(self.features, self.measures)  # changed in place below, because it may be large
+        """Return the same MDP as a :class:`TabularMDP`.
+
+        Transition rows are clipped at 0 and normalised, which removes rounding errors.
+        """
+        rows = _rows(self.features, self.measures)  # changed in place below, because the array can be large
         np.maximum(rows, 0.0, out=rows)
         rows /= rows.sum(axis=-1, keepdims=True)
         return TabularMDP(
@@ -132,7 +135,10 @@ class LinearMDP:
         )
 
     def scaled(self, factor: float) -> LinearMDP:
-        """Return the same MDP with features times ``factor``; measures and weights are divided by it."""
+        """Return the same MDP with features multiplied by ``factor``.
+
+        Measures and weights are divided by ``factor``, so that probabilities and rewards do not change.
+        """
         features = self.features.scaled(factor)
         return LinearMDP(
             features, self.measures / factor, self.weights / factor, self.initial,
@@ -141,9 +147,9 @@ class LinearMDP:
 
 
 def starting(initial: int | ArrayLike, states: int) -> Floats:
-    """Return the (S,) distribution of the first state; an integer means one certain state.
+    """Return the (S,) distribution of the first state.
 
-    Raises ``ValueError`` on anything else.
+    initial : the first state, or its (S,) distribution. Raises ``ValueError`` if it is invalid.
     """
     if np.ndim(initial):
         return probabilities("initial", checks.floats("initial", initial, (states,)))
@@ -153,11 +159,11 @@ def starting(initial: int | ArrayLike, states: int) -> Floats:
 
 
 def _rows(features: Features, measures: Floats) -> Floats:
-    """Return the (T, S, A, S) transition rows phi^T mu_h."""
+    """Return the (T, S, A, S) transition probabilities phi^T mu_h, where T = 1 or H."""
     flat = features.rows @ measures
     return flat.reshape(len(measures), features.states, features.actions, features.states)
 
 
 def _means(features: Features, weights: Floats) -> Floats:
-    """Return the (T, S, A) mean rewards phi^T theta_h."""
+    """Return the (T, S, A) mean rewards phi^T theta_h, where T = 1 or H."""
     return (weights @ features.rows.T).reshape(len(weights), features.states, features.actions)

@@ -1,8 +1,8 @@
 """Linear mixture MDPs: P_h(s' | s, a) = <phi(s' | s, a), w_h> with known features, unknown weights.
 
-Jia et al. 2020, Ayoub et al. 2020. The features include their declared bounds
-(:class:`~discreet.mechanisms.features.MixtureFeatures`). The constructor checks that every row is a
-distribution and that ||w_h||_2 <= C_w. :meth:`LinearMixtureMDP.to_tabular` returns the same MDP as a table.
+Sources: Jia et al. 2020 and Ayoub et al. 2020. The object with the features also has their declared bounds
+(:class:`~discreet.mechanisms.features.MixtureFeatures`). The constructor checks that every transition row is
+a distribution and that ||w_h||_2 <= C_w. :meth:`LinearMixtureMDP.to_tabular` returns the same MDP as a table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from discreet.mechanisms.interfaces import probabilities
 
 Floats = NDArray[np.float64]
 
-_TOLERANCE = 1e-9  # tolerance for rounding of <phi, w>
+_TOLERANCE = 1e-9  # largest accepted rounding error of <phi, w>
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -33,7 +33,7 @@ class LinearMixtureMDP:
     Parameters
     ----------
     features : MixtureFeatures
-        phi (S, A, S, d) and C_w.
+        The features phi (S, A, S, d), and the bound C_w on the norm of the weights.
     weights : (H, d)
         w_h, with ||w_h||_2 <= C_w.
     rewards : (H, S, A)
@@ -47,8 +47,9 @@ class LinearMixtureMDP:
     Raises
     ------
     ValueError
-        If a shape does not fit, a row is not a distribution, ||w_h|| exceeds C_w, a mean reward is outside
-        [0, 1], or rewards are not linear in ``features.rewards`` (if given) with weights within their bound.
+        If a shape does not fit, a transition row is not a distribution, ||w_h|| exceeds C_w, or a mean reward
+        is outside [0, 1]. If ``features.rewards`` is given, also if rewards are not linear in these features,
+        or if their weights exceed the declared bound.
     """
 
     __repr__ = brief
@@ -119,7 +120,10 @@ class LinearMixtureMDP:
         return Layout(self.features.states, self.features.actions, self.horizon)
 
     def to_tabular(self) -> TabularMDP:
-        """Return the same MDP as a table with features; rows are normalised to remove rounding errors."""
+        """Return the same MDP as a :class:`TabularMDP` with features.
+
+        Transition rows are normalised, which removes rounding errors.
+        """
         rows = np.maximum(_rows(self.features, self.weights), 0.0)
         return TabularMDP(
             rows / rows.sum(axis=-1, keepdims=True),
@@ -132,12 +136,16 @@ class LinearMixtureMDP:
 
 
 def _rows(features: MixtureFeatures, weights: Floats) -> Floats:
-    """Return the (H, S, A, S) transition rows <phi(s' | s, a), w_h>."""
+    """Return the (H, S, A, S) transition probabilities <phi(s' | s, a), w_h>."""
     return np.tensordot(weights, features.columns, axes=(1, 2))
 
 
 def _certify_rewards(features: MixtureFeatures, means: Floats) -> None:
-    """Check that rewards are <psi, theta_h> and that the shortest theta_h has ||theta_h|| <= C_r."""
+    """Raise ``ValueError`` unless there are theta_h with means = <psi, theta_h> and ||theta_h|| <= C_r.
+
+    psi are the reward features ``features.rewards``, and C_r is their ``reward_weight_bound``. The
+    function checks nothing if ``features.rewards`` is None.
+    """
     psi = features.rewards
     if psi is None:
         return

@@ -17,7 +17,8 @@ def optimal_values(mdp: TabularMDP) -> tuple[Floats, Floats, Ints]:
     """Return ``V* (H + 1, S)``, ``Q* (H, S, A)`` and an optimal policy (H, S) of ``mdp``.
 
     The method is backward induction, which is exact except for rounding. Values are in units of reward, with
-    V*_h in [0, H - h]. The policy takes the first maximiser; Q* is -inf at inadmissible pairs.
+    V*_h in [0, H - h]. If several actions are optimal, the policy takes the first of them. Q* is -inf at
+    inadmissible pairs.
     """
     layout = mdp.layout
     values = np.empty((layout.horizon + 1, layout.states))
@@ -28,9 +29,10 @@ def optimal_values(mdp: TabularMDP) -> tuple[Floats, Floats, Ints]:
 
 
 def evaluate_policy(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
-    """Return ``V^pi (H + 1, S)``, V^pi[H] = 0, of a (H, S) or stochastic (H, S, A) policy in ``mdp``.
+    """Return the values ``V^pi (H + 1, S)`` of a policy in ``mdp``, with V^pi[H] = 0.
 
-    Raises ``ValueError`` if the policy has another shape, or if it takes an inadmissible action.
+    policy : (H, S) actions, or (H, S, A) action probabilities. Raises ``ValueError`` if the policy has
+    another shape, or if it takes an inadmissible action.
     """
     values = np.empty((mdp.horizon + 1, mdp.states))
     world_kernels.evaluate(mdp.world, *policy_rows(mdp.layout, policy), values)
@@ -48,9 +50,11 @@ def policy_value(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> float:
 
 
 def occupancy(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
-    """Return ``d_h(s, a) = P(S_h = s, A_h = a)``, (H, S, A), of a policy in ``mdp``; steps sum to 1.
+    """Return the occupancy measure ``d_h(s, a) = P(S_h = s, A_h = a)`` of a policy in ``mdp``.
 
-    policy : (H, S) int or (H, S, A) probabilities. Raises ``ValueError`` as :func:`evaluate_policy` does.
+    The result is (H, S, A); its entries sum to 1 at each step.
+
+    policy : (H, S) int, or (H, S, A) probabilities. Raises ``ValueError`` as :func:`evaluate_policy` does.
     """
     layout = mdp.layout
     stochastic, rows, probabilities = policy_rows(layout, policy)

@@ -1,7 +1,7 @@
 """Tabular finite-horizon MDPs, with transition rows, rewards and an initial distribution.
 
-The storage is sparse. A stationary MDP stores the non-zero transition probabilities of admissible pairs once,
-without arrays of size H. ``world`` passes the same arrays to the compiled kernels.
+The storage is sparse. A stationary MDP stores the positive transition probabilities of admissible pairs once,
+not once for each of the H steps. The compiled kernels read copies of these arrays (``world``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Ints = NDArray[np.int64]
 RewardLaw = Literal["deterministic", "bernoulli", "discrete"]
 
 _LAWS = ("deterministic", "bernoulli", "discrete")
-_NORMALISED = 1e-12  # rows whose sum is closer than this to 1 are not normalised
+_NORMALISED = 1e-12  # a row is normalised only if its sum differs from 1 by more than this
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class TabularMDP(Sized):
     Parameters
     ----------
     transitions : (S, A, S) or (1, S, A, S), stationary; or (H, S, A, S)
-        P_h(s' | s, a); rows sum to 1 (within 1e-9, then normalised). Rows of inadmissible pairs are
-        not read.
+        P_h(s' | s, a). Every row must sum to 1 within 1e-9, and is then normalised. Rows of inadmissible
+        pairs are not read.
     rewards : (S, A), (1, S, A) or (H, S, A); or per successor (S, A, S), (1, S, A, S), (H, S, A, S)
-        Mean rewards in [0, 1]; for deterministic rewards, their values. If they are per successor, the
-        reward's distribution depends on s' too, and the mean of the pair is computed. A shape that fits both
-        cases (H = S = A) is read as (H, S, A); add a leading axis of 1 for rewards per successor. None if
-        ``reward_law="discrete"``.
+        Mean rewards in [0, 1]; deterministic rewards equal their means. If rewards are given per successor,
+        the distribution of the reward depends on s' too, and the mean reward of (s, a) is computed. If H = S
+        = A, an array with three axes is read as (H, S, A); to give rewards per successor, add a leading axis
+        of length 1. None if ``reward_law="discrete"``.
     initial : int or (S,)
         The first state, or its distribution.
     horizon : int, optional
@@ -62,31 +62,35 @@ class TabularMDP(Sized):
     mask : (S, A) bool, optional
         Admissible actions, which are public; None: all actions.
     reward_law : "deterministic", "bernoulli" or "discrete"
-        Given (s, a), rewards are independent of s' unless they are given per successor.
+        Distribution of a reward with a given mean. Given (s, a), rewards are independent of s' unless they
+        are given per successor.
     reward_support, reward_probabilities : (M,) in [0, 1], and (T, S, A, M) or (T, S, A, S, M)
-        Distribution of discrete rewards, per pair or per successor, T = 1 or H.
+        Possible values of discrete rewards, and their probabilities for each (s, a) or each (s, a, s'), with
+        T = 1 or H.
     terminal : states
-        Absorbing states with one constant reward (usually 0) in which episodes stay after their end. They are
-        public.
+        Absorbing states with one constant reward (usually 0), in which episodes stay after their end. The set
+        of terminal states is public.
     name : str
-        For labels.
+        Name in labels.
     reward_map : RewardMap
-        Map from the original rewards, if they were mapped into [0, 1].
+        Map that was applied to the original rewards, if they were mapped into [0, 1].
     features : Features or MixtureFeatures, optional
-        The public feature map in which the MDP is linear (``LinearMDP`` and ``LinearMixtureMDP`` set it);
-        planning and simulation never read it.
+        Public features in which the MDP is linear. ``LinearMDP`` and ``LinearMixtureMDP`` set them; planning
+        and simulation do not read them.
 
     Raises
     ------
     ValueError
-        If a shape, probability, reward, state or the mask is invalid; the message names the argument.
+        If a shape, probability, reward, state or mask is invalid. The message names the argument.
 
     Notes
     -----
-    The shapes declare a stationary MDP (one slot of transitions and of rewards). An MDP
-    given as (H, ...) counts as non-stationary even if its slots are equal. The fields below
-    ``initial`` are the sparse storage: entries of row t R + r (the last row: the initial
-    distribution) by falling probability.
+    An MDP is stationary if the arrays of transitions and of rewards have one slot. An MDP whose arrays are
+    given as (H, ...) counts as non-stationary even if all slots are equal.
+
+    The fields from ``row_ptr`` to ``entry_rewards`` are the sparse storage. Row t R + r contains the
+    successors of admissible pair r (of R) at slot t, sorted by decreasing probability. The last row is the
+    initial distribution.
     """
 
     layout: Layout
@@ -136,7 +140,7 @@ class TabularMDP(Sized):
         if by_successor and values.shape[0] > slots:
             rows = np.tile(rows, (horizon, 1))
         ptr, successor, probability = _sparse(np.concatenate([rows, start[None]]))
-        if by_successor:  # the table at the entries: (entries,) or (entries, M)
+        if by_successor:  # select the rewards of the stored transitions: (entries,) or (entries, M)
             row = _entry_rows(ptr)
             at = row if values.shape[0] * layout.rows == ptr.size - 2 else row % layout.rows
             values = values.reshape(-1, *values.shape[2:])[at, successor[: row.size]]
@@ -169,17 +173,17 @@ class TabularMDP(Sized):
 
     @property
     def mask(self) -> NDArray[np.bool_]:
-        """Return a (S, A) mask that is True for admissible actions."""
+        """Return an (S, A) mask that is True for admissible actions."""
         return self.layout.row_index >= 0
 
     @property
     def transition_slots(self) -> int:
-        """Return 1 if one set of transition rows is used at every step, else H."""
+        """Return 1 if the same transition rows are used at every step; otherwise return H."""
         return (self.row_ptr.size - 2) // self.layout.rows
 
     @property
     def stationary(self) -> bool:
-        """Return True if transitions and rewards were declared equal at all steps."""
+        """Return True if transitions and rewards were given with one slot, which is used at all steps."""
         return self.transition_slots == 1 and self.row_rewards.shape[0] == 1
 
     @cached_property
@@ -190,7 +194,8 @@ class TabularMDP(Sized):
     def transitions(self) -> Floats:
         """Return the read-only (H, S, A, S) array of P_h(s' | s, a).
 
-        The probability is 0 at inadmissible pairs. The array is a view without H copies.
+        The probability is 0 at inadmissible pairs. If the MDP is stationary, the array is a view that does
+        not store H copies.
         """
         return self._broadcast(self._compact_transitions)
 
@@ -201,12 +206,15 @@ class TabularMDP(Sized):
 
     @property
     def successor_rewards(self) -> Floats | None:
-        """Return read-only (H, S, A, S) mean rewards per successor (0 if impossible), or None."""
+        """Return the read-only (H, S, A, S) mean rewards per successor, or None if there are none.
+
+        The mean reward of an impossible successor is 0. The result is None if rewards do not depend on s'.
+        """
         return None if self.entry_rewards is None else self._broadcast(self._dense(self.entry_rewards))
 
     @cached_property
     def world(self) -> World:
-        """Return the arrays of the compiled kernels."""
+        """Return the MDP as the arrays that the compiled kernels read."""
         ratio, threshold, alias = _tables(self.row_ptr, self.probability)
         values = self.row_rewards.ravel() if self.entry_rewards is None else self.entry_rewards
         support, law = np.empty(0), np.empty((0, 1))
@@ -251,11 +259,14 @@ class TabularMDP(Sized):
 
     @property
     def _entries(self) -> int:
-        """Return the number of transition entries, excluding the initial distribution's entries."""
+        """Return the number of stored transition probabilities, without those of the initial distribution."""
         return int(self.row_ptr[-2])
 
     def _dense(self, entries: Floats) -> Floats:
-        """Return a (T, S, A, S) array with one number for each transition entry, 0 elsewhere."""
+        """Return a (T, S, A, S) array that has ``entries`` at the stored transitions, and 0 elsewhere.
+
+        entries : one number for each stored transition probability, in the order of storage.
+        """
         dense = np.zeros((self.row_ptr.size - 2, self.states))
         dense[_entry_rows(self.row_ptr), self.successor[: self._entries]] = entries
         return self.layout.from_rows(dense.reshape(-1, self.layout.rows, self.states))
@@ -276,9 +287,10 @@ class TabularMDP(Sized):
         return tuple(found)
 
     def _random_reward(self, rows: Ints, at: Ints) -> bool:
-        """Return True if a reward of these rows is random; each row has one successor.
+        """Return True if the reward of at least one of the given rows is random.
 
-        at : indices of the same rows in all slots.
+        Each of these rows has only one successor. rows : indices of the rows within a slot. at : indices of
+        the same rows in all slots of the transition storage.
         """
         if self.reward_law == "bernoulli":
             return not bool(np.isin(self.row_rewards[:, rows], (0, 1)).all())
@@ -294,7 +306,7 @@ class TabularMDP(Sized):
                 value.flags.writeable = False
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields only, because derived values are recomputed on demand."""
+        """Return only the fields of the dataclass; cached properties are computed again when needed."""
         return {name: self.__dict__[name] for name in self.__dataclass_fields__}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -313,7 +325,7 @@ def _array(name: str, value: ArrayLike) -> Floats:
 
 
 def _slots(name: str, array: Floats, ndim: int) -> Floats:
-    """Return the array with ``ndim`` axes; the slot axis T is added if it is missing."""
+    """Return the array with ``ndim`` axes. If the leading slot axis is missing, it is added with length 1."""
     if array.ndim == ndim - 1:
         array = array[None]
     if array.ndim != ndim or 0 in array.shape:
@@ -362,9 +374,12 @@ def _reward_table(
     probabilities: ArrayLike | None,
     sizes: tuple[int, int, int],
 ) -> tuple[Floats, bool, Floats | None]:
-    """Return the ``(T, S, A[, S][, M])`` table, True if it is per successor, and the support if discrete.
+    """Return the reward table, whether it is per successor, and the reward support.
 
-    ``sizes``: the number of steps (1 while it is not known), S, A.
+    The table is (T, S, A) or (T, S, A, S) mean rewards. For discrete rewards, it has a last axis of length M,
+    the probabilities of the M values in the support. For all other rewards, the support is None.
+
+    ``sizes``: the number of steps (1 while it is not known), S and A.
     """
     steps, states, actions = sizes
     if law == "discrete":
@@ -415,7 +430,10 @@ def _where(layout: Layout, row: int) -> str:
 
 
 def _checked_rows(rows: Floats, layout: Layout) -> Floats:
-    """Return checked transition rows (T R, S); rows with rounding errors are normalised in a copy."""
+    """Return transition rows (T R, S) that sum to 1, after a check that they are probabilities.
+
+    If a row must be normalised because of rounding errors, the result is a copy.
+    """
     for bad, what in ((~np.isfinite(rows), "finite"), (rows < 0, "at least 0")):
         if bad.any():
             row, column = np.argwhere(bad)[0]
@@ -438,7 +456,10 @@ def _normalised(name: str, rows: Floats, layout: Layout | None = None) -> Floats
 
 
 def _checked_rewards(values: Floats, support: Floats | None, layout: Layout) -> Floats:
-    """Return the reward table (T, R, ...) by rows, after a check that its numbers are in [0, 1]."""
+    """Return the reward table (T, R, ...); raise ``ValueError`` unless all of its numbers are in [0, 1].
+
+    The numbers are rewards, or probabilities of reward values if ``support`` is not None.
+    """
     bad = ~((values >= 0) & (values <= 1))
     name = "rewards" if support is None else "reward_probabilities"
     if bad.any():
@@ -463,7 +484,10 @@ def _initial(initial: int | ArrayLike, states: int) -> Floats:
 
 
 def _sparse(rows: Floats) -> tuple[Ints, Ints, Floats]:
-    """Return pointers, columns and values of positive entries, in decreasing order within a row."""
+    """Return the sparse form of ``rows``: row pointers, column indices and values of the positive entries.
+
+    Within a row, entries are sorted by decreasing value.
+    """
     row, column = np.nonzero(rows)
     values = rows[row, column]
     order = np.lexsort((column, -values, row))
@@ -472,7 +496,7 @@ def _sparse(rows: Floats) -> tuple[Ints, Ints, Floats]:
 
 
 def _entry_rows(ptr: Ints) -> Ints:
-    """Return the row t R + r of each transition entry."""
+    """Return, for each stored transition probability, the index t R + r of its row."""
     return np.repeat(np.arange(ptr.size - 2), np.diff(ptr)[:-1])
 
 
@@ -485,5 +509,5 @@ def _tables(ptr: Ints, probability: Floats) -> tuple[Floats, NDArray[np.uint64],
 
 
 def _own(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a writeable C-contiguous copy, because kernels accept no read-only arrays."""
+    """Return a writeable C-contiguous copy. Kernels need it because they do not accept read-only arrays."""
     return np.array(array, order="C")

@@ -1,24 +1,27 @@
-"""Compiled tabular MDPs: episodes, exact batch flow, exact values.
+"""Compiled functions of tabular MDPs: single episodes, exact counts of many users, and exact values.
 
-A :class:`World` stores every transition row sparsely, its successors sorted by falling
-probability. One user's successor or reward is drawn from an alias table (Walker 1977, Vose 1991)
-with one 64-bit word. The flow of n users splits a row by conditional binomials whose ratios come
-from suffix sums. All callers use one definition of a draw, so that stepwise, fused and batched
-simulations agree.
+A :class:`World` stores every transition row sparsely, with successors sorted by decreasing probability. One
+user's successor or reward is drawn from an alias table (Walker 1977, Vose 1991) with one 64-bit word. One
+call of :func:`flow` simulates many users. For each row, it draws how many users move to each successor: a
+binomial number, conditional on the earlier numbers; the conditional probabilities come from suffix sums. All
+callers draw with the same functions, so that stepwise, fused and batched simulations agree.
 
-Alias columns. The high half of the product of a word and k is the column, and the low half w decides
-inside it. ``(w | 1) <= t`` holds with probability t / 2^64 for even t, never for t = 0, always for
-t = 2^64 - 1. Probabilities 0 and 1 are therefore exact, all others within k 2^-63.
+Alias tables. A row with k entries has k columns. The high half of the product of the word and k selects the
+column, and the low half w selects one of the two entries of this column. The condition ``(w | 1) <= t`` holds
+with probability t / 2^64 for even t, never for t = 0, and always for t = 2^64 - 1. Therefore probabilities 0
+and 1 are exact, and all others are exact within k 2^-63.
 
-Consumption. A step of an episode takes one word for the move and, unless rewards are
-deterministic, one for the reward, for every row. Two learners under one seed therefore have the same
-random numbers at the same step. A stochastic policy takes one word per step from a separate stream.
+Random words per step. A step of an episode uses one word for the transition and, unless rewards are
+deterministic, one word for the reward. The number of words does not depend on the state or action. Therefore
+two learners with the same seed have the same random numbers at the same step. A stochastic policy uses one
+word per step from a separate stream.
 
-Speed. Helpers that take arrays have no branches and no loops: Numba counts references (atomically)
-around every other call, which costs more than the draw. This is also why the body of ``flow`` is long.
+Speed. Helper functions that take arrays must have no branches and no loops. Otherwise Numba updates reference
+counts atomically at every call, which takes more time than the draw. For this reason the body of ``flow`` is
+long.
 
-Source of the flow: users in the same state move independently and are exchangeable, so their counts are
-multinomial; induct on the steps.
+Correctness of :func:`flow`. Users in the same state move independently and are exchangeable, so the counts of
+their successors are multinomial. Induction on the steps gives the joint distribution.
 """
 
 from __future__ import annotations
@@ -43,17 +46,18 @@ U64 = np.uint64
 CERTAIN = U64(0xFFFFFFFFFFFFFFFF)
 _ONE = U64(1)
 _2P63 = 9223372036854775808.0
-FEW_USERS = 8  # a row with m users and k > 3 successors draws them one by one if m < 8 k
+FEW_USERS = 8  # if m users are at a row with k > 3 successors and m < 8 k, they are drawn one by one
 
 
 class World(NamedTuple):
-    """Arrays of a tabular MDP as the kernels read them; built by ``TabularMDP.world``.
+    """Tabular MDP as the arrays that the kernels read; ``TabularMDP.world`` builds it.
 
-    Row ``i = h * transition_stride + row`` (stride 0 if stationary) has the entries
-    ``row_ptr[i] .. row_ptr[i + 1]``; the last row of the table is the initial distribution.
-    Rewards are indexed by ``h * reward_stride + row``, or by entry if ``reward_by_entry``.
-    ``reward_outcomes`` is 0 for deterministic rewards (``reward_value``), else the number M of
-    outcomes ``reward_support``; the reward tables then have a row of M entries for each index.
+    The successors of pair ``row`` at step h are the entries ``row_ptr[i] .. row_ptr[i + 1]`` with ``i = h *
+    transition_stride + row``. The stride is 0 if transitions are stationary. The last row of the table is the
+    initial distribution. Rewards are indexed by ``h * reward_stride + row``; if ``reward_by_entry``, they are
+    indexed by the transition entry instead. For deterministic rewards, ``reward_outcomes`` is 0, and
+    ``reward_value`` has the rewards. Otherwise ``reward_outcomes`` is the number M of values in
+    ``reward_support``, and the last three arrays have M entries for each index.
     """
 
     states: int
@@ -67,13 +71,13 @@ class World(NamedTuple):
     row_ptr: NDArray[np.int64]  # (T R + 2,)
     successor: NDArray[np.int64]  # (entries,)
     probability: NDArray[np.float64]  # (entries,)
-    ratio: NDArray[np.float64]  # (entries,) p_j / sum_{i >= j} p_i.
-    threshold: NDArray[np.uint64]  # (entries,) of the alias column.
-    alias: NDArray[np.int64]  # (2 entries,) the two entries that share the alias column
+    ratio: NDArray[np.float64]  # (entries,) p_j / sum_{i >= j} p_i within the row.
+    threshold: NDArray[np.uint64]  # (entries,) threshold t of an alias column.
+    alias: NDArray[np.int64]  # (2 entries,) the two entries that share each alias column
     mean_reward: NDArray[np.float64]  # (T R,)
     reward_value: NDArray[np.float64]  # (T R,) or (entries,)
     reward_support: NDArray[np.float64]  # (M,)
-    reward_ratio: NDArray[np.float64]  # (T R M,) or (entries M,), like the next two
+    reward_ratio: NDArray[np.float64]  # (T R M,) or (entries M,); the next two arrays have the same size
     reward_threshold: NDArray[np.uint64]
     reward_alias: NDArray[np.int64]
 
@@ -96,19 +100,21 @@ def build_tables(
     threshold: NDArray[np.uint64],
     alias: NDArray[np.int64],
 ) -> None:
-    """Fill the conditional ratios and the alias columns (Vose's method) of every row.
+    """Compute the conditional ratios and the alias table (Vose's method) of every row.
 
-    ``row_ptr`` (rows + 1,), ``alias`` (2 entries,), the others (entries,). Row totals are divided out.
+    ``row_ptr`` is (rows + 1,), ``alias`` is (2 entries,), and the other arrays are (entries,). The results
+    are written to ``ratio``, ``threshold`` and ``alias``. Rows of ``probability`` need not sum to 1, because
+    each row is divided by its sum.
     """
     longest = 0
     for row in range(row_ptr.shape[0] - 1):
         longest = max(longest, row_ptr[row + 1] - row_ptr[row])
     scaled = np.empty(longest, np.float64)
-    stack = np.empty(longest, np.int64)  # columns below 1 from the left, the others from the right
+    stack = np.empty(longest, np.int64)  # columns with mass below 1 from the left, all others from the right
     for row in range(row_ptr.shape[0] - 1):
         ptr, end = row_ptr[row], row_ptr[row + 1]
         k = end - ptr
-        suffix = 0.0  # suffix sums, not 1 - prefix: no cancellation in the small probabilities
+        suffix = 0.0  # suffix sums instead of 1 - prefix sums, which would lose the digits of small numbers
         for e in range(end - 1, ptr - 1, -1):
             suffix += probability[e]
             ratio[e] = probability[e] / suffix if suffix > 0.0 else 0.0
@@ -124,7 +130,7 @@ def build_tables(
             else:
                 high -= 1
                 stack[high] = j
-        # Columns that remain when one side is empty are full, up to rounding.
+        # When one side of the stack is empty, the remaining columns have mass 1 up to rounding errors.
         while low > 0 and high < k:
             low -= 1
             under, over = stack[low], stack[high]
@@ -142,10 +148,10 @@ def build_tables(
 
 @inlined
 def _draw(ptr: int, end: int, threshold: NDArray[np.uint64], alias: NDArray[np.int64], word: Any) -> int:
-    """Return the entry that one word draws from the row ``ptr .. end`` of a table."""
+    """Return the index of the entry that the random ``word`` selects from row ``ptr .. end`` of a table."""
     k = U64(end - ptr)
     e = ptr + np.int64(_mul_high(word, k))
-    # A load at a computed index, because a branch here would be mispredicted half of the time.
+    # The index is computed without a branch, because the processor would often mispredict the branch.
     return alias[2 * e + np.int64((word * k) | _ONE > threshold[e])]
 
 
@@ -161,11 +167,12 @@ def simulate_episode(
     rows: NDArray[np.int64],
     rewards: NDArray[np.float64],
 ) -> None:
-    """Play one episode of a policy into ``states (H + 1,)``, ``rows (H,)``, ``rewards (H,)``.
+    """Simulate one episode, and write it to ``states (H + 1,)``, ``rows (H,)`` and ``rewards (H,)``.
 
-    ``policy_rows (H, S)`` holds the row played at (h, s); with ``stochastic`` the row is drawn from
-    ``probabilities (H, R)`` instead (one word a step of ``policy_state``). The other argument is
-    not read.
+    If ``stochastic`` is False, ``policy_rows (H, S)`` has the row that the policy takes at (h, s), and
+    ``probabilities`` is not read. If it is True, the row is drawn from ``probabilities (H, R)`` with one word
+    per step of the stream ``policy_state``, and ``policy_rows`` is not read. ``env_state`` is the stream of
+    the environment.
     """
     row_ptr, successor, threshold, alias = world.row_ptr, world.successor, world.threshold, world.alias
     state_ptr, reward_value, support = world.state_ptr, world.reward_value, world.reward_support
@@ -180,7 +187,7 @@ def simulate_episode(
             u, total, row = uniform(policy_state), 0.0, state_ptr[s]
             for candidate in range(state_ptr[s], state_ptr[s + 1]):
                 p = probabilities[h, candidate]
-                if p > 0.0:  # the last possible row takes the remainder from rounding
+                if p > 0.0:  # if rounding keeps the total below u, the last row with p > 0 is taken
                     row = candidate
                     total += p
                     if u < total:
@@ -213,9 +220,9 @@ def episodes(
     rows: NDArray[np.int64],
     rewards: NDArray[np.float64],
 ) -> None:
-    """Play users ``first .. first + n - 1``, each from its own streams under ``key``.
+    """Simulate users ``first .. first + n - 1``, each with separate random streams of ``key``.
 
-    ``states (n, H + 1)``, ``rows (n, H)``, ``rewards (n, H)`` are written.
+    The trajectories are written to ``states (n, H + 1)``, ``rows (n, H)`` and ``rewards (n, H)``.
     """
     env_state = np.empty(4, np.uint64)
     policy_state = np.empty(4, np.uint64)
@@ -256,10 +263,10 @@ def flow(
 ) -> None:
     """Add the counts of ``n <= 1e10`` users with the same policy, drawn from their exact joint distribution.
 
-    ``visits (T, R)``, ``transitions (T, R, S)``, ``reward_sums (T, R)``, T = H or 1 (pooled), and
-    ``starts (S,)`` are added to; ``transitions`` may have no slot (T = 0): it is then left out.
-    ``step_visits (H, R)`` is overwritten with this batch's visits a step. ``work``: 3 S int64
-    (``work_size``). Everything is drawn from ``state``.
+    The counts are added to ``visits (T, R)``, ``transitions (T, R, S)``, ``reward_sums (T, R)`` and ``starts
+    (S,)``. T is H, or 1 to pool the steps. If ``transitions`` has no slot (0, R, S), transitions are not
+    counted. ``step_visits (H, R)`` is overwritten with the visits of these users at each step. ``work`` is
+    work space of 3 S int64 (:func:`work_size`). All random numbers are drawn from the stream ``state``.
     """
     row_ptr, successor, ratio = world.row_ptr, world.successor, world.ratio
     threshold, alias, state_ptr = world.threshold, world.alias, world.state_ptr
@@ -269,7 +276,8 @@ def flow(
     pooled, counted = visits.shape[0] == 1, transitions.shape[0] > 0
     here, after, drawn = work[:size], work[size : 2 * size], work[2 * size :]
     step_visits[:] = 0.0
-    # Before the first step (h = -1) all users wait in place 0, whose only row is the start.
+    # All users are put into state 0. The pass h = -1 draws their initial states from the initial
+    # distribution.
     here[:] = 0
     here[0] = n
     for h in range(-1, world.horizon):
@@ -281,8 +289,8 @@ def flow(
                 continue
             first, last = 0, 1
             if h >= 0 and stochastic:
-                # N(s, .) ~ Multinomial(N(s), pi(. | s)); a cell holds the suffix sum of the
-                # probabilities until its count is known. Its ratio is 1 on the last possible row.
+                # N(s, .) ~ Multinomial(N(s), pi(. | s)). Each cell of step_visits has the suffix sum of the
+                # probabilities until its count is drawn. At the last row with p > 0, the ratio is exactly 1.
                 first, last = state_ptr[s], state_ptr[s + 1]
                 suffix = 0.0
                 for row in range(last - 1, first - 1, -1):
@@ -302,8 +310,8 @@ def flow(
                 m = np.int64(step_visits[h, row]) if h >= 0 else users
                 if m == 0:
                     continue
-                # `N(s, a, .) ~ Multinomial(m, P(. | s, a))`, user by user or by conditional binomials:
-                # the choice looks only at m and k, so the distribution is the same.
+                # `N(s, a, .) ~ Multinomial(m, P(. | s, a))`, drawn user by user or by conditional binomials.
+                # The choice between the two depends only on m and k, so the distribution is the same.
                 i = h * move_stride + row if h >= 0 else row_ptr.shape[0] - 2
                 ptr, end = row_ptr[i], row_ptr[i + 1]
                 k = end - ptr
@@ -329,7 +337,7 @@ def flow(
                 if counted:
                     for j in range(k):
                         transitions[t, row, successor[ptr + j]] += drawn[j]
-                # Rewards of the m visits to the pair, or of the visits to each of its successors.
+                # Draw the rewards of the m visits to the pair, or of the visits to each of its successors.
                 base = ptr if by_entry else h * reward_stride + row
                 total = 0.0
                 for c in range(k if by_entry else 1):
@@ -350,7 +358,7 @@ def flow(
 
 
 def work_size(world: World) -> int:
-    """Return the number of int64 that :func:`flow` needs as work space."""
+    """Return the size of the int64 array that :func:`flow` needs as work space."""
     return 3 * world.states
 
 
@@ -366,7 +374,11 @@ def _row_value(
     probability: NDArray[np.float64],
     after: NDArray[np.float64],
 ) -> float:
-    """Return mean reward plus the expected value of the successor, added in entry order."""
+    """Return the mean reward plus the expected value of the successor.
+
+    The terms are added in the order of the entries ``ptr .. end``. ``after`` (S,) are the values of
+    successors.
+    """
     expected = 0.0
     for e in range(ptr, end):
         expected += probability[e] * after[successor[e]]
@@ -381,7 +393,7 @@ def evaluate(
     probabilities: NDArray[np.float64],
     values: NDArray[np.float64],
 ) -> None:
-    """Compute exact values of a policy, ``values (H + 1, S)``, by backward induction."""
+    """Compute the exact values of a policy by backward induction, and write them to ``values (H + 1, S)``."""
     row_ptr, successor, probability = world.row_ptr, world.successor, world.probability
     state_ptr, mean = world.state_ptr, world.mean_reward
     horizon, states = world.horizon, world.states
@@ -407,7 +419,11 @@ def evaluate(
 def optimal(
     world: World, values: NDArray[np.float64], q: NDArray[np.float64], policy_rows: NDArray[np.int64]
 ) -> None:
-    """Compute optimal ``values (H + 1, S)``, ``q (H, R)`` and the first maximising ``policy_rows (H, S)``."""
+    """Compute the optimal values and an optimal policy by backward induction.
+
+    The results are written to ``values (H + 1, S)``, ``q (H, R)`` and ``policy_rows (H, S)``. If several rows
+    of a state are optimal, the policy takes the first of them.
+    """
     row_ptr, successor, probability = world.row_ptr, world.successor, world.probability
     state_ptr, mean = world.state_ptr, world.mean_reward
     values[world.horizon] = 0.0

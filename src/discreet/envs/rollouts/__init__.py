@@ -1,1 +1,1 @@
-"""Simulated users: exact joint distribution of many users, and flat arrays for the fused driver."""
+"""Simulated users: draws from the exact joint distribution of many users, and arrays for the fused driver."""

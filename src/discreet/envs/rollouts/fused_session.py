@@ -1,4 +1,4 @@
-"""Flat arrays of a session of counts, for the fused driver of simulations."""
+"""Conversion of a count session to flat arrays for the fused driver, the compiled loop of simulations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from discreet.mechanisms.local.randomized_response_session import report_arrays
 
 __all__ = ["SessionKernel", "handed_over"]
 
-_STREAMS = ("exact", "walk", "local", "decaying", "reports")  # indices are the codes in compiled loops
+_STREAMS = ("exact", "walk", "local", "decaying", "reports")  # compiled loops use the index as a code
 
 _NO_PROGRAM = walks.Program(
     walks.TREE, np.zeros(2, np.int64), np.zeros(0), np.zeros((1, 6), np.int64), np.zeros((1, 4))
@@ -31,7 +31,10 @@ _NO_REPORTS = local_kernels.ReportArrays(
 
 @dataclass(frozen=True, eq=False)
 class SessionKernel:
-    """Arrays of a session in the fused driver; see :mod:`discreet.core.count_kernels`."""
+    """State of a session as flat arrays, the form that the fused driver uses.
+
+    The kernels that read them are in :mod:`discreet.core.count_kernels`.
+    """
 
     stream: int
     family: int
@@ -53,10 +56,11 @@ class SessionKernel:
 
 
 def handed_over(session: CountSession) -> SessionKernel:
-    """Return flat arrays for the fused driver, and end stepwise use of the session.
+    """Return the session as flat arrays for the fused driver, and close the session.
 
-    Two callers must not draw the same noise. Raises ``RuntimeError`` unless the session is unused and seeded,
-    and K is known.
+    The session is closed because two callers must not draw the same noise. Raises ``RuntimeError`` unless the
+    session is unused, has a seed and knows the number of users K. Group returns and clipped rewards also
+    raise ``RuntimeError``.
     """
     with session._call():
         session._check_open()

@@ -1,12 +1,12 @@
-"""Compiled flow of users who each report a few of their steps: visits and reported records.
+"""Compiled simulation of many users who each report a few of their steps.
 
-Every user reports m of the H steps, uniformly without replacement. Each report is about the reward instead of
-the move with probability ``share``. Both choices are independent of the data. A user with k
-reports left and H - h remaining steps reports now with probability k / (H - h). Users with equal
-(state, k) are therefore exchangeable, and their counts flow as in
+Every user reports m of the H steps, drawn uniformly without replacement. A report is about the reward of its
+step with probability ``share``, and otherwise about the transition. Both choices are independent of the data.
+At step h, a user who has k reports left reports with probability k / (H - h). Therefore users in the same
+state with the same k are exchangeable, and their counts can be drawn step by step as in
 :func:`discreet.envs.mdp.tabular_kernels.flow`. The counts of reported records have the exact joint
-distribution of n independent users. Thinning all counts would give the right margins and the wrong joint
-distribution.
+distribution of n independent users. Subsampling the counts of all records would give correct marginal
+distributions but a wrong joint distribution.
 """
 
 from __future__ import annotations
@@ -28,10 +28,13 @@ def report_flow(
     world: World, n: int, stochastic: bool, policy_rows: Ints, probabilities: Floats, steps: int,
     share: float, state: Words, moves: Ints, bits: Ints, starts: Floats, step_visits: Floats, work: Ints,
 ) -> None:  # fmt: skip
-    """Overwrite moves (H, R, S) and bits (H, R, 2), the reported records of n users with the same policy.
+    """Draw the reported records of n users with the same policy, and write their counts into arrays.
 
-    ``bits`` counts rewards rounded at random to 0 or 1. ``starts (S,)`` is added to, ``step_visits
-    (H, R)`` is overwritten with the visits of all users. ``work``: ``work_size`` int64.
+    ``moves (H, R, S)`` is overwritten with the number of reported transitions. ``bits (H, R, 2)`` is
+    overwritten with the number of reported rewards, which are rounded at random to 0 or 1. ``step_visits (H,
+    R)`` is overwritten with the visits of all users. The initial states of all users are added to ``starts
+    (S,)``. ``work`` is work space of :func:`work_size` int64. ``steps`` is the number of reports of each
+    user.
     """
     row_ptr, successor, ratio = world.row_ptr, world.successor, world.ratio
     threshold, alias, state_ptr = world.threshold, world.alias, world.state_ptr
@@ -42,12 +45,12 @@ def report_flow(
     here = work[: (steps + 1) * size].reshape((steps + 1, size))
     after = work[(steps + 1) * size : 2 * (steps + 1) * size].reshape((steps + 1, size))
     drawn = work[2 * (steps + 1) * size : 2 * (steps + 1) * size + size]
-    split = work[2 * (steps + 1) * size + size :]  # (R,) users in the same state, by row
+    split = work[2 * (steps + 1) * size + size :]  # (R,) users with the same k and state, by row
     moves[:] = 0
     bits[:] = 0
     step_visits[:] = 0.0
     here[:] = 0
-    here[steps, 0] = n  # before the first step (h = -1) all users wait in place 0
+    here[steps, 0] = n  # all users are put into state 0; the pass h = -1 draws their initial states
     for h in range(-1, horizon):
         after[:] = 0
         for k in range(steps + 1):
@@ -61,7 +64,8 @@ def report_flow(
                     first, last = state_ptr[s], state_ptr[s + 1]
                     left = users
                     for row in range(first, last):
-                        p, later = probabilities[h, row], 0.0  # a suffix sum: the last possible row takes all
+                        # At the last row with p > 0, the ratio p / (p + later) is exactly 1.
+                        p, later = probabilities[h, row], 0.0
                         for other in range(last - 1, row, -1):
                             later += probabilities[h, other]
                         x = binomial(state, left, p / (p + later)) if p > 0.0 else 0
@@ -82,7 +86,7 @@ def report_flow(
                     i = h * move_stride + row if h >= 0 else row_ptr.shape[0] - 2
                     ptr, end = row_ptr[i], row_ptr[i + 1]
                     width = end - ptr
-                    for part in range(3):  # silent users, reports about moves, reports about rewards
+                    for part in range(3):  # users who send no report, a transition report, a reward report
                         group = m - reporting
                         rest = k
                         if part > 0:
@@ -137,7 +141,7 @@ def draw_reported(
     share: float, key: Words, batch: int, moves: Ints, bits: Ints, starts: Floats, step_visits: Floats,
     work: Ints,
 ) -> None:  # fmt: skip
-    """Call :func:`report_flow` with stream (batch, ``batch``, 0)."""
+    """Call :func:`report_flow` with the random stream (ROLE_BATCH, ``batch``, 0) of ``key``."""
     state = np.empty(4, np.uint64)
     open_stream(key, ROLE_BATCH, batch, 0, state)
     report_flow(
@@ -147,5 +151,5 @@ def draw_reported(
 
 
 def work_size(world: World, steps: int) -> int:
-    """Return the number of int64 that :func:`report_flow` needs as work space."""
+    """Return the size of the int64 array that :func:`report_flow` needs as work space."""
     return (2 * (steps + 1) + 1) * world.states + world.rows

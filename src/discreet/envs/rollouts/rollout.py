@@ -1,7 +1,8 @@
-"""Rollouts of simulated users: single trajectories, and joint counts of many users.
+"""Rollouts of simulated users: trajectories of single users, and total counts of many users.
 
-All functions here call the kernels that the fused simulation calls, with streams addressed by
-(seed, run, role, index): user ``i`` has the same random numbers in any order and with any function.
+All functions here call the kernels that the fused simulation calls. A random stream is determined by (seed,
+run, role, index). Therefore user ``i`` has the same random numbers in every function, and in every order of
+the users.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.rollouts import local_reports_kernels as report_flow_kernels
 from discreet.mechanisms.policy_rows import PolicyRows, policy_rows
 
-MOST_USERS = 10**10  # up to this number, rounding in the binomial sampler has no visible effect
+MOST_USERS = 10**10  # up to this number, rounding errors in the binomial sampler are negligible
 
 
 def rollout(
     mdp: TabularMDP, policy: ArrayLike | PolicyRows, key: NDArray[np.uint64], episode: int
 ) -> Trajectory:
-    """Return the trajectory of user ``episode`` (from 0) in ``mdp`` under a (H, S) or (H, S, A) policy.
+    """Return the trajectory of user number ``episode`` in ``mdp`` under a (H, S) or (H, S, A) policy.
 
-    ``key`` (2,) uint64 is the random key of the environment in this run: any two numbers, or
-    ``streams_kernels.run_key(seed, run)``. Equal keys and user numbers give equal trajectories. Raises
-    ``ValueError`` if the policy does not fit ``mdp``, or ``episode`` is below 0.
+    Users are numbered from 0. ``key`` (2,) uint64 is the random key of the environment in this run: any two
+    numbers, or ``random_streams_kernels.run_key(seed, run)``. Equal keys and user numbers give equal
+    trajectories. Raises ``ValueError`` if the policy does not fit ``mdp``, or ``episode`` is below 0.
     """
     played = _play(mdp, policy, environment_key(key), checks.integer("episode", episode, 0), 1)
     return played[0]
@@ -97,11 +98,12 @@ def batch_counts(
 def reward_bits(
     mdp: TabularMDP, counts: dict[str, NDArray[np.float64]], key: NDArray[np.uint64], batch: int = 0
 ) -> NDArray[np.float64]:
-    """Draw (H, S, A) sums of rewards rounded at random to bits, for users with these counts.
+    """Draw (H, S, A) sums of rewards that users round at random to 0 or 1.
 
-    The counts are those of :func:`batch_counts`, by step. Rewards of 0 or 1 are not changed by rounding. For
-    any other reward distribution, each rounded bit is 1 with probability equal to the mean reward of its pair
-    (or of its pair and successor). Bits are independent given the transitions, so their sums are binomial.
+    counts : tables of :func:`batch_counts` for these users, not pooled over steps. Rewards of 0 or 1 are not
+    changed by rounding. For any other reward distribution, a rounded reward is 1 with probability equal to
+    the mean reward of its pair (s, a), or of its (s, a, s') if rewards depend on the successor. Given the
+    transitions, the rounded rewards are independent, so their sums are binomial.
     """
     if mdp.reward_law == "bernoulli":
         return counts["reward_sums"]
@@ -125,11 +127,12 @@ def reported_counts(
     key: NDArray[np.uint64],
     batch: int = 0,
 ) -> dict[str, NDArray[np.float64]]:
-    """Draw the reports of n users who each report ``steps`` random steps.
+    """Draw the number of reports of each kind from n users who each report ``steps`` random steps.
 
-    The draw is from the exact joint distribution. ``share`` : probability that a report is about the reward,
-    rounded at random to a bit, instead of the transition. Returns ``reported_moves (H, S, A, S)``,
-    ``reported_bits (H, S, A, 2)``, and for all users ``step_visits (H, S, A)`` and ``starts (S,)``.
+    The draw is from the exact joint distribution. With probability ``share``, a report is about the reward,
+    which is rounded at random to 0 or 1. Otherwise it is about the transition. Returns
+    ``reported_moves (H, S, A, S)`` and ``reported_bits (H, S, A, 2)``. Also returns ``step_visits (H, S, A)``
+    and ``starts (S,)``, which count the visits and the initial states of all users.
     """
     n = checks.integer("n", n, 0, MOST_USERS)
     steps = checks.integer("steps", steps, 1, mdp.horizon)
@@ -159,12 +162,12 @@ def reported_step(
     key: NDArray[np.uint64],
     batch: int = 0,
 ) -> dict[str, NDArray[np.float64]]:
-    """Draw the reports of users with these counts, who all report the same step.
+    """Draw the number of reports of each kind from users who all report the same step.
 
-    The counts are those of :func:`batch_counts`. Each user reports one record: with probability ``share`` the
-    reward, rounded at random to a bit, and otherwise the transition. The choice is independent of the data,
-    so binomial draws from the counts have the exact joint distribution. Returns ``reported_moves (1, S, A,
-    S)`` and ``reported_bits (1, S, A, 2)``.
+    counts : tables of :func:`batch_counts` for these users. Each user sends one report. With probability
+    ``share`` it is about the reward, which is rounded at random to 0 or 1. Otherwise it is about the
+    transition. The choice is independent of the data, so binomial draws from the counts have the exact joint
+    distribution. Returns ``reported_moves (1, S, A, S)`` and ``reported_bits (1, S, A, 2)``.
     """
     share = checks.real("share", share, 0.0, 1.0)
     address = [*environment_key(key).tolist(), checks.integer("batch", batch, 0), 0x73746570]
@@ -182,7 +185,7 @@ def reported_step(
 
 
 def environment_key(key: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the checked key of a run; raise ``ValueError`` if it is invalid."""
+    """Return ``key``; raise ``ValueError`` unless it is a (2,) array of uint64."""
     if not isinstance(key, np.ndarray) or key.shape != (2,) or key.dtype != np.uint64:
         raise ValueError(f"key = {checks.said(key)}: must be two 64-bit words, an array (2,) of uint64")
     return key

@@ -2,27 +2,28 @@
 
 A user's record is drawn from the true model. The user's message is a function of the record and of random
 numbers. Sums over n users with the same policy are drawn from their joint distribution, without simulating
-single users:
+single users. The draw has two parts:
 
 ====================  ================================  ===========================================
-trusted party         drawn here, exactly               added by the session
+trusted party         drawn in this module, exactly     drawn by the session
 ====================  ================================  ===========================================
-the server, or none   counts of the flow of n users     its noise
-a device, counters    counts of the flow                the sum of n devices' noise, exactly
+the server, or none   counts of n users                 the session's noise
+a device, counters    counts of n users                 the sum of n devices' noise, exactly
 
-a device, reports     which records are reported        the reports' randomizers, exactly
+a device, reports     which records are reported        the random responses to reports, exactly
 
 a shuffler, bits      counts, rewards rounded to bits   the sum of n devices' random bits
-a shuffler, reports   which records are reported        the reports' randomizers
+a shuffler, reports   which records are reported        the random responses to reports
 ====================  ================================  ===========================================
 
-The left column's draws are those of :mod:`discreet.envs.rollouts.rollout`, indexed by (key, first user), and
-are the same with and without privacy. The right column's draws are made in the sessions, which define the
-noise distributions (``submit_sum``). This module selects the draws that a session needs, and converts tables
-of counts to the families of a query. The fused simulation (:mod:`discreet.experiments.fused_driver_kernels`)
-does the same in one compiled loop, with identical results.
+The draws in the second column are made by :mod:`discreet.envs.rollouts.rollout`. They are indexed by (key,
+first user) and are the same with and without privacy. The draws in the third column are made in the sessions
+(``submit_sum``), which define the noise distributions. This module selects the draws that a session needs,
+and converts tables of counts to the families of a query. The fused simulation
+(:mod:`discreet.experiments.fused_driver_kernels`) does the same in one compiled loop, with identical results.
 
-For sums that are not functions of counts (clipped returns, clipped rewards), users are simulated one by one.
+Some sums are not functions of counts: clipped returns and clipped rewards. For them, users are simulated one
+by one.
 """
 
 from __future__ import annotations
@@ -70,10 +71,10 @@ __all__ = ["Crowd", "count_crowd", "crowd_of", "played_counts", "reports_of"]
 
 @dataclass(frozen=True, eq=False)
 class Crowd:
-    """Batch of simulated users with the same policy.
+    """Totals of a batch of simulated users with the same policy.
 
-    sums : argument of ``session.submit_sum``. starts : (S,) users by first state. visits : (H, R) number of
-    users in each row at each step.
+    sums : the argument for ``session.submit_sum``. starts : (S,) number of users with each initial state.
+    visits : (H, R) number of users at each row (s, a) at each step.
     """
 
     sums: Mapping[str, Floats]
@@ -84,14 +85,14 @@ class Crowd:
 def reports_of(session: Any) -> Any:
     """Return the report mechanism of a session; None if users do not send reports."""
     if isinstance(session, CountSession):
-        return session._mechanism.reports  # not session.mechanism: that is a copy, made for every batch
+        return session._mechanism.reports  # session.mechanism would make a copy for every batch
     return getattr(session, "reports", None)
 
 
 def _asked(session: Any, query: Any) -> Any:
     if isinstance(session, CountSession):
         return query
-    from discreet.mechanisms.batch_queries import BatchSession  # rarely needed, with many imports
+    from discreet.mechanisms.batch_queries import BatchSession  # here, because this import is slow
 
     return session.query if isinstance(session, BatchSession) else query
 
@@ -106,12 +107,13 @@ def crowd_of(
     address: int = 0,
     group: int | None = None,
 ) -> Crowd:
-    """Return the next ``users`` users of a session, who all follow one policy, (H, S) or (H, S, A).
+    """Simulate the next ``users`` users of a session, and return what they submit in total.
 
-    - query : the session's query (a session of batches states its query itself).
+    - policy : (H, S) or (H, S, A) policy that all these users follow.
+    - query : the session's query. A ``BatchSession`` uses its own current query instead.
     - key : random key of the environment in this run.
-    - address : address of the draw, such as the first user's number.
-    - group : group of the plan, if the query has groups.
+    - address : index of the random stream, such as the number of the first user.
+    - group : index of the group of the users' plan, if the query has groups.
     """
     query = _asked(session, query)
     reports = reports_of(session)
@@ -119,7 +121,8 @@ def crowd_of(
     if reports is not None and step is None:
         share = reports.reward_share
         return _crowd(mdp, reported_counts(mdp, policy, users, reports.steps, share, key, address))
-    simulated = getattr(query, "simulated", None)  # the count tables from which the session makes its sums
+    # names of the count tables from which the session itself computes its sums
+    simulated = getattr(query, "simulated", None)
     if simulated is not None:
         return _crowd(mdp, batch_counts(mdp, policy, users, key, address), simulated)
     cut = session.cut if isinstance(session, CountSession) else 0.0
@@ -139,7 +142,10 @@ def count_crowd(
     key: Key,
     address: int = 0,
 ) -> Crowd:
-    """Return the users as :func:`crowd_of` does, for a trusted server, with exact sums of the families."""
+    """Simulate ``users`` users as :func:`crowd_of` does, for a trusted server.
+
+    The result has the exact sums of every family of the query.
+    """
     return _counted(mdp, query, policy, users, key, address, 0, query.cut, False)[0]
 
 
@@ -154,13 +160,14 @@ def played_counts(
     cut: float = 0.0,
     pooled: bool = False,
 ) -> tuple[dict[str, Floats], float]:
-    """Simulate users ``first .. first + n - 1`` one by one; return their counts and sum of returns.
+    """Simulate users ``first .. first + n - 1`` one by one; return their counts and sum of clipped returns.
 
-    The counts are those of :func:`discreet.envs.rollouts.rollout.batch_counts` and ``cut_reward_sums (1,
-    S, A)``. The latter sums each user's rewards over all steps in order of time until their total reaches
-    ``cut``; the last one is clipped. The second result is the sum over users of min(return, ``clip``).
-    Neither ``cut_reward_sums`` nor this sum is a function of counts. The users are those of
-    :func:`discreet.envs.rollouts.rollout.rollout`, counted as a session counts. The cost grows with n.
+    The counts are the tables of :func:`discreet.envs.rollouts.rollout.batch_counts` and ``cut_reward_sums (1,
+    S, A)``. This additional table sums rewards over steps. Each user's rewards are added in the order of time
+    until the user's total reaches ``cut``; the reward that would exceed it is clipped. The second result is
+    the sum over users of min(return, ``clip``). Neither ``cut_reward_sums`` nor this sum is a function of
+    counts. The trajectories are those of :func:`discreet.envs.rollouts.rollout.rollout`, counted with the
+    same code as in a session. The cost grows with n.
     """
     n = checks.integer("n", n, 0, MOST_USERS)
     first, clip, cut = (
@@ -170,7 +177,8 @@ def played_counts(
     shape, starts = (layout.horizon, layout.rows), np.zeros(layout.states)
     sizes = np.array([math.prod(shape), math.prod(shape) * layout.states, math.prod(shape), layout.rows])
     ends = np.cumsum(sizes).tolist()
-    begins = np.array([0, ends[0], ends[1], -1, -1, 0, ends[2]], np.int64)  # indexed by the codes of families
+    # first cell of each family, indexed by the family's code
+    begins = np.array([0, ends[0], ends[1], -1, -1, 0, ends[2]], np.int64)
     cells = np.zeros(ends[3])
     played, key, returns = policy_rows(layout, policy), environment_key(key), 0.0
     for begin in range(0, n, _CHUNK):
@@ -188,7 +196,10 @@ def played_counts(
 
 
 def _crowd(mdp: TabularMDP, counts: Mapping[str, Floats], names: Any = None) -> Crowd:
-    """Return the batch with the drawn tables of these names; with all tables if ``names`` is None."""
+    """Return a batch whose sums are the tables ``counts[name]`` for each name in ``names``.
+
+    If ``names`` is None, the sums are all tables in ``counts``.
+    """
     sums = counts if names is None else {name: counts[name] for name in names}
     return Crowd(sums, counts["starts"], mdp.layout.to_rows(counts["step_visits"]))
 
@@ -204,10 +215,11 @@ def _counted(
     cut: float,
     bits: bool,
 ) -> tuple[Crowd, dict[str, Floats]]:
-    """Return the families of a query of counts, and the tables of all steps behind them.
+    """Simulate users; return their sums of each family of ``query``, and the count tables of all steps.
 
-    ``cut`` : C of the batch; if it is infinite, centred rewards are released instead of clipped rewards.
-    ``bits`` : True if rewards are rounded to bits.
+    ``cut`` : clipping threshold C of the batch; 0 if rewards are not clipped. If it is infinite, no reward is
+    clipped, and the family of clipped rewards is 0.
+    ``bits`` : True if rewards are rounded at random to 0 or 1.
     """
     if query.groups:
         counts, returns = played_counts(mdp, policy, users, key, address, query.clip, pooled=query.stationary)
@@ -217,7 +229,7 @@ def _counted(
         counts, _ = played_counts(mdp, policy, users, key, address, cut=cut)
     else:
         counts = batch_counts(mdp, policy, users, key, address, pooled=query.stationary)
-    if cut and math.isinf(cut):  # no reward is clipped, and all other sums are functions of the flow
+    if cut and math.isinf(cut):  # no reward is clipped, so the sums of all other families follow from counts
         counts[CUT_REWARDS] = np.zeros(query.families[CUT_REWARDS])
     if bits:
         counts[REWARDS] = reward_bits(mdp, counts, key, address)

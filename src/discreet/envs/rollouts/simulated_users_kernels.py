@@ -1,4 +1,4 @@
-"""Compiled rollouts of users who are played one by one and summed: their counts and returns."""
+"""Compiled simulation of users one by one, which returns only sums over users: counts and returns."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ def episode_sums(
     world: World, stochastic: bool, policy_rows: Ints, probabilities: Floats, key: Words, first: int, n: int,
     clip: float, cut: float, begins: Ints, starts: Floats, cells: Floats,
 ) -> float:  # fmt: skip
-    """Play users ``first .. first + n - 1`` of a run and add them up; the sum of min(return, ``clip``).
+    """Simulate users ``first .. first + n - 1`` of a run, and return the sum of min(return, ``clip``).
 
-    ``cells`` are counted as a session counts (:func:`discreet.core.count_kernels.add_records`, per step), in
-    families that begin at ``begins`` (7,); ``starts`` (S,) is added to. ``cut`` : C of the family of
-    clipped rewards.
+    The counts of these users are added to ``cells`` with the code of sessions
+    (:func:`discreet.core.count_kernels.add_records`), separately for each step. ``begins`` (7,) has the index
+    of the first cell of each family. The initial states of the users are added to ``starts`` (S,). ``cut`` is
+    the clipping threshold C of the family of clipped rewards.
     """
     env_state, policy_state = np.empty(4, np.uint64), np.empty(4, np.uint64)
     states, rows = np.empty(world.horizon + 1, np.int64), np.empty(world.horizon, np.int64)

@@ -1,1 +1,1 @@
-"""Model estimation from a release: projection, private model and its slacks. Post-processing only."""
+"""Estimation of a model from a release, with bounds on the effect of noise. All of it is post-processing."""

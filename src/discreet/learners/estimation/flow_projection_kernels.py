@@ -1,25 +1,29 @@
-r"""Projection of noisy counts onto the flow constraint of users, by least squares, in closed form.
+r"""Least-squares projection of noisy transition counts onto the flow constraint, in closed form.
 
-True transition counts x_h(s, a, s') of one group of users obey the flow
+True transition counts x_h(s, a, s') of one group of users satisfy the flow equalities
 
     sum_{s, a} x_h(s, a, s') = sum_{a, s''} x_{h+1}(s', a, s''),
 
-since users who arrive at s' leave from it. They sum to a public total T at every step. Noise of equal
-variance in every cell breaks these equalities; the orthogonal projection onto them keeps the estimates
-unbiased. On average it removes the share (number of equalities) / (number of cells) of the noise's variance.
-This is 1 / S if one action per state can have been played, and 1 / (S A) if all can. It is post-processing.
-All cells must come from the same users and the same noise. Separate schedules per row therefore exclude it.
+because every user who moves to s' at step h starts in s' at step h + 1. At every step, the counts sum to
+the public number of users T. With noise, the counts do not satisfy these equalities. The orthogonal
+projection onto the set of counts that satisfy them keeps the estimates unbiased. If the noise of all cells
+has the same variance, the projection removes, on average over cells, the share (number of equalities) /
+(number of cells) of this variance. The share is about 1 / S if users can have taken only one action per
+state, and 1 / (S A) if they can have taken all actions. The projection is post-processing. All cells must
+count the same users and have independent noise of the same variance. Therefore the projection cannot be used
+if rows have separate schedules.
 
-Let u_h(s) be multipliers for the flow out of step h (u_{H-1} = 0, u_{-1} = -tau for the total). The
-projection is x_h(r, s') - u_h(s') + u_{h-1}(s(r)) on the active rows r, which a user can have visited. With
-R_h active rows at step h, a_h(s) of them in state s, c_h(s) the imbalance of x at s after step h,
+Let u_h(s) be the Lagrange multipliers of the flow from step h to step h + 1, with u_{H-1} = 0, and u_{-1} =
+-tau for the total. A row is active if a user can have visited it. On active rows r, the projection is x_h(r,
+s') - u_h(s') + u_{h-1}(s(r)), where s(r) is the state of row r. Let R_h be the number of active rows at step
+h, a_h(s) the number of them in state s, and c_h(s) the imbalance of x at s after step h. Then
 
     (R_h + S a_{h+1}(s)) u_h(s) = c_h(s) + W_{h-1} + a_{h+1}(s) U_{h+1},
     U_h = sum_s u_h(s),   W_h = sum_s a_{h+1}(s) u_h(s):
 
-steps are coupled by two scalars only, which one sweep back and one forth eliminate. O(cells) in all.
-
-The closed form is ours.
+The equations of different steps are coupled only by the two scalars U_h and W_h. One backward and one forward
+sweep over the steps solve them, in O(number of cells) operations. This closed form was derived for this
+library.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ Ints = NDArray[np.int64]
 
 
 def work_size(horizon: int, states: int) -> int:
-    """Return the floats of scratch that :func:`project_flow` needs."""
+    """Return the size of the float64 array that :func:`project_flow` needs as work space."""
     return horizon * (2 * states + 6)
 
 
@@ -42,29 +46,33 @@ def work_size(horizon: int, states: int) -> int:
 def project_flow(
     horizon: int, state_ptr: Ints, total: float, active: Floats, counts: Floats, work: Floats
 ) -> float:
-    """Project ``counts`` in place; inactive rows become 0. Return the remaining share of variance.
+    """Project ``counts`` in place onto the flow constraint, and set inactive rows to 0.
 
-    Every state must have an active row at each step.
+    Returns the share of the noise variance that remains after the projection. Every state must have an active
+    row at each step.
 
     Parameters
     ----------
     state_ptr : (S + 1,)
-        Rows of each state.
+        State s has the rows state_ptr[s] .. state_ptr[s + 1] - 1.
     total : float
-        T.
+        Number of users T.
     active : (H R,)
-        Above 0 if a row can have users.
+        Above 0 for active rows.
     counts : (H R, S)
-    work : scratch of ``work_size`` floats
+        Noisy transition counts.
+    work : (``work_size``,)
+        Work space.
     """
+    # In the comments on sums below, D is R_h + S a_{h+1}(s), a is a_{h+1}(s), and c is c_h(s).
     states = state_ptr.shape[0] - 1
     rows = state_ptr[states]
     many = work[: horizon * states]  # a_h(s)
-    u = work[horizon * states : 2 * horizon * states]  # imbalances, then multipliers
+    u = work[horizon * states : 2 * horizon * states]  # first the imbalances c_h(s), later the multipliers
     at = 2 * horizon * states
     size = work[at : at + horizon]  # R_h
-    alpha = work[at + horizon : at + 2 * horizon]  # sum_s 1 / D_h(s); then p_h of U_h = p_h + q_h W_{h-1}
-    beta = work[at + 2 * horizon : at + 3 * horizon]  # sum_s a / D; then q_h
+    alpha = work[at + horizon : at + 2 * horizon]  # sum_s 1 / D
+    beta = work[at + 2 * horizon : at + 3 * horizon]  # sum_s a / D
     gamma = work[at + 3 * horizon : at + 4 * horizon]  # sum_s a^2 / D
     plain = work[at + 4 * horizon : at + 5 * horizon]  # sum_s c / D
     weighted = work[at + 5 * horizon : at + 6 * horizon]  # sum_s a c / D
@@ -104,7 +112,8 @@ def project_flow(
             gamma[h] += a * a * inverse
             plain[h] += c * inverse
             weighted[h] += a * c * inverse
-    # Back: U_h = p_h + q_h W_{h-1}; W_h = (E_h + gamma_h p_{h+1} + beta_h W_{h-1}) / (1 - gamma_h q_{h+1})
+    # Backward sweep, with E_h = sum_s a c / D and U_h = p_h + q_h W_{h-1}:
+    # W_h = (E_h + gamma_h p_{h+1} + beta_h W_{h-1}) / (1 - gamma_h q_{h+1}).
     p = 0.0
     q = 0.0
     for h in range(horizon - 2, -1, -1):
@@ -113,11 +122,13 @@ def project_flow(
         slope = beta[h] * scale
         next_p = plain[h] + beta[h] * (p + q * constant)
         next_q = alpha[h] + beta[h] * q * slope
-        # keep what the forward sweep needs: W_h = constant + slope W_{h-1}, U_{h+1} = p + q W_h
+        # Store the coefficients for the forward sweep: W_h = constant + slope W_{h-1} and U_{h+1} = p + q
+        # W_h.
         weighted[h], gamma[h] = constant, slope
         plain[h], alpha[h] = p, q
         p, q = next_p, next_q
-    # The total at step 0: -R_0 tau = W_{-1}, tau = (start - T - R_0 U_0) / (R_0 S), U_0 = p + q W_{-1}.
+    # The total at step 0 gives -R_0 tau = W_{-1}, tau = (start - T - R_0 U_0) / (R_0 S) and U_0 = p + q
+    # W_{-1}.
     before = (size[0] * p - (start - total)) / (states - size[0] * q)
     tau = -before / size[0]
     for h in range(horizon - 1):

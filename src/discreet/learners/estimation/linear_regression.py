@@ -1,20 +1,22 @@
-"""Post-processing of noisy linear statistics: positive definite Gram matrices, tails, widths, model rows.
+"""Post-processing of noisy linear statistics: Gram matrices, tail bounds, confidence widths, model
+predictions.
 
-All functions read released numbers only and cost no privacy.
+All functions read only released numbers, so they cost no privacy budget.
 
-Tails. With probability 1 - p, ||GOE(s)||_op <= s (2 sqrt(d) + 2 sqrt(log(2/p))). The proof has two parts. E
-lambda_max <= 2 s sqrt(d) (Sudakov and Fernique), and lambda_max is sqrt(2) s-Lipschitz in coordinates in
-which the noise is standard normal. A normal vector has ||N(0, s^2 I)|| <= s (sqrt(d) + sqrt(2 log(1/p))). For
-a sum of n independent noises of this kind, the bound is multiplied by sqrt(n).
+Tail bounds. With probability 1 - p, ||GOE(s)||_op <= s (2 sqrt(d) + 2 sqrt(log(2/p))). The proof has two
+parts. First, E lambda_max <= 2 s sqrt(d) (Sudakov and Fernique). Second, lambda_max is sqrt(2) s-Lipschitz in
+coordinates in which the noise is standard normal. With the same probability, a normal vector satisfies ||N(0,
+s^2 I)|| <= s (sqrt(d) + sqrt(2 log(1/p))). For the sum of n independent noise terms of either kind, the bound
+is multiplied by sqrt(n).
 
-Width. Let y_i = <X_i, w> + eta_i with eta of range c (R = c/2). Let B be added to the Gram matrix, with all
-eigenvalues of B (ridge and noise) in [low, high]. The response has noise g, with ||g|| <= C_g and ||w|| <=
-C_w. With probability 1 - p,
+Confidence width. Let y_i = <X_i, w> + eta_i, where eta has range c, and let R = c/2. A matrix B, which is the
+sum of ridge and noise, is added to the Gram matrix, and all eigenvalues of B are in [low, high]. The sum of
+responses sum X_i y_i has noise g with ||g|| <= C_g. Suppose that ||w|| <= C_w. Then, with probability 1 - p,
 
     ||w - w_hat||_Lambda <= R sqrt(2 log(1/p) + log det(I + Gram / lam))
                             + C_w sqrt(high) + C_g / sqrt(low)                                   (1.5)
 
-for any 0 < lam <= low, since Lambda (w - w_hat) = B w - sum X eta - g and ||B w||_{Lambda^-1} <= sqrt(w^T B
+for any 0 < lam <= low, because Lambda (w - w_hat) = B w - sum X eta - g and ||B w||_{Lambda^-1} <= sqrt(w^T B
 w).
 """
 
@@ -39,22 +41,27 @@ __all__ = [
 
 
 def goe_tail(scale: float, dimension: int, failure: float, terms: int = 1) -> float:
-    """Return a bound on the operator norm of a sum of ``terms`` GOE(s), with probability 1 - ``failure``."""
+    """Return a bound on the operator norm of the sum of ``terms`` independent GOE matrices.
+
+    Each matrix is (d, d) with scale s = ``scale``. The bound holds with probability 1 - ``failure``.
+    """
     p = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
     return scale * math.sqrt(terms) * (2 * math.sqrt(dimension) + 2 * math.sqrt(math.log(2 / p)))
 
 
 def check_ridge(ridge: Ridge) -> Ridge:
-    """Return a number of at least 0, or "bound"; raise ``ValueError`` otherwise."""
+    """Return ``ridge`` if it is "bound" or a number that is at least 0; raise ``ValueError`` otherwise."""
     return ridge if isinstance(ridge, str) and ridge == "bound" else checks.real("ridge", ridge, 0.0)
 
 
 def ridge_level(
     scale: float, dimension: int, ridge: Ridge, lam: float, terms: int = 1, failure: float = 0.01
 ) -> float:
-    """Return the ridge level L = lam + ridge 2 s sqrt(n d), where 2 s sqrt(n d) is the spectral edge.
+    """Return the ridge level lam + ridge * 2 s sqrt(n d), where 2 s sqrt(n d) is the spectral edge of the
+    noise.
 
-    If ``ridge`` is "bound", return lam + 2 tail.
+    Here s = ``scale``, n = ``terms`` and d = ``dimension``. If ``ridge`` is "bound", return lam + 2 tail,
+    where tail is the bound of :func:`goe_tail`.
     """
     lam = checks.positive("lam", lam)
     if check_ridge(ridge) == "bound":
@@ -63,7 +70,7 @@ def ridge_level(
 
 
 class Repaired(NamedTuple):
-    """Positive definite matrix, its inverse, and the number of eigenvalues raised to the floor."""
+    """Positive definite matrix, its inverse, and the number of eigenvalues that were raised to the floor."""
 
     matrix: Floats
     inverse: Floats
@@ -82,7 +89,7 @@ def repaired(gram: Floats, ridge: float, floor: float) -> Repaired:
 
 
 class Factored(NamedTuple):
-    """Positive definite matrices Lambda, represented by a factor of their inverses.
+    """n positive definite matrices Lambda, each represented by a factor F of its inverse.
 
     Attributes
     ----------
@@ -91,7 +98,7 @@ class Factored(NamedTuple):
     log_det : (n,)
         Logarithm of det Lambda.
     floored : int
-        Number of eigenvalues that were raised to the floor.
+        Number of eigenvalues of all matrices that were raised to the floor.
     """
 
     factor: Floats
@@ -99,14 +106,16 @@ class Factored(NamedTuple):
     floored: int
 
 
-_TOUCH = 1e-9  # relative tolerance for eigenvalues below the floor due to rounding
+_TOUCH = 1e-9  # if an eigenvalue is below the floor by at most this share, rounding is the cause
 
 
 def factored(grams: Floats, ridges: Floats, floors: Floats) -> Factored:
-    """Symmetrise (n, d, d) matrices, add ridges I, and raise eigenvalues to at least ``floors`` > 0.
+    """Return positive definite versions of (n, d, d) matrices, as factors of their inverses.
 
-    The result uses Cholesky factors. A Cholesky factorisation also tests that Lambda - floor I > 0. A matrix
-    that fails this test is repaired by its eigenvalues.
+    Each matrix is symmetrised, its entry of ``ridges`` times I is added, and its eigenvalues are raised to at
+    least its entry of ``floors``, which is above 0. A Cholesky factorisation tests whether all eigenvalues
+    exceed the floor. If so, the result is computed from Cholesky factors. Otherwise it is computed from the
+    eigenvalues.
     """
     d = grams.shape[-1]
     symmetric = 0.5 * (grams + grams.swapaxes(-1, -2))
@@ -135,7 +144,10 @@ def factored(grams: Floats, ridges: Floats, floors: Floats) -> Factored:
 
 
 def norms(rows: Floats, inverse: Floats) -> Floats:
-    """Return the (n,) norms ||phi||_{Lambda^-1} of the rows phi of ``rows`` (n, d)."""
+    """Return the (n,) norms ||phi||_{Lambda^-1} of the rows phi of ``rows`` (n, d).
+
+    inverse : (d, d) Lambda^-1.
+    """
     squared = np.einsum("nd,nd->n", rows @ inverse, rows)
     return np.sqrt(np.maximum(squared, 0.0))
 
@@ -152,7 +164,7 @@ def simplex_rows(rows: Floats) -> Floats:
 def model_values(
     rows: Floats, inverse: Floats, successors: Floats, values: Floats, project: Project = "simplex"
 ) -> Floats:
-    """Return the (n,) next values P^ V in model form, with P^ = 1/S + phi^T Lambda^-1 M, for phi in ``rows``.
+    """Return the (n,) expected next values P^ V, with the estimated model P^ = 1/S + phi^T Lambda^-1 M.
 
     Parameters
     ----------
@@ -161,13 +173,13 @@ def model_values(
     inverse : (d, d)
         Lambda^-1.
     successors : (d, S)
-        M = sum phi (e_{s'} - 1/S)^T and noise. The true rows sum to 0. The component of the noise along 1
-        contains no data and would be multiplied by V's mean, so this component is removed.
+        M = sum phi (e_{s'} - 1/S)^T, with noise. Without noise, each row of M sums to 0. Therefore the mean
+        of a row contains only noise, which would be multiplied by the mean of V, so it is removed.
     values : (S,)
         V.
     project : "simplex", "range" or "none"
         ``simplex``: project each row of P^ onto the simplex, which needs an (n, S) array. ``range``: clip P^
-        V to the range of V, without computing P^.
+        V to the range of V, without computing P^. ``none``: neither.
     """
     if project == "simplex":
         moved = successors - successors.mean(axis=1, keepdims=True)
@@ -179,8 +191,9 @@ def model_values(
 
 
 def model_rewards(rows: Floats, inverse: Floats, sums: Floats) -> Floats:
-    """Return the (n,) mean rewards clip(1/2 + phi^T Lambda^-1 r, 0, 1).
+    """Return the (n,) estimated mean rewards clip(1/2 + phi^T Lambda^-1 r, 0, 1) for the rows phi of
+    ``rows``.
 
-    sums : (d,) r = sum phi (reward - 1/2), with noise.
+    inverse : (d, d) Lambda^-1. sums : (d,) r = sum phi (reward - 1/2), with noise.
     """
     return np.clip(0.5 + rows @ (inverse @ sums), 0.0, 1.0)

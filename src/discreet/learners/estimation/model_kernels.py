@@ -1,40 +1,42 @@
-r"""Compiled estimation: a release's cells to rows, the projection in closed form, one slot of a model.
+r"""Compiled estimation of a model from released counts, with the projection onto consistent counts.
 
-Sources: Qiao and Wang 2023 (the linear programme), Chowdhury and Zhou 2021 (raw counts). The slacks are in
-:mod:`discreet.learners.estimation.tabular_model`.
+Sources: Qiao and Wang 2023 (the linear programme), Chowdhury and Zhou 2021 (raw counts). The bounds on the
+effect of noise (slacks) are derived in :mod:`discreet.learners.estimation.tabular_model`.
 
-**Projection of noisy counts onto consistent ones.** Let v = N3-hat(s, a, .) be the noisy transition counts
-and w = N-hat(s, a) the noisy visits of each pair. Qiao and Wang 2023 (also Bai et al. 2024) post-process them
-by a linear programme,
+**Projection of noisy counts onto consistent counts.** For a pair (s, a), let v = N3-hat(s, a, .) be the noisy
+transition counts and w = N-hat(s, a) the noisy visits. Qiao and Wang 2023 (also Bai et al. 2024) post-process
+them by a linear programme,
 
     minimise max_s |x_s - v_s|   over x >= 0,  |sum_s x_s - w| <= c,      c = E / 4,
 
-and then set N3~ = x + E / (2 S), N~ = sum x + E / 2. When E >= 4 max(E1, E3) bounds the noise, the
-true counts are feasible. Therefore N <= N~ <= N + E, |N3~ - N3| <= E, N3~ > 0 and N~ = sum N3~.
+and then set N3~ = x + E / (2 S), N~ = sum x + E / 2. Let E1 and E3 be the bounds on the noise of visits and
+of transitions. If E >= 4 max(E1, E3), the true counts are feasible. Therefore N <= N~ <= N + E, |N3~ - N3| <=
+E, N3~ > 0 and N~ = sum N3~.
 
-**Closed form.** With B = max(0, w + c), A = max(0, w - c), u = v sorted downwards and c_j its prefix sums,
+**Closed form.** Let B = max(0, w + c) and A = max(0, w - c). Let u be v in decreasing order, with prefix sums
+c_j. Then
 
     t* = max{0, -min v, (A - sum v) / S, max_j (c_j - B) / j}
 
 is the optimal value. Let lo = sum (v_s - t*)_+, hi = sum (v_s + t*) and y = clip(max(w, 0), lo, hi). The
-Euclidean projection x = (v - theta)_+ of v onto {x >= 0, sum x = y} attains it.
+Euclidean projection x = (v - theta)_+ of v onto {x >= 0, sum x = y} attains the optimal value.
 
-*Proof.* At level t the box [(v_s - t)_+, v_s + t] is non-empty for all s iff t >= -min v, and the sums
-reachable in it form [lo(t), hi(t)]. So t is feasible iff also lo(t) <= w + c and hi(t) >= w - c; the second
-is t >= (w - c - sum v) / S. For the first, sum (v_s - t)_+ is the largest of sum_J (v_s - t) over subsets J,
-attained at a prefix of u. Therefore lo(t) <= B iff c_j - j t <= B for all j. All four are lower bounds on t,
-so t* is their maximum. The interval [lo, hi] meets [w - c, w + c], whose centre is w. Therefore the point of
-[lo, hi] nearest to w is within c of w. The map mu -> sum (v_s + mu)_+ is increasing, lo at mu = -t*, hi at mu
-= t*, and y lies between: |theta| <= t*, so |x_s - v_s| <= t*. QED
+*Proof.* For a number t, consider all x with (v_s - t)_+ <= x_s <= v_s + t. Such x exist iff t >= -min v, and
+their sums form the interval [lo(t), hi(t)]. Therefore t is feasible iff also lo(t) <= w + c and hi(t) >= w -
+c. The condition on hi is t >= (w - c - sum v) / S. For the condition on lo, note that sum (v_s - t)_+ is the
+maximum of sum_J (v_s - t) over subsets J, and that a prefix of u attains this maximum. Therefore lo(t) <= B
+iff c_j - j t <= B for all j. All conditions, with t >= 0, are lower bounds on t, so t* is their maximum. The
+interval [lo, hi] intersects [w - c, w + c], whose centre is w. Therefore the point of [lo, hi] that is
+nearest to w is within c of w. The function mu -> sum (v_s + mu)_+ is increasing, and equals lo at mu = -t*
+and hi at mu = t*. Because y is in [lo, hi], |theta| <= t*, and therefore |x_s - v_s| <= t*. QED
 
-**Choice of the optimum.** The programme usually has many optima. This one has the smallest |sum x - w|, then
-the smallest Euclidean distance to v, and is unique. If w + c < 0 nothing is feasible (possible only
-outside the good event): x = 0.
+**Choice of the optimum.** The programme usually has many optimal solutions. Among those with the smallest
+|sum x - w|, this x has the smallest Euclidean distance to v. This makes it unique. If w + c < 0, no x is
+feasible, and x = 0 is used. This is possible only if the noise exceeds its bound.
 
-**Computation.** theta is the root of sum (v_s - theta)_+ = y. No sort is needed: Newton's method
-from below ends, exactly, after a few passes (:func:`project_row`). If the
-bound lo(t) <= B is binding, t* is such a root too, with y = B, and theta = t*. Therefore at most one
-root is computed.
+**Computation.** theta is the root of sum (v_s - theta)_+ = y. The values need not be sorted: Newton's method,
+started below the root, finds it exactly after a few passes over v (:func:`project_row`). If lo(t) <= B is the
+binding condition, t* is the root for y = B, and theta = t*. Therefore at most one root is computed.
 """
 
 from __future__ import annotations
@@ -46,12 +48,12 @@ from discreet.core.compile import inlined, kernel
 
 Floats = NDArray[np.float64]
 
-# Reward family of a release.
+# Kinds of reward sums in a release: R is the sum of rewards, N is the number of visits.
 REWARD_SUMS = 0
 REWARD_CENTERED = 1  # R - N / 2
-REWARD_ABSENT = 2  # rewards are public
+REWARD_ABSENT = 2  # none, because rewards are public
 
-# Rules from counts to a model.
+# Codes of the post-processing rules (:mod:`discreet.learners.estimation.tabular_model`).
 POST_NONE = 0
 POST_RAW = 1
 POST_LP = 2
@@ -66,10 +68,12 @@ def assemble(
     transitions: Floats,
     reward_sums: Floats,
 ) -> None:
-    """Convert flat cells of a release, visits | transitions | rewards, into three tables of rows.
+    """Convert the flat array ``cells`` of a release into three tables.
 
-    visits (T, R), transitions (T, R, S) and reward_sums (T, R) are overwritten. Without visits
-    N(t, r) is the sum of its row of transitions; centred rewards become R = Rc + N / 2; absent ones 0.
+    ``cells`` contains visits (if they were released), transitions and rewards, in this order. The tables
+    visits (T, R), transitions (T, R, S) and reward_sums (T, R) are overwritten. If visits were not released,
+    they are computed as sums of transitions over successors. Centred reward sums Rc are converted to R = Rc +
+    N / 2. If no rewards were released, reward_sums is 0.
     """
     slots, rows, states = transitions.shape
     at = 0
@@ -98,15 +102,17 @@ def assemble(
                 reward_sums[t, r] = value + 0.5 * visits[t, r] if rewards == REWARD_CENTERED else value
 
 
-# Rows are addressed as v[r], never sliced, because a view costs as much as half a projection.
+# The functions below index v[r, s] and do not slice v[r], because making a slice takes half the time of a
+# projection.
 
 
 @inlined
 def _level(v: Floats, r: int, y: float, start: float) -> float:
-    """Return the theta with sum_s max(0, v[r, s] - theta) = y >= 0, starting at any value below it.
+    """Return the theta that solves sum_s max(0, v[r, s] - theta) = y, for y >= 0.
 
-    Newton's method on a convex piecewise linear function (Michelot 1986). From below it increases
-    monotonically. It stops, exactly, when the set of entries above theta no longer shrinks.
+    This is Newton's method on a convex piecewise linear function (Michelot 1986). It starts at ``start``,
+    which must be below the solution, and increases theta in every pass. When the set of entries above theta
+    no longer changes, theta is the exact solution.
     """
     states = v.shape[1]
     theta = start
@@ -126,9 +132,10 @@ def _level(v: Floats, r: int, y: float, start: float) -> float:
 
 @inlined
 def project_row(v: Floats, r: int, w: float, c: float, x: Floats) -> float:
-    """Write to x[r] the canonical minimiser of max|x - v[r]| over x >= 0, |sum x - w| <= c.
+    """Write to x[r] the minimiser of max|x - v[r]| over x >= 0, |sum x - w| <= c.
 
-    Returns that maximum, t*. If w + c < 0 nothing is feasible: x = 0.
+    If there are several minimisers, it is the one that the module docstring describes. Returns the minimum
+    t*. If w + c < 0, no x is feasible, and x[r] is set to 0.
     """
     states = v.shape[1]
     low = v[r, 0]
@@ -147,7 +154,7 @@ def project_row(v: Floats, r: int, w: float, c: float, x: Floats) -> float:
         excess = v[r, s] - t
         least += excess if excess > 0.0 else 0.0
     if least > most:
-        # The upper end of the sum binds: lo(t*) = w + c, and that end is the sum nearest to w.
+        # The constraint sum x <= w + c binds: lo(t*) = w + c, which is the possible sum that is nearest to w.
         t = _level(v, r, most, max(high - most, mean - most / states))
         theta = t
     else:
@@ -166,13 +173,20 @@ def project_row(v: Floats, r: int, w: float, c: float, x: Floats) -> float:
 
 @inlined
 def lp_width(e1: float, e3: float) -> float:
-    """Return E of the projection: four times the larger error of visits and transition counts."""
+    """Return E = 4 max(E1, E3), the constant of the projection.
+
+    e1 and e3 are bounds on the noise of visits and of transition counts.
+    """
     return 4.0 * max(e1, e3)
 
 
 @inlined
 def reward_slack(post: int, e1: float, e2: float, e3: float) -> float:
-    """Return Lambda_r: the part of abs(r~ - r) due to noise, times D."""
+    """Return Lambda_r, the bound on the part of abs(r~ - r) that noise causes, multiplied by D.
+
+    post : code of the post-processing rule. e1, e2, e3 : bounds on the noise of visits, rewards and
+    transitions.
+    """
     if post == POST_RAW:
         return 2.0 * e1 + e2
     if post == POST_LP:
@@ -182,7 +196,10 @@ def reward_slack(post: int, e1: float, e2: float, e3: float) -> float:
 
 @inlined
 def transition_slack(post: int, states: int, e1: float, e3: float) -> float:
-    """Return Lambda_p: the part of the l1 distance of P~ and P due to noise, times D."""
+    """Return Lambda_p, the bound on the part of ||P~ - P||_1 that noise causes, multiplied by D.
+
+    post : code of the post-processing rule. e1, e3 : bounds on the noise of visits and transitions.
+    """
     if post == POST_RAW:
         return states * e3 + 2.0 * e1
     if post == POST_LP:
@@ -206,13 +223,15 @@ def estimate(
     rewards: Floats,
     left: Floats,
 ) -> None:
-    """Estimate the model of n rows: P~(s') = masses[r, s'] * inverses[r].
+    """Estimate the model of n rows (s, a) from released sums.
 
-    visits (n,), transitions (n, S), reward_sums (n,) are released sums. The results are masses (n, S) and
-    four arrays (n,). ``inverses`` is 1 / D, and ``rewards`` is r~ in [0, 1]. ``counts`` is D before it is
-    floored at 1 (below 1: certainly unvisited). ``left`` is 1 - sum P~ under POST_RAW, else 0. Without
-    post-processing P~ is transitions * inverses and masses is not written. The cost form reads r~ = 1 - (N -
-    R) / D under POST_RAW; otherwise both forms agree.
+    The released sums are visits (n,), transitions (n, S) and reward_sums (n,). The results are written to
+    masses (n, S) and to four arrays (n,). The transition probabilities are P~(s') = masses[r, s'] *
+    inverses[r], where ``inverses`` is 1 / D. With POST_NONE, masses is not written, and P~(s') =
+    transitions[r, s'] * inverses[r]. ``rewards`` is r~ in [0, 1]. ``counts`` is D before it is floored at 1;
+    a pair with a count below 1 was certainly not visited. ``left`` is 1 - sum P~ with POST_RAW, and 0
+    otherwise. With ``cost_form`` and POST_RAW, r~ = 1 - (N - R) / D; with all other rules, ``cost_form`` has
+    no effect.
     """
     rows, states = transitions.shape
     if post == POST_NONE:
@@ -256,7 +275,7 @@ def estimate(
 
 @kernel
 def project_table(v: Floats, w: Floats, c: Floats, x: Floats, t: Floats) -> None:
-    """Apply ``project_row`` to n rows. v and x are (n, S), and w, c and t are (n,)."""
+    """Apply :func:`project_row` to n rows. v and x are (n, S); w, c and t are (n,)."""
     for i in range(v.shape[0]):
         t[i] = project_row(v, i, w[i], c[i], x)
 
@@ -274,9 +293,10 @@ def estimate_table(
     masses: Floats,
     columns: Floats,
 ) -> None:
-    """Apply ``estimate`` from Python; masses are always written.
+    """Call :func:`estimate` from Python.
 
-    columns (4, n) = counts, inverses, rewards, left.
+    ``masses`` (n, S) is written with every rule. The rows of ``columns`` (4, n) are overwritten with counts,
+    inverses, rewards and left.
     """
     if post == POST_NONE:
         masses[:] = transitions
@@ -288,5 +308,5 @@ def estimate_table(
 
 @kernel
 def slacks(post: int, states: int, e1: float, e2: float, e3: float) -> tuple[float, float]:
-    """Return (Lambda_r, Lambda_p), for Python."""
+    """Return (Lambda_r, Lambda_p), the results of :func:`reward_slack` and :func:`transition_slack`."""
     return reward_slack(post, e1, e2, e3), transition_slack(post, states, e1, e3)

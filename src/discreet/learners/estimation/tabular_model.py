@@ -1,22 +1,24 @@
 r"""Private model: estimates of transitions and rewards from one release, with bounds on the noise's effect.
 
-With hats for released sums and |N^ - N| <= E1, |R^ - R| <= E2, |N3^ - N3| <= E3 uniformly, the rules ``post``
-are:
+N, R and N3 are the true visits, reward sums and transition counts of a pair. N^, R^ and N3^ are the released
+values. Suppose that |N^ - N| <= E1, |R^ - R| <= E2 and |N3^ - N3| <= E3 for all cells. D is the denominator
+of the estimates. The post-processing rules ``post`` are:
 
 - ``none``: D = max(1, N), Lambda_r = 0 and Lambda_p = 0. P~ sums to 1 if N > 0.
 - ``raw``: D = max(1, N^ + E1), Lambda_r = 2 E1 + E2 and Lambda_p = S E3 + 2 E1. P~ does not sum to 1.
 - ``lp``: D = N~ (projection), Lambda_r = E + E2 and Lambda_p = (S + 3) E / 2. P~ sums to 1.
 
-Here E = 4 max(E1, E3), P~ = N3~ / D, and r~ = R^ / D clipped to [0, 1]. With ``raw``, negative N3^ are
-clipped at 0. Clipping preserves the error bound. Without clipping, optimism fails. For every pair
+Here E = 4 max(E1, E3), P~ = N3~ / D, and r~ = R^ / D clipped to [0, 1]. With ``raw``, N3~ is N3^, where
+negative values are set to 0. This preserves the error bound; without it, values would not be optimistic. For
+every pair
 
     |r~ - r| <= L_r / sqrt(D) + Lambda_r / D,    ||P~ - P||_1 <= L_p / sqrt(D) + Lambda_p / D.
 
-*Derivation.* |r~ - r| <= |R^ - R| / D + |R - N r| / D + r |N - D| / D. Raw: |N - D| <= 2 E1 if N^ + E1 >= 1,
-else N = 0 and D = 1, absorbed by L_r >= 1. Projection: N <= D <= N + E. For the transitions the bound is sum
-|N3~ - N3| / D + ||N3 - N P||_1 / D + |N - D| / D. There sum |N3~ - N3| <= S E3 (raw), or <= S E / 2 + E / 2
-(projection: each entry moves by at most E / 2, plus E / (2 S)). In both cases N <= D implies sqrt(N) / D <= 1
-/ sqrt(D). QED
+*Derivation.* |r~ - r| <= |R^ - R| / D + |R - N r| / D + r |N - D| / D. For ``raw``, |N - D| <= 2 E1 if N^ +
+E1 >= 1. Otherwise N = 0 and D = 1, and L_r >= 1 covers this case. For ``lp``, N <= D <= N + E. For the
+transitions, the bound is sum |N3~ - N3| / D + ||N3 - N P||_1 / D + |N - D| / D. Its first sum is at most S E3
+for ``raw``. It is at most S E / 2 + E / 2 for ``lp``, because each entry changes by at most E / 2 + E / (2
+S). In both cases, N <= D implies sqrt(N) / D <= 1 / sqrt(D). QED
 
 Sources: Chowdhury and Zhou 2021 (raw), Qiao and Wang 2023 (lp).
 """
@@ -49,11 +51,12 @@ __all__ = ["ErrorBounds", "Post", "PrivateModel", "noise_errors", "release_rows"
 
 
 def release_rows(release: Release, layout: Layout) -> tuple[Floats, Floats, Floats]:
-    """Return released sums as tables of rows.
+    """Return the released sums as three tables with one entry per admissible pair.
 
     The tables are visits (T, R), transitions (T, R, S) and reward sums (T, R). If visits were not released,
-    they are computed as sums of transitions over s'. Centred reward sums are converted by R = Rc + N / 2.
-    Absent reward sums are 0. The release can hold tables by (state, action) or tables by rows.
+    they are computed as sums of transitions over s'. Centred reward sums Rc are converted to R = Rc + N / 2.
+    If no rewards were released, the reward sums are 0. The axes of the released tables can be (state, action)
+    or row.
 
     Raises
     ------
@@ -84,7 +87,7 @@ def release_rows(release: Release, layout: Layout) -> tuple[Floats, Floats, Floa
             raise ValueError(f"release.{name} has shape {shape}: must be {pairs}")
         value = checks.floats(f"release.{name}", estimate.value, shape)
         tables[name] = layout.to_rows(value) if shape == pairs else value
-    if VISITS in tables:  # these arrays are not shared, so large tables need no further copy
+    if VISITS in tables:  # no other code uses these arrays, so large tables need not be copied again
         visits, sums = tables[VISITS], np.zeros((slots, layout.rows))
         if rewards is not None:
             sums = tables[rewards] if rewards == REWARDS else tables[rewards] + 0.5 * visits
@@ -104,21 +107,25 @@ def release_rows(release: Release, layout: Layout) -> tuple[Floats, Floats, Floa
 
 @dataclass(frozen=True)
 class ErrorBounds:
-    """Rule that computes bounds E1 (visits), E2 (rewards), E3 (transitions), E_row from noise distributions.
+    """Rule that computes bounds on the noise in released counts from the noise distributions.
+
+    The bounds are E1 for visits, E2 for rewards, E3 for transitions, and E_row for the sum of a row of
+    transition counts over successors.
 
     Parameters
     ----------
     mode : "quantile", "sd" or "published"
-        ``quantile``: exact two-sided tail quantiles, with a union bound over all cells and releases (theory).
-        ``sd``: z standard deviations of the noise, at the release with the largest noise so far
-        (experiments). ``published``: the papers' b sqrt(8 m log(6 S A T / failure)), that is 2 std
-        sqrt(log(...)), with S^2 A T for transitions. It is below the true quantile for m < 7 terms.
+        ``quantile``: exact two-sided tail quantiles, with a union bound over all cells and releases (for
+        theory). ``sd``: z standard deviations of the noise at the release with the largest noise so far (for
+        experiments). ``published``: the formula b sqrt(8 m log(6 S A T / failure)) of the papers, which
+        equals 2 std sqrt(log(...)), with S^2 A T for transitions. It is below the true quantile for m < 7
+        terms.
     failure : float
         Total probability that any error exceeds its bound, in (0, 1).
     z : float
         Number of standard deviations in mode ``sd``, > 0.
     rows : bool
-        True: bound the error of a row's sum of transition counts too. False: E_row = 0.
+        True: compute E_row. False: E_row = 0.
     """
 
     mode: ErrorMode = "quantile"
@@ -132,11 +139,13 @@ class ErrorBounds:
         checks.positive("E_z", self.z)
 
     def of(self, laws: Mapping[str, NoiseDistribution], layout: Layout, episodes: int) -> Floats:
-        """Return the (5,) float64 error bounds for a release whose families have these noise distributions.
+        """Return the (5,) float64 error bounds of a release: E1, E2, E3, E_row and 0.
 
-        They are E1, E2, E3, E_row and 0. If visits were not released, E1 is the error of a row's sum of
-        transitions. For centred rewards, E1 / 2 is added to E2. Without a reward family E2 = 0. ``episodes``
-        is K, for mode ``published``.
+        If visits were not released, E1 is the bound for the sum of a row of transition counts. For centred
+        rewards, E1 / 2 is added to E2. If no rewards were released, E2 = 0.
+
+        laws : noise distribution of each released family. episodes : number of episodes K, which only the
+        mode ``published`` uses.
         """
         share = self.failure / (4.0 if self.rows else 3.0)
         steps = float(layout.rows * layout.horizon * episodes)
@@ -144,7 +153,7 @@ class ErrorBounds:
         def bound(law: NoiseDistribution, rows: bool = False) -> float:
             if self.mode == "quantile":
                 return float(law.bound(share, rows))
-            # Noise is independent across the cells of a row.
+            # The noise of different cells in a row is independent, so variances add.
             std = float(law.std_bound()) * (math.sqrt(layout.states) if rows else 1.0)
             if self.mode == "sd":
                 return self.z * std
@@ -167,27 +176,32 @@ class ErrorBounds:
 
 
 def noise_errors(release: Release, layout: Layout, bounds: ErrorBounds, episodes: int = 10**10) -> Floats:
-    """Return the (5,) error bounds of one release; see :class:`ErrorBounds`."""
+    """Return the (5,) error bounds E1, E2, E3, E_row and 0 of one release; see :class:`ErrorBounds`.
+
+    bounds : rule for the bounds. episodes : number of episodes K, which only the mode ``published`` uses.
+    """
     laws = {name: estimate.law for name, estimate in release.estimates.items()}
     return bounds.of(laws, layout, episodes)
 
 
 @dataclass(frozen=True, eq=False)
 class PrivateModel:
-    """Transitions and rewards estimated from one release; see the module for formulas and bounds.
+    """Transition probabilities and rewards that were estimated from one release.
+
+    The docstring of the module has the formulas and error bounds.
 
     Attributes
     ----------
     denominators : (T, S, A)
         D; 0 at inadmissible pairs. T = 1 if steps are pooled, else H.
     transitions : (T, S, A, S)
-        P~. With post "raw", rows need not sum to 1, so do not sample from these rows.
+        Estimated probabilities P~. With post "raw", rows need not sum to 1, so do not sample from these rows.
     rewards : (T, S, A)
-        r~ in [0, 1].
+        Estimated rewards r~, in [0, 1].
     reward_slack, transition_slack : float
-        Lambda_r and Lambda_p, in counts; divide them by D.
+        Lambda_r and Lambda_p, in counts; divide them by D to get error bounds.
     errors : (5,)
-        E1, E2, E3, E_row, 0.
+        Bounds E1, E2, E3 and E_row on noise, and 0.
     post : "none", "raw" or "lp"
     """
 
@@ -215,13 +229,13 @@ class PrivateModel:
         release : Release
             Release of a :class:`~discreet.core.count_query.CountQuery`.
         layout : Layout
-            Public sizes and admissible pairs.
+            Public numbers of states, actions and steps, and the admissible pairs.
         post : "none", "raw" or "lp"
             Post-processing. A release without noise is never post-processed.
         bounds : ErrorBounds, optional
-            Rule for the error bounds; by default exact quantiles with failure probability 0.05.
+            Rule for the bounds on noise. None: exact quantiles with failure probability 0.05.
         clip_negative : bool
-            Post "raw": clip negative noisy counts at 0 (default).
+            With post "raw", True sets negative noisy transition counts to 0.
 
         Raises
         ------

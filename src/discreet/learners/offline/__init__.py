@@ -1,1 +1,1 @@
-"""Offline learners: policies from stored trajectories, private or not."""
+"""Offline learners: they compute a policy from stored trajectories, with or without privacy."""

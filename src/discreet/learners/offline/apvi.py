@@ -1,59 +1,68 @@
 r"""APVI and DP-APVI: pessimistic value iteration from one release of counts of stored trajectories.
 
-Yin and Wang 2021 (APVI, no privacy) and Qiao and Wang 2023, "Offline RL with Differential Privacy",
-algorithm 1 (DP-APVI). All computations here are post-processing of one release. Only the options of the query
-(``visits``, ``reward_share``) affect the noise. They are fixed before data.
+Sources: Yin and Wang 2021 (APVI, no privacy) and Qiao and Wang 2023, "Offline RL with Differential Privacy",
+algorithm 1 (DP-APVI). All computations here are post-processing of one release. Only the options ``visits``
+and ``reward_share`` affect the noise. They are part of the query, which is fixed before the data are read.
 
-With hats for released sums, sigma_v and sigma_t the standard deviations of visits and transitions:
+Notation: n^ is the released number of visits to (h, s, a), and n^(s') is the released number of its
+transitions to s'. sigma_v and sigma_t are the standard deviations of their noise.
 
-1. visits and transitions are combined by least squares (``combine``), then truncated at 0;
-2. per (h, s, a) the consistent counts x minimise max |x - n^(s')| over x >= 0, |sum x - n^| <= w
-   (:mod:`discreet.learners.estimation.model_kernels`, the same programme as online). Then n~ = sum x and P~ =
-   x / n~. Because the targets are not negative, the optimum is unique: it is n^ itself if its sum fits.
-   Otherwise all entries are increased by one amount, or decreased by one amount and floored at 0;
-3. a pair is *supported* if n~ > T;
-4. for h = H, ..., 1, with iota = log(H S A / p), b_h = H - h + 1, r known or r~ = 1/2 + R~ / n~ from
-   centred sums,
+1. Visits and transitions are combined by least squares (``combine``), then truncated at 0.
+2. For each (h, s, a), the consistent counts x minimise max |x - n^(s')| over x >= 0, |sum x - n^| <= w
+   (:mod:`discreet.learners.estimation.model_kernels`; online learners solve the same programme). Then n~ =
+   sum x and P~ = x / n~. Because the n^(s') are truncated at 0, the optimum is unique. It is x = n^(s') if
+   their sum satisfies the constraint. Otherwise all entries are increased by the same amount, or decreased by
+   the same amount and floored at 0.
+3. A pair is *supported* if n~ > T.
+4. Let iota = log(H S A / p) and b_h = H - h + 1. Let r be the known reward, or the estimate 1/2 + R~ / n~
+from
+   centred reward sums R~. For h = H, ..., 1,
 
        Gamma = c1 sqrt(Var_{P~}(V_{h+1}) iota / max(n~ - T, 1)) + (c2 S E + c3) H iota / n~          (1)
        Q_h = clip(r + P~ V_{h+1} - Gamma, 0, b_h) if supported, else 0;   V_h = max_a Q_h,
 
-   greedily; ``pessimism="hoeffding"`` uses H instead of the standard deviation. Because no reward is
-   negative, a known r is a lower bound: with ``reward_floor`` Q_h is never below it, supported or not. In the
-   paper unsupported pairs have Gamma = C H with C > 1, so Q = 0. Unknown rewards add
+   and the policy takes an action with the largest Q_h. ``pessimism="hoeffding"`` uses H instead of the
+   standard deviation of V_{h+1}. Because no reward is negative, a known r is a lower bound of the true Q_h.
+   With ``reward_floor``, Q_h is therefore at least r, for supported and unsupported pairs. In the paper,
+   unsupported pairs have Gamma = C H with C > 1, so Q = 0. If rewards are unknown, Gamma has the additional
+   term
 
        (c1 / sqrt 2) sqrt(iota / (2 max(n~ - T, 1))) + c4 (E_r + E / 2) / n~                           (2)
 
-   (by Hoeffding's inequality and |R~ - R| <= E_r; the factors c1 / sqrt 2 and c4 are 1 at the constants of
-   the theory).
+   The first summand follows from Hoeffding's inequality, the second summand from |R~ - R| <= E_r. With the
+   constants of the theory, the factors c1 / sqrt 2 and c4 are 1.
 
 With probability 1 - p, E / 2 bounds the noise of every cell of visits and transitions, and E_r bounds the
 noise of rewards. In the paper (``E_mode="published"``), with rho-zCDP, sigma^2 = 2 H / rho and E = 4 sqrt(H
 log(4 H S^2 A / p) / rho). With Laplace noise of scale 4 H / epsilon, E = (8 H / epsilon) log(2 H S^2 A / p).
-``quantile`` computes E from the release's exact noise distribution instead.
+``E_mode="quantile"`` computes E from the exact noise distribution of the release instead.
 
-Sensitivity (:mod:`discreet.core.count_query`): if a trajectory is replaced, at every step one unit leaves one
-cell of each table and one unit enters another cell. Therefore l2 = sqrt(2 H) per table, sqrt(4 H) in all, and
-l1 = 4 H: the paper's noise is exact (its text states 2 H for sqrt(2 H)). Corrections: the noise penalty as
-printed is 0 if E = 0, so without noise the printed algorithm does not equal APVI. It does with the term c3 H
-iota / n~, c3 = 7/3, of the empirical Bernstein inequality. If visits are not released (``visits="derived"``),
-each visit count is the sum of S transition counts, and the variance of a count is halved. Then sigma_v^2 is S
-H / rho instead of 2 H / rho.
+Sensitivity (:mod:`discreet.core.count_query`). Suppose that one trajectory is replaced. Then at every step,
+one cell of each table decreases by 1, and another cell increases by 1. Therefore the l2 sensitivity is sqrt(2
+H) per table and sqrt(4 H) in all, and the l1 sensitivity is 4 H. The noise in the paper is exact for these
+values (but its text states 2 H instead of sqrt(2 H)).
 
-Memory. A release is read once, from the last step to the first. Only one step of its tables (R S cells) is in
-memory, in about three copies. For S = 716, A = 25, H = 20 without a mask this takes 0.6 GB (11 GB for all
+Corrections to the paper. The penalty for noise in the paper is 0 if E = 0. Therefore, without noise, the
+algorithm in the paper does not equal APVI. It equals APVI with the term c3 H iota / n~, c3 = 7/3, of the
+empirical Bernstein inequality. If visits are not released (``visits="derived"``), each visit count is the sum
+of S transition counts, and the noise variance of a transition count is halved. Then sigma_v^2 is S H / rho
+instead of 2 H / rho.
+
+Memory. A release is read once, from the last step to the first. Only the tables of one step (R S cells) are
+in memory, in about three copies. For S = 716, A = 25, H = 20 without a mask this takes 0.6 GB (11 GB for all
 steps together).
 
-Pessimism. At ``preset="theory"`` V_1 is at most the value of the policy, with failure probability p for noise
-and p for sampling. The ``default`` constants are measured, not proven; neither choice affects privacy. They
-were chosen on 24 random MDPs of each size: S = 3, 5, 8 and 16, A = 3, H = 5. There rho was 0.1 and 1, and n
-was 300 to 30 000. No table in the documentation uses these MDPs. On them the least-squares combination, the
-floor of known rewards and a c2 below 0.0003 each lower the suboptimality; deriving visits does so for S <= 4
-only. The value c2 = 1e-6 is best on two cohorts of ICU-Sepsis (S = 716, seeds that no table uses), where c2 =
-3e-5 clips every value to 0. On the small MDPs, 1e-6 is as good as 3e-5: the paper's penalty grows with S, the
-error of projected counts does not. (A penalty by the noise distribution, sigma ||V - P~ V||_2 / n~, was not
-better.) For unknown rewards (S = 5), c4 = 0.1 is better than 0 and 0.3. Reward shares from 0.3 to 0.6 are
-equally good, and better than 0.2.
+Pessimism. With ``preset="theory"``, V_1 is at most the value of the policy, except with probability p for
+noise and p for sampling. The constants of ``preset="default"`` were chosen by experiments and are not proven.
+Neither preset affects privacy. The experiments used 24 random MDPs of each size S = 3, 5, 8 and 16, with A =
+3 and H = 5. In these experiments, rho was 0.1 and 1, and n was 300 to 30 000. No table in the documentation
+uses these MDPs. On them, each of these choices lowers the suboptimality: the least-squares combination, the
+floor by known rewards, and c2 below 0.0003. Deriving visits lowers it only for S <= 4. The value c2 = 1e-6 is
+best on two cohorts of ICU-Sepsis (S = 716, seeds that no table uses), where c2 = 3e-5 clips every value to 0.
+On the small MDPs, 1e-6 is as good as 3e-5. The reason is that the paper's penalty grows with S, but the error
+of projected counts does not. (A penalty that is computed from the noise distribution, sigma ||V - P~ V||_2 /
+n~, was not better.) For unknown rewards (S = 5), c4 = 0.1 is better than 0 and 0.3. Reward shares from 0.3 to
+0.6 are equally good, and better than 0.2.
 """
 
 from __future__ import annotations
@@ -91,7 +100,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _READ = (VISITS, TRANSITIONS, REWARDS, CENTERED_REWARDS)
-_DERIVE_UP_TO = 4  # up to this S, sums of transitions are as good as released visits
+_DERIVE_UP_TO = 4  # up to this S, computing visits from transitions is as accurate as releasing them
 
 __all__ = ["APVI", "DPAPVI", "OfflinePolicy"]
 
@@ -103,35 +112,37 @@ class OfflinePolicy:
     Attributes
     ----------
     policy : (H, S) int
-        First maximiser of q.
+        Action with the largest q at each (h, s); the first of them if there are several.
     q : (H, S, A)
-        Pessimistic values in [0, H]; -inf at inadmissible pairs.
+        Pessimistic values of actions, in [0, H]; -inf at inadmissible pairs.
     values : (H + 1, S)
-        Maximum over actions of q. They are lower bounds of the policy's values under the theory's constants
-        (``heuristics`` is empty), with probability 1 - failure each for noise and sampling.
+        Maximum of q over actions. If ``heuristics`` is empty, they are lower bounds of the policy's values.
+        The bounds fail with probability at most ``failure`` because of noise, and at most ``failure`` because
+        of sampling.
     supported : (H, S)
-        True if users took the policy's action: the action's estimated visits, before truncation and
-        projection, are above T and above ``support`` standard deviations of their noise. This estimate is
-        unbiased. In contrast, n~ of an unvisited pair can be up to E / 2 (the positive parts of S noises), so
-        the planner can choose it. One unvisited pair passes the test with probability 0.00135 at the default
-        ``support`` of 3; the planner chooses among A pairs. If the pessimistic values of the best two actions
-        are equal (for example all clipped to 0), the first action is not a recommendation and is not
+        True if the release shows that users took the policy's action. The test requires that the estimated
+        visits of the action are above T and above ``support`` standard deviations of their noise. The
+        estimate is taken before truncation and projection, when it is unbiased. The planner's n~ is biased:
+        for an unvisited pair it can be up to E / 2 (the positive parts of S noises), so the planner can
+        choose an unvisited pair. At the default ``support`` of 3, one unvisited pair passes the test with
+        probability 0.00135; the planner chooses among A pairs. If the two largest pessimistic values are
+        equal (for example, if all are clipped to 0), the first action is no recommendation and is not
         supported.
     visits : (H, S, A)
-        Consistent counts n~ of the release.
+        Consistent counts n~.
     threshold : float
-        T, in visits.
+        T: a pair with at most this number of estimated visits n~ is not supported.
     noise_error : float
-        E, which is twice the bound on one count's noise.
+        E, which is twice the bound on the noise of one count.
     users : int
         Number of users in the release.
     guarantee : Guarantee
-        Guarantee of the release; it covers this policy too.
+        Privacy guarantee of the release; it covers this policy too.
     heuristics : tuple of str
-        Reasons why ``values`` are not proven bounds.
+        Reasons why ``values`` are not proven bounds; empty if they are proven.
     behaviour : (H, S) int
-        Most frequent action by the estimated visits before truncation and projection. At states without users
-        it is determined by noise.
+        Most frequent action of the users. It is computed from the estimated visits before truncation and
+        projection. At a state that no user visited, it is determined by noise.
     """
 
     __repr__ = brief
@@ -149,7 +160,7 @@ class OfflinePolicy:
     behaviour: Ints
 
     def lower_bound(self, initial: ArrayLike) -> float:
-        """Return the pessimistic value from a public ``initial`` distribution (S,), in [0, H].
+        """Return the pessimistic value of the policy, in [0, H], for a public ``initial`` distribution (S,).
 
         Raises ``ValueError`` unless ``initial`` has S entries, each at least 0, with sum 1.
         """
@@ -158,24 +169,27 @@ class OfflinePolicy:
 
 
 class _ReleaseNoise(NamedTuple):
-    """Public facts about a release's noise, which are equal at every step."""
+    """Public facts about the noise of a release. They are the same at every step."""
 
-    sigma: float  # standard deviation of estimated visits before the projection
-    error: float  # E
-    reward_error: float  # E_r
+    sigma: float  # standard deviation of the noise of estimated visits, before the projection
+    error: float  # E, twice the bound on the noise of visits and transitions
+    reward_error: float  # E_r, the bound on the noise of reward sums
 
 
 class _StepCounts(NamedTuple):
-    """Consistent counts of one step, by rows."""
+    """Consistent counts of one step; row r of each array belongs to admissible pair r."""
 
-    moves: Floats  # (R, S) x
-    visits: Floats  # (R,) n~
-    estimated: Floats  # (R,) unbiased visits, before truncation and projection
-    rewards: Floats  # (R,) r~, or known rewards
+    moves: Floats  # (R, S) x, the consistent transition counts
+    visits: Floats  # (R,) n~, the consistent visit counts
+    estimated: Floats  # (R,) unbiased estimates of visits, before truncation and projection
+    rewards: Floats  # (R,) estimated rewards r~, or the known rewards
 
 
 class _Steps:
-    """Reader of a release, dense or stepwise, one step at a time."""
+    """Reader that returns the tables of a release one step at a time.
+
+    It reads releases that hold the tables of all steps, and releases that compute one step at a time.
+    """
 
     def __init__(self, release: Release | StepwiseRelease, layout: Layout, pooled: bool) -> None:
         if release.users == 0:
@@ -198,9 +212,9 @@ class _Steps:
             self.laws = {name: _pooled(law, layout.horizon) for name, law in self.laws.items()}
 
     def rows(self, h: int) -> tuple[Floats, Floats, Floats]:
-        """Return visits (R,), transitions (R, S) and reward sums (R,), as arrays that the caller can change.
+        """Return the released visits (R,), transitions (R, S) and reward sums (R,) of step h.
 
-        They are the values of step h, or the sums over all steps if steps are pooled.
+        If steps are pooled, the result is the sum over all steps. The caller can change the arrays.
         """
         if not self._pooled:
             return self._of_step(h)
@@ -231,7 +245,10 @@ class _Steps:
 
 
 def _pooled(law: NoiseDistribution, horizon: int) -> NoiseDistribution:
-    """Return the noise distribution of a cell's sum over all steps, with independent noise per step."""
+    """Return the noise distribution of the sum of a cell over all steps.
+
+    law : noise distribution of the cell at one step; the noise is independent between steps.
+    """
     if law.family == "none":
         return law
     if not isinstance(law, LaplaceSumLaw | GaussianSumLaw):
@@ -243,7 +260,10 @@ def _pooled(law: NoiseDistribution, horizon: int) -> NoiseDistribution:
 
 
 def _decided(q: Floats) -> Bools:
-    """Return a (H, S) mask that is True if one action is better than all others, or the only action."""
+    """Return an (H, S) mask that is True where the largest value of q is larger than all other values.
+
+    If there is only one action, the mask is True everywhere.
+    """
     if q.shape[-1] == 1:
         return np.ones(q.shape[:-1], np.bool_)
     second, best = np.moveaxis(np.partition(q, -2, axis=-1)[..., -2:], -1, 0)
@@ -251,7 +271,11 @@ def _decided(q: Floats) -> Bools:
 
 
 def _published_bound(law: NoiseDistribution, noises: int, failure: float) -> float:
-    """Return the paper's union bound over ``noises`` Gaussian (2 exp(-t^2 / 2) each) or Laplace variables."""
+    """Return a bound that ``noises`` noise variables all satisfy with probability 1 - ``failure``.
+
+    This is the union bound of the paper. It uses P(|Z| > t) <= 2 exp(-t^2 / 2) for a standard normal variable
+    Z, and the exact tail of a Laplace variable.
+    """
     if "laplace" in law.family:
         return law.std() / math.sqrt(2) * math.log(noises / failure)
     return law.std() * math.sqrt(2 * math.log(2 * noises / failure))
@@ -259,7 +283,10 @@ def _published_bound(law: NoiseDistribution, noises: int, failure: float) -> flo
 
 @dataclass(frozen=True, kw_only=True)
 class _Pessimistic(Knobs):
-    """Base that plans by equations (1) and (2); subclasses provide the counts and the noise terms."""
+    """Base class that plans by equations (1) and (2) of the module.
+
+    Subclasses provide the counts and the penalties for noise.
+    """
 
     c1: float | None = None
     c3: float | None = None
@@ -288,7 +315,11 @@ class _Pessimistic(Knobs):
 
     # ------------------------------------------------------------------ before data
     def query(self, spec: ProblemSpec) -> CountQuery:
-        """Return the query for transitions, optionally visits, and centred rewards if rewards are unknown."""
+        """Return the query for the environment that ``spec`` describes.
+
+        It asks for transition counts. It also asks for visits if they are not derived from transitions, and
+        for centred reward sums if rewards are unknown.
+        """
         known = spec.known_rewards is not None
         return CountQuery(
             spec.layout,
@@ -303,15 +334,16 @@ class _Pessimistic(Knobs):
 
     @staticmethod
     def schedule(users: int) -> Schedule:
-        """Return a schedule with one release after all users; any policy of the users is allowed."""
+        """Return a schedule with one release after all users, who can follow any policy."""
         return Schedule.one_shot(users, plans="stochastic")
 
     # ------------------------------------------------------------------- after data
     def learn(self, release: Release | StepwiseRelease, spec: ProblemSpec) -> OfflinePolicy:
-        """Learn a policy from one release, which is read backward with one step in memory.
+        """Learn a policy from one release.
 
-        Only the release's values depend on the query. Known rewards (``spec.known_rewards``) and all options
-        outside the query can differ from those at the time of the release.
+        The release is read from the last step to the first, with one step in memory. The known rewards
+        (``spec.known_rewards``) and all options that are not part of the query can differ from those with
+        which the release was made.
 
         Raises
         ------
@@ -336,7 +368,7 @@ class _Pessimistic(Knobs):
         counts: _StepCounts | None = None
         for h in range(layout.horizon - 1, -1, -1):
             if counts is None or not self.stationary:
-                counts = None  # only one step is in memory
+                counts = None  # frees the arrays of the step before, so that only one step is in memory
                 counts = self._counts(steps, h, noise, spec)
             elif spec.known_rewards is not None:
                 counts = counts._replace(rewards=layout.to_rows(spec.known_rewards[h : h + 1])[0])
@@ -356,7 +388,7 @@ class _Pessimistic(Knobs):
         )  # fmt: skip
 
     def heuristics(self) -> Iterator[str]:
-        """Yield the reasons why the values are not proven lower bounds."""
+        """Yield the reasons why the values of the policy are not proven lower bounds."""
         if self.c1 is not None and self.c1 < math.sqrt(2):
             yield f"c1 = {self.c1:g} is below sqrt(2)"
         if self.c3 is not None and self.c3 < 7 / 3:
@@ -372,7 +404,7 @@ class _Pessimistic(Knobs):
         return self.min_visits or 0.0
 
     def _noise_penalty(self, noise: _ReleaseNoise, spec: ProblemSpec, iota: float) -> tuple[float, float]:
-        """Return the noise penalties for transitions and for rewards, multiplied by n~."""
+        """Return the penalties for noise in transitions and for noise in rewards, before division by n~."""
         return 0.0, 0.0
 
     def _backup(
@@ -384,7 +416,10 @@ class _Pessimistic(Knobs):
         noise: _ReleaseNoise,
         spec: ProblemSpec,
     ) -> Floats:
-        """Return Q of step h by rows (R,), by equations (1) and (2), from V of the next step (S,)."""
+        """Return the pessimistic values Q_h (R,) of step h by equations (1) and (2).
+
+        after : (S,) values V_{h+1} of the next step. threshold : T.
+        """
         layout = spec.layout
         horizon = layout.horizon
         c1, c3 = self.c1 or 0.0, self.c3 or 0.0
@@ -396,7 +431,8 @@ class _Pessimistic(Knobs):
         fixed = (moves_slack + c3 * horizon * iota) / safe
         if spec.known_rewards is None:
             fixed += 0.5 * c1 * width + rewards_slack / safe
-        # centred at mid-range, so that the variance of nearly equal large values is accurate
+        # values are centred at the middle of their range, which makes the variance accurate if they are large
+        # and nearly equal
         middle = 0.5 * (after.min() + after.max())
         ahead = after - middle
         mean = counts.moves @ ahead / safe
@@ -419,9 +455,11 @@ def _rewards(
     consistent: Floats,
     spec: ProblemSpec,
 ) -> Floats:
-    """Return the rewards r~ of step h by rows, in [0, 1].
+    """Return the rewards (R,) of step h, in [0, 1].
 
-    r~ is known, or it is computed from centred or uncentred sums divided by the consistent counts.
+    If ``spec`` has known rewards, return them. Otherwise return estimates r~ from the uncentred reward sums
+    ``sums``, divided by the ``consistent`` visit counts. If centred sums were released, ``sums`` contains
+    half of the released ``visits``, which is subtracted again.
     """
     if spec.known_rewards is not None:
         return spec.layout.to_rows(spec.known_rewards[h : h + 1])[0]
@@ -433,10 +471,10 @@ def _rewards(
 
 @dataclass(frozen=True, kw_only=True)
 class APVI(_Pessimistic):
-    """Adaptive pessimistic value iteration (Yin and Wang 2021) on exact counts, the baseline.
+    """Adaptive pessimistic value iteration (APVI, Yin and Wang 2021), the baseline without privacy.
 
-    It uses the same code as :class:`DPAPVI` without noise. A noisy release is truncated at 0 and used as
-    counts; the noise distribution is ignored.
+    It is meant for exact counts and runs the same code as :class:`DPAPVI` without noise. The counts of a
+    noisy release are truncated at 0 and used as if they were exact; the noise distribution is ignored.
 
     Parameters
     ----------
@@ -446,7 +484,9 @@ class APVI(_Pessimistic):
         Pairs with at most this number of visits are unsupported; 0 in theory.
     pessimism, failure, clip, reward_share, reward_floor, support, stationary
         As for :class:`DPAPVI`.
-    preset : "default" (c1 = 0.2, c3 = 0.02: measured), "theory" or "paper" (theory without the floor)
+    preset : "default", "theory" or "paper"
+        "default": c1 = 0.2 and c3 = 0.02, which were chosen by experiments. "theory": constants for which the
+        values are proven lower bounds. "paper": as "theory", but without ``reward_floor``.
     """
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -473,43 +513,44 @@ class DPAPVI(_Pessimistic):
     Parameters
     ----------
     c1, c2, c3, c4 : float
-        Constants of the penalties (1) and (2), at least 0, for sampling, noise, lower order, and noise of
-        unknown rewards. In theory they are sqrt(2), 16, 7/3 and 1.
+        Constants of the penalties (1) and (2), at least 0: c1 for sampling, c2 for noise, c3 for the
+        lower-order term, and c4 for the noise of unknown rewards. In theory they are sqrt(2), 16, 7/3 and 1.
     threshold : float or "bound"
-        T in standard deviations of the noise of visits, or "bound" for T = E, as in the paper.
+        T, in standard deviations of the noise of visits. "bound": T = E, as in the paper.
     min_visits : float
-        Lower limit of T, in visits.
+        Smallest T, as a number of visits.
     support : float
-        Used for ``supported`` in the policy's file: visits above this number of standard deviations of their
-        noise count as support. Planning does not use this option.
+        An action is marked as ``supported`` in the policy's file if its estimated visits exceed this number
+        of standard deviations of their noise. Planning does not use this option.
     stationary : bool
-        True: plan with one model for all steps, from the sums of the released steps. These have H times the
-        counts and sqrt(H) times the noise, which is the same noise as for counts that are pooled before noise
-        is added. The environment must be declared stationary.
+        True: plan with one model for all steps, which is computed from the sums of the released counts over
+        steps. These sums have H times the counts and sqrt(H) times the noise. This is the same noise as for
+        counts that are pooled before noise is added. The environment must be declared stationary.
     pessimism : "bernstein" or "hoeffding"
         "bernstein" is the paper's algorithm 1; "hoeffding" uses H instead of the standard deviation.
     failure : float
-        p in (0, 1).
+        Failure probability p, in (0, 1).
     clip : "H-h+1" or "H"
-        Upper end of Q.
+        Upper limit of Q_h.
     E_mode : "quantile" or "published"
-        "quantile" computes E from the exact noise distribution; "published" uses the paper's formula (only if
-        visits are released).
+        "quantile" computes E from the exact noise distribution. "published" uses the formula of the paper if
+        visits are released, and otherwise does the same as "quantile".
     width : float
-        Half-width w of the projection, in units of E: 0.5 in the paper; 0 keeps the (truncated) visits.
+        Half-width w of the constraint |sum x - n^| <= w of the projection, in units of E. In the paper it is
+        0.5. With 0, n~ equals the truncated visits.
     combine : bool
         True: combine visits and transitions by least squares before the projection.
     visits : "released", "derived" or "auto"
         "released": release visits in addition to transitions, as in the paper. "derived": compute visits from
-        transitions. "auto": derive for S <= 4, release otherwise.
+        transitions. "auto": "derived" for S <= 4, "released" otherwise.
     reward_share : float
-        Share of the budget in (0, 1) for unknown rewards (0.2 in theory); visits and transitions have equal
-        shares of the remaining budget.
+        Share of the privacy budget for unknown rewards, in (0, 1); 0.2 in theory. Visits and transitions have
+        equal shares of the remaining budget.
     reward_floor : bool
-        True: if rewards are known, Q is at least the reward itself, which is a proven bound.
+        True: if rewards are known, Q is at least the reward itself, which is a proven lower bound.
     preset : "default", "theory" or "paper"
-        ``paper``: constants as printed, without c3. ``theory``: corrected constants, for which pessimism is
-        proven.
+        "default": constants that were chosen by experiments. "theory": corrected constants, for which the
+        values are proven lower bounds. "paper": the constants in the paper, without the term with c3.
     """
 
     c2: float | None = None
@@ -549,7 +590,7 @@ class DPAPVI(_Pessimistic):
         checks.choice("visits", self.visits, ("released", "derived", "auto"))
 
     def heuristics(self) -> Iterator[str]:
-        """Yield the reasons why the values are not proven lower bounds."""
+        """Yield the reasons why the values of the policy are not proven lower bounds."""
         yield from super().heuristics()
         if self.c2 is not None and self.c2 < 16:
             yield f"c2 = {self.c2:g} is below 16"
@@ -590,7 +631,7 @@ class DPAPVI(_Pessimistic):
         laws, layout = steps.laws, spec.layout
         visits, moves, sums = steps.rows(h)
         better = estimated = visits
-        # the transition table is large and not shared, so it is changed in place
+        # the transition table is large, and no other code uses it, so it is changed in place
         if self._combines(laws):
             variance, of_moves = laws[VISITS].std() ** 2, laws[TRANSITIONS].std() ** 2
             both = variance + layout.states * of_moves
@@ -600,16 +641,23 @@ class DPAPVI(_Pessimistic):
         if noise.error > 0.0:
             np.maximum(moves, 0.0, out=moves)
             targets, half = np.maximum(better, 0.0), np.full(layout.rows, (self.width or 0.0) * noise.error)
-            # each row is written after it was last read
+            # `moves` can be input and output, because each row is written after it was last read
             kernels.project_table(moves, targets, half, moves, np.empty(layout.rows))
             better = moves.sum(axis=-1)
         rewards = _rewards(laws, h, visits, sums, better, spec)
         return _StepCounts(moves, better, estimated, rewards)
 
     def _errors(self, laws: Mapping[str, NoiseDistribution], layout: Layout) -> tuple[float, float]:
-        """Return E, twice the bound on the noise of visits and transitions, and the reward bound E_r."""
+        """Return E and E_r.
+
+        E is twice the bound on the noise of visits and transitions. E_r is the bound on the noise of reward
+        sums; it is 0 if no rewards were released.
+        """
         failure, pairs = self.failure or 0.05, layout.horizon * layout.rows
-        moves, noises = laws[TRANSITIONS], 2 * pairs * layout.states  # upper bound of cells in both tables
+        moves, noises = (
+            laws[TRANSITIONS],
+            2 * pairs * layout.states,
+        )  # at least the number of cells in both tables
         reward = next((laws[name] for name in (CENTERED_REWARDS, REWARDS) if name in laws), None)
         if self.E_mode == "published" and VISITS in laws:
             error = 2 * max(_published_bound(law, noises, failure) for law in (laws[VISITS], moves))

@@ -3,9 +3,10 @@
 In these states, the data show a better action. All computations are post-processing of one release of first
 visits (:mod:`discreet.learners.ope.first_visit_query`). The gain of a change, the choice of changes and their
 unbiased evaluation are defined in :mod:`discreet.learners.ope.deviation_gains` (from returns) and
-:mod:`discreet.learners.ope.transition_gains` (from next states); the more informative estimate is used. The
-idea of learning where to deviate instead of a policy: Simao, Laroche and Tachet des Combes 2019 (SPIBB);
-single decision points in intensive care: arXiv 2410.09361.
+:mod:`discreet.learners.ope.transition_gains` (from next states). The estimate with the smaller error is used.
+
+Sources: Simao, Laroche and Tachet des Combes 2019 (SPIBB) learn in which states to deviate instead of a whole
+policy. Single decision points in intensive care: arXiv 2410.09361.
 """
 
 from __future__ import annotations
@@ -45,24 +46,26 @@ class DecisionPolicy:
     Attributes
     ----------
     policy : (H, S) int
-        Actions, equal at every step: the new action in changed states, the users' most frequent action
-        elsewhere.
+        Actions, which are the same at every step. In a changed state it is the new action. In all other
+        states it is the users' most frequent action.
     supported : (H, S) bool
-        Mask of the changed states. In other states, continue as before.
+        Mask of the changed states. In all other states, users continue to follow the behaviour policy.
     q : (H, S, A)
-        Return of an action if users continue as before, in the user's units of return. It is -inf at
-        inadmissible pairs. If too few users took the action, it is the state's value. In a changed state the
-        entry of the new action is one standard deviation below its expectation.
+        Mean return after a first visit to the state, if the user takes this action there and otherwise
+        follows the behaviour policy, in the user's units of return. It is -inf at inadmissible pairs. If too
+        few users took the action, it is the value of the state. For the new action of a changed state, it is
+        one standard deviation below the expected return.
     behaviour : (H, S) int
         The users' most frequent action.
     changes : int
         Number of changed states.
     path : Path
-        Path with all other points that can be selected.
+        Sequence of nested policies from which this policy was selected; any other of them can be selected.
     asked : float
-        Strength of a hidden cause that the gain must survive to be shown.
+        Required strength of hidden causes. The gain counts as shown only if no weaker hidden cause can
+        explain it.
     guarantee : Guarantee
-        Guarantee of the release; it covers this policy too.
+        Privacy guarantee of the release; it covers this policy too.
     """
 
     __repr__ = brief
@@ -78,7 +81,10 @@ class DecisionPolicy:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """Return the verdict on the gain, with its condition (:mod:`discreet.learners.ope.verdict`)."""
+        """Return the verdict, which states whether the gain is shown and under which condition.
+
+        See :mod:`discreet.learners.ope.verdict`.
+        """
         return verdict_of(self.path, self.changes, self.asked)
 
     @cached_property
@@ -88,7 +94,7 @@ class DecisionPolicy:
 
     @property
     def changed(self) -> Bools:
-        """Return a (S,) mask of the changed states."""
+        """Return an (S,) mask of the changed states."""
         return np.asarray(self.supported[0])
 
 
@@ -96,23 +102,24 @@ class DecisionPolicy:
 class DecisionPoints(Knobs):
     """Learner that changes the behaviour policy in a few states where the data show a gain.
 
-    It needs an environment that is declared stationary, and an offline data set (``Central`` or
-    ``NoPrivacy``).
+    The environment must be declared stationary. The data must be stored trajectories, and the privatizer must
+    be ``Central`` or ``NoPrivacy``.
 
     Parameters
     ----------
     caution : float
-        The number of changes maximises the expected gain minus this many standard deviations, at least 0.
-        Larger values give fewer changes.
+        The number of changes is chosen to maximise the expected gain minus this many standard deviations; at
+        least 0. Larger values give fewer changes.
     most_changes : int, optional
-        Largest number of changed states, at least 1.
+        Largest number of changed states, at least 1. None: no limit.
     hidden_cause : float
         Factor in [1, 50]. The report states that a gain is shown only if no unrecorded cause that changes the
         odds of an action by less than this factor can explain the gain
         (:mod:`discreet.learners.ope.hidden_cause`).
 
-    ``caution`` and ``most_changes`` select one point of a path of policies. The statements about points hold
-    for all points together, so any number of plans can be made from the same release.
+    ``caution`` and ``most_changes`` select one point of a path, a sequence of nested policies. The intervals
+    hold for all points of the path together, so the options can be changed and a policy selected again from
+    the same release.
     """
 
     caution: float | None = None
@@ -133,22 +140,28 @@ class DecisionPoints(Knobs):
 
     @staticmethod
     def question(spec: ProblemSpec) -> FirstVisits:
-        """Return the first-visit query for the environment of ``spec``, with its conversion of episodes."""
+        """Return the first-visit query for the environment of ``spec``.
+
+        The returned object also converts episodes to the records that the query counts.
+        """
         return FirstVisits(spec)
 
     def query(self, spec: ProblemSpec) -> CountQuery:
-        """Return the count query; raise ``ValueError`` unless the environment is declared stationary."""
+        """Return the count query for the environment of ``spec``.
+
+        Raises ``ValueError`` unless the environment is declared stationary.
+        """
         return self.question(spec).query()
 
     @staticmethod
     def schedule(users: int) -> Schedule:
-        """Return a schedule with one release after all users; any policy of the users is allowed."""
+        """Return a schedule with one release after all users, who can follow any policy."""
         return Schedule.one_shot(users, plans="stochastic")
 
     def told(self, people: Trajectories, spec: ProblemSpec, group: Ints | None = None) -> Trajectories:
-        """Return the episodes of ``people`` in the environment of ``spec``, converted to the query's records.
+        """Convert the episodes of ``people`` to the records that the first-visit query counts.
 
-        group : (n,) integers in [0, G), if the spec has groups.
+        group : (n,) group of each episode, integers in [0, G), if ``spec`` has groups.
         """
         return self.question(spec).told(people, group)
 
@@ -157,9 +170,9 @@ class DecisionPoints(Knobs):
     ) -> DecisionPolicy:
         """Learn a policy from one release of first visits in the environment of ``spec``.
 
-        level : joint level of all intervals, in (0, 1).
+        level : joint confidence level of all intervals, in (0, 1).
 
-        Raises ``ValueError`` on a release of another query.
+        Raises ``ValueError`` if the release belongs to another query.
         """
         if isinstance(release, Release):
             raise ValueError("release: must be that of stored people (privatizer.stored), of first visits")
@@ -168,8 +181,8 @@ class DecisionPoints(Knobs):
     def of(self, release: StepwiseRelease, question: FirstVisits, level: float = 0.95) -> DecisionPolicy:
         """Learn a policy as :meth:`learn` does, for users who can have several episodes.
 
-        release : release of counts of first visits. question : the query (``FirstVisits``). level : coverage
-        of the intervals, in (0, 1).
+        release : release of counts of first visits. question : the query to which it belongs. level : joint
+        confidence level of all intervals, in (0, 1).
         """
         told = question.read(release)
         path = path_of(told, level)
@@ -183,7 +196,10 @@ def _policy(path: Path, count: int, spec: ProblemSpec, asked: float, guarantee: 
     told, states = path.told, spec.states
     layout = told.layout
     least, most = told.question.bounds
-    real = slice(None, -1), slice(None, spec.actions)  # without the start state and its groups
+    real = (
+        slice(None, -1),
+        slice(None, spec.actions),
+    )  # leaves out the start state, and actions that are groups
     visits = layout.from_rows(told.visits[None], fill=-np.inf)[0][real]
     usual = visits.argmax(axis=1)
     changed = path.changed(count)[:-1]
@@ -195,7 +211,7 @@ def _policy(path: Path, count: int, spec: ProblemSpec, asked: float, guarantee: 
     q[own, action[own]] = expected[own]
     admissible = spec.layout.row_index >= 0
     value = np.clip(path.whole.value[:-1, None], 0.0, 1.0)
-    q = np.where(np.isfinite(q), np.clip(q, 0.0, 1.0), value)  # terminal states count one action
+    q = np.where(np.isfinite(q), np.clip(q, 0.0, 1.0), value)  # in terminal states, the query has one action
     q = np.where(admissible, least + (most - least) * q, -np.inf)
 
     def every_step(table: NDArray[Any]) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Interface of learners that read one release of stored trajectories."""
+"""Interface of learners that compute a policy from one release of stored trajectories."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ __all__ = ["OfflineLearner"]
 
 
 class OfflineLearner(Protocol):
-    """Learner that makes one query to all users, then learns from its single release."""
+    """Learner that sends one query to all users and learns from the single release that answers it."""
 
     def query(self, spec: ProblemSpec) -> CountQuery:
         """Return the query for all users in the environment that ``spec`` describes."""
         ...
 
     def schedule(self, users: int) -> Schedule:
-        """Return the schedule of one release after the last of ``users`` users."""
+        """Return a schedule with one release, after all ``users`` users."""
         ...
 
     def learn(self, release: Release | StepwiseRelease, spec: ProblemSpec) -> OfflinePolicy:
-        """Learn a policy for ``spec`` from the release; as post-processing, this can be repeated."""
+        """Learn a policy for the environment that ``spec`` describes.
+
+        Learning is post-processing of the release. Therefore calling this again, with other options, costs no
+        privacy budget.
+        """
         ...

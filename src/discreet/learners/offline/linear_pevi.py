@@ -1,47 +1,49 @@
 """Pessimistic value iteration for linear MDPs from stored trajectories: PEVI, VAPVI, DP-VAPVI, DP-PEVI.
 
-A learner states its queries in advance (:meth:`~Linear.questions`), and the core answers them
+A learner declares all its queries before data are read (:meth:`~Linear.questions`), and the core answers them
 (:class:`~discreet.mechanisms.linear.adaptive_queries.ResponseSession`). All further computation is
-post-processing of the answers. Let b_h = H - h be the bound of values at step h (h starts at 0 in the code).
-Backward over steps:
+post-processing of the answers. Let b_h = H - h be the upper bound of values at step h (h starts at 0 in the
+code). All algorithms plan from the last step to the first:
 
 * PEVI (Jin, Yang and Wang 2021). With Lambda = lam I + sum phi phi^T and w = Lambda^-1 sum phi (r + V(s')),
   the value is Q = clip(phi^T w - c d H ||phi||_{Lambda^-1}, 0, b_h).
 * VAPVI (Yin, Duan, Wang and Wang 2022). Records are weighted by 1 / max{1, Var}, and the penalty is
   C sqrt(d) ||phi||. The variance is Var = clip(phi^T beta, 0, b^2) - clip(phi^T theta, 0, b)^2, where beta
   and theta are ridge estimates of V^2 and V.
-* DP-VAPVI (Qiao and Wang 2023, algorithm 2) is VAPVI on noisy sums. ``preset="paper"`` draws the printed
-  noise. With rho0 = rho / (5 H), the noise is GOE of s = 1 / (2 sqrt(rho0)) on both Grams. The noise has
-  variance 2 H^4 / rho0 on sum phi V^2, and 2 H^2 / rho0 on the other two vectors. The printed sensitivity of
-  the Gram, 1/sqrt(2), is valid if neighbours differ by adding or removing a user. If neighbours replace one
-  user, the sensitivity is 1, but the clipped values compensate for this. The guarantee is computed from the
-  actual noise. At H = 20 it is 0.969 rho for features in the unit ball, and 40.4 rho for the features of the
-  paper's appendix F as printed (norms up to sqrt(7)). The loss is smaller if features are declared
-  nonnegative.
-* DP-PEVI (new here, the default) uses no variances, and therefore 2 H noisy sums instead of 5 H. Gram and
-  response are accounted together (lemma 3), targets are centred, and noise is scaled to the range of the
-  released values. With ``response="model"`` Gram, next states and rewards are released once (lemma 5, finite
-  S).
+* DP-VAPVI (Qiao and Wang 2023, algorithm 2) is VAPVI on noisy sums. ``preset="paper"`` uses the noise that
+  the
+  paper states. With rho0 = rho / (5 H), both Gram matrices get GOE noise of scale s = 1 / (2 sqrt(rho0)). The
+  vector sum phi V^2 gets noise of variance 2 H^4 / rho0, and the other two vectors get noise of variance 2
+  H^2 / rho0. The paper states the sensitivity 1/sqrt(2) of the Gram matrix. It is valid if neighbours differ
+  by adding or removing a user. If neighbours replace one user, the sensitivity is 1, but the clipped values
+  compensate for this. The guarantee is computed from the actual noise. At H = 20 it is 0.969 rho for features
+  in the unit ball, and 40.4 rho for the unscaled features of the paper's appendix F (norms up to sqrt(7)).
+  The guarantee is better if features are declared nonnegative.
+* DP-PEVI (developed for this library, the default) uses no variances, and therefore 2 H noisy sums instead of
+  5 H. The sensitivity of Gram matrix and response is computed for both together (lemma 3), targets are
+  centred, and noise is scaled to the range of the released values. With ``response="model"``, Gram matrix,
+  next states and rewards are released once (lemma 5, finite S).
 
-Without noise, DP-VAPVI and DP-PEVI with the matching options are VAPVI and PEVI.
+Without noise and with the matching options, DP-VAPVI equals VAPVI, and DP-PEVI equals PEVI.
 
-Known rewards r (H, S, A). If rewards are known, the queries are about V(s') only, in [0, b_{h+1}]. Because no
-value is negative, Q = r + clip(phi^T w - penalty, 0, b_{h+1}): pessimism applies only to the unknown part. At
-the last step everything is known, so no query is made and Q = r.
+Known rewards r (H, S, A). If rewards are known, the queries are about V(s') only, which is in [0, b_{h+1}].
+Because no value is negative, Q = r + clip(phi^T w - penalty, 0, b_{h+1}). The penalty therefore applies only
+to the unknown part of Q. At the last step, all of Q is known, so no query is made and Q = r.
 
-Support. With one-hot features ||phi||^2_{Lambda^-1} = 1 / (n + L), where L is the total ridge. In general
+Support. With one-hot features, ||phi||^2_{Lambda^-1} = 1 / (n + L), where n is the number of visits to the
+pair and L is the total ridge. For other features, let
 
-    n_eff(s, a) = 1 / ||phi||^2_{Lambda^-1} - L / ||phi||^2                                        (1)
+    n_eff(s, a) = 1 / ||phi||^2_{Lambda^-1} - L / ||phi||^2.                                       (1)
 
-is the number of visits of a pair with exactly these features that would leave the same uncertainty, after
-noise. Along phi the noise of the Gram matrix, in visits, has standard deviation sqrt(2) s / ||phi||^2. A pair
-is supported if n_eff is above half a visit and above ``support`` (3) of these deviations. If features
-generalise, a pair without visits can be supported. For the weighted Gram matrix of VAPVI a visit counts w(s,
-a), and n_eff has the same unit.
+This is the number of visits, all with exactly the features of the pair, that would lead to the same
+uncertainty. The noise of the Gram matrix in the direction phi, converted to visits, has standard deviation
+sqrt(2) s / ||phi||^2. A pair is supported if n_eff is above half a visit and above ``support`` (3) of these
+deviations. If features generalise, a pair without visits can be supported. In the weighted Gram matrix of
+VAPVI, a visit counts w(s, a); n_eff is divided by w(s, a), so it is in visits too.
 
 Learning from a stored data set has two stages, so that a ledger can be written between the stages.
-:meth:`Linear.open` fixes all queries and opens a session for all users, without any query. :meth:`Linear.ask`
-makes the queries, which draws noise.
+:meth:`Linear.open` declares all queries and opens a session to which users are submitted; no query is made.
+:meth:`Linear.ask` makes the queries, and noise is drawn.
 """
 
 from __future__ import annotations
@@ -83,12 +85,12 @@ from discreet.utils.config import Knobs
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_STATED_DELTA = 1e-6  # delta for stating a budget in rho or mu also as (epsilon, delta)
+_STATED_DELTA = 1e-6  # delta at which a budget in rho or mu is also stated as (epsilon, delta)
 
-_LEVEL = 0.95  # default level of the gain's interval
-_START_SHARE = 0.04  # share of the holdout half's budget for the initial distribution
+_LEVEL = 0.95  # confidence level of the interval of the gain
+_START_SHARE = 0.04  # share of the budget on the holdout half for the distribution of first states
 
-_MOST_ONE_HOT = 1000  # largest dimension; planning takes a minute at H = 20
+_MOST_ONE_HOT = 1000  # largest dimension of one-hot features; planning then takes a minute at H = 20
 
 __all__ = [
     "DPPEVI", "DPVAPVI", "PEVI", "VAPVI", "Core", "LinearOfflinePolicy", "Linear", "learn_linear",
@@ -98,7 +100,7 @@ __all__ = [
 
 
 class Core(Protocol):
-    """Queries that a learner can make; all arguments are public arrays."""
+    """Interface of an object that answers the queries of a learner. All arguments are public arrays."""
 
     @property
     def users(self) -> int: ...
@@ -113,31 +115,32 @@ class Core(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class LinearOfflinePolicy:
-    """Policy learned from data, with its privacy guarantee.
+    """Policy that a linear learner computed from data, with its privacy guarantee.
 
     Attributes
     ----------
     policy : (H, S)
-        Actions.
+        Action at each step and state.
     values : (H + 1, S)
-        Pessimistic V.
+        Pessimistic values V of states.
     q : (H, S, A)
-        Pessimistic Q; -inf at inadmissible pairs.
+        Pessimistic values Q of actions; -inf at inadmissible pairs.
     floored : int
-        Number of eigenvalues of noisy Gram matrices that had to be raised.
+        Number of eigenvalues of noisy Gram matrices that were raised to the floor.
     supported : (H, S)
-        True if data support the policy's action: n_eff (1) is above the threshold.
+        True if the data support the policy's action, that is, its n_eff (1) is above the threshold.
     effective : (H, S, A)
-        n_eff, in visits; infinite at the last step if rewards are known.
+        n_eff in units of visits; infinite at the last step if rewards are known.
     users : int
         Number of users in the sums.
     guarantee : Guarantee, optional
-        Guarantee of the session that answered; None if no session was used.
+        Privacy guarantee of the session that answered the queries; None if no session was used.
     heuristics : tuple of str
-        Reasons for which ``values`` are not proven lower bounds.
+        Reasons why ``values`` are not proven lower bounds.
     gain : LinearGain, optional
-        Gain over the behaviour policy. None if the learner's ``judged`` is False, if the holdout half is too
-        small, or if this policy was planned again from a release that evaluates another policy.
+        Gain of the policy over the behaviour policy. None if the learner's ``judged`` is False, if the
+        holdout half is too small, or if this policy was computed from a stored release that evaluates another
+        policy.
     """
 
     __repr__ = brief
@@ -154,36 +157,37 @@ class LinearOfflinePolicy:
     gain: LinearGain | None = None
 
     def lower_bound(self, initial: ArrayLike) -> float:
-        """Return the pessimistic value from a public initial distribution (S,), in [0, H]."""
+        """Return the policy's pessimistic value in [0, H] for a public ``initial`` distribution (S,)."""
         start = probabilities("initial", checks.floats("initial", initial, self.values.shape[1:]))
         return float(start @ self.values[0])
 
 
 class _StepFit(NamedTuple):
-    """Results of one step by pairs (S A,): predictions, penalties, and effective numbers of visits."""
+    """Results of the regression at one step; the arrays are (S A,), with one entry per pair."""
 
-    estimate: Floats
+    estimate: Floats  # predicted Q, or predicted next value if rewards are known
     penalty: Floats
-    floored: int
+    floored: int  # number of eigenvalues that were raised to the floor
     effective: Floats  # n_eff
-    threshold: Floats  # smallest n_eff for support
+    threshold: Floats  # a pair is supported if its n_eff is above this number
 
 
 @dataclass(frozen=True, kw_only=True)
 class Linear(Knobs):
-    """Base of the linear offline learners: S states, A actions, H steps, d features phi(s, a) in R^d.
+    """Base class of the linear offline learners, for S states, A actions, H steps and features phi(s, a) in
+    R^d.
 
-    Raises ``ValueError`` for an option out of its range. :meth:`open` raises ``ValueError`` for options that
-    do not fit the problem.
+    The constructor raises ``ValueError`` if an option is out of its range. :meth:`open` raises ``ValueError``
+    if options do not fit the problem.
 
     Attributes
     ----------
     lam : float
         Ridge parameter, > 0.
     support : float
-        A pair is supported if its visits exceed this many standard deviations of their noise, at least 0.
+        A pair is supported if its n_eff exceeds this many standard deviations of the noise; at least 0.
     judged : bool
-        True: learn from one half of the users, and estimate the policy's gain over the behaviour policy on
+        True: learn from one half of the users, and estimate the policy's gain over the behaviour policy from
         the other half (:mod:`~discreet.learners.ope.linear_gains`).
     """
 
@@ -206,24 +210,24 @@ class Linear(Knobs):
         known_rewards: bool = False,
         episodes: int = 1,
     ) -> tuple[Question, ...]:
-        """Return all queries, which are fixed before data.
+        """Return all queries of the learner. They are fixed before data are read.
 
         Parameters
         ----------
         layout, features
             Layout and features of the problem.
         exact : bool
-            True for discrete noise (secure randomness).
+            True if the noise is discrete (secure randomness).
         known_rewards : bool
-            True if the planner will get known rewards.
+            True if planning will use known rewards.
         episodes : int
-            m, the largest number of episodes of one user. It matters only if the noise is the printed one,
-            which is not calibrated to a budget.
+            Largest number of episodes of one user. It matters only for ``noise="published"``, which is not
+            calibrated to a budget.
 
         Raises
         ------
         ValueError
-            If ``judged`` is combined with known rewards, or if the learner's options do not fit.
+            If ``judged`` is combined with known rewards, or if the learner's options do not fit the features.
         """
         plan = self._learning(layout, features, exact, known_rewards, episodes)
         if not self.judged:
@@ -237,13 +241,14 @@ class Linear(Knobs):
     def _learning(
         self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
     ) -> tuple[Question, ...]:
-        """Return the queries for learning the policy."""
+        """Return the queries from which the policy is learned. See :meth:`questions` for the arguments."""
         raise TypeError(f"{type(self).__name__} states no questions")
 
     def _judging(self, horizon: int, exact: bool) -> tuple[Question, ...]:
-        """Return the queries on the holdout half: first states, and a model of each step, last step first.
+        """Return the queries on the holdout half, with which the policy is evaluated.
 
-        The halves have different users, so each half has the whole budget.
+        They ask for a model of each step, from the last step to the first, and then for the first states.
+        Every user is in only one half, so each half can use the whole budget.
         """
         steps, start = self._judges(horizon, exact)
         last: dict[str, Any] = {"kind": "pair", "high": 1.0}
@@ -256,7 +261,7 @@ class Linear(Knobs):
         )
 
     def _judges(self, horizon: int, exact: bool) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Return the budgets of the steps, and of the query on first states."""
+        """Return the budgets of the evaluation queries: one per step, and one for first states."""
         return [{"mu": None}] * horizon, {"mu": None}
 
     def open(
@@ -270,8 +275,8 @@ class Linear(Knobs):
     ) -> ResponseSession:
         """Open a session to which users are submitted (``submit_many``, ``absent``).
 
-        Its guarantee is known already. No budget is spent before :meth:`ask`. Raises ``ValueError`` if the
-        options do not fit the problem.
+        The session has its privacy guarantee from the start. No budget is spent before :meth:`ask`. Raises
+        ``ValueError`` if the options do not fit the problem.
 
         Parameters
         ----------
@@ -281,7 +286,7 @@ class Linear(Knobs):
         episodes : int
             Largest number of episodes of one user.
         known_rewards : bool
-            True if :meth:`ask` will get known rewards.
+            True if :meth:`ask` will be called with known rewards.
         """
         exact = isinstance(randomness, Secure)
         plan = self.questions(layout, features, exact, known_rewards=known_rewards, episodes=episodes)
@@ -291,11 +296,11 @@ class Linear(Knobs):
     def ask(
         self, session: ResponseSession, known_rewards: ArrayLike | None = None
     ) -> tuple[LinearRelease, LinearOfflinePolicy]:
-        """Make all queries, which spends the session's budget, and return the policy.
+        """Make all queries, which spends the session's budget; return the release and the policy.
 
         known_rewards : (H, S, A) in [0, 1], if the session was opened for known rewards.
 
-        Raises ``ValueError``, and spends nothing, if the session was opened with other options.
+        Raises ``ValueError`` if the session was opened with other options; then no budget is spent.
         """
         exact = session.randomness == "secure"
         known = known_rewards is not None
@@ -316,9 +321,10 @@ class Linear(Knobs):
     def solve(
         self, layout: Layout, features: Features, core: Core, known_rewards: ArrayLike | None = None
     ) -> LinearOfflinePolicy:
-        """Make the planned queries and plan backward, as post-processing of the answers.
+        """Make the declared queries, and compute the policy from the answers, from the last step to the
+        first.
 
-        Raises ``ValueError`` if an answer does not belong to a planned query.
+        Raises ``ValueError`` if a stored answer does not belong to a declared query.
 
         Parameters
         ----------
@@ -356,7 +362,10 @@ class Linear(Knobs):
         )  # fmt: skip
 
     def _gain(self, layout: Layout, features: Features, core: Core, policy: Ints) -> LinearGain | None:
-        """Estimate the gain on the holdout half."""
+        """Return the gain of ``policy`` over the behaviour policy, estimated from the holdout half.
+
+        Returns None if the gain cannot be estimated.
+        """
         told: list[Answer] = []
         for h in reversed(range(layout.horizon)):
             told.append(core.model(h) if h < layout.horizon - 1 else core.pair(h, np.zeros(layout.states)))
@@ -368,13 +377,17 @@ class Linear(Knobs):
         return False
 
     def heuristics(self) -> Iterable[str]:
-        """Yield the reasons for which the values are not proven lower bounds."""
+        """Yield the reasons why the values of the policy are not proven lower bounds."""
         return ("the constants of pessimism and ridge are measured, not those of a theorem",)
 
     def _step(
         self, layout: Layout, features: Features, core: Core, h: int, after: Floats, known: bool
     ) -> _StepFit:
-        """Make the queries of step h and return the results, for next values only if rewards are known."""
+        """Make the queries of step h, and return the results of the regression.
+
+        after : (S,) values V_{h+1} of the next step. known : True if rewards are known; the results then
+        predict only the value of the next state.
+        """
         raise TypeError(f"{type(self).__name__} plans nothing")
 
     def _repaired(self, answer: Answer, ridge: Ridge) -> Repaired:
@@ -382,7 +395,7 @@ class Linear(Knobs):
         return repaired(answer.gram, self._level(answer, ridge), self.lam or 0.0)
 
     def _level(self, answer: Answer, ridge: Ridge) -> float:
-        """Return L, the amount added to the diagonal."""
+        """Return the total ridge L, which is added to the diagonal of the Gram matrix in ``answer``."""
         assert answer.gram is not None and self.lam is not None
         if not answer.gram_scale:
             return self.lam
@@ -391,18 +404,24 @@ class Linear(Knobs):
     def _known(
         self, features: Features, answer: Answer, ridge: Ridge, length: Floats, weights: Floats | None = None
     ) -> tuple[Floats, Floats]:
-        """Return n_eff (1) and its threshold; ``length`` (S A,) is ||phi||_{Lambda^-1}."""
+        """Return n_eff (1) and the threshold that it must exceed for support, both (S A,).
+
+        length : (S A,) norms ||phi||_{Lambda^-1}. weights : (S, A) weights of VAPVI; None means 1.
+        """
         squared = np.einsum("nd,nd->n", features.rows, features.rows)
         safe = np.where(squared > 0, squared, 1.0)
         visits = 1.0 / np.where(squared > 0, length**2, 1.0) - self._level(answer, ridge) / safe
         noise = self.support * math.sqrt(2.0) * answer.gram_scale / safe
         one = 1.0 if weights is None else weights.ravel()
-        visits = np.where(squared > 0, visits / one, 0.0)  # zero features need no visits
+        visits = np.where(squared > 0, visits / one, 0.0)  # a pair with phi = 0 has n_eff = 0
         return visits, 0.5 + noise / one
 
 
 def _targets(layout: Layout, known_rewards: bool) -> Iterator[tuple[int, float]]:
-    """Yield (h, bound of the target values of step h), last step first, for bounds above 0."""
+    """Yield (h, upper bound of the regression targets of step h), from the last step to the first.
+
+    If rewards are known, the last step has no targets and is left out.
+    """
     for h in reversed(range(layout.horizon - known_rewards)):
         yield h, float(layout.horizon - h - known_rewards)
 
@@ -415,7 +434,7 @@ def _rewards(known: ArrayLike, shape: tuple[int, int, int]) -> Floats:
 
 
 def _estimate(features: Features, gram: Repaired, answer: Answer) -> Floats:
-    """Return the (S A,) predictions centre + phi^T Lambda^-1 u."""
+    """Return the (S A,) predictions centre + phi^T Lambda^-1 u, with the noisy response u in ``answer``."""
     assert answer.vector is not None
     return answer.centre + features.rows @ (gram.inverse @ answer.vector)
 
@@ -428,24 +447,24 @@ def learn_linear(
     randomness: Randomness,
     known_rewards: ArrayLike | None = None,
 ) -> LinearOfflinePolicy:
-    """Learn a policy from the records of many users, one episode each; return it with its guarantee.
+    """Learn a policy from the records of many users with one episode each; return it with its guarantee.
 
-    Raises ``ValueError`` for invalid records (its message contains private data) and for options that do not
-    fit the problem.
+    Raises ``ValueError`` if a record is invalid (the message then contains private data), or if options do
+    not fit the problem.
 
     Parameters
     ----------
     learner : DPPEVI, DPVAPVI, PEVI or VAPVI
-        The learner, which has the budget.
+        Learner. Its options state the budget.
     layout : Layout
         S, A and H.
     features : Features
-        phi (S, A, d) with its bounds.
+        Features phi (S, A, d) with their declared bounds.
     trajectories : Trajectories
         Records of n users.
     randomness : Seeded (simulation) or Secure
     known_rewards : (H, S, A) in [0, 1], optional
-        Rewards, if they are public. The queries are then about next states only.
+        Rewards, if they are public. The queries then ask only about next states.
     """
     known = known_rewards is not None
     with learner.open(layout, features, randomness, known_rewards=known) as session:
@@ -456,20 +475,20 @@ def learn_linear(
 def replan_linear(
     learner: Linear, release: LinearRelease, features: Features, known_rewards: ArrayLike | None = None
 ) -> LinearOfflinePolicy:
-    """Learn a policy from a stored release, without data and without budget.
+    """Learn a policy from a stored release, without reading data or spending budget.
 
-    A release in model form allows any option and any known rewards. Other releases allow only options that
-    lead to the same queries with the same public arrays. For other options a ``ValueError`` states the
-    difference.
+    A release with ``response="model"`` allows any options and any known rewards. Other releases allow only
+    options that lead to the same queries with the same public arrays. For other options a ``ValueError``
+    states the difference.
 
     Parameters
     ----------
-    learner : as for :func:`learn_linear`
-        The learner; its budget is not used.
+    learner : DPPEVI, DPVAPVI, PEVI or VAPVI
+        Learner; its budget is not used.
     release : LinearRelease
         Stored release.
     features : Features
-        Features of the release.
+        Features with which the release was made.
     known_rewards : (H, S, A) in [0, 1], optional
     """
     told = dict(release.features)
@@ -488,11 +507,12 @@ def schema_features(
     l1: float | None = None,
     nonneg: bool = False,
 ) -> Features:
-    """Return the features that a public schema names: a table (S, A, d) with its bound, or one-hot.
+    """Return the features that a public schema declares: a table (S, A, d) with its bound, or one-hot
+    features.
 
-    One-hot features (None) have d = S A, and need a noisy matrix of d^2 entries and d^3 operations per step.
-    Above d = 1000 they are refused, because counts (dp-apvi) give the same information with less noise and
-    computation.
+    If ``table`` is None, features are one-hot with d = S A. One-hot features need a noisy matrix of d^2
+    entries and d^3 operations per step. Above d = 1000 they raise ``ValueError``, because counts (dp-apvi)
+    give the same information with less noise and less computation.
     """
     if table is not None:
         found = Features(table, bound, l1=l1, nonneg=nonneg)
@@ -516,26 +536,27 @@ def schema_features(
 
 @dataclass(frozen=True, kw_only=True)
 class PEVI(Linear):
-    """Pessimistic value iteration without privacy (PEVI; Jin, Yang and Wang 2021), on features of pairs.
+    """Pessimistic value iteration for linear MDPs, without privacy (PEVI; Jin, Yang and Wang 2021).
 
-    Backward, Q_h = phi^T theta_h - c d H ||phi||_{Lambda_h^-1}, with theta_h the ridge regression of
-    r + V_{h+1} and Lambda_h the regularised Gram matrix of step h.
+    From the last step to the first, Q_h = phi^T theta_h - c d H ||phi||_{Lambda_h^-1}. Here theta_h is the
+    ridge regression of r + V_{h+1}, and Lambda_h is the regularised Gram matrix of step h.
 
     Parameters
     ----------
     preset : "default" or "paper"
-        ``default``: the constant that was best on the synthetic linear MDP. ``paper``: lam = 1.
+        ``default``: the constant c that was best on the synthetic linear MDP. ``paper``: the same with lam =
+        1.
     c : float
         Constant of the penalty, at least 0.
     lam : float
         Ridge parameter, > 0.
     support : float
-        A pair is supported if its visits exceed so many standard deviations of their noise, at least 0.
+        A pair is supported if its n_eff exceeds this many standard deviations of the noise; at least 0.
 
     Raises
     ------
     ValueError
-        For an option out of its range.
+        If an option is out of its range.
     """
 
     c: float | None = None
@@ -552,9 +573,10 @@ class PEVI(Linear):
     def _learning(
         self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
     ) -> tuple[Question, ...]:
-        """Return one query (a pair) for each step, last step first, without noise.
+        """Return the queries without noise: for each step, Gram matrix and response in one query.
 
-        The arguments are those of :meth:`questions`; ``exact`` and ``episodes`` are not used.
+        The steps are in order from the last to the first. The arguments are those of :meth:`questions`;
+        ``exact`` and ``episodes`` are not used.
         """
         return tuple(
             Question(kind="pair", step=h, mu=None, high=high, centre=False, reward=not known_rewards)
@@ -574,7 +596,7 @@ class PEVI(Linear):
 
 @dataclass(frozen=True, kw_only=True)
 class _Pessimist(Linear):
-    """Base with the penalty C sqrt(d) ||phi||_{Lambda^-1}, for VAPVI, DP-VAPVI and DP-PEVI."""
+    """Base class with the penalty C sqrt(d) ||phi||_{Lambda^-1} of VAPVI, DP-VAPVI and DP-PEVI."""
 
     C: float | None = None
 
@@ -589,13 +611,13 @@ class _Pessimist(Linear):
 
 @dataclass(frozen=True, kw_only=True)
 class _VarianceAware(_Pessimist):
-    """Base that plans one step of VAPVI from the exact or noisy answers of a core.
+    """Base class that plans one step of VAPVI from exact or noisy answers.
 
-    split : True to estimate variances from one half of the users and the regression from the other half
-        (:class:`~discreet.mechanisms.linear.adaptive_queries.Question`: ``half``).
-    var_max : upper limit of the variance, at least 1; None: H^2.
-    D : constant of the term D / K in the penalty.
-    ridge : ridge in spectral edges of the noise matrix, or "bound"; without noise it is not used.
+    If ``split`` is True, variances are estimated from one half of the users, and the regression from the
+    other half (see ``half`` in :class:`~discreet.mechanisms.linear.adaptive_queries.Question`). The estimated
+    variance is at most ``var_max``, which is at least 1; None means H^2. The penalty has the term ``D`` / K,
+    where K is the number of users. The ``ridge`` is "bound" or a multiple of the spectral edge of the noise
+    matrix. It is not used without noise.
     """
 
     split: bool | None = None
@@ -634,7 +656,10 @@ class _VarianceAware(_Pessimist):
     def _weights(
         self, layout: Layout, features: Features, core: Core, h: int, after: Floats, ridge: Ridge
     ) -> tuple[Floats | None, int]:
-        """Return the (S, A) weights 1 / max{1, Var}; None at the last step, where V = 0."""
+        """Return the (S, A) weights 1 / max{1, Var}, and the number of eigenvalues that were raised.
+
+        The weights are None at the last step, where the value of the next state is 0.
+        """
         bound = float(layout.horizon - h)
         if bound == 1.0:
             return None, 0
@@ -654,7 +679,7 @@ class VAPVI(_VarianceAware):
     """Variance-aware pessimistic value iteration without privacy (VAPVI; Yin, Duan, Wang and Wang 2022).
 
     It differs from :class:`PEVI` in two points. Each record is weighted by the reciprocal of the estimated
-    variance of its next value. The penalty for K users is C sqrt(d) ||phi||_{Lambda_h^-1} + D / K.
+    variance of the next state's value. The penalty for K users is C sqrt(d) ||phi||_{Lambda_h^-1} + D / K.
 
     Parameters
     ----------
@@ -667,16 +692,16 @@ class VAPVI(_VarianceAware):
     split : bool
         True: estimate variances from one half of the users, and the regression from the other half.
     var_max : float, optional
-        Largest variance, at least 1; None: H^2.
+        Upper limit of the estimated variance, at least 1; None: H^2.
     ridge : float or "bound"
-        Used only under noise, by :class:`DPVAPVI`.
+        Not used here; :class:`DPVAPVI` uses it for noisy answers.
     support : float
-        A pair is supported if its visits exceed so many standard deviations of their noise, at least 0.
+        A pair is supported if its n_eff exceeds this many standard deviations of the noise; at least 0.
 
     Raises
     ------
     ValueError
-        For an option out of its range.
+        If an option is out of its range.
     """
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -687,10 +712,11 @@ class VAPVI(_VarianceAware):
     def _learning(
         self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
     ) -> tuple[Question, ...]:
-        """Return the queries of each step, last step first, without noise.
+        """Return the queries without noise, from the last step to the first.
 
-        Each step has queries for the Gram matrix, V^2, V and the weighted pair, in this order. The arguments
-        are those of :meth:`questions`; ``exact`` and ``episodes`` are not used.
+        At each step they ask for the Gram matrix, the response of V^2, the response of V, and the weighted
+        Gram matrix with its response, in this order. The arguments are those of :meth:`questions`; ``exact``
+        and ``episodes`` are not used.
         """
         variances, regression = self._halves()
         found: list[Question] = []
@@ -722,7 +748,7 @@ class VAPVI(_VarianceAware):
 
 @dataclass(frozen=True, kw_only=True)
 class _Private(Linear):
-    """Base of the private learners; the budget is one of epsilon (with delta), rho and mu."""
+    """Base class of the private learners. The budget is one of epsilon (with delta), rho and mu."""
 
     epsilon: float | None = None
     delta: float | None = None
@@ -744,9 +770,10 @@ class _Private(Linear):
             budgets.check_delta(self.delta)
 
     def total_mu(self, exact: bool) -> float:
-        """Return the mu of the whole budget.
+        """Return the whole budget as mu.
 
-        exact : True if the noise is discrete (secure randomness), which is accounted as zCDP, rho = mu^2 / 2.
+        exact : True if the noise is discrete (secure randomness). The budget is then converted through zCDP,
+        with rho = mu^2 / 2.
         """
         if self.mu is not None:
             return self.mu
@@ -758,7 +785,10 @@ class _Private(Linear):
         return budgets.gdp_mu(self.epsilon, self.delta)
 
     def _step_mu(self, horizon: int, exact: bool, known_rewards: bool) -> Floats:
-        """Return the (H,) mu of steps; shares of mu^2 are proportional to (target range)^{2/3} (1.2)."""
+        """Return the (H,) budgets mu of the steps.
+
+        Their shares of mu^2 are proportional to (range of the targets)^{2/3} (1.2).
+        """
         shares = np.arange(horizon - known_rewards, -known_rewards, -1) ** (2 / 3)
         return self.total_mu(exact) * np.sqrt(shares / shares.sum())
 
@@ -776,34 +806,38 @@ class _Private(Linear):
 
 @dataclass(frozen=True, kw_only=True)
 class DPPEVI(_Pessimist, _Private):
-    """Private PEVI, with one noisy Gram matrix and one noisy response per step, accounted together.
+    """Private PEVI (DP-PEVI). Each step releases one noisy Gram matrix and one noisy response.
 
     Attributes
     ----------
     epsilon, delta, rho, mu : float
-        Budget, > 0: exactly one of epsilon (with delta in (0, 1), or without delta for Laplace noise), rho
-        (zCDP) and mu (GDP).
+        Budget, > 0. Exactly one of epsilon, rho (zCDP) and mu (GDP) must be given. epsilon needs delta in (0,
+        1), or no delta for Laplace noise.
     C : float
         Constant of the penalty C sqrt(d) ||phi||_{Lambda^-1}, at least 0.
     lam, support, judged
         See the base class.
     response : "requery" or "model"
-        ``requery``: each V needs a new query for the response. ``model``: Gram, next states and rewards are
-        queried once (for S up to a few tens); then any policy can be planned without further budget.
+        ``requery``: the response is queried for the values V of one plan; other values would need another
+        query. ``model``: Gram matrix, next states and rewards are queried once (for S up to a few tens). Then
+        any policy can be planned without further budget.
     range : "values" or "declared"
-        ``values``: noise follows the range of the released values. ``declared``: b_h.
+        ``values``: noise is scaled to the range of the values V that the query uses. ``declared``: noise is
+        scaled to the upper bound b_h.
     joint : bool
-        True: account Gram and response together by lemma 3. False: account each by its separate worst case.
+        True: compute the sensitivity of Gram matrix and response together, by lemma 3. False: compute the
+        worst-case sensitivity of each separately.
     centre : bool, optional
-        Centre targets, which needs 1 in the span of the features. None: True if 1 is in the span.
+        True: centre targets, which needs 1 in the span of the features. None: True if 1 is in the span.
     noise : "gaussian" or "laplace"
-        ``laplace`` is for a pure epsilon (no delta). Laplace scales follow l1 sensitivities, which is much
-        more noise unless ||phi||_1 is small (one-hot, simplex); declare it by ``Features(l1=...)``.
+        ``laplace`` is for pure epsilon (no delta). The scale of Laplace noise follows from l1 sensitivities.
+        Therefore it is much larger, unless ||phi||_1 is small (one-hot or simplex features). Declare a small
+        ||phi||_1 by ``Features(l1=...)``.
     ridge : float or "bound", optional
-        Ridge in multiples of the spectral edge 2 s sqrt(d) of the noise matrix, or "bound" (Gaussian noise
-        only). None: 2 (requery), 1 (model).
+        Ridge as a multiple of the spectral edge 2 s sqrt(d) of the noise matrix, or "bound" (Gaussian noise
+        only). None: 2 for ``requery``, 1 for ``model``.
     simplex : bool
-        Project rows of the model onto the simplex.
+        True: project the rows of the estimated model onto the simplex.
     """
 
     response: Literal["requery", "model"] | None = None
@@ -842,7 +876,11 @@ class DPPEVI(_Pessimist, _Private):
         return self.noise == "laplace"
 
     def _budget(self, layout: Layout, exact: bool, known_rewards: bool, h: int) -> dict[str, Any]:
-        """Return the budget of step h; shares of epsilon ~ sqrt(b_h) are best for errors b_h / epsilon_h."""
+        """Return the budget of step h.
+
+        For pure epsilon, the shares of epsilon are proportional to sqrt(b_h), which minimises the sum of the
+        errors b_h / epsilon_h.
+        """
         if not self._pure():
             return {"mu": float(self._step_mu(layout.horizon, exact, known_rewards)[h])}
         assert self.epsilon is not None
@@ -859,9 +897,11 @@ class DPPEVI(_Pessimist, _Private):
     def _learning(
         self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
     ) -> tuple[Question, ...]:
-        """Return one query (a pair, or a model) per step, or Gram and response, last step first.
+        """Return the queries, from the last step to the first.
 
-        The arguments are those of :meth:`questions`.
+        A step has one query, for Gram matrix and response together or for a model. If ``joint`` is False, it
+        has separate queries for the Gram matrix and for the response. The arguments are those of
+        :meth:`questions`.
         """
         centre, found = self._centred(features), list[Question]()
         assert self.range is not None
@@ -900,7 +940,11 @@ class DPPEVI(_Pessimist, _Private):
         )
 
     def _model_step(self, features: Features, answer: Answer, after: Floats, reward: bool) -> _StepFit:
-        """Return Q = r + P V with rows of P = 1/S + phi^T Lambda^-1 M; centring makes P unbiased."""
+        """Return the results of a step with ``response="model"``.
+
+        They predict Q = r + P V, where the rows of P are 1/S + phi^T Lambda^-1 M. Subtracting 1/S from the
+        targets makes P unbiased. ``reward`` is False if rewards are known; r is then left out.
+        """
         assert answer.successors is not None and self.ridge is not None
         gram = self._repaired(answer, self.ridge)
         project: Project = "simplex" if self.simplex else "none"
@@ -917,20 +961,21 @@ class DPPEVI(_Pessimist, _Private):
 class DPVAPVI(_VarianceAware, _Private):
     """Private VAPVI (Qiao and Wang 2023, algorithm 2).
 
-    ``preset="paper"`` uses the printed noise for a budget in rho, with the settings of the paper's Figure 1.
-    It differs from the printed algorithm 2 in four points. Variances and regression use one data set;
-    ``split=True`` uses two halves, as printed. D is 0, because the paper gives only the order of D, with an
-    unknown coverage. C is 0.1, because the paper gives no value. The ridge is the leading order of the
-    printed E / 2, which is one spectral edge of the noise matrix.
+    ``preset="paper"`` uses the noise that the paper states for a budget in rho, with the settings of the
+    paper's Figure 1. It differs from algorithm 2 in the paper in four points. Variances and regression use
+    one data set; ``split=True`` uses two halves, as in the paper. D is 0, because the paper gives only the
+    order of D, which depends on an unknown coverage. C is 0.1, because the paper gives no value. The ridge is
+    the leading order of E / 2 in the paper, which is one spectral edge of the noise matrix.
 
     Attributes
     ----------
     noise : "exact" or "published"
-        ``exact``: noise is calibrated to the budget by the exact sensitivities, with centred targets and the
-        ranges of the released values. The shares of a step are 0.15 for Gram, 0.05 for V^2, 0.10 for V, and
-        0.70 for the weighted pair. With ``split`` each half has the whole budget: 0.5/0.17/0.33 for Gram, V^2
-        and V on one half, and the pair on the other half. ``published``: the printed noise with raw targets;
-        the guarantee then states the actual rho.
+        ``exact``: noise is calibrated to the budget with exact sensitivities, centred targets and the ranges
+        of the released values. A step spends the share 0.15 of its budget on the Gram matrix, 0.05 on V^2,
+        0.10 on V, and 0.70 on the weighted Gram matrix with its response. With ``split``, each half can use
+        the whole budget. One half spends the shares 0.5, 0.17 and 0.33 on Gram matrix, V^2 and V. The other
+        half spends all on the weighted Gram matrix with its response. ``published``: the noise that the paper
+        states, with targets that are not centred; the guarantee then states the actual rho.
     """
 
     noise: Literal["exact", "published"] | None = None
@@ -951,9 +996,11 @@ class DPVAPVI(_VarianceAware, _Private):
     def _learning(
         self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
     ) -> tuple[Question, ...]:
-        """Return the queries for Gram, V^2, V and the weighted regression of each step, last step first.
+        """Return the queries, from the last step to the first.
 
-        The arguments are those of :meth:`questions`; ``episodes`` matters only if noise is "published".
+        At each step they ask for the Gram matrix, the response of V^2, the response of V, and the weighted
+        Gram matrix with its response. The arguments are those of :meth:`questions`; ``episodes`` matters only
+        if ``noise`` is "published".
         """
         steps = list(_targets(layout, known_rewards))
         reward = not known_rewards
@@ -988,9 +1035,10 @@ class DPVAPVI(_VarianceAware, _Private):
         return tuple(found)
 
     def _published(self, horizon: int, h: int, features: Features, reward: bool) -> list[Question]:
-        """Return the queries of step h with the printed noise, which state its actual mu for one episode.
+        """Return the queries of step h with the noise that the paper states.
 
-        Vectors of V = 0 contain no data and are omitted.
+        Each query states the mu that this noise provides for users with one episode. Responses of V = 0
+        contain no data and are left out.
         """
         assert self.rho is not None
         rho0 = self.rho / (5 * horizon)
@@ -1021,7 +1069,9 @@ class DPVAPVI(_VarianceAware, _Private):
         self, layout: Layout, features: Features, core: Core, h: int, after: Floats, ridge: Ridge
     ) -> tuple[Floats | None, int]:
         if self.noise == "published" and h == layout.horizon - 1:
-            core.gram(h)  # printed and charged, but unused: clipped at b_H = 1, every variance is 1
+            # The paper releases this Gram matrix and charges it to the budget. The answer is not used,
+            # because at the last step every variance is 1.
+            core.gram(h)
         return super()._weights(layout, features, core, h, after, ridge)
 
     def _regression(self, core: Core, h: int, after: Floats, weights: Floats | None) -> tuple[Answer, Answer]:

@@ -1,15 +1,17 @@
-"""Log of a linear learner's queries about users, with their public arrays and noisy answers.
+"""Log of the queries of a linear learner, with their public arrays and noisy answers.
 
-A :class:`LinearRelease` holds all output of the trusted core, so everything computed from it is
-post-processing and costs no privacy. The possible computations depend on the queries:
+A :class:`LinearRelease` has all output of the trusted core, so every computation from it is post-processing
+and costs no privacy budget. The possible computations depend on the queries:
 
-* ``response="model"`` (Gram, next states, rewards): the answers describe the environment. Plans can be made
-  for any options, any horizon of values and any known rewards.
-* All other queries are for "sum phi V(s')", where V belongs to the learner's *own* plan at that point. The
-  answers give no information about another V. :func:`~discreet.learners.offline.linear_pevi.replan_linear`
-  plans again from the last step to the first and compares each array of the new queries with the stored
-  array. It raises ``ValueError`` if they differ beyond rounding (1e-9 of the range, because linear algebra on
-  another machine can differ by that much).
+* With ``response="model"`` (Gram matrix, next states, rewards), the answers describe the environment. A
+  policy can
+  be planned from them for any options, any horizon of values and any known rewards.
+* All other queries ask for sum phi V(s'), where V are the values that the learner had computed at that point.
+  The
+  answers give no information about other values. :func:`~discreet.learners.offline.linear_pevi.replan_linear`
+  plans again from the last step to the first, and compares each array of the new queries with the stored
+  array. It raises ``ValueError`` if they differ by more than 1e-9 of the range, the tolerance for rounding on
+  another machine.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from discreet.mechanisms.linear.adaptive_queries import Answer, Question, Respon
 
 Floats = NDArray[np.float64]
 
-_SAME = 1e-9  # largest difference by rounding on another machine, relative to the range of an array
+_SAME = 1e-9  # largest difference that rounding on another machine can cause, relative to an array's range
 _FEATURES = ("sha256", "dimension", "bound", "l1", "nonneg")
 _ARRAYS = ("gram", "vector", "successors", "rewards")
 _SCALES = ("gram_scale", "vector_scale", "successors_scale", "rewards_scale", "centre", "span")
@@ -43,7 +45,7 @@ __all__ = ["LoggedQuery", "LinearRelease", "Recorder", "LoggedAnswers", "fingerp
 class LoggedQuery:
     """One query and its answer.
 
-    values (S,), weights (S, A) : the public arrays of the query, or None.
+    values (S,), weights (S, A) : the public arrays of the query; None if the query has no such array.
     """
 
     question: Question
@@ -54,10 +56,10 @@ class LoggedQuery:
 
 @dataclass(frozen=True, eq=False)
 class LinearRelease:
-    """All answers of one session, with all public facts about them.
+    """All queries and answers of one session, with the public facts about them.
 
-    features : fingerprint and declared bounds of the features (see :func:`fingerprint`), without the table.
-    users : number of users in the sums. asked : answers in the order of the queries.
+    features : hash and declared bounds of the features (see :func:`fingerprint`), without the table.
+    users : number of users in the sums. asked : the queries with their answers, in order.
     """
 
     __repr__ = brief
@@ -69,7 +71,10 @@ class LinearRelease:
     asked: tuple[LoggedQuery, ...]
 
     def query(self) -> dict[str, Any]:
-        """Return the queries as JSON values, without layout, users, guarantee and arrays."""
+        """Return the features and the queries as JSON values.
+
+        The layout, the number of users, the guarantee and the arrays are left out.
+        """
         questions = [
             {
                 "question": asdict(one.question),
@@ -81,9 +86,9 @@ class LinearRelease:
         return {"features": dict(self.features), "questions": questions}
 
     def tables(self) -> Iterator[tuple[str, int, Floats]]:
-        """Yield (name, step, array) for all arrays, each of at most two dimensions.
+        """Yield (name, step, array) for all arrays of the queries and answers.
 
-        A name contains the index of the query.
+        An array has at most two dimensions. A name begins with the index of the query.
         """
         for i, one in enumerate(self.asked):
             for name, array in _named(one):
@@ -98,7 +103,7 @@ class LinearRelease:
         query: Mapping[str, Any],
         tables: Mapping[tuple[str, int], Floats],
     ) -> LinearRelease:
-        """Return the release that :meth:`query` and :meth:`tables` wrote.
+        """Return the release from the results of :meth:`query` and :meth:`tables`.
 
         Raises ``ValueError`` if a key, a table or a shape is invalid.
         """
@@ -155,10 +160,11 @@ def _asked(
 
 
 def fingerprint(features: Features) -> dict[str, Any]:
-    """Return the SHA-256 of the table (little-endian float64, row-major), with shape and declared bounds.
+    """Return a hash of the features with their dimension and declared bounds, as JSON values.
 
-    All values are JSON values. Answers belong to one table of features; a plan from another table would be
-    meaningless.
+    The hash is the SHA-256 of the table's shape and entries (little-endian float64, row-major). It identifies
+    the features with which the queries were answered; planning with other features would give meaningless
+    results.
     """
     digest = hashlib.sha256(repr(features.table.shape).encode())
     digest.update(np.ascontiguousarray(features.table, "<f8").tobytes())
@@ -175,7 +181,7 @@ def fingerprint(features: Features) -> dict[str, Any]:
 
 
 class Recorder:
-    """Session that records queries and answers; it is a learner's core if data are present."""
+    """Session that records the queries and answers. A learner uses it as its core if data are available."""
 
     def __init__(self, session: ResponseSession) -> None:
         self._session, self._plan = session, session.plan
@@ -204,7 +210,11 @@ class Recorder:
         return self._session.episodes
 
     def start(self, values: ArrayLike) -> Answer:
-        """Return the answer on first states; ``values`` (S,) identify the evaluated policy."""
+        """Return the answer to the query on first states.
+
+        values : (S,) values of the evaluated policy. They are stored, so that the answer is used only for
+        this policy.
+        """
         return self._kept(self._session.start(), values, None)
 
     def _kept(self, answer: Answer, values: ArrayLike | None, weights: ArrayLike | None) -> Answer:
@@ -213,7 +223,7 @@ class Recorder:
         return answer
 
     def release(self) -> LinearRelease:
-        """Return all queries and answers so far."""
+        """Return a release with all queries that were made so far, and their answers."""
         session = self._session
         return LinearRelease(
             session.layout, fingerprint(session.features), session.users, session.guarantee,
@@ -222,11 +232,11 @@ class Recorder:
 
 
 class LoggedAnswers:
-    """Core that answers from a release, without data and without budget.
+    """Core that answers queries from a stored release, without reading data or spending budget.
 
-    ``plan`` contains the learner's planned queries. A query gets the stored answer to the same query, with
-    the same kind, step, half and reward, and the same public arrays. If there is none, a ``ValueError``
-    states the difference.
+    ``plan`` contains the queries that the learner declared. A query gets the stored answer to the query that
+    has the same kind, step, half, reward and public arrays. If the release has no such query, a
+    ``ValueError`` states the difference.
     """
 
     def __init__(self, release: LinearRelease, plan: tuple[Question, ...]) -> None:
@@ -257,7 +267,7 @@ class LoggedAnswers:
         return self._release.guarantee.episodes
 
     def start(self, values: ArrayLike) -> Answer | None:
-        """Return the answer on first states, or None if the release evaluates another policy."""
+        """Return the stored answer to the query on first states; None if it belongs to another policy."""
         try:
             return self._find(0, values, None)
         except ValueError:
@@ -282,7 +292,9 @@ class LoggedAnswers:
 def _answers(given: Question, wanted: Question) -> bool:
     if (given.kind, given.step, given.half) != (wanted.kind, wanted.step, wanted.half):
         return False
-    if given.kind == "model":  # unneeded rewards are ignored
+    if (
+        given.kind == "model"
+    ):  # if the stored answer has rewards that the learner does not need, they are ignored
         return given.reward or not wanted.reward
     return given.kind == "gram" or given.reward == wanted.reward
 

@@ -1,31 +1,35 @@
-r"""Release files with noisy sums, their noise distributions and the guarantee, read step by step.
+r"""Release files, which contain noisy sums, their noise distributions and the guarantee, and are read by
+step.
 
 ``release.parquet`` contains everything that was released about users' data. All computations from this file
-are post-processing and cost no privacy. It is an ordinary Parquet file (``pandas.read_parquet`` reads it),
-with one row per cell and one row group per table of a step:
+are post-processing and cost no privacy budget. It is an ordinary Parquet file (``pandas.read_parquet`` reads
+it). It has one row per cell. Each table of a step is one row group. The columns are:
 
 - ``family`` is the name of the table: ``visits``, ``transition_counts``, ..
 - ``step`` is h, starting at 0.
-- ``state``, ``action`` and ``next_state`` are the cell in a release of counts. Only admissible pairs are
-  included, in the order of state, then action, then next state. ``next_state`` is null if the table has no
+- In a release of counts, ``state``, ``action`` and ``next_state`` identify the cell. Only admissible pairs
+  are
+  included. Rows are sorted by state, then action, then next state. ``next_state`` is null if the table has no
   next states.
-- ``i`` and ``j`` are the indices in a table of any other release. They are null for tables with fewer
-  dimensions.
-- ``value`` is float64.
+- In all other releases, ``i`` and ``j`` are the indices of the cell in its table. They are null for tables
+  with
+  fewer dimensions.
+- ``value`` is the float64 value of the cell.
 
-The schema's metadata hold one JSON object under ``discreet.release``. The object contains ``version``,
-``facts`` (below) and ``groups``: family, step, shape and SHA-256 of the values of each row group, in order.
-It also contains the SHA-256 of ``facts`` and ``groups`` together. In addition, pages have Parquet's
-checksums. Hashes and checksums detect accidental damage and edits without intent to deceive. They are not a
-signature: anyone who can write the file can forge it. To detect forgery, the privacy statement holds a hash
-of the whole file.
+The metadata of the Parquet schema have one JSON object under the key ``discreet.release``. The object
+contains ``version``, ``kind``, ``facts`` (:class:`ReleaseFacts`) and ``groups``. ``groups`` lists, for each
+row group in order, its family, step, shape and the SHA-256 of its values. The object also contains the
+SHA-256 of ``kind``, ``facts`` and ``groups`` together. In addition, Parquet stores a checksum of every page.
+Hashes and checksums detect accidental damage, and edits without intent to deceive. They are not a signature:
+anyone who can write the file can forge it. To detect forgery, the privacy statement contains a hash of the
+whole file.
 
 A file is written one step at a time under a temporary name. It is renamed when it is complete and on disk.
 
-Encoding. Noise on a grid has few distinct values, so ``value`` is dictionary encoded. Then zstd is close to
-the entropy of the noise (0.84 bytes per cell at a standard deviation of 20, of which 0.80 are noise).
-Continuous noise overflows the dictionary and needs 7.7 bytes per cell. The index columns are mostly constant
-or consecutive and need 0.03 bytes per cell.
+Encoding. Discrete noise has few distinct values, so ``value`` is dictionary encoded. With zstd, the size is
+then close to the entropy of the noise: 0.84 bytes per cell at a standard deviation of 20, of which 0.80 are
+the entropy. Continuous noise has too many values for a dictionary and needs 7.7 bytes per cell. The index
+columns are mostly constant or consecutive and need 0.03 bytes per cell.
 """
 
 from __future__ import annotations
@@ -61,7 +65,7 @@ Floats = NDArray[np.float64]
 
 KEY = b"discreet.release"
 FIRST_VISITS = {"question": "first visits"}
-VERSION = 3  # 1: guarantees were sentences; 2: without facts of the run
+VERSION = 3  # version 1 had the guarantee as text; version 2 had no `ReleaseFacts.run`
 
 __all__ = [
     "FIRST_VISITS", "ReleaseFacts", "StoredRelease", "StoredTables", "aside", "read_release", "read_tables",
@@ -88,21 +92,23 @@ class ReleaseFacts:
     users : int
         Number of users in the sums, at least 1.
     guarantee : Guarantee
+        Privacy guarantee of the release.
     laws : mapping of family to NoiseDistribution
-        For a release of counts, the keys are exactly its families, and bounds are over the cells of all
-        steps. Other releases can describe their noise in ``query``.
+        Noise distribution of each family. For a release of counts, the keys are exactly its families, and
+        error bounds hold for the cells of all steps together. Other releases can describe their noise in
+        ``query``.
     records : tuple of JSON objects
-        One record per mechanism, as written by the caller.
+        Description of each mechanism, as the caller gave it.
     episodes : int
-        m, the largest number of episodes counted per user.
+        Largest number of episodes per user that are counted.
     dataset, schema, known_rewards : str, optional
-        Name of the population; hashes of the schema and of the known rewards.
+        Name of the population, hash of the schema, and hash of the known rewards.
     algorithm, options : str, optional; JSON object
-        Learner, and those of its options that define the query. All other options can be changed when
-        planning again.
+        Name of the learner, and those of its options that define the query. All other options can be changed
+        when a policy is computed from the release again.
     query : JSON object
-        Query, if families and laws do not define it. It is :data:`FIRST_VISITS` for first visits, whose
-        counts are in one table for all steps.
+        Query, if families and laws do not define it. For counts of first visits, which are in one table for
+        all steps, it is :data:`FIRST_VISITS`.
     run : JSON object
         Further facts about the run for the privacy statement: date, purpose, versions, ledger entry.
     library : str
@@ -148,17 +154,17 @@ class ReleaseFacts:
 
     @property
     def first_visits(self) -> bool:
-        """Return True for counts of first visits."""
+        """Return True if the release has counts of first visits."""
         return dict(self.query) == FIRST_VISITS
 
     @property
     def linear(self) -> bool:
-        """Return True for sums of features (not counts)."""
+        """Return True if the release has sums of features instead of counts."""
         return bool(self.query) and not self.first_visits
 
     @property
     def slots(self) -> int:
-        """Return the number of tables of each family of counts: H, or one for all steps."""
+        """Return the number of tables of each family of counts: H, or 1 if one table is for all steps."""
         return 1 if self.first_visits else self.layout.horizon
 
     def to_dict(self) -> dict[str, Any]:
@@ -187,7 +193,7 @@ class ReleaseFacts:
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> ReleaseFacts:
-        """Return the facts from the result of :meth:`to_dict`; raise ``ValueError`` for other input."""
+        """Return the facts from the result of :meth:`to_dict`. Raise ``ValueError`` for any other input."""
         names = {part.name for part in fields(cls)} - {"layout"} | {"states", "actions", "horizon", "mask"}
         if not isinstance(table, Mapping) or set(table) != names:
             raise ValueError("facts: must be an object with exactly the keys of a release")
@@ -214,7 +220,7 @@ def _law_from_dict(name: str, table: Any) -> NoiseDistribution:
 
 
 def _layout(table: Mapping[str, Any]) -> Layout:
-    """Return the layout from stored sizes and a mask with one bit per pair."""
+    """Return the layout from the stored sizes and the stored mask, which has one bit per pair."""
     states, actions = (checks.integer(name, table[name], 1) for name in ("states", "actions"))
     mask = table["mask"]
     if mask is not None:
@@ -233,9 +239,9 @@ def _layout(table: Mapping[str, Any]) -> Layout:
 # ------------------------------------------------------------------------------ the shape of the file
 @contextmanager
 def aside(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a temporary binary file that is flushed to disk and renamed to ``path`` if the block succeeds.
+    """Yield a temporary binary file. If the block succeeds, flush it to disk and rename it to ``path``.
 
-    If the block raises, no file is created at ``path``, and an existing file is kept.
+    If the block raises, the temporary file is removed, and a file that existed at ``path`` is kept.
     """
     path = Path(path)
     hidden = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
@@ -253,7 +259,7 @@ def aside(path: str | Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Convert errors of reading a file to a ``ValueError`` that names the file."""
+    """Convert errors that occur when a file is read to a ``ValueError`` that names the file."""
     try:
         yield
     except FileNotFoundError:
@@ -272,7 +278,7 @@ def _schema(kind: str) -> Any:
 
 
 class _Group(NamedTuple):
-    """One row group, which is the table of one family at one step."""
+    """Description of one row group, which contains the table of one family at one step."""
 
     family: str
     step: int
@@ -285,7 +291,7 @@ class _Group(NamedTuple):
 
 
 class _Index:
-    """Index columns of tables; those for the last shape are cached, because shapes rarely change."""
+    """Builder of the index columns of tables. It caches them, because shapes rarely change."""
 
     def __init__(self, kind: str, layout: Layout) -> None:
         self.kind, self.layout = kind, layout
@@ -311,7 +317,7 @@ class _Index:
 
 
 def _digest(values: Floats) -> str:
-    """Return the SHA-256 of values in the order of the file, independent of the machine's byte order."""
+    """Return the SHA-256 of the values in the order of the file, as little-endian float64."""
     return hashlib.sha256(np.ascontiguousarray(values, "<f8").data).hexdigest()
 
 
@@ -322,16 +328,18 @@ def _seal(kind: str, facts: Any, groups: Any) -> str:
 
 # ------------------------------------------------------------------------------------------- writing
 def write_tables(path: str | Path, tables: Iterable[tuple[str, int, ArrayLike]], facts: ReleaseFacts) -> None:
-    """Write named tables of steps (Gram matrices, answers, ..), with one table in memory at a time.
+    """Write named tables (Gram matrices, answers, ...) to a file, with one table in memory at a time.
 
     Parameters
     ----------
     path : str or Path
-        Gets the file when it is complete; an older one is replaced. If anything fails nothing appears.
+        Path of the file. An existing file is replaced when the new file is complete. If an error occurs,
+        ``path`` does not change.
     tables : iterable of (family, step, array)
-        Tables in any order, with steps in [0, H). Arrays are finite, not empty, and have 0, 1 or 2
+        Tables in any order, with steps in [0, H). Arrays must be finite, not empty, and have 0, 1 or 2
         dimensions.
     facts : ReleaseFacts
+        Public facts, which are written to the file.
 
     Raises
     ------
@@ -342,21 +350,23 @@ def write_tables(path: str | Path, tables: Iterable[tuple[str, int, ArrayLike]],
 
 
 def write_release(path: str | Path, sums: Iterable[StepSums], facts: ReleaseFacts) -> None:
-    """Write a release of counts step by step, with one step in memory at a time.
+    """Write a release of counts to a file, with one step in memory at a time.
 
     Parameters
     ----------
     path : str or Path
-        Gets the file when it is complete; an older one is replaced. If anything fails nothing appears.
+        Path of the file. An existing file is replaced when the new file is complete. If an error occurs,
+        ``path`` does not change.
     sums : iterable of StepSums
         Sums of the steps 0, 1, .., H - 1, in this order.
     facts : ReleaseFacts
-        ``laws`` names the families: transitions, and also visits and centred rewards if they are released.
+        Public facts, which are written to the file. The keys of ``laws`` are the families: transitions, and
+        also visits and centred rewards if they are released.
 
     Raises
     ------
     ValueError
-        If a step is missing or out of order, a table does not fit the layout or is not finite, or the
+        If a step is missing or out of order, if a table does not fit the layout or is not finite, or if the
         families of a step are not those of ``facts.laws``.
     """
     shapes = _families(facts)
@@ -390,7 +400,7 @@ def _tables(step: StepSums) -> dict[str, Floats]:
 
 
 def _families(facts: ReleaseFacts) -> dict[str, tuple[int, ...]]:
-    """Return the names and shapes of the tables of one step of counts, in the order of the file."""
+    """Return the names and shapes of one step's tables in a release of counts, in the order of the file."""
     rows, states = facts.layout.rows, facts.layout.states
     every: dict[str, tuple[int, ...]] = {
         VISITS: (rows,),
@@ -458,9 +468,10 @@ def _checked(family: str, step: int, table: ArrayLike, horizon: int) -> Floats:
 
 # ------------------------------------------------------------------------------------------- reading
 class StoredTables:
-    """Named tables of steps in a file, read one at a time. Use :func:`read_tables` to create it.
+    """Reader of a release file, which reads one table at a time. Use :func:`read_tables` to create it.
 
-    path : Path. facts : ReleaseFacts. families : names of the tables, in the order of the file.
+    path : Path of the file. facts : ReleaseFacts in the file. families : names of the tables, in the order of
+    the file.
     """
 
     _KINDS: ClassVar[tuple[str, ...]] = ("linear", "counts")
@@ -502,7 +513,7 @@ class StoredTables:
         return tuple(group.step for group in self._groups if group.family == family)
 
     def table(self, family: str, step: int) -> Floats:
-        """Return one table, read-only, in its original shape.
+        """Return the table of one family at one step, as a read-only array.
 
         Raises
         ------
@@ -516,7 +527,7 @@ class StoredTables:
             return self._values(n, file.read_row_group(n, columns=["value"], use_threads=False)["value"])
 
     def tables(self) -> dict[tuple[str, int], Floats]:
-        """Return all tables by family and step; the release must fit in memory."""
+        """Return a dict from (family, step) to the table, for all tables. The release must fit in memory."""
         return {place: self.table(*place) for place in self._place}
 
     def _values(self, n: int, column: Any) -> Floats:
@@ -534,7 +545,7 @@ class StoredTables:
         return values.reshape(group.shape)
 
     def check(self) -> None:
-        """Read the whole file with index columns; raise ``ValueError`` if the file was changed."""
+        """Read all columns of the whole file; raise ``ValueError`` if the file was changed."""
         index = _Index(self._kind, self.facts.layout)
         with _naming(self.path), self._open() as file:
             for n, group in enumerate(self._groups):
@@ -555,9 +566,10 @@ class StoredTables:
 
 
 class StoredRelease(StoredTables):
-    """Release of counts in a file: a :class:`~discreet.mechanisms.interfaces.StepwiseRelease`.
+    """Release of counts in a file, with the interface
+    :class:`~discreet.mechanisms.interfaces.StepwiseRelease`.
 
-    Use :func:`read_release` to create it. A step is read on request and not kept in memory.
+    Use :func:`read_release` to create it. A step is read when it is requested, and is not kept in memory.
     """
 
     _KINDS = ("counts",)
@@ -581,12 +593,16 @@ class StoredRelease(StoredTables):
 
     @property
     def laws(self) -> Mapping[str, NoiseDistribution]:
-        """Return the noise distributions by family; bounds are over the cells of all steps."""
+        """Return the noise distribution of each family. Error bounds hold for the cells of all steps
+        together.
+        """
         return self.facts.laws
 
     @property
     def guarantee(self) -> Guarantee:
-        """Return the guarantee of the release; it covers everything computed from it."""
+        """Return the privacy guarantee of the release. It covers everything that is computed from the
+        release.
+        """
         return self.facts.guarantee
 
     def step(self, h: int) -> StepSums:
@@ -597,15 +613,16 @@ class StoredRelease(StoredTables):
 
 
 def read_tables(path: str | Path) -> StoredTables:
-    """Open a file of named tables, with the same checks as :func:`read_release`."""
+    """Open a release file of any kind, with the same checks as :func:`read_release`."""
     return StoredTables(path)
 
 
 def read_release(path: str | Path) -> StoredRelease:
     """Open a release of counts; ``path`` is the path of ``release.parquet``.
 
-    Version, facts, structure and their hash are checked when the file is opened. The values of a step are
-    checked when the step is read (checksums of pages, hash, all values finite).
+    When the file is opened, its version, facts and structure are checked, and the hash of facts and
+    structure. When a step is read, its values are checked: page checksums, hash, and that all values are
+    finite.
 
     Raises
     ------
@@ -621,7 +638,10 @@ def _no_constant(text: str) -> Any:
 
 
 def _document(file: Any, kinds: tuple[str, ...]) -> tuple[str, ReleaseFacts, list[_Group]]:
-    """Return the kind, facts and row groups of a release file, after all checks."""
+    """Return the kind, facts and row groups of a release file; raise ``ValueError`` if they are invalid.
+
+    kinds : the accepted kinds of files.
+    """
     metadata = file.metadata.metadata or {}
     if KEY not in metadata:
         raise ValueError(f"is no release: its metadata have no key {KEY.decode()!r}")

@@ -1,4 +1,4 @@
-"""Off-policy evaluation from releases: values, gains, tests of the assumptions, and verdicts."""
+"""Off-policy evaluation from releases: values and gains of policies, tests of assumptions, and verdicts."""
 
 from discreet import public_names
 

@@ -1,9 +1,9 @@
-"""Share of all episodes that end censored, and probability of a censored end after a decision.
+"""Share of all episodes that end censored, and the probability of a censored end after a decision.
 
-Users whose outcome is not known end in the censored state (``Returns.censored``), and their return counts as
-the middle of the range of returns. The gain of a policy over the behaviour policy is evaluated in
-:mod:`discreet.learners.ope.transition_gains` with the censored outcomes that are worst for the policy, and
-with those that are best for it.
+Episodes whose outcome is not known end in the censored state (``ReturnBounds.censored``), and their return
+counts as the middle of the range of returns. :mod:`discreet.learners.ope.transition_gains` evaluates the gain
+of a policy twice: with the unknown outcomes that are worst for the policy, and with those that are best for
+the policy.
 """
 
 from __future__ import annotations
@@ -22,17 +22,20 @@ __all__ = ["CensoredShare", "censored_share", "ends_censored"]
 
 
 class CensoredShare(NamedTuple):
-    """Upper bound on the share of censored episodes, and the bound's standard deviation due to noise."""
+    """Upper bound on the share of episodes that end censored, and the standard deviation of the bound.
+
+    The standard deviation is due to privacy noise.
+    """
 
     share: float
     deviation: float
 
 
 def censored_share(told: Told) -> CensoredShare | None:
-    """Return the share of a release's episodes that may be censored; None if no end is censored.
+    """Return an upper bound on the share of episodes that end censored; None if no episode can end censored.
 
     A release counts the episodes that end in another terminal state before the last step. It does not
-    distinguish censored episodes from those that reach the last step. The returned share includes both.
+    distinguish censored episodes from episodes that reach the last step. The returned share includes both.
     """
     end = told.question.returns.censored
     if end is None:
@@ -44,13 +47,13 @@ def censored_share(told: Told) -> CensoredShare | None:
 
 
 def ends_censored(told: Told, moves: Floats, usual: Floats) -> Floats:
-    """Return (R,) probabilities that an episode ends censored after a visit to a row.
+    """Return the (R,) probabilities that an episode ends censored after a visit to a row.
 
-    The probabilities assume that users follow the behaviour policy and that all steps of the horizon remain,
-    which is the largest possible number. If no end is censored, the result is 0.
+    The probabilities assume that users follow the behaviour policy after the visit, and that all steps of the
+    horizon remain, which is the largest possible number. They are 0 if no episode can end censored.
 
-    moves : (R, S + 1) distributions of next states by row. usual : (S + 1, S + 1) distributions of next
-    states by state, 0 in terminal states.
+    - moves : (R, S + 1) next-state distributions of rows.
+    - usual : (S + 1, S + 1) next-state distributions of states, 0 for terminal states.
     """
     end = told.question.returns.censored
     if end is None:

@@ -1,25 +1,25 @@
-r"""Test whether a release of first visits agrees with itself.
+r"""Test whether the returns and the transitions in a release of first visits agree.
 
-A gain is claimed under three assumptions. The environment is the same at every step, the recorded state
-contains everything that matters for the future, and the users' behaviour depends on the recorded state only.
-Under these assumptions the rest of an episode after the next state does not depend on the state and action
-before it. The return of an action can therefore be computed from a release of first visits in two ways: from
-returns, and from one step of transitions plus the value of the next state. The two must agree. They differ
-if an unrecorded cause lasts longer than one step, if a reading is taken after the action, or if behaviour
-changes over time.
+A gain is claimed under three assumptions. The environment is the same at every step. The recorded state
+contains everything that affects the future of the episode. The behaviour of users depends only on the
+recorded state. Under these assumptions, the part of an episode after the next state does not depend on the
+state and action before it. The return of an action can therefore be computed from a release of first visits
+in two ways: from returns, or from one step of transitions plus the value of the next state. The two results
+must agree. They differ if an unrecorded cause lasts longer than one step, if a variable of the state is
+recorded after the action, or if behaviour changes over time.
 
 Two kinds of discrepancy are tested, in units of the range of returns:
 
     contrast  D(s, a) = [q(s, a) - v(s)] - sum_t [P(t | s, a) - P(t | s)] y_s(t)                           (1)
     level     L(s)    = v(s) - sum_t P(t | s) y_s(t)                                                       (2)
 
-Where users belong to public groups, the start state has a level for each group g instead of one for all,
+If users belong to public groups, the start state has one level for each group g instead of one for all users,
 
     L(g)      = q(start, g) - sum_t P(t | start, g) y_start(t).                                            (4)
 
-A group's users begin in states drawn from P(. | start, g). If their outcome does not follow from these
-states, the state omits something that the group reveals. All groups share y_start, because all users begin
-at the first step.
+The first states of a group's users are drawn from P(. | start, g). If the outcome of the group cannot be
+explained by these states, the recorded state omits a variable that differs between groups. All groups have
+the same y_start, because all users begin at the first step.
 
 In (1) and (2), q and v are the mean returns of first visits by action and by state. After a first visit to s,
 y_s(t) is the expected return from an arrival in t:
@@ -27,48 +27,52 @@ y_s(t) is the expected return from an arrival in t:
     y_s(t) = w(t)                                              where t is terminal
     y_s(t) = w(t) + v(t) + sum_h f_h(s) V_h+1(t) / x(s) - sum_h f_h(t) V_h(t) / x(t)     elsewhere.        (3)
 
-There w is the reward of an arrival by rule, and f_h(s) is the probability that the first visit to s is at
-step h. Let x = sum_h f_h, and let V_h be the value in the chain of released transitions. The last two terms
-of (3) correct for the remaining time: a first visit to t is usually not at the step after a first visit to s.
-The next states' values are centred by c_s = sum_t P(t | s) y_s(t) before they are multiplied by noisy counts.
-The noise of visits then does not bias (1) and (2) to first order.
+Here w is the reward of an arrival according to the rule for returns. The probability that the first visit to
+s is at step h is f_h(s), and x is the sum of f_h over h. V_h is the value in the Markov chain of the released
+transitions. The last two terms of (3) correct for the number of remaining steps, because a first visit to t
+is usually not at the step after a first visit to s. The values of next states are centred by c_s = sum_t P(t
+| s) y_s(t) before they are multiplied by noisy counts. Then the noise of visits does not bias (1) and (2) to
+first order.
 
-Covariance. (1) and (2) are linear, to first order, in three numbers per row or state,
+Covariance. Let dG, dN and dM be the errors of returns, visits and transitions. To first order, (1) and (2)
+are linear in three numbers, one for each row r and two for each state,
 
-    a_r = g_r (dG_r - (q_r - ybar_r) dN_r - sum_t y_s(t) dM_r(t)),   b_s the same over the rows of s,
-    l_t = g_t (dG_t - v_t dN_t).
+    a_r = g_r (dG_r - (q_r - ybar_r) dN_r - sum_t y_s(t) dM_r(t)),   b_s the same for the sums over the rows
+    of s, l_t = g_t (dG_t - v_t dN_t).
 
-Here g_r, g_s and g_t are reciprocals of counts. The discrepancies change by
+Here g_r, g_s and g_t are reciprocals of counts. The errors of the discrepancies are
 
     dD(s, a) = a_r - b_s - sum_t [P_r(t) - P_s(t)] l_t,   dL(s) = b_s - P_s l,
     dL(g) = a_r - P_r l   with r = (start, g).
 
 Therefore the covariance of all discrepancies is A X A', where A is the matrix of this linear map and X is the
-covariance of (a, b, l). *Noise*: rows have independent noise, and X is a sum of blocks by state. *Sampling*:
-users of the fitted chain are simulated, and the same map is applied to their records; the result is
-multiplied by the number of users and by the episodes per user. The correlation between one user's records,
-and between the two estimates, is thus included. Three terms are added. The first is the product of the noise
-of transitions and the error of v (second order). The second is the error of the correction for the remaining
-time; it is measured by refits to releases drawn from the fitted model. The third accounts for outcomes that
-were not observed.
+covariance of (a, b, l). X has two parts. *Noise*: different rows have independent noise, so this part is a
+sum of one block per state. *Sampling*: users of the fitted chain are simulated, and (a, b, l) is computed
+from their records. The covariance for one user is multiplied by the number of users and by the episodes per
+user. It includes the correlation between the records of one user, and between the two estimates of a return.
+Three terms are added to A X A'. The first is of second order: the product of the noise of transitions and the
+error of v. The second is the error of the correction for the number of remaining steps. It is measured by
+fitting the chain again to releases that are drawn from the fitted model. The third accounts for outcomes that
+no user had.
 
-A state whose visits do not exceed the noise has no separate v. The mean of other states replaces v there.
-Half of the probability of moving to such states is allowed as a bias.
+A state whose visits do not exceed the noise has no separate v. It gets the mean v of all other states. Half
+of the probability of moving to such states is allowed as a bias.
 
 The test rejects, separately for contrasts and for levels, if the largest |z| has Bonferroni p below 5e-4, or
 the sum of squares has p below 1e-5 by Satterthwaite's approximation. Related tests need trajectories (Shi et
 al. 2020, arXiv 2002.01751); this test needs only the released sums. It is post-processing and costs no
-privacy.
+privacy budget.
 
-Ends whose outcome is not known (``Returns.censored``) pay the middle of the range in both estimates, as in
-the release. The test then checks censored ends in the chain like all other ends. The test cannot be repeated
-with other outcomes for the users who left, because the release does not separate returns by the kind of end.
+Censored ends. An episode whose outcome is not known (``ReturnBounds.censored``) has the middle of the range
+as its return in both estimates, as in the release. The test then checks censored ends in the chain like all
+other ends. The test cannot be repeated with other outcomes for these episodes, because the release does not
+separate returns by the kind of end.
 
 The test cannot detect three kinds of cause. The first is a cause that is drawn again at every step: the data
 then have the same distribution as in an environment without hidden causes. The second is any cause at a
 decision after which the episode ends, because the two estimates are then equal. The third is a lasting cause,
-if there are too few users or too much noise. ``covered`` is the share of the changed decisions whose action
-was compared. Decisions that end the episode are included.
+if there are too few users or too much noise. ``covered`` is the share of the changed decisions whose new
+action was tested. This share includes decisions that end the episode.
 """
 
 from __future__ import annotations
@@ -103,18 +107,18 @@ __all__ = [
     "testable",
 ]
 
-STANDS_OUT, LEAST_USERS = 6.0, 100.0  # Noise standard deviations and users that a count must exceed.
-_CLEAR = 4.0  # A state's count enters the chain as released above this many norms of the noise in its cells.
-_SHARES = 0.02, 0.98  # Least and largest share of a state's users for a tested action.
-_SIMULATED = 20_000, 200_000  # Least and largest number of simulated users of the fitted chain.
-_RECORDS = 150  # Least number of simulated records of a tested row or state.
-_SHRINK = 30.0  # Weight, in users, of a state's mean distribution towards which every row is shrunk.
+STANDS_OUT, LEAST_USERS = 6.0, 100.0  # A count is used above this many std of its noise and this many users.
+_CLEAR = 4.0  # A state's counts are not projected above this many norms of the noise in its cells.
+_SHARES = 0.02, 0.98  # An action is tested if its share of the decisions in the state is in this range.
+_SIMULATED = 20_000, 200_000  # Smallest and largest number of simulated users of the fitted chain.
+_RECORDS = 150  # A row or state is tested only if the simulation has this many records of it.
+_SHRINK = 30.0  # Every row is shrunk towards its state's mean distribution, which has this weight in users.
 _REFITS = 10
-_UNSEEN = 1.5  # Unobserved users with a different outcome.
-_LEAST_RANGE = 0.1  # Least range of next states' values, for those users.
+_UNSEEN = 1.5  # Number of hypothetical unobserved users with a different outcome.
+_LEAST_RANGE = 0.1  # Smallest assumed range of the values of next states for these users.
 _AT_ONCE = 512
 _NOBODY: Ints = np.zeros(0, np.int64)
-LARGEST, SQUARES = 5e-4, 1e-5  # Both statistics reject at p below these values.
+LARGEST, SQUARES = 5e-4, 1e-5  # The test rejects if p of the largest |z|, or of the sum of squares, is lower.
 
 
 class ProjectedModel(NamedTuple):
@@ -123,14 +127,15 @@ class ProjectedModel(NamedTuple):
     Attributes
     ----------
     moves : (R, S + 1)
-        Distributions of next states by row.
+        Distribution of next states for each row.
     usual : (S + 1, S + 1)
-        Distributions by state, 0 in terminal states.
+        Distribution of next states for each state under the behaviour policy; 0 for terminal states.
     taken : (R,)
-        Projected visits.
+        Projected number of visits.
     share : (R,)
-        Share of the decisions in a state.
+        Share of the decisions in the row's state that take the row's action.
     terminal : (S + 1,) bool
+        Mask of the terminal states.
     """
 
     moves: Floats
@@ -146,16 +151,16 @@ class Discrepancies(NamedTuple):
     Attributes
     ----------
     where : (K,)
-        Rows of the layout (contrasts) or states (levels). S + 1 + g is group g.
+        For contrasts, the rows of the layout. For levels, the states, where S + 1 + g stands for group g.
     value, deviation, bias : (K,)
-        Discrepancies, their standard deviations, and the biases allowed for them.
+        Discrepancies, their standard deviations, and the biases that are allowed.
     z : (K,)
-        z-score of the part of a discrepancy that exceeds the allowed bias.
+        z-scores of the parts of the discrepancies that exceed the allowed bias.
     largest, squares : float
-        p-values of the two statistics; 1 if nothing was tested.
+        p-values of the two statistics, the largest |z| and the sum of squares; 1 if nothing was tested.
     size : float
-        Sum over states of visits per user times the discrepancy beyond the allowance and two standard
-        deviations.
+        Sum over states of the visits per episode times the excess of the discrepancy. The excess is the part
+        beyond the allowed bias and two standard deviations.
     """
 
     where: Ints
@@ -174,17 +179,20 @@ class Discrepancies(NamedTuple):
 
     @property
     def p(self) -> float:
-        """Return the smaller p-value, after ``squares`` is rescaled so that both reject at ``LARGEST``."""
+        """Return the smaller of the two p-values, on the scale on which the test rejects below ``LARGEST``.
+
+        ``squares`` is multiplied by a constant for this purpose.
+        """
         return min(1.0, self.largest, self.squares * (LARGEST / SQUARES))
 
     @property
     def hint(self) -> float:
-        """Return twice the smaller p-value; a small result is a hint of a contradiction."""
+        """Return twice the smaller of the two p-values. A small result is a hint of a contradiction."""
         return min(1.0, 2.0 * min(self.largest, self.squares))
 
     @property
     def largest_z(self) -> float:
-        """Return the largest absolute z, 0 if nothing is tested."""
+        """Return the largest absolute value of z; 0 if nothing was tested."""
         return float(np.abs(self.z).max(initial=0.0))
 
 
@@ -197,15 +205,17 @@ class Consistency:
     contrasts, levels : Discrepancies
         Discrepancies (1) and (2).
     rows : (R,) bool
-        Rows whose contrast was tested.
+        True for rows whose contrast was tested.
     by_returns, by_transitions : (R,)
-        Contrasts computed from returns (q - v), and from one step of transitions; NaN if not tested.
+        The two terms of each contrast (1): q - v from returns, and the sum over next states from transitions.
+        NaN for rows that were not tested.
     step_deviation : (R,)
         Standard deviation of ``by_transitions``.
-    model : Model
-        Next-state distributions in the projected counts.
+    model : ProjectedModel
+        Next-state distributions, computed from the projected counts.
     tested : bool
-        False if rewards are not paid by rule; one step of transitions then contains nothing about rewards.
+        False if no rule determines the rewards. Then transitions contain no information about rewards, and
+        nothing was tested.
     scale : float
         Range of returns, in the user's units.
     """
@@ -224,25 +234,28 @@ class Consistency:
 
     @property
     def of_groups(self) -> Bools:
-        """Return a (K,) bool mask of the levels that belong to groups."""
+        """Return a (K,) mask of the levels that belong to groups instead of states."""
         return np.asarray(self.levels.where >= self.model.usual.shape[0])
 
     def covered(self, visits: Floats, rows: Ints) -> float:
-        """Return the share of first visits to changed states where the new action's row was tested.
+        """Return the share of the first visits to changed states for which the new action's row was tested.
 
-        visits : (K,) first visits to changed states. rows : (K,) rows of the new actions.
+        visits : (K,) first visits to the changed states. rows : (K,) rows of their new actions.
         """
         return covered(self.rows, visits, rows)
 
 
 def covered(tested: Bools, visits: Floats, rows: Ints) -> float:
-    """Return the share of visits (K,) whose row (K,) is among the tested ones (R,) bool."""
+    """Return the share of ``visits`` (K,) whose row in ``rows`` (K,) was tested.
+
+    tested : (R,) mask of the tested rows.
+    """
     whole = float(visits.sum())
     return float(visits[tested[rows]].sum()) / whole if whole > 0.0 else 0.0
 
 
 def model_of(told: Told) -> ProjectedModel:
-    """Return the distributions of next states in the projected counts of a release."""
+    """Return the next-state distributions that are computed from the projected counts of a release."""
     layout = told.layout
     counts = told.consistent()
     whole = told.per_state(counts)
@@ -255,14 +268,17 @@ def model_of(told: Told) -> ProjectedModel:
 
 
 def testable(told: Told, model: ProjectedModel) -> Bools:
-    """Return a (R,) mask of rows with enough visits for a contrast; none if rewards have no rule."""
+    """Return an (R,) mask of the rows that have enough visits for a test of their contrast.
+
+    No row can be tested if no rule determines the rewards.
+    """
     if told.question.returns.outcomes is None:
         return np.zeros(told.layout.rows, bool)
     return _Test(told, model).testable
 
 
 def consistency_of(told: Told) -> Consistency:
-    """Test whether a release agrees with itself (module docstring).
+    """Test whether the returns and the transitions in a release agree (see the module docstring).
 
     The simulations are seeded by the released numbers, so the same release always gives the same result.
     """
@@ -279,9 +295,11 @@ def consistency_of(told: Told) -> Consistency:
 
 
 def _judged(where: Ints, value: Floats, bias: Floats, covariance: Floats, weight: Floats) -> Discrepancies:
-    """Return discrepancies with both test statistics.
+    """Return K discrepancies with the p-values of both test statistics.
 
-    covariance : (K, K), of the discrepancies. weight : (K,), weights for the size.
+    - where, value, bias : (K,) fields of :class:`Discrepancies`.
+    - covariance : (K, K) covariance of the discrepancies.
+    - weight : (K,) weights of the discrepancies in ``size``.
     """
     sd = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
     z = np.sign(value) * np.maximum(np.abs(value) - bias, 0.0) / sd
@@ -296,7 +314,7 @@ def _judged(where: Ints, value: Floats, bias: Floats, covariance: Floats, weight
 
 
 class _ReconciledCounts(NamedTuple):
-    """Reconciled counts: visits (R,) are row sums of transitions (R, S + 1)."""
+    """Counts after least squares: the visits (R,) equal the row sums of the transitions (R, S + 1)."""
 
     visits: Floats
     moves: Floats
@@ -308,14 +326,15 @@ class _Test:
         self.row_state, self.cells = layout.row_state, np.diff(layout.state_ptr).astype(np.float64)
         noise, states = told.noise, layout.states
         both = noise.visits**2 + states * noise.moves**2
-        self.of_visits = noise.visits**2 / both if both else 0.0  # weights of the row-sum difference
+        # shares of the difference (row sum of transitions - visits) that correct visits and transitions
+        self.of_visits = noise.visits**2 / both if both else 0.0
         self.of_moves = noise.moves**2 / both if both else 0.0
         self.sigma = math.sqrt(states) * noise.visits * noise.moves / math.sqrt(both) if both else 0.0
         content = hashlib.sha256(np.ascontiguousarray(told.moves, "<f8").tobytes())
         self.key = np.frombuffer(content.digest()[:16], "<u8").astype(np.uint64)
         self.counts = self._reconciled(told.moves, told.visits)
         self.visits, self.live = told.per_state(self.counts.visits), ~model.terminal
-        # states and rows whose visits exceed the noise, and the rows among them with a choice
+        # states (known) and rows (clear) whose visits exceed the noise, and the rows that can be tested
         self.sigmas = self.sigma * np.sqrt(self.cells)
         self.known = self.visits > np.maximum(STANDS_OUT * self.sigmas, LEAST_USERS)
         own = (self.known & self.live)[self.row_state]
@@ -326,7 +345,7 @@ class _Test:
         )
         chosen = told.decided & (share > _SHARES[0]) & (share < _SHARES[1])
         self.testable: Bools = self.clear & chosen
-        # groups, whose levels replace that of the start state
+        # rows of groups, whose levels replace the level of the start state
         begins = told.begins if told.question.groups > 1 else _NOBODY
         self.groups: Ints = begins[self.clear[begins]]
         self.levels: Bools = self.known & self.live
@@ -339,7 +358,7 @@ class _Test:
         known, own = self.known, self.known & self.live
         g_row = np.where(self.clear, reciprocal(np.where(self.clear, counts.visits, 1.0), self.sigma), 0.0)
         g_state = np.where(known, reciprocal(np.where(known, self.visits, 1.0), self.sigmas), 0.0)
-        q, v = told.returns * g_row, returns * g_state  # both with 1/2 subtracted
+        q, v = told.returns * g_row, returns * g_state  # these are q - 1/2 and v - 1/2
         worth, later = self._worth(v)
         centre = (model.usual * worth).sum(axis=1)
         centred = worth - centre[:, None]
@@ -352,7 +371,7 @@ class _Test:
         slopes = _Slopes(
             g_row, g_state, q - step_row, v - step_state, np.where(own, g_state, 0.0), v, centred
         )
-        away = model.moves[used] - model.usual[state[used]]  # for contrasts; rows for levels follow
+        away = model.moves[used] - model.usual[state[used]]  # the rows of `onward` that belong to contrasts
         onward = np.concatenate([away, model.usual[levels], model.moves[groups]])
         each = self._sampling(slopes, people, records)
         both = self._noise(slopes) + told.episodes * told.question.episodes * each
@@ -394,7 +413,10 @@ class _Test:
         )
 
     def _recorded(self, rows: Ints, used: Ints, levels: Ints, groups: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return those rows, states and groups of which the simulation has enough records."""
+        """Return the rows, states and groups of which the simulation has enough records.
+
+        rows : row of each simulated record. used, levels, groups : candidates.
+        """
         often = np.bincount(rows, minlength=self.told.layout.rows)
         of_state = self.told.per_state(often.astype(np.float64))
         return (
@@ -404,7 +426,10 @@ class _Test:
         )
 
     def _spread(self, centred: Floats, step_row: Floats) -> Floats:
-        """Return the standard deviation of a row's sum of values of its next states."""
+        """Return the (R,) standard deviations of the sums of M_r(t) y(t) over next states t.
+
+        centred : (S + 1, S + 1) centred values y of next states. step_row : (R,) means of these values.
+        """
         told, values = self.told, centred[self.row_state]
         spread = told.question.episodes * (
             np.maximum(self.counts.moves, 0.0) * (values - step_row[:, None]) ** 2
@@ -413,14 +438,17 @@ class _Test:
         return np.asarray(np.sqrt(spread))
 
     def _by_state(self, found: Discrepancies, reached: Floats) -> Discrepancies:
-        """Return ``found`` with a size that counts only the largest excess among a state's actions."""
+        """Return the contrasts ``found`` with another ``size``, in which each state counts once.
+
+        A state counts with the largest excess among its actions.
+        """
         excess = np.maximum(np.abs(found.value) - found.bias - 2.0 * found.deviation, 0.0)
         largest = np.zeros(reached.size)
         np.maximum.at(largest, self.row_state[found.where], excess)
         return found._replace(size=float(largest @ reached))
 
     def _base(self) -> float:
-        """Return the position of a return of 0 in the range of returns, as a share of that range."""
+        """Return the position of a return of 0 in the range of returns; the ends of the range are 0 and 1."""
         least, most = self.told.question.bounds
         return (min(max(0.0, least), most) - least) / (most - least)
 
@@ -430,7 +458,12 @@ class _Test:
 
     # -------------------------------------------------------------------------- worth of next states
     def _worth(self, v: Floats) -> tuple[Floats, list[Floats]]:
-        """Return the (S + 1, S + 1) table y of (3), and the error of its time correction in each refit."""
+        """Return the (S + 1, S + 1) table y of (3), and the errors of the correction for remaining steps.
+
+        There is one error table for each release that is drawn from the fitted model.
+
+        v : (S + 1,) mean returns of first visits minus 1/2.
+        """
         told, model, counts = self.told, self.model, self.counts
         own = self.known & self.live
         weight = np.where(own, self.visits, 0.0)
@@ -451,9 +484,10 @@ class _Test:
         return np.where(model.terminal, arrival, arrival + level + later), errors
 
     def _later(self, counts: _ReconciledCounts, projected: Floats) -> Floats:
-        """Return the (S + 1, S + 1) corrections for the remaining time in (3), in the chain of these counts.
+        """Return the (S + 1, S + 1) corrections for the number of remaining steps in (3).
 
-        States whose counts exceed the noise enter as released; the other states use projected counts.
+        They are computed in a chain. States whose counts exceed the noise use ``counts``. All other states
+        use the next-state distributions ``projected``.
         """
         told, steps = self.told, self.told.layout.horizon
         noise, states = told.noise, told.layout.states
@@ -467,17 +501,17 @@ class _Test:
         for h in range(steps - 1, -1, -1):
             value[h] = chain @ (told.question.arrival + value[h + 1])
         begin = np.eye(states)[told.question.start]
-        # noise can make chances negative; a state's weights must stay those of a mean over steps
+        # noise can make probabilities negative; the weights of a state must be non-negative and sum to 1
         first = np.maximum(first_visits(chain, begin, np.arange(states), steps), 0.0)
         weight = first / np.maximum(first.sum(axis=0), 1e-300)
         return np.asarray(weight.T @ value[1:] - (weight * value[:-1]).sum(axis=0))
 
     # -------------------------------------------------------------------------- covariance
     def _noise(self, slopes: _Slopes) -> sparse.csr_array:
-        """Return the covariance of (a, b, l) due to noise, as one block per state.
+        """Return the covariance of (a, b, l) that is due to noise, as a sparse matrix.
 
-        Rows have independent errors. In each row these are dG, and dN and y dM after reconciliation, with the
-        covariance of the least-squares estimate.
+        The noise of different rows is independent. The noise of a row consists of dG and, after least
+        squares, dN and sum_t y(t) dM(t), which have the covariance of the least-squares estimate.
         """
         told, state, states = self.told, self.row_state, self.told.layout.states
         rows = state.size
@@ -488,7 +522,7 @@ class _Test:
         n_n = np.full(rows, (1.0 - of_n) ** 2 * var_n + of_n**2 * states * var_m)
         m_m = var_m * (square + whole**2 * (states * of_m**2 - 2.0 * of_m)) + (of_m * whole) ** 2 * var_n
         n_m = (1.0 - of_n) * of_m * whole * var_n + of_n * var_m * whole * (1.0 - of_m * states)
-        # loadings of (a_r, b_s, l_s) on (dG_r, dN_r, y dM_r)
+        # coefficients of (dG_r, dN_r, sum_t y(t) dM_r(t)) in (a_r, b_s, l_s)
         loads = np.zeros((rows, 3, 3))
         loads[:, 0] = slopes.g_row[:, None] * np.stack([np.ones(rows), -slopes.row, -np.ones(rows)], axis=1)
         of_state = np.stack([np.ones(states), -slopes.state, -np.ones(states)], axis=1)
@@ -504,7 +538,10 @@ class _Test:
         return sparse.csr_array((block.ravel(), (i.ravel(), j.ravel())), shape=(size, size))
 
     def _sampling(self, slopes: _Slopes, people: int, records: _Records) -> Floats:
-        """Return the covariance of one user's (a, b, l), computed from simulated users."""
+        """Return the covariance of one user's contribution to (a, b, l), computed from simulated users.
+
+        people : number of simulated users. records : their records.
+        """
         state, states, rows = self.row_state, self.told.layout.states, self.row_state.size
         user, row, following, left = records
         own = state[row]
@@ -522,7 +559,12 @@ class _Test:
     def _covariance(
         self, used: Ints, levels: Ints, onward: Floats, spread: Floats, groups: Ints = _NOBODY
     ) -> Floats:
-        """Return A X A' of the module docstring, in blocks of discrepancies."""
+        """Return the (K, K) covariance A X A' of the module docstring.
+
+        - used, levels, groups : rows of contrasts, states of levels, and rows of groups.
+        - onward : (K, S + 1) coefficients of -l in the discrepancies.
+        - spread : the covariance X of (a, b, l).
+        """
         rows, states = self.row_state.size, self.told.layout.states
         many, last = len(onward), used.size + levels.size
 
@@ -545,9 +587,10 @@ class _Test:
         self, slopes: _Slopes, used: Ints, levels: Ints, worth: Floats, later: list[Floats], onward: Floats,
         groups: Ints,
     ) -> Floats:  # fmt: skip
-        """Return the three terms added to the covariance (module docstring).
+        """Return the (K, K) sum of the three terms that are added to A X A' (see the module docstring).
 
-        They are products of errors, the error of the time correction, and outcomes not observed.
+        They are the products of errors, the error of the correction for remaining steps, and the term for
+        outcomes that no user had.
         """
         told, state = self.told, self.row_state
         of_level = slopes.g_level > 0.0
@@ -563,7 +606,12 @@ class _Test:
 
     # -------------------------------------------------------------------------- simulated users
     def _simulated(self, used: Ints) -> tuple[int, _Records]:
-        """Simulate enough users for ``_RECORDS`` records of the rarest tested row, within ``_SIMULATED``."""
+        """Simulate users of the fitted chain; return their number and their records.
+
+        The number is chosen so that rare tested rows have about ``_RECORDS`` records, within ``_SIMULATED``.
+
+        used : tested rows.
+        """
         told, layout, model = self.told, self.told.layout, self.model
         states, ends = layout.states, model.terminal
         rarest = np.quantile(self.counts.visits[used], 0.02) if used.size else told.episodes
@@ -598,29 +646,29 @@ class _Test:
 
 
 class _Records(NamedTuple):
-    """First visits of simulated users: user, row, next state, and remaining return in [0, 1]."""
+    """First visits of simulated users, as parallel arrays with one entry per visit."""
 
     user: Ints
     row: Ints
-    following: Ints
-    left: Floats
+    following: Ints  # next state
+    left: Floats  # return of the remaining episode, in [0, 1]
 
 
 class _Slopes(NamedTuple):
-    """Coefficients of (a, b, l) of the module docstring.
+    """Coefficients with which errors enter (a, b, l) of the module docstring.
 
     Attributes
     ----------
     g_row, g_state, g_level : (R,), (S + 1,) and (S + 1,)
-        Reciprocals of counts; 0 for rows and states that are not used.
+        Reciprocals of counts in a, b and l; 0 for rows and states that are not used.
     row : (R,)
-        q - ybar.
+        q - ybar for each row.
     state : (S + 1,)
-        v - ybar.
+        v - ybar for each state.
     level : (S + 1,)
-        v.
+        v for each state.
     centred : (S + 1, S + 1)
-        Values of next states, minus their mean.
+        Values y_s(t) of next states t minus their mean over t.
     """
 
     g_row: Floats
@@ -633,7 +681,10 @@ class _Slopes(NamedTuple):
 
 
 def _by_state_table(told: Told, share: Floats) -> Floats:
-    """Return (S + 1, A) probabilities of each state's rows, in order; uniform in states without counts."""
+    """Return the (S + 1, A) action probabilities of the behaviour policy, in the order of each state's rows.
+
+    share : (R,) shares of the actions. In a state without counts, the probabilities are uniform.
+    """
     sizes = np.diff(told.layout.state_ptr)
     table = np.zeros((sizes.size, int(sizes.max())))
     for s, (begin, size) in enumerate(zip(told.layout.state_ptr[:-1], sizes, strict=True)):
@@ -643,17 +694,23 @@ def _by_state_table(told: Told, share: Floats) -> Floats:
 
 
 def _cumulative(table: Floats) -> Floats:
-    """Return cumulative sums of rows, row i shifted by i, so that one sorted array serves all draws."""
+    """Return the cumulative probabilities of each row of ``table``, plus the index of the row.
+
+    The flattened result is sorted, so one call of ``np.searchsorted`` can draw from many rows.
+    """
     sums = np.cumsum(np.maximum(table, 0.0), axis=1)
     sums /= sums[:, -1:]
     return np.asarray(sums + np.arange(len(table))[:, None])
 
 
 def _drawn(cumulative: Floats, row: Ints, uniform: Floats) -> Ints:
-    """Draw one index from each of the given rows of a table."""
+    """Draw one index from each of the given rows of a table.
+
+    cumulative : result of :func:`_cumulative`. uniform : one random number in [0, 1) for each draw.
+    """
     width = cumulative.shape[1]
     found = np.searchsorted(cumulative.ravel(), row + uniform, side="right") - row * width
-    # entries of probability 0 at the end repeat the last sum; stop at the last entry above 0
+    # entries of probability 0 at the end of a row must not be drawn; the last possible entry is drawn instead
     possible = np.diff(cumulative, axis=1, prepend=np.arange(len(cumulative))[:, None]) > 0.0
     last = width - 1 - possible[:, ::-1].argmax(axis=1)
     return np.minimum(found, last[row])

@@ -1,79 +1,92 @@
-r"""Values of policies with intervals, estimated from one noisy release of counts without data.
+r"""Values of policies with intervals, estimated from one noisy release of counts.
 
 All computations are post-processing of a :class:`~discreet.mechanisms.interfaces.StepwiseRelease`, which is
-read twice, step by step. Let N^ be the visits of a pair, M its row of transitions and C its sum of centred
-rewards, all noisy. The standard deviations sigma_n, sigma_t, sigma_r follow from the noise distributions of
-the release. N^ is the least-squares combination of released visits and row sums. Let b_h = min(H - h, bound
-of the return), and c the mean of V_{h+1} over states with equal weights. The estimate of a fixed policy is
-computed backward:
+read twice, step by step. For a pair (s, a) at step h, let N^ be the visits, M the row of transition counts,
+and C the sum of centred rewards, all with noise. Their noise has the standard deviations sigma_n, sigma_t and
+sigma_r, which follow from the noise distributions of the release. N^ is the least-squares combination of the
+released visits and the sum of the row M. Let b_h = min(H - h, bound of the return), and let c be the mean of
+V_{h+1} over states with equal weights. The value of a fixed policy is estimated from the last step to the
+first:
 
     q_h(s, a) = c + 1/2 + g(N^) Y,  Y = M (V_{h+1} - c) + C;  V_h(s) = sum_a pi(a | s) q_h(s, a).    (1)
 
-Known rewards r replace 1/2 and C. The declared rules for returns (``Spec.returns``) are used: after an
-episode ends its value is exactly that of no reward. b_h is the largest possible remaining return. No value is
-below the smallest possible return. No count is truncated or projected, and no value is clipped: (1) is
+Here g(N^) is the unbiased estimate of 1 / N. If rewards r are known, they replace 1/2, and C is 0. The
+declared rules for returns (``ProblemSpec.returns``) are used. After an episode has ended, its value is
+exactly that of no reward. b_h is the largest possible remaining return, and no value is below the smallest
+possible return. In (1) no count is truncated or projected, and no value is clipped. Therefore (1) is
 unbiased.
 
-* The centre c. As V - c sums to 0, M (V - c) does not correlate with N^, and no other centre gives a smaller
-  norm ||V - c||. The noise is sigma_t ||V - c||_2.
+* The centre c. Because V - c sums to 0, the noise of M (V - c) is not correlated with the noise of N^. No
+  other
+  centre gives a smaller norm ||V - c||. The noise of M (V - c) has standard deviation sigma_t ||V - c||_2.
 * The reciprocal. Let X ~ N(N, sigma^2) with N > 0, and m(x) = (1 - Phi(x)) / phi(x) the Mills ratio. Then
   E[m(X / sigma) / sigma] = 1 / N (Voinov and Nikulin 1993, Unbiased Estimators and Their Applications 1).
   Therefore g is the unbiased estimate m(N^ / sigma) / sigma, or 1 / N^ without noise. The reciprocal 1 / N^
-  itself is too large by sigma^2 / N^2.
-* Independence. V_{h+1}, and the actions that a planner by backward induction chooses at later steps, are
-  functions of the release of steps > h. The noise of step h is independent of them. Therefore (1) has exactly
-  the conditional noise g^2 (sigma_t^2 ||V - c||^2 + sigma_r^2 + (g Y)^2 sigma_n^2). The last term is from the
-  delta method. Given the visited states, next states are independent of later ones, with variance
-  Var(r + V) / N.
+  itself is too large by the relative error sigma^2 / N^2.
+* Independence. V_{h+1} is a function of the released counts of steps > h. So are the actions at later steps,
+  if a
+  planner by backward induction chose them. The noise of step h is independent of these counts. Therefore the
+  conditional variance of (1) that is due to noise is g^2 (sigma_t^2 ||V - c||^2 + sigma_r^2 + (g Y)^2
+  sigma_n^2). The last term is from the delta method. Given the visited states, the next states are
+  independent of the later part of the episodes, with variance Var(r + V) / N.
 * Variance of the value. It is the sum over h, s of d_h(s)^2 times the variance at (h, s). Here d is the
   occupancy of the policy (its noisy estimate, projected onto a simplex). The variance of the initial
-  distribution, which is estimated from the visits of step 0, is added. At step 0 these two errors can be
-  correlated, so their standard deviations are summed.
+  distribution, which is estimated from the visits of step 0, is added. The errors of the initial distribution
+  and of step 0 can be correlated, so their standard deviations are summed.
 
-Support. A pair is used if N^ > 4 sigma_n, N^ >= 1 and the standard deviation of q is at most b_h / 4. All
-other pairs may have any value in [0, b_h], or in [r, min(r + b_{h+1}, b_h)] for known r. (1) is computed
-three times, with the low end, a middle and the high end at these pairs.
+Support. A pair is used if N^ > 4 sigma_n, N^ >= 1 and the standard deviation of q is at most b_h / 4. The
+value of any other pair can be anywhere in [0, b_h], or in [r, min(r + b_{h+1}, b_h)] for known r. (1) is
+computed three times: these pairs have the low end of this range, then a value in the middle, then the high
+end.
 
-Among used pairs close to the threshold, those with positive noise in N^ are over-represented, which moves g Y
-towards 0. The low and high ends of these pairs are therefore moved apart by 0.9 exp(4 - N^ / sigma_n) |g Y|.
-This exceeds that bias in the mean for every true N >= 3 sigma_n (tests/learners/ope/test_count_estimates.py);
-with fewer visits, fewer than one pair in six passes the threshold.
+Bias at the threshold. Among used pairs close to the threshold, pairs with positive noise in N^ are
+over-represented, which moves g Y towards 0. The low and high ends of these pairs are therefore moved apart by
+0.9 exp(4 - N^ / sigma_n) |g Y|. On average this exceeds the bias for every true N >= 3 sigma_n
+(tests/learners/ope/test_count_estimates.py). With fewer visits, fewer than one pair in six passes the
+threshold.
 
-Selection. At each state the learned policy has an action that was best in the same release, so (1)
-overestimates its value. Let s_a be the standard deviation of q_h(s, a) including all later steps (sum over s'
-of P^2 times the variance at s'). There are two bounds of this selection bias at (h, s), in the mean:
+Selection. In each state, the learned policy takes the action that was best in the same release, so (1)
+overestimates its value. Let s_a be the standard deviation of q_h(s, a), including the errors of all later
+steps (the sum over s' of P^2 times the variance at s'). There are two bounds on the mean of this selection
+bias at (h, s):
 
-* For any rule, the error of the chosen action is at most the largest error among the competing actions.
-  Actions more than 4 standard deviations apart do not compete. Both ends move apart by the bound
+* For any selection rule, the error of the chosen action is at most the largest error among the competing
+  actions.
+  Actions whose values differ by more than 4 times the sum of their standard deviations do not compete. Both
+  ends are moved apart by
+  the bound
 
       E max_a N(0, s_a^2) <= min_t { t + sum_a s_a [phi(t / s_a) - (t / s_a) (1 - Phi(t / s_a))] }.   (2)
 
-* If the scores that were maximised are known (``OfflinePolicy.q``), the choice is repeated with additional
-  noise of the same distribution. Let a score contain kappa xi_a, where xi_a ~ N(0, s_a^2) is the error of q.
-  Let c' = argmax_a (score_a + kappa omega_a) with fresh omega_a ~ N(0, s_a^2). As (xi, omega) and (omega, xi)
-  have the same distribution,
+* If the scores that the policy maximised are known (``OfflinePolicy.q``), the selection is repeated with
+  additional
+  noise of the same distribution. Suppose that a score contains kappa xi_a, where xi_a ~ N(0, s_a^2) is the
+  error of q. Let c' = argmax_a (score_a + kappa omega_a) with new noise omega_a ~ N(0, s_a^2). Because (xi,
+  omega) and (omega, xi) have the same distribution,
 
       E xi_{c'} = E omega_{c'},                                                                      (3)
 
-  and the right side is computed from the release. c' chooses with twice the variance. With two actions its
-  selection bias is at least 1 / sqrt(2) times that of the true choice, for any gap between them. Therefore
-  the low end falls by sqrt(2) times (3), the middle by (3), and the high end stays. kappa is the coefficient
-  of a regression of the scores on q (:func:`response`). Scores at their floor (DP-APVI clips them there) did
-  not follow the noise: kappa = 0. With exact counts s_a is an upper estimate (reward and next state are
-  released separately), and so is (3).
+  and the right side can be computed from the release. The selection of c' has twice the noise variance. With
+  two actions, its selection bias is at least 1 / sqrt(2) times that of the true selection, whatever the
+  difference of the two values. Therefore the low end is lowered by sqrt(2) times (3), the middle by (3), and
+  the high end does not change. kappa is the coefficient of a regression of the scores on q
+  (:func:`response`). DP-APVI clips scores at a floor. For a score at the floor, kappa = 0, because it does
+  not depend on the noise. With exact counts, s_a is an overestimate (reward and next state are released
+  separately), and so is (3).
 
-Selection errors of different states have the same sign, so they are summed without squaring. Both bounds
-require a planner by backward induction over counts per step. In s_a, rewards and next states are assumed to
-be uncorrelated; in the sampling variances of values, the worst correlation is assumed.
+Selection errors of different states have the same sign, so they are summed and not their squares. Both bounds
+require that the planner uses backward induction over counts per step. In s_a, rewards and next states are
+assumed to be uncorrelated. In the sampling variances of values, the worst correlation is assumed.
 
-The value of the behaviour policy is estimated directly as v, the sum of mean rewards. It is linear in the
+Behaviour policy. Its value is estimated directly as v, the sum of mean rewards. This is linear in the
 release, so its noise variance is exact. Its sampling variance is the smaller of v (b - v) (Bhatia and Davis
-2000) and the model's variance. At (h, s) where a candidate follows the behaviour policy, (1) takes the row
-sums over a of Y and N^.
+2000) and the variance in the model. At each (h, s) at which a candidate policy follows the behaviour policy,
+(1) uses the sums of Y and N^ over actions.
 
 The coverage of the intervals is measured, not proven (docs/report.md;
-tests/statistics/test_value_intervals.py). The quantiles are normal (at nine tenths of the failure
-probability), and the variances are estimated. Without support the intervals are wide by construction.
+tests/statistics/test_value_intervals.py). The intervals use normal quantiles (at nine tenths of the failure
+probability) and estimated variances. If a policy takes pairs that are not supported, the intervals are wide
+by construction.
 """
 
 from __future__ import annotations
@@ -101,12 +114,14 @@ Bools = NDArray[np.bool_]
 __all__ = ["BEHAVIOUR", "PolicyEstimate", "VisitCounts", "Evaluation", "ValueEstimate", "uniform", "evaluate"]
 
 BEHAVIOUR = "behaviour"
-_SUPPORT = 4.0  # A count must exceed this many standard deviations of its noise.
-_NEAR = 0.9  # Widening at the support threshold, as a share of g Y.
-_WORST = 0.25  # A value whose standard deviation exceeds this share of b_h is not used.
-_RACE = 4.0  # Actions whose values differ by more standard deviations (each) do not compete.
+_SUPPORT = 4.0  # A pair is used if its count exceeds this many standard deviations of its noise.
+_NEAR = 0.9  # The ends of a pair at the support threshold are moved apart by this multiple of |g Y|.
+_WORST = 0.25  # A pair is not used if the standard deviation of q exceeds this share of b_h.
+_RACE = (
+    4.0  # Actions do not compete if their values differ by more than this times the sum of their deviations.
+)
 _SHARE = 0.9  # Share of the failure probability for normal errors; the rest is for deviations from normality.
-_MOST_DRAWS = 2**16  # Largest number of draws for (3), over all pairs of a step.
+_MOST_DRAWS = 2**16  # Largest number of random draws for (3), over all pairs of a step.
 _LOW, _MIDDLE, _HIGH = range(3)
 
 
@@ -117,12 +132,14 @@ class PolicyEstimate:
     Attributes
     ----------
     policy : (H, S) int or (H, S, A)
+        Actions, or action probabilities.
     behaviour : (H, S) bool, optional
-        Steps and states where the behaviour policy is followed instead.
+        Steps and states at which the behaviour policy is followed instead of ``policy``.
     chosen : bool
-        True if the policy was computed from this release; its interval then allows for the selection bias.
+        True if the policy was computed from this release. Its interval then allows for the selection bias.
     scores : (H, S, A), optional
-        Scores that the policy maximised (``OfflinePolicy.q``), if known; they give a tighter bound.
+        Scores that the policy maximised (``OfflinePolicy.q``). If they are given, the bound on the selection
+        bias is tighter.
     """
 
     __repr__ = brief
@@ -140,18 +157,18 @@ class ValueEstimate:
     Attributes
     ----------
     estimate : float
-        Estimate; unsupported pairs count with the average value.
+        Estimate of the value, in which unsupported pairs have the average value at their step.
     low, high : float
-        Two-sided interval at ``level``.
+        Two-sided interval at confidence ``level``.
     lower : float
-        One-sided lower bound at ``level``.
+        One-sided lower bound at confidence ``level``.
     noise, sampling : float
         Standard deviation due to privacy noise, and standard deviation due to sampling of users.
     lack : float
-        Part of high - low that is due to lack of support.
+        Part of high - low that is due to unsupported pairs.
     choice : float
-        Part of high - low that is due to selection by the same release, and to the bias near the support
-        threshold.
+        Part of high - low that is due to two biases: the selection of the policy from the same release, and
+        the bias near the support threshold.
     """
 
     __repr__ = brief
@@ -168,26 +185,29 @@ class ValueEstimate:
 
     @property
     def known(self) -> bool:
-        """Return True if lack of support causes at most half of the width; else the estimate says little."""
+        """Return True if unsupported pairs cause at most half of the width of the interval.
+
+        Otherwise the estimate is not informative.
+        """
         return self.lack <= 0.5 * (self.high - self.low)
 
     def in_units(self, scale: float, offset: float) -> ValueEstimate:
-        """Return the value in other units: ``offset + scale v``."""
+        """Return this value v in other units, as ``offset + scale v``."""
         moved = {name: offset + scale * getattr(self, name) for name in ("estimate", "low", "high", "lower")}
         spread = {name: scale * getattr(self, name) for name in ("noise", "sampling", "lack", "choice")}
         return replace(self, **moved, **spread)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as built-in types; the estimate is None unless ``known`` is True."""
+        """Return the fields as built-in types. The estimate is None unless ``known`` is True."""
         return {**asdict(self), "estimate": self.estimate if self.known else None}
 
 
 @dataclass(frozen=True, eq=False)
 class VisitCounts:
-    """Unbiased counts from the release, for a report.
+    """Unbiased estimates of visits from the release, for a report.
 
-    visits : (H, R) estimates N^. episodes : number of episodes counted. sigma : standard deviation of the
-    noise in one N^.
+    visits : (H, R) estimates N^. episodes : number of episodes in the counts. sigma : standard deviation of
+    the noise in one N^.
     """
 
     visits: Floats
@@ -196,12 +216,12 @@ class VisitCounts:
 
 
 class _Ends(NamedTuple):
-    """Low end, middle and high end of a value, with standard deviations due to noise and sampling."""
+    """Low end, middle and high end of a value, and their standard deviations."""
 
-    centre: Floats  # (3,)
-    choice: float
-    noise: Floats  # (3,)
-    sampling: Floats  # (3,)
+    centre: Floats  # Low end, middle and high end, (3,).
+    choice: float  # Part of high end - low end that is due to selection and to the bias near the threshold.
+    noise: Floats  # Standard deviations due to privacy noise, (3,).
+    sampling: Floats  # Standard deviations due to sampling of users, (3,).
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,16 +230,16 @@ class Evaluation:
 
     Attributes
     ----------
-    values : name to ValueEstimate
-        Always includes the behaviour policy.
+    values : mapping of name to ValueEstimate
+        Values of all candidates and of the behaviour policy.
     counts : VisitCounts
-        Noisy visits of the users.
-    used : candidate to (H, R) bool
-        Pairs whose counts were used.
-    gains : candidate to (H, S)
-        Estimated value of the candidate's action at a step, minus that of the behaviour policy at that step.
-        Both are followed by the candidate at later steps. NaN if either value is not supported.
-    gain_errors : candidate to (H, S)
+        Estimated visits of the users.
+    used : mapping of candidate to (H, R) bool
+        True for pairs whose counts were used.
+    gains : mapping of candidate to (H, S)
+        Estimated value of following the candidate at step h, minus that of following the behaviour policy at
+        step h. In both cases, the candidate is followed at later steps. NaN if either value is not supported.
+    gain_errors : mapping of candidate to (H, S)
         Standard deviations of the gains.
     """
 
@@ -236,10 +256,10 @@ class Evaluation:
     ends: Mapping[str, _Ends] = field(repr=False)
 
     def difference(self, name: str, other: str) -> ValueEstimate:
-        """Return the value of ``name`` minus that of ``other``.
+        """Return the value of the policy ``name`` minus that of the policy ``other``.
 
-        Both values are estimated from one release, and their errors can have any correlation, so the standard
-        deviations are summed.
+        Both values are estimated from one release, so their errors can have any correlation. Therefore the
+        standard deviations are summed.
         """
         for argument, asked in (("name", name), ("other", other)):
             checks.choice(argument, asked, self.ends)
@@ -255,7 +275,7 @@ class Evaluation:
 
 
 def uniform(layout: Layout) -> Floats:
-    """Return the (H, S, A) policy that is uniform over admissible actions."""
+    """Return the (H, S, A) policy that takes every admissible action with equal probability."""
     mask = (layout.row_index >= 0).astype(np.float64)
     row: Floats = mask / mask.sum(axis=1, keepdims=True)
     return np.broadcast_to(row, (layout.horizon, *row.shape))
@@ -278,7 +298,7 @@ def _value(ends: _Ends, level: float, least: float, most: float) -> ValueEstimat
 
 # ------------------------------------------------------------------------------ the release
 class _CountDeviations(NamedTuple):
-    """Standard deviations of the noise in one N^, in one cell of transitions, and in one reward sum."""
+    """Standard deviations of the noise in one N^, in one cell of transitions, and in one sum of rewards."""
 
     visits: float
     moves: float
@@ -287,10 +307,11 @@ class _CountDeviations(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Declared:
-    """Public bounds of the remaining return, where one step pays at most 1.
+    """Public bounds on the remaining return, in units in which the reward of a step is in [0, 1].
 
-    floor, ceiling : (H + 1,) bounds at step h. ended : (S,) terminal states. after : (H + 1,) value of
-    terminal states.
+    - floor, ceiling : (H + 1,) bounds at each step.
+    - ended : (S,) mask of the terminal states whose value is known.
+    - after : (H + 1,) value of these terminal states at each step.
     """
 
     floor: Floats
@@ -325,15 +346,15 @@ class _Declared:
 
 
 class _ReleasedStep(NamedTuple):
-    """One step of the release."""
+    """Counts of one step of the release."""
 
-    visits: Floats  # (R,) N^
-    moves: Floats  # (R, S)
-    rewards: Floats | None  # (R,) of r - 1/2
+    visits: Floats  # (R,) combined visits N^
+    moves: Floats  # (R, S) transitions M
+    rewards: Floats | None  # (R,) sums C of rewards r - 1/2; None if rewards are known
 
 
 class _StepReader:
-    """Reader of the steps of a release, with combined visits."""
+    """Reader that returns the steps of a release and combines visits with row sums of transitions."""
 
     def __init__(self, release: StepwiseRelease, spec: ProblemSpec) -> None:
         if release.layout != spec.layout:
@@ -347,7 +368,7 @@ class _StepReader:
         self._own = laws[VISITS].std() if VISITS in laws else math.inf
         moves = laws[TRANSITIONS].std()
         derived = math.sqrt(self.layout.states) * moves
-        self._share = 0.0  # weight of the transitions' row sum in N^
+        self._share = 0.0  # weight of the row sum of transitions in N^
         if math.isinf(self._own):
             self._share = 1.0
         elif self._own > 0.0:
@@ -365,7 +386,7 @@ class _StepReader:
         return np.asarray(self.known[h])
 
     def step(self, h: int) -> _ReleasedStep:
-        """Return step h with combined visits."""
+        """Return the counts of step h, with the combined visits N^."""
         sums = self.release.step(h)
         visits = sums.visits
         if visits is None or self._share > 0.0:
@@ -378,20 +399,23 @@ class _StepReader:
 
 
 def reciprocal(visits: Floats, sigma: float | Floats) -> Floats:
-    """Return g(N^), the unbiased estimate of 1 / N (module docstring); 1 / max(N^, 1) without noise.
+    """Return g(N^), the unbiased estimate of 1 / N (see the module docstring). Without noise, return 1 /
+    max(N^, 1).
 
-    sigma : standard deviation, one for all visits or one per visit; all are above 0 or all are 0.
+    visits : noisy counts N^. sigma : standard deviation of their noise, one number or one for each count; all
+    are above 0 or all are 0.
     """
     if not np.any(sigma):
         return np.asarray(1.0 / np.maximum(visits, 1.0))
-    scaled = np.maximum(visits / sigma, 0.0)  # counts below the threshold are not used
+    scaled = np.maximum(visits / sigma, 0.0)  # callers do not use the results for negative counts
     return np.asarray(math.sqrt(math.pi / 2) * erfcx(scaled / math.sqrt(2)) / sigma)
 
 
 def expected_maximum(deviations: Floats, pointer: NDArray[np.int64]) -> Floats:
-    """Return the bound (2) on E max of centred normals (R,), per group of rows.
+    """Return the bound (2) on the expected maximum of normal variables with mean 0, for each group of rows.
 
-    Groups start at pointer[:-1]. The bound is 0 for a group of one row.
+    deviations : (R,) standard deviations of the variables; rows with 0 are ignored. pointer : group i has the
+    rows pointer[i] .. pointer[i + 1] - 1. The bound is 0 for a group with only one variable.
     """
     starts = pointer[:-1]
     largest = np.maximum.reduceat(deviations, starts)
@@ -410,12 +434,17 @@ def expected_maximum(deviations: Floats, pointer: NDArray[np.int64]) -> Floats:
 def response(
     scores: Floats, q: Floats, deviations: Floats, visits: Floats, used: Bools, pointer: NDArray[np.int64]
 ) -> Floats:
-    """Return (R,) kappa of (3), the degree to which the scores follow the noise of q.
+    """Return the (R,) coefficients kappa of (3), which state how much the scores depend on the noise of q.
 
-    kappa is in [0, 1], and is 1 unless the data indicate a smaller value. It is the slope of a weighted
-    regression of scores on q within states, in classes of at least 40 pairs with about equal visits, plus 2
-    standard errors. If q contains signal as well, the slope is between kappa and the slope of the scores in
-    the signal.
+    kappa is in [0, 1], and is 1 unless the release indicates a smaller value. It is the slope of a weighted
+    regression of scores on q within states, plus 2 standard errors. There is one regression for each class of
+    at least 40 pairs with similar numbers of visits. Because q also contains signal, the slope is between
+    kappa and the coefficient with which the scores depend on the signal.
+
+    - scores, visits : (R,) scores and visits of the rows.
+    - q, deviations : (R,) values of the rows, and their standard deviations.
+    - used : (R,) mask of the rows to use.
+    - pointer : state i has the rows pointer[i] .. pointer[i + 1] - 1.
     """
     found = np.ones_like(q)
     used = used & np.isfinite(scores) & (deviations > 0.0)
@@ -445,13 +474,15 @@ def response(
 def flattery(
     scores: Floats, deviations: Floats, kappa: Floats, pointer: NDArray[np.int64], stream: int
 ) -> Floats:
-    """Return E omega_{c'} of (3) per group of rows, estimated by antithetic draws from a separate stream.
+    """Return E omega_{c'} of (3) for each state, estimated by antithetic draws.
 
-    Groups start at pointer[:-1].
+    - scores, deviations, kappa : (R,) scores, standard deviations s_a, and coefficients kappa.
+    - pointer : state i has the rows pointer[i] .. pointer[i + 1] - 1.
+    - stream : index of the random stream.
     """
     starts = pointer[:-1]
     draws = max(8, min(256, _MOST_DRAWS // deviations.size))
-    random = np.random.default_rng([draws, stream])  # independent of the data, so a fixed stream is enough
+    random = np.random.default_rng([draws, stream])  # a fixed seed suffices: it does not depend on the data
     total = np.zeros(starts.size)
     length = np.diff(pointer)
     for _ in range(draws):
@@ -466,35 +497,47 @@ def flattery(
 
 # --------------------------------------------------------------------------- one candidate
 class _Sums(NamedTuple):
-    """Sums used in (1), for rows or for states (summed over actions). Axes of length 3 are the ends."""
+    """Sums that (1) uses, for n rows or for n states, where rows are summed over actions.
 
-    visits: Floats  # (n,).
+    An axis of length 3 is for the low end, the middle and the high end.
+    """
+
+    visits: Floats  # (n,) visits N^.
     cells: Floats  # (n,) number of rows that were summed.
-    target: Floats  # (n, 3) Y.
-    constant: Floats  # (n, 3) constant that is added to Y / N.
-    offset: Floats  # (n,) sum over the rows of x, the public constant; Y contains x times visits.
-    offset_square: Floats  # (n,) sum over the rows of x^2.
-    first: Floats  # (n, 3) sum of x + V - c, for the sampling variance.
-    second: Floats  # (n, 3) sum of its square.
-    rewards: Floats | None  # (n,) centred.
+    target: Floats  # (n, 3) sums Y of (1).
+    constant: Floats  # (n, 3) constant that is added to g Y.
+    offset: Floats  # (n,) sum of x over rows, where x is a public reward; Y contains x times the visits.
+    offset_square: Floats  # (n,) sum of x^2 over rows.
+    first: Floats  # (n, 3) sum of x + V - c over visits, for the sampling variance.
+    second: Floats  # (n, 3) sum of (x + V - c)^2 over visits.
+    rewards: Floats | None  # (n,) sums of centred rewards; None if rewards are known.
 
 
 class _Pairs(NamedTuple):
-    """Values by (1) with their variances, for rows or for states."""
+    """Values by (1) with their variances, for n rows or for n states.
 
-    q: Floats  # (n, 3).
-    noise: Floats  # (n, 3) variance.
-    sampling: Floats  # (n, 3) variance.
-    bias: Floats  # (n, 3) widening near the support threshold.
-    used: Bools  # (n,).
-    spread: Floats  # (n,) Var(r + V) at the middle.
-    error: Floats  # (n,) variance of q for (2) and (3), for uncorrelated rewards and next states.
+    An axis of length 3 is for the low end, the middle and the high end.
+    """
+
+    q: Floats  # (n, 3) values.
+    noise: Floats  # (n, 3) variances due to privacy noise.
+    sampling: Floats  # (n, 3) variances due to sampling of users.
+    bias: (
+        Floats  # (n, 3) distance by which the ends are moved because of the bias near the support threshold.
+    )
+    used: Bools  # (n,) True if the counts are used.
+    spread: Floats  # (n,) Var(r + V) for the middle.
+    error: Floats  # (n,) variance of q for (2) and (3), if rewards and next states are uncorrelated.
 
 
 def _pairs(sums: _Sums, noise: _CountDeviations, norm: Floats, bound: float, clusters: int) -> _Pairs:
-    """Compute (1) with its variances. ``norm`` (3,) is ||V - c||^2.
+    """Return the values (1) with their variances.
 
-    The caller sets the unsupported entries of q.
+    The caller must replace the values q of unsupported entries.
+
+    - norm : (3,) ||V - c||^2.
+    - bound : range of the remaining return.
+    - clusters : largest number of episodes per user.
     """
     visits, cells = sums.visits, sums.cells[:, None]
     sigma = noise.visits * np.sqrt(sums.cells)
@@ -527,13 +570,16 @@ def _pairs(sums: _Sums, noise: _CountDeviations, norm: Floats, bound: float, clu
 
 
 def _spread(sums: _Sums, of_moves: Floats, bound: float) -> tuple[Floats, Floats]:
-    """Return two (n, 3) estimates of Var(r + V): for the worst correlation of r and V, and for zero.
+    """Return two (n, 3) estimates of Var(r + V): for the worst correlation of r and V, and for no
+    correlation.
 
-    A pair that was visited once gives no information about its variance. Therefore one visit with the largest
-    possible variance, bound^2 / 4, is added.
+    One visit of a pair gives no information about its variance. Therefore one visit with the largest possible
+    variance, bound^2 / 4, is added.
+
+    of_moves : variance of ``sums.first`` that is due to noise. bound : range of the remaining return.
     """
     count = np.maximum(sums.visits, 1.0)[:, None]
-    square = np.maximum(sums.first**2 - of_moves, 0.0)  # minus the part due to noise
+    square = np.maximum(sums.first**2 - of_moves, 0.0)  # subtracts the mean of the squared noise
     most = bound**2 / 4
     spread = np.clip((sums.second - square / count) / count, 0.0, most) + most / count
     plain = spread
@@ -545,7 +591,7 @@ def _spread(sums: _Sums, of_moves: Floats, bound: float) -> tuple[Floats, Floats
 
 
 class _Walk:
-    """Backward and forward pass of one candidate."""
+    """Evaluation of one candidate policy, in a backward and a forward pass over the steps."""
 
     def __init__(
         self, reader: _StepReader, candidate: PolicyEstimate, declared: _Declared, clusters: int
@@ -575,9 +621,9 @@ class _Walk:
                 )
             self.scores = layout.to_rows(scores)
         self.values = np.zeros((3, layout.states))  # V_{h+1}
-        self.later = np.zeros(layout.states)  # variance of ``values``, for (2)
+        self.later = np.zeros(layout.states)  # variance of ``values``, for the selection bias
         self.used = np.zeros((layout.horizon, layout.rows), bool)
-        self.whole = np.zeros(shape, bool)  # states whose row sums are supported
+        self.whole = np.zeros(shape, bool)  # True if the sums over a state's actions are supported
         self.margins = np.zeros(shape)
         self.noise, self.sampling = np.zeros((*shape, 3)), np.zeros((*shape, 3))
         self.spread = np.zeros(shape)
@@ -585,11 +631,14 @@ class _Walk:
         self.reached = np.zeros(layout.states)
 
     def _per_state(self, table: Floats) -> Floats:
-        """Return a table (R, ...) summed over the actions of each state."""
+        """Return the (S, ...) sums of a table (R, ...) over the actions of each state."""
         return np.asarray(np.add.reduceat(table, self.layout.state_ptr[:-1], axis=0))
 
     def _mixed(self, h: int, table: Floats, power: int = 1) -> Floats:
-        """Return (S, n): ``table`` (R, n) averaged by the candidate's probabilities to a power."""
+        """Return the (S, n) sums over actions of ``table`` (R, n) times the candidate's probabilities.
+
+        power : exponent of the probabilities; 2 for variances.
+        """
         return self._per_state(self.weights[h][:, None] ** power * table)
 
     # ------------------------------------------------------------------------- backward
@@ -626,7 +675,10 @@ class _Walk:
         self.values = np.ascontiguousarray(values.T)
 
     def _rows_and_states(self, h: int, step: _ReleasedStep) -> tuple[_Pairs, _Pairs]:
-        """Return (1) for every row, and (1) from the row sums of every state (for the behaviour policy)."""
+        """Return the values (1) of all rows, and the values (1) of all states under the behaviour policy.
+
+        The latter are computed from the sums over the actions of each state.
+        """
         layout, noise, known_of = self.layout, self.reader.noise, self.declared
         least, bound = float(known_of.floor[h]), float(known_of.ceiling[h])
         centre = self.values.mean(axis=1)
@@ -660,7 +712,7 @@ class _Walk:
         found = []
         for sums in (rows, states):
             pairs = _pairs(sums, noise, norm, bound - least, self.clusters)
-            # Without support any value in the range is possible; the middle is the average pair.
+            # An unsupported pair can have any value in the range. The middle is the average at this step.
             floor = held if sums is rows and step.rewards is None else np.full(sums.visits.size, least)
             most = np.full(sums.visits.size, bound)
             if sums is rows and step.rewards is None and floor.any():
@@ -672,9 +724,9 @@ class _Walk:
         return found[0], found[1]
 
     def _race(self, h: int, step: _ReleasedStep, rows: _Pairs, whole: _Pairs) -> Floats:
-        """Return the (S, 3) correction of each end for selection bias.
+        """Return the (S, 3) corrections for selection bias, which are subtracted from the values of the ends.
 
-        This method also stores the variance of the values, which step h - 1 uses.
+        This method also stores the variance of the values of step h, which step h - 1 uses.
         """
         layout, noise, states = self.layout, self.reader.noise, self.layout.row_state
         g = reciprocal(step.visits, noise.visits)
@@ -691,7 +743,8 @@ class _Walk:
             race = most[:, None] * np.array([1.0, 0.0, -1.0])
         else:
             scores, pointer = self.scores[h], layout.state_ptr
-            # Scores at their floor did not follow the noise, and ties are broken without it.
+            # A score at its floor does not depend on the noise, and neither does the choice among equal
+            # scores.
             floor = 0.0 if self.reader.known is None else self.reader.known_at(h)
             moves = scores > floor + 1e-12
             live = rows.used & moves
@@ -714,7 +767,7 @@ class _Walk:
 
     # -------------------------------------------------------------------------- forward
     def start(self, reached: Floats) -> None:
-        """Set the distribution (S,) of the first state."""
+        """Start the forward pass with the (S,) distribution of the first state."""
         self.reached = reached
         self.total = _Totals(np.zeros(3), np.zeros(3), 0.0, np.zeros(3))
 
@@ -740,9 +793,11 @@ class _Walk:
         self.reached = stays + (mass * simplex_rows((raw / mass)[None])[0] if mass > 1e-12 else 0.0)
 
     def ends(self, start: Floats, cells: Floats, people: float) -> _Ends:
-        """Return the ends of the value.
+        """Return the low end, the middle and the high end of the candidate's value.
 
-        start : (S,) noisy visits of step 0. cells : (S,) number of noisy cells that were summed in each.
+        - start : (S,) noisy numbers of visits at step 0.
+        - cells : (S,) number of noisy cells that were summed for each entry of ``start``.
+        - people : number of episodes.
         """
         centre = self.values @ cells / cells.sum()
         ahead = self.values - centre[:, None]
@@ -756,12 +811,12 @@ class _Walk:
 
 
 class _Totals(NamedTuple):
-    """Sums over steps: variances by end (the noise of step 0 is separate), and the selection margins."""
+    """Sums over steps, from which the standard deviations of a value are computed."""
 
-    noise: Floats
-    sampling: Floats
-    choice: float
-    first: Floats
+    noise: Floats  # Variances due to the noise of all steps except step 0, (3,).
+    sampling: Floats  # Variances due to sampling of users, (3,).
+    choice: float  # Part of high end - low end that is due to selection and to the bias near the threshold.
+    first: Floats  # Variances due to the noise of step 0, (3,).
 
 
 # ------------------------------------------------------------------------------ the whole
@@ -779,15 +834,15 @@ def evaluate(
     Parameters
     ----------
     release : StepwiseRelease
-        Counts per step. It is read twice.
-    spec : Spec
-        Problem with the layout, and with the known rewards if rewards are public.
+        Release of counts per step. It is read twice.
+    spec : ProblemSpec
+        Problem with its layout, and with the known rewards if rewards are public.
     candidates : mapping of name to PolicyEstimate
-        Any name but "behaviour".
+        Policies to evaluate. Every name except "behaviour" is allowed.
     level : float
-        Level of the intervals, in (0, 1).
+        Confidence level of the intervals, in (0, 1).
     return_bound : float, optional
-        Public bound of the return of one episode, in (0, H]; H by default. It limits the values of
+        Public upper bound on the return of one episode, in (0, H]. None: H. It limits the values of
         unsupported pairs.
     episodes_per_user : int
         Largest number of episodes of one user. Sampling variances are multiplied by this number. If it is
@@ -796,8 +851,8 @@ def evaluate(
     Raises
     ------
     ValueError
-        If the release does not fit the layout, if it has no rewards and none are known, if it covers no user,
-        or if a candidate has no valid policy.
+        If the release does not fit the layout or covers no user, if it has no rewards and rewards are not
+        known, or if the policy of a candidate is invalid.
     """
     reader, layout = _StepReader(release, spec), spec.layout
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
@@ -832,9 +887,10 @@ def evaluate(
 
 
 def _read_backward(reader: _StepReader, walks: Sequence[_Walk]) -> tuple[Floats, Floats]:
-    """Read the release from the last step to the first.
+    """Read the release from the last step to the first, and run the backward pass of all evaluations.
 
-    Returns (H, rows) visits, and the sum of mean rewards and the variance of its noise, in units of episodes.
+    Returns the (H, R) visits, and an array (2,) with the sum of all users' rewards, minus a constant, and the
+    variance of its noise (see :func:`_rewards`).
     """
     layout = reader.layout
     visits, direct = np.empty((layout.horizon, layout.rows)), np.zeros(2)
@@ -848,7 +904,10 @@ def _read_backward(reader: _StepReader, walks: Sequence[_Walk]) -> tuple[Floats,
 
 
 def _read_forward(reader: _StepReader, walks: Sequence[_Walk], first: Floats) -> None:
-    """Read the release from the first step to the last. first : (S,) distribution of first states."""
+    """Read the release from the first step to the last, and run the forward pass of all evaluations.
+
+    first : (S,) distribution of the first state.
+    """
     for walk in walks:
         walk.start(first)
     for h in range(reader.layout.horizon):
@@ -858,28 +917,35 @@ def _read_forward(reader: _StepReader, walks: Sequence[_Walk], first: Floats) ->
 
 
 def _rewards(reader: _StepReader, h: int, step: _ReleasedStep) -> Floats:
-    """Return (2,) the sum of users' rewards at step h and the variance of its noise.
+    """Return an array (2,) with the sum of all users' rewards at step h and the variance of its noise.
 
-    The constant of :func:`_behaviour_ends` is subtracted from the sum.
+    A constant is subtracted from the reward of every episode; :func:`_behaviour_ends` adds it again.
     """
     if step.rewards is not None:
         return np.array([step.rewards.sum(), reader.noise.rewards**2 * step.rewards.size])
     x = reader.known_at(h)
-    x = x - x.mean()  # the mean is the same for every episode
+    x = x - x.mean()  # the subtracted mean is the same constant for every episode
     return np.array([x @ step.visits, reader.noise.visits**2 * (x @ x)])
 
 
 def _behaviour_ends(walk: _Walk, visits: Floats, people: float, direct: Floats) -> _Ends:
-    """Return the ends of the behaviour policy's value, which is linear in the release."""
+    """Return the low end, the middle and the high end of the behaviour policy's value, which are all equal.
+
+    - ``walk`` : the evaluation of the behaviour policy, after its backward pass.
+    - visits : (H, R) noisy visits.
+    - people : number of episodes.
+    - direct : (2,) sum of rewards and the variance of its noise, from :func:`_read_backward`.
+    """
     reader, layout = walk.reader, walk.layout
     if reader.known is None:
         constant = 0.5 * layout.horizon
     else:
         constant = float(reader.known.mean(axis=1).sum())
     value, noise = constant + direct[0] / people, math.sqrt(direct[1]) / people
-    if walk.clusters > 1:  # users have several episodes each, so the number of episodes is noisy
+    if walk.clusters > 1:  # users can have several episodes, so the number of episodes is a noisy estimate
         noise += abs(value - constant) * reader.noise.visits * math.sqrt(layout.rows) / people
-    # Bhatia and Davis: Var <= (v - a) (b - v), at the v within the noise that maximises it.
+    # Bhatia and Davis: Var <= (v - a) (b - v). The bound uses the v within 3 noise deviations that maximises
+    # it.
     least, most = float(walk.declared.floor[0]), float(walk.declared.ceiling[0])
     middle = 0.5 * (least + most)
     worst = float(np.clip(np.clip(middle, value - 3 * noise, value + 3 * noise), least, most))

@@ -1,82 +1,88 @@
 r"""Gain of deviating from the behaviour policy in some states, from one release of first visits.
 
-Difference, not values. Let b be the behaviour policy. Policy pi acts like b except in states D, where it
-takes a(s). Let A_h(s) = Q_b,h(s, a(s)) - V_b,h(s), the gain of one such decision at step h if users continue
-as before. Then
+The gain is estimated as a difference, not from two values. Let b be the behaviour policy. Policy pi acts like
+b except in a set D of states s, where it takes the action a(s). Let A_h(s) = Q_b,h(s, a(s)) - V_b,h(s). This
+is the gain of one such decision at step h if users otherwise follow b. Then
 
     value(pi) - value(b) = sum_h sum_{s in D} d_pi,h(s) A_h(s)                                         (1)
 
-(the performance difference lemma). States outside D do not enter the sum: both policies take the same actions
+(the performance difference lemma). States outside D do not enter the sum. Both policies take the same actions
 there, so errors cancel.
 
-One decision. A(s) is the mean of A_h(s) over first visits. Estimates of Q_b(s, a) = 1/2 + G g(N) and V_b(s) =
-1/2 + sum_a G / sum_a N are linear in the returns G; g(N) is the unbiased estimate of 1 / N
-(:func:`~discreet.learners.ope.count_estimates.reciprocal`). With x(s) = N(s) / n first visits of s in an
-episode, the gain of deviating at first visits only, to first order, is
+Gain at first visits. A(s) is the mean of A_h(s) over first visits. The estimates are Q_b(s, a) = 1/2 + G g(N)
+and V_b(s) = 1/2 + sum_a G / sum_a N. They are linear in the returns G. Here g(N) is the unbiased estimate of
+1 / N (:func:`~discreet.learners.ope.count_estimates.reciprocal`). Let x(s) = N(s) / n be the mean number of
+first visits to s per episode. Then the gain of deviating only at first visits is, to first order,
 
     g_1 = sum_{s in D} x(s) A(s).                                                                      (2)
 
-The variance of each G has three terms: sigma_G^2 for noise; N v for sampling, with v = (1 - V) V >= Var(G_h)
-(Bhatia and Davis 2000); and (Q - 1/2)^2 sigma_N^2 for the noise of the visits. Errors of different states are
-uncorrelated (for sampling errors: the centred decision indicators of one user at different states are
-martingale differences).
+The variance of each G has three terms. They are sigma_G^2 for noise, N v for sampling, with v = (1 - V) V >=
+Var(G_h) (Bhatia and Davis 2000), and (Q - 1/2)^2 sigma_N^2 for the noise of the visits. Errors of different
+states are uncorrelated. For sampling errors the reason is that the centred decision indicators of one user at
+different states are martingale differences.
 
-Selection and evaluation. If the same estimates select D and evaluate it, the evaluation is biased. Therefore
-all errors of a release are doubled. With a new draw (u, w) from the distribution of the errors (x, y) of
-visits and returns,
+Selection and evaluation. If the same estimates were used to select D and to evaluate it, the evaluation would
+be biased. Therefore the release is split into a choosing half and a judging half, by adding and subtracting
+new errors. Let (x, y) be the errors of visits and returns in the release, and let (u, w) be a new draw from
+their distribution. Then
 
     N_choose = N + u,  G_choose = G + w,     N_judge = N - u,  G_judge = G - w.                        (3)
 
-Because (x, u) and (y, w) can be exchanged, E[x - u | x + u] = 0 and E[y - w | y + w] = 0. This holds for
-every error distribution, including skewed and heavy-tailed ones. For normal errors the halves are independent
-(Rasines and Young 2022; Leiner et al. 2023, data fission). A selection by the errors of one half therefore
-has no error on average in the other half. The noise u has the release's distribution. The noise w has the
-release's distribution plus the sampling error of binomial(N, V_b) outcomes, which have the largest variance
-of returns between 0 and 1. All selections use the first half, including the selection of visits that exceed
-the noise. All evaluations use the second half. Selected errors also have a larger variance. The variance of
-an evaluation therefore uses the mean of V (1 - V) and of Q (1 - Q) in the choosing half where that is larger.
-(u, w) come from the hash of the released table, so that planning again from the same release gives the same
-halves.
+Because x and u are exchangeable, and so are y and w, E[x - u | x + u] = 0 and E[y - w | y + w] = 0.
+This holds for every error distribution, including skewed and heavy-tailed distributions. For normal errors
+the halves are independent (Rasines and Young 2022; Leiner et al. 2023, data fission). If the errors of one
+half influence the selection, the mean error of the other half is therefore still 0. The new noise u has the
+noise distribution of the release. The new error w has the noise distribution of the release plus the sampling
+error of binomial(N, V_b) outcomes, which have the largest variance of returns between 0 and 1. All selections
+use the choosing half, including the selection of visits that exceed the noise. All evaluations use the
+judging half. Selected errors also have a larger variance. The variance of an evaluation therefore uses the
+mean of V (1 - V) and Q (1 - Q) in the choosing half, where this mean is larger. (u, w) are derived from the
+hash of the released table, so that planning again from the same release gives the same halves.
 
-The path. Gains A_choose are shrunk towards 0 by empirical Bayes (normal, variance from moments, at least 0.02
-of the range). In each state, the offered action is the one with the largest shrunk gain. States are sorted by
-falling gain per unit of variance of the evaluation. Policies are the first k states of this order. The
-default k maximises the expected bound, gain - 1.3 deviations. All k are evaluated together. The default k
-uses 0.8 of the failure probability. All other k share the remaining 0.2, by a band that holds for every k
-simultaneously (quantiles of max_k |S_k| / sd_k by simulation). The statements therefore hold for all points
-of the path together, and any point can be selected later.
+The path. The gains A_choose are shrunk towards 0 by empirical Bayes, with a normal prior. Its variance is
+estimated by moments, and its standard deviation is at least 0.02 of the range of returns. In each state, the
+offered action is the one with the largest shrunk gain. States are sorted by gain per unit of variance of the
+evaluation, in decreasing order. Point k of the path is the policy that changes the first k states of this
+order. The default k maximises the gain minus 1.3 standard deviations. All k are evaluated together. The
+default k uses the share 0.8 of the failure probability. All other k use the remaining 0.2 together, by a band
+that holds for every k simultaneously (quantiles of max_k |S_k| / sd_k by simulation). The intervals therefore
+hold for all points of the path together, and any point can be selected later.
 
-Visits under pi, and the remaining steps. With an end at step H the gain of a decision depends on the step
-h: A_h(s) in (1). With f_h(s) the probability that the first visit to s is at h (x = sum_h f_h),
+Visits under pi, and the remaining steps. Because episodes end at step H, the gain A_h(s) of a decision in (1)
+depends on the step h. Let f_h(s) be the probability that the first visit to s is at step h, with x = sum_h
+f_h. Then
 
     E g_1 = sum_{s in D} sum_h f_h(s) A_h(s)                                                           (4)
 
-exactly, if the behaviour policy depends on the state alone. In the model fitted to the released
-transitions the full gain (1) and (4) are both computed, and the measured g_1 is multiplied by their ratio r.
-Later visits raise r (to 1.5 on ICU-Sepsis if few decisions change). Earlier changes lower r (to 1.15 if a
-third of the decisions change). If visits come late, little gain remains. The mean of A_h(s) over first visits
-is the shrunk gain; its differences between steps are the model's, (P_a - P_b) V_h+1. Therefore r is
-consistent: with infinitely many users and no noise, the product is (1).
+exactly, if the behaviour policy depends only on the state. A model is fitted to the released transitions. The
+full gain (1) and the gain (4) are both computed in this model. The measured g_1 is multiplied by their ratio
+r. Visits after the first one increase r (to 1.5 on ICU-Sepsis if few decisions change). Changes at earlier
+steps decrease r (to 1.15 if a third of the decisions change). If visits come late, little gain remains. The
+mean of A_h(s) over first visits is set to the shrunk gain. Only the differences between steps, (P_a - P_b)
+V_h+1, come from the model. Therefore r is consistent: with infinitely many users and no noise, the product r
+g_1 is (1).
 
-If few users took action a, P_a is uncertain. Let Delta = P_a - P_b be normal around 0, with a covariance like
-that of one user's next state, tau^2 (diag P_b - P_b P_b'). Let W be the mean of V_h+1 over first visits, so
-that tau^2 Var_b(W) is the variance of gains. The posterior mean of Delta W is the estimate of Delta W times
-tau^2 Var_b(W) / (tau^2 Var_b(W) + error^2). The other part of the shrunk gain varies over steps in proportion
-to Cov_b(V_h+1, W) / Var_b(W), which is the slope in a regression of a change of V_h+1 on a change of W.
-Rewards without a rule are constant over steps; they are fitted so that the model reproduces the measured
-returns of first visits. The error of r is measured by refitting to releases that are drawn from the model.
-The errors of the shrunk gains, with which r weighs the states, are independent of those of the judging half
-and are added to them. Refitting cannot show the effects that noise hides. The projection removes next states
-whose counts are below the noise, including death and discharge. In the model, users therefore return to
-states more often than in reality. On ICU-Sepsis with two million users and epsilon = 1 the model gives 1.30,
-and the true value is 1.12. The increase r - 1 due to later visits is therefore used only up to the
-reliability t of the model's transitions. The reliability t is the factor tau^2 Var_b(W) / (tau^2 Var_b(W) +
-error^2) above, averaged over gains. The true ratio is then assumed to lie between 1 + t (r - 1) and r, and
-the estimate uses the midpoint. The interval of the gain allows for this whole range: its ends are products of
-an end of g_1 and an end of r, where the ends of r are widened by two standard deviations.
+Uncertain transitions. If few users took action a, P_a is uncertain. Let Delta = P_a - P_b have a normal prior
+with mean 0 and covariance tau^2 (diag P_b - P_b P_b'), which is proportional to that of one user's next
+state. Let W be the mean of V_h+1 over first visits, so that tau^2 Var_b(W) is the prior variance of gains.
+The posterior mean of Delta W is the estimate of Delta W times tau^2 Var_b(W) / (tau^2 Var_b(W) + error^2).
+The remaining part of the shrunk gain varies over steps in proportion to Cov_b(V_h+1, W) / Var_b(W), which is
+the slope in a regression of a change of V_h+1 on a change of W. Rewards that no rule determines are assumed
+constant over steps. They are fitted so that the model reproduces the measured returns of first visits.
 
-Assumptions: the environment is the same at every step, and the state contains everything that matters for
-action and outcome. The coverage of the intervals is measured (benchmarks/decision_points.md).
+Error of r. It is measured by fitting the model again to releases that are drawn from the model. The shrunk
+gains determine the weights of the states in r. Their errors are independent of those of the judging half, and
+their variance is added. Fitting again does not show effects that noise hides. The projection removes next
+states whose counts are below the noise, including death and discharge. In the model, users therefore return
+to states more often than in reality. On ICU-Sepsis with two million users and epsilon = 1, the model gives r
+= 1.30, and the true value is 1.12. Let the reliability t of the model's transitions be the factor tau^2
+Var_b(W) / (tau^2 Var_b(W) + error^2) above, averaged over gains. The true ratio is assumed to be between 1 +
+t (r - 1) and r, and the estimate is the midpoint. The interval of the gain allows for this whole range. Its
+ends are products of an end of g_1 and an end of r, where the ends of r are moved outwards by two standard
+deviations.
+
+Assumptions: the environment is the same at every step, and the state contains all variables that are relevant
+for actions and outcomes. The coverage of the intervals is measured (benchmarks/decision_points.md).
 """
 
 from __future__ import annotations
@@ -105,14 +111,17 @@ Bools = NDArray[np.bool_]
 __all__ = ["CAUTION", "Gain", "Path", "path_of"]
 
 CAUTION = 1.3
-STANDS_OUT = {"gaussian": 6.0, "laplace": 9.0}  # A count must exceed this many std of noise.
-LEAST_TAKEN, MOST_TAKEN = 0.03, 0.95  # Bounds of the share of a state's users who took an offered action.
-_LEAST_PRIOR = 0.02  # Least prior std of the gain of one decision, in units of the range of returns.
-DEFAULT = 0.8  # Share of the failure probability for the default point of the path.
+STANDS_OUT = {"gaussian": 6.0, "laplace": 9.0}  # A count is used if it exceeds this many std of its noise.
+LEAST_TAKEN, MOST_TAKEN = (
+    0.03,
+    0.95,
+)  # Bounds on the share of a state's decisions that take an offered action.
+_LEAST_PRIOR = 0.02  # Smallest prior std of the gain of one decision, in units of the range of returns.
+DEFAULT = 0.8  # Share of the failure probability that the default point of the path uses.
 _REFITS = 5
 _POINTS = 16
-_DRAWS, _AT_ONCE = 4000, 50  # number of simulated errors of the path, for the band; number per batch
-_LEAST_SPREAD = 0.02  # share of the squared range of returns: least variance of any return
+_DRAWS, _AT_ONCE = 4000, 50  # number of simulated error paths for the band; number drawn in one call
+_LEAST_SPREAD = 0.02  # smallest assumed variance of a return, as a share of the squared range of returns
 
 
 @dataclass(frozen=True)
@@ -124,12 +133,12 @@ class Gain:
     estimate : float
         Estimate of the full gain (1).
     low, high : float
-        Interval at ``level`` that holds for all points of the path together.
+        Interval at confidence ``level``, which holds for all points of the path together.
     noise, sampling : float
         Standard deviation due to privacy noise, and standard deviation due to sampling of users. Both include
-        the added errors of the split.
+        the errors that were added to split the release into halves.
     revisits, revisits_error : float
-        r and its standard deviation.
+        Ratio r of the full gain to the gain at first visits, and its standard deviation.
     """
 
     estimate: float
@@ -148,16 +157,16 @@ class Gain:
 
 
 class _Half(NamedTuple):
-    """Visits and returns of one half, and the gain of each row over the behaviour policy."""
+    """Estimates from one half of a release; each row is a pair (s, a)."""
 
-    used: Bools  # (R,) rows whose visits exceed the noise.
-    visits: Floats  # (S + 1,).
-    share: Floats  # (R,) share of the decisions in its state.
-    q: Floats  # (R,).
-    value: Floats  # (S + 1,) V_b.
-    gain: Floats  # (R,) q - value.
-    variance: Floats  # (R,) variance of gain.
-    noise: Floats  # (R,) part of the variance due to privacy.
+    used: Bools  # (R,) True for rows whose visits exceed the noise.
+    visits: Floats  # (S + 1,) first visits per episode.
+    share: Floats  # (R,) share of the decisions in the row's state that take the row's action.
+    q: Floats  # (R,) mean return of first visits with this action, Q_b.
+    value: Floats  # (S + 1,) mean return of first visits to the state, V_b.
+    gain: Floats  # (R,) gain of the action over the behaviour policy, q - value.
+    variance: Floats  # (R,) variance of the gain.
+    noise: Floats  # (R,) part of this variance that is due to privacy noise.
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,25 +178,26 @@ class Path:
     order : (K,)
         States in the order in which they are changed.
     action : (S + 1,)
-        The action that each state offers.
+        New action that is offered in each state.
     expected : (K,)
-        Gain of changing the first k + 1 states, estimated by the choosing half, in units of the range.
+        Entry k is the gain of changing the first k + 1 states, estimated from the choosing half, in units of
+        the range of returns.
     estimate, deviation : (K,)
-        Estimate of (2) by the judging half, and its standard deviation.
+        Estimate of (2) from the judging half, and its standard deviation.
     risk : (K,)
-        The same standard deviation, estimated by the choosing half only.
+        The same standard deviation, estimated from the choosing half only.
     band : float
-        Quantile of the simultaneous band.
+        Half-width of the simultaneous band, in standard deviations.
     visits : (S + 1,)
         First visits per episode.
     share : (R,)
-        Share of the decisions in the row's state.
+        Share of the decisions in the row's state that take the row's action.
     shrunk, spread : (S + 1,)
-        Expected gain of each state's offered action, and its standard deviation.
+        Expected gain of the action that is offered in each state, and its standard deviation.
     prior : float
-        Prior variance of these gains.
+        Prior variance of the gain of one decision.
     supported : (R,)
-        True for rows whose visits exceed their noise.
+        True for rows whose visits exceed the noise.
     """
 
     __repr__ = brief
@@ -212,7 +222,10 @@ class Path:
     key: NDArray[np.uint64]
 
     def point(self, caution: float) -> int:
-        """Return the number of states (0 .. K) that maximises expected gain - caution x deviation."""
+        """Return the number of changed states that maximises the expected gain minus ``caution`` deviations.
+
+        The result is in 0 .. K.
+        """
         if not self.order.size:
             return 0
         return int((self.expected - caution * self.risk).argmax()) + 1
@@ -228,19 +241,19 @@ class Path:
 
     @property
     def measured(self) -> str:
-        """Return the kind of data from which the gains are estimated."""
+        """Return "returns", the kind of data from which the gains are estimated."""
         return "returns"
 
     def changed(self, count: int) -> Bools:
-        """Return a (S + 1,) mask of the first ``count`` states of the order."""
+        """Return an (S + 1,) mask of the first ``count`` states in the order of change."""
         found = np.zeros(self.told.layout.states, bool)
         found[self.order[:count]] = True
         return found
 
     def clear(self, count: int) -> bool:
-        """Return True if the interval for changing the first ``count`` states is above 0.
+        """Return True if the interval of the gain of changing the first ``count`` states is above 0.
 
-        Other points of the path do not matter.
+        The intervals of other points of the path are not computed.
         """
         if self.told.question.returns.censored is not None:
             return False
@@ -249,7 +262,10 @@ class Path:
         return self._gain(count, self._revisits(np.array([count]))[0]).shown
 
     def _width(self, count: int) -> float:
-        """Return the interval's half-width in standard deviations, for the default point or for the band."""
+        """Return the half-width, in standard deviations, of the interval of point ``count``.
+
+        For all points except the default point, it is the half-width of the band.
+        """
         return -float(ndtri(DEFAULT * (1.0 - self.level) / 2)) if count == self.default else self.band
 
     def gain(self, count: int) -> Gain:
@@ -261,15 +277,23 @@ class Path:
         found = self._gain(count, self._revisits(np.array([count]))[0] if known is None else known)
         if self.told.question.returns.censored is None:
             return found
-        least, most = self.told.question.bounds  # returns do not show an action's number of censored ends
+        # With censored ends, the interval is the whole range, because returns do not show how many episodes
+        # end censored after an action.
+        least, most = self.told.question.bounds
         return replace(found, low=least - most, high=most - least)
 
     def worst(self, count: int) -> Gain:
-        """Return the gain with the worst outcomes of censored ends; equals :meth:`gain` without such ends."""
+        """Return the gain if the unknown outcomes of censored episodes are the worst for the policy.
+
+        It equals :meth:`gain` if no episode can end censored.
+        """
         return self.gain(count)
 
     def _gain(self, count: int, revisits: tuple[float, float, float]) -> Gain:
-        """Return the gain; ``revisits`` is (r, its standard deviation in the model, that of the weights)."""
+        """Return the gain of the policy that changes the first ``count`` states.
+
+        revisits : r, and its two standard deviations, as returned by :meth:`_revisits`.
+        """
         least, most = self.told.question.bounds
         width = self._width(count)
         one, sd = float(self.estimate[count - 1]), float(self.deviation[count - 1])
@@ -277,7 +301,7 @@ class Path:
         luck = weights / max(ratio, 1e-9)
         both = width * math.hypot(sd, one * luck)
         at_first = one - both, one + both
-        if one > width * sd:  # r has one sign, so its errors do not turn a gain into a loss
+        if one > width * sd:  # r is not negative, so an error of r does not change a gain into a loss
             at_first = max(at_first[0], (one - width * sd) * max(1.0 - 2.0 * luck, 0.0)), at_first[1]
         ends = [end * max(ratio + side * 2.0 * error, 0.0) for end in at_first for side in (-1.0, 1.0)]
         scale = most - least
@@ -290,16 +314,19 @@ class Path:
 
     @cached_property
     def default_risk(self) -> float:
-        """Return the standard deviation of the default point's full gain.
+        """Return the standard deviation of the full gain of the default point.
 
-        It is computed from the choosing half and the model's r.
+        It is computed from the choosing half and from the ratio r in the model.
         """
         found = self._in_model(self.told.consistent(), np.array([self.default]))[0]
         return float(found[0] * self.risk[self.default - 1])
 
     @cached_property
     def points(self) -> Ints:
-        """Return a grid of numbers of changed states, evenly spaced from few to all, with the default."""
+        """Return the numbers of changed states for which a report shows gains.
+
+        They are evenly spaced from 1 to K, and include the default.
+        """
         if not self.order.size:
             return np.zeros(0, np.int64)
         even = np.linspace(1, self.order.size, min(self.order.size, _POINTS)).round().astype(np.int64)
@@ -310,10 +337,11 @@ class Path:
         return dict(zip(self.points.tolist(), self._revisits(self.points), strict=True))
 
     def _revisits(self, counts: Ints) -> list[tuple[float, float, float]]:
-        """Return, for some points, r and two standard deviations of r.
+        """Return, for each point in ``counts``, the ratio r and two standard deviations of r.
 
-        The first is due to the model; it is measured by refitting the model to releases drawn from it. The
-        second is due to errors of the gains that weight the states.
+        The first standard deviation is due to errors of the model. It is measured by fitting the model again
+        to releases that are drawn from it. The second is due to errors of the shrunk gains, which determine
+        the weights of the states.
         """
         told = self.told
         moves = told.consistent()
@@ -323,15 +351,16 @@ class Path:
         for _ in range(_REFITS):
             again, visits = told.sampled(moves, draw)
             off += np.square(self._in_model(told.consistent(again, visits), counts)[0] - found) / _REFITS
-        hidden = 0.5 * (1.0 - believed) * (found - 1.0)  # half of the largest change of r that noise can hide
+        hidden = 0.5 * (1.0 - believed) * (found - 1.0)  # half of the largest error of r that noise can hide
         error = np.sqrt(off) + 0.5 * np.abs(hidden)
         return list(zip((found - hidden).tolist(), error.tolist(), np.sqrt(weights).tolist(), strict=True))
 
     def _in_model(self, moves: Floats, counts: Ints) -> tuple[Floats, Floats, Floats]:
-        """Return the ratio of the full gain to the gain at first visits, by point, in a model of ``moves``.
+        """Return the ratio r of the full gain to the gain at first visits, for each point in ``counts``.
 
-        Two more arrays are returned: the variance of the ratio due to errors of the shrunk gains, which
-        weight the states, and the reliability of these transitions, in [0, 1].
+        The model has the transition counts ``moves`` (R, S + 1). Two more arrays are returned. The first is
+        the variance of r due to errors of the shrunk gains, which determine the weights of the states. The
+        second is the reliability of the transitions, in [0, 1].
         """
         told = self.told
         layout, order = told.layout, self.order[: int(counts.max())]
@@ -361,7 +390,11 @@ class Path:
         return found, weights, believed
 
     def _usual(self, moves: Floats) -> tuple[Floats, Floats]:
-        """Return the model's (S + 1, S + 1) next-state and (S + 1,) first-state distributions."""
+        """Return the distributions of next states and of the first state in the model of counts ``moves``.
+
+        The first is (S + 1, S + 1), under the behaviour policy, and 0 in terminal states. The second is (S +
+        1,).
+        """
         whole = self.told.per_state(moves)
         usual = whole / np.maximum(whole.sum(axis=1), 1e-9)[:, None]
         usual[list(self.told.question.returns.terminal)] = 0.0
@@ -370,22 +403,28 @@ class Path:
     def _by_step(
         self, usual: Floats, taken: Floats, many: Floats, first: Floats, order: Ints
     ) -> tuple[Floats, Floats]:
-        """Return the (H + 1, K) gain of one decision in each state, by step.
+        """Return the (H + 1, K) gain of one decision in each changed state at each step.
 
-        A second result is the (K,) reliability of the transitions of each decision. The mean of the gain over
-        first visits is ``shrunk``, by (4).
+        The mean of these gains over first visits, as in (4), is ``shrunk``. A second result is the (K,)
+        reliability of the transitions of each decision.
+
+        - usual : (S + 1, S + 1) next-state probabilities under the behaviour policy.
+        - taken : (K, S + 1) next-state probabilities after the new actions.
+        - many : (K,) counts of the new actions.
+        - first : (H + 1, K) probabilities of first visits.
+        - order : (K,) changed states.
         """
         arrival, paid = self._rewards
         after, steps = arrival, []
         for _ in range(len(first)):
             steps.append(after)
             after = arrival + np.where(usual.any(axis=1), paid, 0.0) + usual @ after
-        worth = np.array(steps[::-1])  # (H + 1, S + 1) value of the next state of a decision at each step
+        worth = np.array(steps[::-1])  # (H + 1, S + 1) value of each next state, by the step of the decision
         weight = (first / np.maximum(first.sum(axis=0), 1e-300)).T  # (K, H + 1)
         mean = weight @ worth  # (K, S + 1)
         behind = usual[order]
         spread = behind * (mean - (behind * mean).sum(axis=1, keepdims=True))
-        alike = spread @ worth.T  # (K, H + 1) covariances of the next value at each step with the mean
+        alike = spread @ worth.T  # (K, H + 1) covariance under b of the next value at each step with its mean
         variance = np.maximum((spread * mean).sum(axis=1), 0.0)
         moved = (taken - behind) @ worth.T
         centred = mean - (behind * mean).sum(axis=1, keepdims=True)
@@ -393,7 +432,7 @@ class Path:
         trust = self.prior / (self.prior + error)
         own = np.zeros_like(variance) if self.told.question.returns.outcomes is not None else variance
         rest = (1.0 - trust) * variance + own
-        # the part of a gain that the model does not explain varies over steps as for any other action
+        # the part of a gain that the transitions of the action do not explain varies over steps as for b
         known = rest > 1e-12
         rest = np.where(known, rest, 1.0)
         profile = np.where(
@@ -405,9 +444,10 @@ class Path:
 
     @cached_property
     def _rewards(self) -> tuple[Floats, Floats]:
-        """Return (S + 1,) rewards on arrival, and (S + 1,) rewards of a step from each state under b.
+        """Return the (S + 1,) rewards on arrival in a state, and the (S + 1,) rewards of a step from a state.
 
-        Both are in units of the range of returns. Rewards without a rule are fitted so that the model
+        Both are in units of the range of returns. Rewards of a step are those under the behaviour policy.
+        They are 0 if a rule determines the rewards on arrival. Otherwise they are fitted so that the model
         reproduces the measured returns of first visits.
         """
         told, question = self.told, self.told.question
@@ -421,7 +461,7 @@ class Path:
         live[question.start] = False
         first = first_visits(usual, begin, np.arange(states), told.layout.horizon)
         once = first.sum(axis=0)
-        sums = np.zeros((states, states))  # expected visits of later states, by the number of remaining steps
+        sums = np.zeros((states, states))  # expected number of visits to each state in the remaining steps
         from_first = np.zeros((states, states))
         for here in first[::-1]:
             sums = np.eye(states) * live[:, None] + usual @ sums
@@ -438,10 +478,12 @@ class Path:
 
     # --------------------------------------------------------------- policies not chosen from these returns
     def plain(self, weights: Floats) -> tuple[Gain | None, float]:
-        """Return the gain at first visits of a policy that was not chosen by these returns, and a share.
+        """Return the gain at first visits of a policy that was not chosen from these returns, and a share.
 
-        The share is that of the policy's decisions for actions that too few users took. The gain is None if
-        the share is above 0.05. weights : (R,) probabilities of the policy.
+        The share is the share of the policy's decisions that take an action with too few users. The gain is
+        None if this share is above 0.05.
+
+        weights : (R,) action probabilities of the policy.
         """
         least, most = self.told.question.bounds
         layout, scale = self.told.layout, most - least
@@ -463,7 +505,11 @@ class Path:
         ), lacking  # fmt: skip
 
     def _open(self, weights: Floats) -> float:
-        """Return the largest change of the gain at first visits that outcomes of censored ends can cause."""
+        """Return the largest change of the gain at first visits that unknown outcomes can cause.
+
+        Unknown are the outcomes of episodes that end censored. weights : (R,) action probabilities of the
+        policy.
+        """
         told = self.told
         if told.question.returns.censored is None:
             return 0.0
@@ -474,9 +520,9 @@ class Path:
         return 0.5 * float((visits * np.abs(weights - self.share)) @ chance)
 
     def behaviour(self) -> Gain:
-        """Return the behaviour policy's value with its interval, in the user's units.
+        """Return the value of the behaviour policy with its interval, in the user's units.
 
-        The value is computed from the start state.
+        It is the mean return of the first visits to the start state.
         """
         least, most = self.told.question.bounds
         told, scale = self.told, most - least
@@ -484,10 +530,10 @@ class Path:
             return Gain(0.5 * (least + most), least, most, self.level, scale, scale, 1.0, 0.0)
         mean = float(np.clip(self.whole.value[told.question.start], 0.0, 1.0))
         noise = math.hypot(told.noise.returns, (mean - 0.5) * told.noise.visits) / told.episodes
-        noise *= math.sqrt(told.question.groups)  # the sum of one cell per group
+        noise *= math.sqrt(told.question.groups)  # the value is computed from the sum of one cell per group
         spread = max(mean * (1.0 - mean), 0.25 / told.episodes) * told.question.episodes
         sampling = math.sqrt(spread / told.episodes)
-        many = -float(ndtri((1.0 - self.level) / 2))  # standard deviations
+        many = -float(ndtri((1.0 - self.level) / 2))  # half-width of the interval in standard deviations
         width = many * math.hypot(noise, sampling)
         left = censored_share(told)
         if left is not None:
@@ -500,12 +546,16 @@ class Path:
 
 
 def first_visits(usual: Floats, begin: Floats, states: Ints, steps: int) -> Floats:
-    """Return the (H + 1, K) probability that the first visit to a state is at a step."""
+    """Return the (H + 1, K) probabilities that the first visit to a state is at a step.
+
+    usual : transition matrix. begin : distribution of the first state. states : (K,) the states. steps :
+    number of steps, H + 1.
+    """
     fresh, own = np.repeat(begin[None], states.size, axis=0), (np.arange(states.size), states)
     found = np.empty((steps, states.size))
     for step in range(steps):
         found[step] = fresh[own]
-        fresh[own] = 0.0  # earlier visitors are not counted again
+        fresh[own] = 0.0  # removes the probability of episodes that have visited the state already
         fresh = fresh @ usual
     return found
 
@@ -513,10 +563,11 @@ def first_visits(usual: Floats, begin: Floats, states: Ints, steps: int) -> Floa
 def _half(
     told: Told, visits: Floats, returns: Floats, copies: float, used: Bools | None, luck: Floats | None
 ) -> _Half:
-    """Return the half for visits and returns whose errors have ``copies`` times the release's variance.
+    """Return the estimates from one half of a release, or from the whole release.
 
-    used : (R,) mask of the rows to use, if it is fixed by the caller. luck : (R,) variance of one return, if
-    a better value than the half's own is known.
+    visits, returns : (R,) sums of this half. copies : variance of their errors, as a multiple of the variance
+    in the release. used : (R,) mask of the rows to use; None: rows whose visits exceed the noise. luck : (R,)
+    smallest assumed variance of one return; None: no such limit.
     """
     layout, per_state = told.layout, told.per_state
     state, cells = layout.row_state, np.diff(layout.state_ptr)
@@ -541,7 +592,10 @@ def _half(
     share = np.clip(visits / whole[state], 0.0, 1.0)
 
     def of_gain(t: Floats) -> Floats:
-        """Return the variance of q - V, where an action enters V with its share."""
+        """Return the variance of q - V from the variances ``t`` (R,) of the sums of returns.
+
+        V is a mean over actions, so its error and the error of q are correlated.
+        """
         rest = (per_state(t)[state] - t) / whole[state] ** 2
         return np.asarray(np.where(used, t * inverse**2 * (1.0 - share) ** 2 + rest, 0.0))
 
@@ -552,7 +606,7 @@ def _half(
 
 
 def _halves(told: Told, key: NDArray[np.uint64]) -> tuple[_Half, _Half, _Half]:
-    """Return the whole release, its choosing half and its judging half, by (3)."""
+    """Return the estimates from the whole release, the choosing half and the judging half, by (3)."""
     plain = _half(told, told.visits, told.returns, 1.0, None, None)
     draw = generator_at(key, ROLE_SAMPLES)
     drawn = draw.laplace if told.heavy else draw.normal
@@ -571,9 +625,9 @@ def _halves(told: Told, key: NDArray[np.uint64]) -> tuple[_Half, _Half, _Half]:
 
 
 def path_of(told: Told, level: float = 0.95) -> Path:
-    """Return the path of policies that change more and more states, with estimates of their gains.
+    """Return the path of nested policies, with their gains estimated from returns.
 
-    ``level`` in (0, 1) holds for all intervals together.
+    level : confidence level in (0, 1), which holds for all intervals together.
     """
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
     layout = told.layout
@@ -620,7 +674,11 @@ def path_of(told: Told, level: float = 0.95) -> Path:
 
 
 def prior_of(gain: Floats, variance: Floats, visits: Floats, offered: Bools) -> float:
-    """Return the prior variance of the gain of one decision, estimated by moments from (R,) arrays."""
+    """Return the prior variance of the gain of one decision, estimated by moments.
+
+    gain, variance : (R,) estimated gains and the variances of their errors. visits : (R,) visits to the row's
+    state. offered : (R,) mask of the rows to use.
+    """
     weight = np.where(offered, visits / (variance + 0.003), 0.0)
     if not weight.sum() > 0.0:
         return _LEAST_PRIOR**2
@@ -629,7 +687,11 @@ def prior_of(gain: Floats, variance: Floats, visits: Floats, offered: Bools) -> 
 
 
 def _band(variances: Floats, failure: float, key: NDArray[np.uint64]) -> float:
-    """Return q with P(max_k |S_k| / sd_k > q) = failure, for partial sums of independent normal errors."""
+    """Return the q with P(max_k |S_k| / sd_k > q) = failure.
+
+    S_k is the sum of the first k of several independent normal errors with these ``variances``, and sd_k is
+    its standard deviation.
+    """
     if not variances.size:
         return math.inf
     deviation = np.sqrt(np.cumsum(variances))

@@ -1,50 +1,54 @@
 r"""Query on users' first visits to each state, for a stationary environment.
 
-Query. Each episode is written as H + 1 records. The first one leads from a *start state* of every episode
-(one action, S + 1 states in all) to the first state; the records (s_h, a_h, s_{h+1}) follow it. The reward of
-a record is the return G_h of the *remaining episode* after it, scaled by the public bounds of a return to [0,
-1]. Only the records of the first visit to each state are counted, in one table for all steps
+Query. Each episode is written as H + 1 records. The first record leads from an artificial *start state*,
+which is the same for all episodes and has one action, to the first state of the episode. There are S + 1
+states in all. The records (s_h, a_h, s_{h+1}) of the episode follow. The reward of a record is the return G_h
+of the remaining episode, including this step, scaled to [0, 1] by the public bounds of a return. For each
+state, only the record of its first visit in an episode is counted. One table covers all steps
 (``CountQuery(stationary=True, first=True)``):
 
 * visits N(s, a), transitions M(s, a, s') and centred returns G(s, a) = sum of (G_h - 1/2).
 
-Groups. If users belong to one of G public groups, the group is the action of the start state: its record
-is (start, group, first state), and the start state has G rows. All other records stay the same.
+Groups. If users belong to one of G public groups, the group is the action in the start state. Its record is
+(start, group, first state), and the start state has G rows. All other records stay the same.
 
-This conversion maps one user's records to one user's records, so the sensitivities are those of the query
-(:mod:`discreet.core.count_query`): m = min(S + 1, H + 1) records of a user, in different pairs. Neighbours
-replace one user's whole record, including the group. The same bound covers this case: a group is an action,
-and the bound is over all trajectories of the layout. In full, with w_v, w_t, w_r the weights of the three
-families and
+Sensitivity. The conversion changes each user's records separately, so the sensitivities are those of the
+query (:mod:`discreet.core.count_query`), with m = min(S + 1, H + 1) counted records per user, in different
+pairs. Neighbours replace one user's whole record, including the group. The same bound covers the group,
+because a group is an action and the bound holds for all trajectories of the layout. The derivation is as
+follows. Let w_v, w_t and w_r be the weights of the three families, and
 
-    W_1 = max(2 w_v + 2 w_t + w_r, 2 w_t + w_r),   W_2 = max(2 w_v^2 + 2 w_t^2 + w_r^2 / 2, 2 w_t^2 + w_r^2),
+    W_1 = max(2 w_v + 2 w_t + w_r, 2 w_t + w_r),   W_2 = max(2 w_v^2 + 2 w_t^2 + w_r^2 / 2, 2 w_t^2 + w_r^2).
 
-let two episodes visit u and v states, including the start state, and c states in common; u, v <= m. In a
-common state each episode has one record, in the same pair or in different pairs, and the sums change by at
-most W. In a state that only one episode visits, the sums change by one record: w_v + w_t + w_r / 2, or w_v^2
-+ w_t^2 + w_r^2 / 4, at most W / 2. Therefore
+Suppose that the replaced episode visits u states, the new episode visits v states, and c of these states are
+the same, each including the start state; u, v <= m. In a common state, each episode has one record, in the
+same pair or in different pairs, and the change of the sums is at most W. In a state that only one episode
+visits, the sums change by one record. This change is w_v + w_t + w_r / 2 in l1, or w_v^2 + w_t^2 + w_r^2 / 4
+in squared l2, which is at most W / 2. Therefore
 
-    l1 <= (c + (u + v - 2 c) / 2) W_1 <= m W_1,   l2^2 <= m W_2,
+    l1 <= (c + (u + v - 2 c) / 2) W_1 <= m W_1,   l2^2 <= m W_2.
 
-and with k episodes per user, by the triangle inequality, k times l1 and l2. The start state is common to
-both, for any groups. With two or more groups, both bounds can be attained if the maximum in W is the term of
-different pairs. Without groups the start records are in one pair, and the bounds are not attained.
+With k episodes per user, the triangle inequality gives k times l1 and l2. Both episodes visit the start
+state, whatever their groups. With two or more groups, both bounds can be attained if the maximum in W is the
+term for different pairs. Without groups, the start records are in the same pair, and the bounds are not
+attained.
 
-Reason for returns. To compute the return of an action from M, the value of each of S next states is needed.
-The noise of S cells enters. Its size is sigma ||V||_2, about sqrt(S) / 4 times the noise of one cell. The sum
-of returns is one cell, and the visits need only a quarter of its precision. In addition, a sum of returns
-needs no Markov property. The disadvantage is the larger sampling variance, Var(G) of the whole remaining
-episode instead of Var(V(s')). Under privacy, returns are still more precise if there are fewer than about
-(sigma sqrt(S))^2 visits.
+Reason for releasing returns. To compute the return of an action from M, the value of each of S next states is
+needed. The result contains the noise of S cells, which is sigma ||V||_2, about sqrt(S) / 4 times the noise of
+one cell. The sum of returns is only one cell, and the visits need only a quarter of its precision. In
+addition, sums of returns do not require the Markov property. Their disadvantage is a larger sampling
+variance: Var(G) of the whole remaining episode instead of Var(V(s')). With privacy, returns are still more
+precise if there are fewer than about (sigma sqrt(S))^2 visits.
 
-An episode whose outcome is not known ends in a censored state. Its return counts as the middle of the bounds,
-for every user. This value is in [0, 1] like other returns, so the sensitivities do not change.
+Censored episodes. An episode whose outcome is not known ends in the censored state. Its return counts as the
+middle of the bounds, for every user. This value is in [0, 1] like all other returns, so the sensitivities do
+not change.
 
-Whether a visit is the first one is determined before its action and its outcome. Therefore, conditionally on
-(s, a), the return of a counted record has the distribution of any visit's return at that step, if the
-environment is stationary. The horizon ends episodes, so later visits have fewer remaining steps. The query
-counts the first visits, because they are the earliest. :mod:`discreet.learners.ope.deviation_gains` allows
-for the number of remaining steps.
+Selection of records. Whether a visit is the first one is determined before its action and its outcome.
+Therefore, in a stationary environment, the return of a counted record, given (s, a) and the step, has the
+same distribution as the return of any visit. Episodes end at the horizon, so later visits have fewer
+remaining steps. The query counts first visits because they are the earliest.
+:mod:`discreet.learners.ope.deviation_gains` allows for the number of remaining steps.
 """
 
 from __future__ import annotations
@@ -69,19 +73,18 @@ Ints = NDArray[np.int64]
 
 __all__ = ["FirstVisits", "Told"]
 
-_SHARE = 0.52  # share of the budget for returns: they get half the noise of visits
+_SHARE = 0.52  # share of the budget for returns; their noise is then half the noise of visits
 
 
 @dataclass(frozen=True, eq=False)
 class FirstVisits:
-    """First-visit query for one public environment, and the conversion of its episodes to records.
+    """First-visit query for one public environment, with the conversion of episodes to records.
 
     spec : Spec
-        ``stationary`` must be declared; ``returns`` defines how an episode's return is computed.
+        The environment, which must be declared stationary. ``spec.returns`` defines how the return of an
+        episode is computed. ``spec.groups`` is the number G of public groups of users.
     episodes : int
-        Largest number of episodes per user, for the noise and for the deviations of sampling.
-
-    ``spec.groups`` is the number G of public groups of users.
+        Largest number of episodes per user. It scales the noise and the sampling errors.
 
     Raises
     ------
@@ -107,7 +110,7 @@ class FirstVisits:
 
     @property
     def returns(self) -> ReturnBounds:
-        """Return the rule that defines an episode's return."""
+        """Return the rule by which the return of an episode is computed."""
         return ReturnBounds() if self.spec.returns is None else self.spec.returns
 
     @property
@@ -117,10 +120,10 @@ class FirstVisits:
 
     @property
     def arrival(self) -> Floats:
-        """Return (S + 1,) rewards on arrival by rule, in units of the range of returns.
+        """Return the (S + 1,) rewards that the rule of ``spec.returns`` pays on arrival in a state.
 
-        A censored end has the middle of the range.
-        An episode pays at most once, and returns beyond the bounds are clipped to them.
+        The unit is the range of returns. Arrival in the censored state pays the middle of the range. An
+        episode is paid at most once, and rewards beyond the bounds of returns are clipped to the bounds.
         """
         least, most = self.bounds
         found = np.zeros(self.layout.states)
@@ -130,17 +133,20 @@ class FirstVisits:
 
     @property
     def start(self) -> int:
-        """Return S, the first state of every episode."""
+        """Return the index of the start state, which is S."""
         return self.spec.states
 
     @property
     def groups(self) -> int:
-        """Return G, the number of public groups of users: actions of the start state."""
+        """Return G, the number of public groups of users and of actions in the start state."""
         return self.spec.groups
 
     @property
     def layout(self) -> Layout:
-        """Return S + 1 states, H + 1 steps; G actions in the start state, one in terminal ones."""
+        """Return the layout of the query, with S + 1 states and H + 1 steps.
+
+        The start state has G actions, and each terminal state has one action.
+        """
         own = self.spec.layout
         actions = max(own.actions, self.groups)
         mask = np.zeros((own.states + 1, actions), bool)
@@ -151,24 +157,24 @@ class FirstVisits:
         return Layout(own.states + 1, actions, own.horizon + 1, mask)
 
     def query(self) -> CountQuery:
-        """Return the count query, which is summed over users."""
+        """Return the count query that is answered by sums over users."""
         return CountQuery(
             self.layout, stationary=True, first=True, center_rewards=True, reward_share=_SHARE,
             episodes=self.episodes,
         )  # fmt: skip
 
     def told(self, people: Trajectories, group: Ints | None = None) -> Trajectories:
-        """Return the same episodes as records of H + 1 steps, with the remaining returns as rewards.
+        """Convert episodes to records of H + 1 steps whose rewards are the returns of the remaining episode.
 
-        Raises ``ValueError`` if the arrays do not have these shapes, or a state, a reward or a group is out
-        of range; actions are checked when they are counted.
+        Raises ``ValueError`` if an array has another shape, or if a state, a reward or a group is out of
+        range. Actions are checked when they are counted.
 
         Parameters
         ----------
         people : Trajectories
             States (n, H + 1), actions (n, H) and rewards (n, H) in [0, 1].
         group : (n,) integers in [0, G), optional
-            None if there is one group.
+            Group of each episode. None if there is only one group.
         """
         horizon, n = self.spec.horizon, len(people)
         begun = self._begun(group, n)
@@ -197,7 +203,10 @@ class FirstVisits:
         )
 
     def _begun(self, group: Ints | None, n: int) -> Ints:
-        """Return (n,) actions of the start records."""
+        """Return the (n,) actions in the start state, which are the groups of the n episodes.
+
+        Raises ``ValueError`` if ``group`` is missing or invalid.
+        """
         if group is None:
             if self.groups > 1:
                 raise ValueError(f"group: must be given, there are {self.groups} groups")
@@ -210,7 +219,7 @@ class FirstVisits:
         return found.astype(np.int64)
 
     def _rewards(self, people: Trajectories) -> Floats:
-        """Return (n, H) rewards in the user's units; terminal states pay 0."""
+        """Return the (n, H) rewards in the user's units. Steps from terminal states have reward 0."""
         returns, states = self.returns, np.asarray(people.states)
         ended = np.isin(states[:, :-1], returns.terminal)
         if returns.outcomes is not None:
@@ -224,7 +233,7 @@ class FirstVisits:
         return np.where(ended, 0.0, returns.low + (returns.high - returns.low) * scaled)
 
     def read(self, release: StepwiseRelease) -> Told:
-        """Return the sums of a release of this query; raise ``ValueError`` for another query's release."""
+        """Return the sums in a release of this query. Raise ``ValueError`` if it belongs to another query."""
         layout = self.layout
         if release.layout != layout:
             raise ValueError("release.layout: must be that of first visits in this world")
@@ -250,7 +259,13 @@ class FirstVisits:
         people: float,
         heavy: bool = False,
     ) -> Told:
-        """Return the sums by rows, with the standard deviation of one cell and the number of users."""
+        """Return the given sums, with the noise of their cells, as an object of type :class:`Told`.
+
+        - visits, moves, returns : (R,), (R, S + 1) and (R,) sums.
+        - noise : standard deviations of the noise in one cell of visits, of transitions, and of returns.
+        - people : number of users.
+        - heavy : True if the noise is Laplace noise.
+        """
         begun = float(visits[self.layout.row_state == self.start].sum())
         return Told(
             self, visits, moves, returns, _FirstVisitDeviations(*noise), float(people), max(begun, 1.0), heavy
@@ -267,18 +282,18 @@ class _FirstVisitDeviations(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Told:
-    """Release of first visits, by rows (R) of :attr:`FirstVisits.layout`.
+    """Released sums of first visits; each row is an admissible pair of :attr:`FirstVisits.layout` (R rows).
 
     Attributes
     ----------
     visits, moves, returns : (R,), (R, S + 1) and (R,)
-        Sums; ``returns`` are of G_h - 1/2.
+        Noisy visits, transitions, and sums of centred returns G_h - 1/2.
     people : float
         Number of users in the sums.
     episodes : float
-        Number of episodes, read from the noisy count of the start state.
+        Number of episodes, estimated by the noisy number of visits to the start state.
     heavy : bool
-        Whether the noise is Laplace noise.
+        True if the noise is Laplace noise.
     """
 
     __repr__ = brief
@@ -298,25 +313,26 @@ class Told:
         return self.question.layout
 
     def per_state(self, table: Floats) -> Floats:
-        """Sum (R, ...) over the actions of a state: (S + 1, ...)."""
+        """Sum a table (R, ...) over the actions of each state, and return the (S + 1, ...) sums."""
         return np.asarray(np.add.reduceat(table, self.layout.state_ptr[:-1], axis=0))
 
     @property
     def begins(self) -> Ints:
-        """Return (G,) rows of the start state, one per group."""
+        """Return the (G,) rows of the start state, one for each group."""
         return np.flatnonzero(self.layout.row_state == self.question.start)
 
     @property
     def decided(self) -> NDArray[np.bool_]:
-        """Return a (R,) mask of rows in states where users had a choice. A group is not a choice."""
+        """Return an (R,) mask of the rows in states with several actions, except the start state."""
         layout = self.layout
         several = np.diff(layout.state_ptr)[layout.row_state] > 1
         return np.asarray(several & (layout.row_state != self.question.start))
 
     def consistent(self, moves: Floats | None = None, visits: Floats | None = None) -> Floats:
-        """Return (R, S + 1) transitions, non-negative and consistent with visits.
+        """Return (R, S + 1) non-negative transition counts that are consistent with visits.
 
-        They are the least-squares estimate after a projection.
+        Transitions and visits are combined by least squares and then projected. By default, they are those of
+        the release.
         """
         moves = self.moves if moves is None else moves
         visits = self.visits if visits is None else visits
@@ -331,7 +347,10 @@ class Told:
         return kept
 
     def sampled(self, moves: Floats, draw: np.random.Generator) -> tuple[Floats, Floats]:
-        """Draw (moves, visits) of another release with as many users, with ``moves`` as the true counts."""
+        """Draw the transitions and visits of another release with the same number of users.
+
+        moves : (R, S + 1) expected counts of transitions. The draw contains sampling errors and noise.
+        """
         noisy = draw.poisson(np.maximum(moves, 0.0)).astype(np.float64)
         visits = noisy.sum(axis=1) + self.noise.visits * draw.standard_normal(len(moves))
         if self.noise.moves > 0.0:

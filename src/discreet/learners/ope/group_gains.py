@@ -1,21 +1,22 @@
 """Outcome and gain of public groups of users, from a release of first visits.
 
-A group is an action of the start state (:mod:`discreet.learners.ope.first_visit_query`), so a release holds
-the number of its users, their first states, and the sum of their returns. This module computes three results
-for each group:
+A group is an action in the start state (:mod:`discreet.learners.ope.first_visit_query`). Therefore a release
+contains the number of users in each group, their first states, and the sum of their returns. This module
+computes three results for each group g:
 
-* the outcome q = 1/2 + G / N of the behaviour policy, with the interval of
+* the mean outcome q = 1/2 + G / N under the behaviour policy, with the interval of
   :mod:`discreet.learners.ope.mean_outcomes`;
-* the same outcome computed from the states, sum_t P_g(t) y(t), with y of
-  :mod:`discreet.learners.ope.consistency_test`. The difference of the two outcomes is the group's level,
-  which is tested there;
-* the gain sum_t P_g(t) (V_pi(t) - V_b(t)) of a policy, by the half of the information that did not choose the
-  policy (:mod:`discreet.learners.ope.transition_gains`). V is the value for all users. If an action has a
-  different effect in one group than in others, from the same state, the gain reported for that group is
-  wrong, even if its level is consistent.
+* the same outcome, computed from the first states as sum_t P_g(t) y(t), with y of
+  :mod:`discreet.learners.ope.consistency_test`. The difference of the two outcomes is the level of the group,
+  which is tested in that module;
+* the gain sum_t P_g(t) (V_pi(t) - V_b(t)) of a policy, estimated from the half of the release that was not
+  used to
+  choose the policy (:mod:`discreet.learners.ope.transition_gains`). V is the value for all users. If an
+  action in a state has a different effect in one group than in others, the gain that is reported for that
+  group is wrong, even if the level of the group is consistent.
 
-The gain of a group is reported only if the gain of all users is estimated from transitions. A policy chosen
-by returns depends on both halves of the transitions, so neither half can evaluate it.
+The gain of a group is reported only if the gain of all users is estimated from transitions. A policy that was
+chosen from returns depends on both halves of the transitions, so neither half can evaluate it without bias.
 
 The intervals of outcomes hold for all groups together (Bonferroni), and so do the intervals of gains. They
 hold for one policy.
@@ -40,24 +41,24 @@ Floats = NDArray[np.float64]
 
 
 class GroupResult(NamedTuple):
-    """Result for one group. Returns are in the user's units and NaN if not reported.
+    """Results for one group. Outcomes and gains are in the user's units, and NaN if they are not reported.
 
     Attributes
     ----------
     group : int
         Index of the group.
     users, deviation : float
-        Number of users in the group, and its standard deviation due to noise.
+        Noisy number of episodes of the group, and the standard deviation of its noise.
     share : float
-        Share of all users.
+        Share of the group in all episodes.
     mean, low, high : float
         Mean outcome under the behaviour policy, with its interval.
     expected : float
-        The same outcome, computed from the states where these users began.
+        The same outcome, computed from the first states of these users.
     apart : float
         Difference of ``mean`` and ``expected`` in standard errors (the level of the group).
     gain, gain_low, gain_high : float
-        Gain of the policy, with its interval.
+        Gain of the policy for this group, with its interval.
     gain_noise : float
         Standard deviation of the gain due to privacy noise.
     """
@@ -78,10 +79,12 @@ class GroupResult(NamedTuple):
 
 
 def groups_of(path: Path, count: int, found: Consistency) -> tuple[GroupResult, ...]:
-    """Return one result for each group under the policy with ``count`` changes; () if there is one group.
+    """Return the results of all groups for the policy that changes the first ``count`` states.
 
-    path : path of the release. The intervals of all groups together hold at its level. found : consistency
-    test of the release.
+    The result is empty if there is only one group.
+
+    path : path of the release. The intervals of all groups hold together at the confidence level of the path.
+    found : result of the consistency test of the release.
     """
     told, many = path.told, path.told.question.groups
     if many == 1:

@@ -1,45 +1,49 @@
 r"""Bounds on the part of a gain that a hidden cause of action and outcome can explain.
 
 The model (Tan 2006): among users in a recorded state, the odds of an action given a hidden cause u differ
-from the recorded odds by a factor in [1/L, L]. Both bounds below give the largest loss of a gain under a
-cause of strength L; L* is the largest L at which the whole interval of the gain, less that loss, stays above
-0. Sharp bounds for one decision: Dorn and Guo 2021 (arXiv 2102.04543).
+from the recorded odds by a factor in [1/L, L]. L is the strength of the cause. Each of the two bounds below
+states the largest loss of a gain under a cause of strength L. L* is the largest L for which the interval of
+the gain, minus this loss, is still above 0. Sharp bounds for one decision: Dorn and Guo 2021 (arXiv
+2102.04543).
 
 Bound A (cause at each step): u is drawn again at each step given the recorded state. Let e be the share of
 action a in state s. Then P(t | s, do a) = e P(t | s, a) + (1 - e) h(t) P(t | s, a). The factor h(t) =
-E[recorded odds / odds given u | s, a, t] is in [1/L, L], with sum_t h(t) P(t | s, a) = 1. The least value of
-the policy is found by backward induction,
+E[recorded odds / odds given u | s, a, t] is in [1/L, L], with sum_t h(t) P(t | s, a) = 1. The lowest value of
+the policy is computed by backward induction,
 
     V_h(s) = e P_a y + (1 - e) min_h sum_t h(t) P_a(t) y(t),    y = w + V_h+1,                          (1)
 
-in changed states, and V_h(s) = P_b(s) y elsewhere. The minimum takes h = L on the lowest y, up to the mass 1
-/ (1 + L), and 1/L above. The true h is feasible at each step and state and the operators are monotone. By
-induction V_h is therefore at most the true value. The behaviour policy's value is identified, since u is
-drawn again. The loss is J(policy) - J_low(L), which is 0 at L = 1 (Kallus and Zhou 2020, arXiv 2002.04518;
-Bruns-Smith 2021, arXiv 2204.00956).
+in changed states, and V_h(s) = P_b(s) y in all other states. In the minimum, h(t) = L for the lowest y(t), up
+to a total probability of 1 / (1 + L), and h(t) = 1/L for all higher y(t). The true h satisfies the
+constraints at each step and state, and the operators are monotone. By induction, V_h is therefore at most the
+true value. The value of the behaviour policy is identified, because u is drawn again at each step. The loss
+is J(policy) - J_low(L), which is 0 at L = 1 (Kallus and Zhou 2020, arXiv 2002.04518; Bruns-Smith 2021, arXiv
+2204.00956).
 
-Bound B (one decision): u is any cause, possibly one that lasts. Let q in [0, 1] be the mean return of first
-visits to s with action a. If the users who took another action had taken a, their mean return would be at
-least l(q) = max(q / L, 1 - L (1 - q)). This mean return is E[h Y | a] with h in [1/L, L] and E h = 1.
+Bound B (one decision): u is any cause, including causes that last. Let q in [0, 1] be the mean return of
+first visits to s with action a. If the users who took another action had taken a, their mean return would be
+at least l(q) = max(q / L, 1 - L (1 - q)). This mean return is E[h Y | a] with h in [1/L, L] and E h = 1.
 Therefore h Y >= Y / L and 1 - E[h (1 - Y)] >= 1 - L (1 - q). The loss of single changes at first visits is
-max(r, 1) sum_s x(s) (1 - e) (q - l(q)), with r the factor for later visits. Repeated changes under a cause
-that lasts have no useful bound (Namkoong et al. 2020, arXiv 2003.05623).
+max(r, 1) sum_s x(s) (1 - e) (q - l(q)), where r is the factor for later visits. For repeated changes under a
+cause that lasts, no useful bound is known (Namkoong et al. 2020, arXiv 2003.05623).
 
-Censored ends. The outcome of a censored end can be any value in the range of returns
-(:mod:`discreet.learners.ope.transition_gains`). This also holds for users who would have left under another
-action. The loss is compared with the gain at the worst outcomes. In (1) the counterfactual part, (1 - e) h
-P_a, takes the lowest outcome. The recorded part takes one outcome per state and action, the same under the
-policy and under the behaviour policy. This outcome is the lowest where the policy under the cause visits the
-pair more often than the behaviour policy does. The outcomes change the worst cause, and the cause changes the
-visits. Outcomes and cause are therefore updated in turn until neither changes. The loss is the gain with the
-worst outcomes without a cause, less the gain with the cause and the outcomes found. In bound B, the error of
-q can be up to half the probability that an episode ends censored, and the loss is the largest over these q.
+Censored ends. The outcome of an episode that ends censored can be any value in the range of returns
+(:mod:`discreet.learners.ope.transition_gains`). This also holds for users whose episode would have ended
+censored under another action. The loss is compared with the gain at the worst outcomes. In (1), the
+counterfactual part (1 - e) h P_a has the lowest outcome. The recorded part has one outcome for each state and
+action, which is the same for the policy and for the behaviour policy. This outcome is the lowest if the
+policy, under the cause, visits the pair more often than the behaviour policy does. The outcomes affect the
+worst cause, and the cause affects the visits. Outcomes and cause are therefore updated alternately until
+neither changes. The loss is the gain with the worst outcomes without a cause, minus the gain with this cause
+and these outcomes. In bound B, the error of q can be up to half the probability that an episode ends
+censored. The loss is the largest loss over all such q.
 
-Errors. The loss is an estimate, like the gain. Its standard deviation follows by the delta method with the
-worst h held fixed. Its square is added to the variance of the gain. By the envelope theorem, the derivative
-of the minimum in (1) by P_a(t) is h(t) (y(t) - m), where m is the value of y at which h changes.
+Errors. The loss is an estimate, like the gain. Its standard deviation is computed by the delta method, with
+the worst h held fixed. Its variance is added to the variance of the gain. By the envelope theorem, the
+derivative of the minimum in (1) with respect to P_a(t) is h(t) (y(t) - m), where m is the value of y at which
+h changes.
 
-With one state, one decision, an outcome of 0 or 1, and neither noise nor errors, L* of bound B is Cornfield's
+With one state, one decision, outcomes 0 and 1, and no noise or other errors, L* of bound B is Cornfield's
 ratio max(q_a / q_rest, (1 - q_rest) / (1 - q_a)).
 """
 
@@ -68,13 +72,13 @@ __all__ = [
     "loss_one_decision", "lowest",
 ]  # fmt: skip
 
-LARGEST = 50.0  # L* is searched up to this value
-_HALVINGS = 16  # bisection steps: L* has relative error 6e-5 and is rounded down
+LARGEST = 50.0  # largest L* that the search can return
+_HALVINGS = 16  # number of bisection steps; L* is then too small by a relative error of at most 6e-5
 
 
 @dataclass(frozen=True)
 class ConfoundingLoss:
-    """Loss of a gain under a hidden cause, with its standard deviation, in units of the return range."""
+    """Loss of a gain under a hidden cause, with its standard deviation, in units of the range of returns."""
 
     value: float
     deviation: float
@@ -82,11 +86,14 @@ class ConfoundingLoss:
 
 @dataclass(frozen=True, eq=False)
 class HiddenCause:
-    """Strength of a hidden cause that would be enough to explain a gain.
+    """Largest strengths L* of hidden causes under which a gain stays above 0.
 
-    each_step : L* for a cause that is drawn again at each step. one_decision : L* for any cause, if decisions
-    are changed one at a time. Both are at most ``LARGEST``, and 1 if the gain is not above 0 without a cause.
-    recorded : median factor by which the recorded state changes the odds of the policy's new actions.
+    - each_step : L* for causes that are drawn again at each step.
+    - one_decision : L* for any cause, if each user has only one changed decision.
+    - recorded : median factor by which the recorded state changes the odds of the policy's new actions, for
+      comparison.
+
+    Both L* are at most ``LARGEST``, and 1 if the gain is not above 0 without a cause.
     """
 
     __repr__ = brief
@@ -99,7 +106,7 @@ class HiddenCause:
 def hidden_cause(path: Path, count: int, gain: Gain, found: Consistency) -> HiddenCause:
     """Return L* of both bounds for the policy that changes the first ``count`` states of a path.
 
-    gain : gain of that policy. found : result of the consistency test of the release; its projected counts
+    gain : gain of that policy. found : result of the consistency test of the release, whose projected counts
     are used.
     """
     if not count:
@@ -121,7 +128,10 @@ def hidden_cause(path: Path, count: int, gain: Gain, found: Consistency) -> Hidd
 def largest_strength(
     gain: Gain, path: Path, loss: Callable[[float], ConfoundingLoss], most: float = LARGEST
 ) -> float:
-    """Return the largest L in [1, most] at which the interval of the gain less the loss is above 0."""
+    """Return the largest strength in [1, most] at which the interval of the gain minus the loss is above 0.
+
+    loss : function that returns the loss at a strength.
+    """
     bounds = path.told.question.bounds
     scale = bounds[1] - bounds[0]
     estimate, below = gain.estimate / scale, (gain.estimate - gain.low) / scale
@@ -148,7 +158,11 @@ def _rows(path: Path, count: int) -> Ints:
 
 
 def _recorded(path: Path, rows: Ints) -> float:
-    """Return the visit-weighted median of exp |logit e(a | s) - logit e(a)| over changed states."""
+    """Return the median of exp |logit e(a | s) - logit e(a)| over changed states, weighted by visits.
+
+    e(a | s) is the share of the new action a in state s, and e(a) is its share in all states. rows : rows of
+    the new actions.
+    """
     told, layout = path.told, path.told.layout
     weight = np.maximum(told.visits, 0.0) * told.decided
     of_action = np.bincount(layout.row_action, weight, layout.actions)
@@ -163,7 +177,11 @@ def _recorded(path: Path, rows: Ints) -> float:
 
 # ---------------------------------------------------------------------------------- each step
 def loss_each_step(path: Path, count: int, strength: float, model: ProjectedModel) -> ConfoundingLoss:
-    """Return the loss by (1) for the policy that changes the first ``count`` states, at this strength."""
+    """Return the loss by (1) for the policy that changes the first ``count`` states.
+
+    strength : strength L of a cause that is drawn again at each step. model : projected counts of the
+    release.
+    """
     told = path.told
     own, rows = path.order[:count], _rows(path, count)
     alone = now = _OpenEnds.of(told, model, own, rows)
@@ -178,25 +196,25 @@ def loss_each_step(path: Path, count: int, strength: float, model: ProjectedMode
     return found
 
 
-_ROUNDS = 8  # Largest number of alternating updates of a cause and of the outcomes of censored ends.
+_ROUNDS = 8  # Largest number of alternating updates of the cause and of the outcomes of censored episodes.
 
 
 @dataclass(frozen=True, eq=False)
 class _OpenEnds:
-    """Outcomes of censored ends minus the middle of the range, in units of the range.
+    """Assumed outcomes of episodes that end censored, minus the middle of the range, in units of the range.
 
     Attributes
     ----------
     end : int
         The censored state.
     visits : (S + 1,) floats
-        Expected visits under the behaviour policy.
+        Expected number of visits under the behaviour policy.
     own : (K,) ints
         Changed states.
     state : (S + 1,) floats
-        Outcomes in all rows except those of new actions.
+        Outcome after each state, for all actions except the new actions.
     new : (K,) floats
-        Outcomes in the rows of new actions, for the recorded part.
+        Outcome after the new action of each changed state, for the recorded part.
     """
 
     end: int
@@ -214,7 +232,10 @@ class _OpenEnds:
 
     @classmethod
     def of(cls, told: Told, model: ProjectedModel, own: Ints, rows: Ints) -> _OpenEnds | None:
-        """Return the worst outcomes without a hidden cause; None where no end is censored."""
+        """Return the worst outcomes without a hidden cause, or None if no episode can end censored.
+
+        own : changed states. rows : rows of their new actions.
+        """
         end = told.question.returns.censored
         if end is None:
             return None
@@ -228,7 +249,10 @@ class _OpenEnds:
         return replace(none, state=state, new=-0.5 * np.sign(ours[own] - share * usual[own]))
 
     def against(self, visits: Floats) -> _OpenEnds:
-        """Return the worst outcomes if, under a cause, the policy makes these (S + 1,) visits."""
+        """Return the worst outcomes under a cause.
+
+        visits : (S + 1,) expected number of visits of the policy under this cause.
+        """
         state = -0.5 * np.sign(visits - self.visits)
         new = state[self.own]
         state[self.own] = 0.5
@@ -236,7 +260,7 @@ class _OpenEnds:
 
 
 def _visits(told: Told, chain: Floats) -> Floats:
-    """Return the (S + 1,) expected numbers of visits per episode in a chain."""
+    """Return the (S + 1,) expected number of visits per episode in a Markov chain (S + 1, S + 1)."""
     here = np.eye(told.layout.states)[told.question.start]
     total = here.copy()
     for _ in range(told.layout.horizon - 1):
@@ -249,9 +273,10 @@ def _loss(
     told: Told, own: Ints, rows: Ints, strength: float, model: ProjectedModel,
     alone: _OpenEnds | None = None, ends: _OpenEnds | None = None,
 ) -> tuple[ConfoundingLoss, Floats]:  # fmt: skip
-    """Return the loss by (1), and the (S + 1,) expected visits under the cause.
+    """Return the loss by (1), and the (S + 1,) expected number of visits under the cause.
 
-    alone, ends : outcomes of censored ends without and with the cause; both or neither.
+    own : changed states. rows : rows of their new actions. alone, ends : outcomes of censored episodes
+    without and with the cause; both are None if no episode can end censored.
     """
     change = _Change(told, own, rows, model, ends)
     whole = np.zeros(told.layout.states)
@@ -270,7 +295,7 @@ def _loss(
 
 
 class _Change:
-    """Change of a policy in some states: model, new actions, and the outcomes of censored ends."""
+    """Policy that changes some states, in the model, with the assumed outcomes of censored episodes."""
 
     def __init__(
         self, told: Told, own: Ints, rows: Ints, model: ProjectedModel, ends: _OpenEnds | None
@@ -279,7 +304,7 @@ class _Change:
         self.laws, self.share = model.moves[rows], np.clip(model.share[rows], 0.0, 1.0)[:, None]
         self.policy = model.usual.copy()
         self.policy[own] = self.laws
-        self.shift = np.zeros(told.layout.states)  # counterfactual part: lowest outcome of a censored end
+        self.shift = np.zeros(told.layout.states)  # -1/2 for the censored state, 0 for all others
         self.more, self.of_new = np.zeros(told.layout.states), np.zeros(own.size)
         if ends is not None:
             self.shift[ends.end] = -0.5
@@ -289,29 +314,32 @@ class _Change:
 
 
 class _Bounds(NamedTuple):
-    """Values by step: (H + 1, S + 1) without and with the cause; its weights, and where they change."""
+    """Values of the policy without the cause, and lowest values under the cause."""
 
-    value: Floats
-    low: Floats
-    worst: Floats
-    border: Floats
+    value: Floats  # Values without the cause, (H + 1, S + 1).
+    low: Floats  # Lowest values under the cause, (H + 1, S + 1).
+    worst: Floats  # The minimising h of (1), (H, K, S + 1).
+    border: Floats  # Values of y at which h changes, (H, K).
 
 
 class _SlopesOfLoss(NamedTuple):
-    """Slopes in the distribution of a changed row, in a state's usual one, and in the action's share."""
+    """Derivatives of the loss with respect to the estimated probabilities."""
 
-    changed: Floats
-    usual: Floats
-    share: Floats
+    changed: Floats  # Derivatives in the next-state distributions of the new actions, (K, S + 1).
+    usual: Floats  # Derivatives in the next-state distributions of states, (S + 1, S + 1).
+    share: Floats  # Derivatives in the shares of the new actions, (K,).
 
 
 def _lower_values(change: _Change, strength: float, whole: Floats) -> _Bounds:
-    """Return values without the cause (plus ``whole`` in each step) and the lowest values under it."""
+    """Return the values without the cause, and the lowest values under a cause of this strength.
+
+    whole : (S + 1,) additional reward of a step without the cause, for the outcomes of censored episodes.
+    """
     told, own, laws, share, shift = change.told, change.own, change.laws, change.share, change.shift
     arrival, usual = told.question.arrival, change.model.usual
     steps, states, count = told.layout.horizon, told.layout.states, own.size
     value, low = np.zeros((steps + 1, states)), np.zeros((steps + 1, states))
-    worst = np.empty((steps, count, states))  # h of each step
+    worst = np.empty((steps, count, states))  # the minimising h at each step
     border = np.empty((steps, count))
     for h in range(steps - 1, -1, -1):
         value[h] = change.policy @ (arrival + value[h + 1]) + whole
@@ -325,7 +353,10 @@ def _lower_values(change: _Change, strength: float, whole: Floats) -> _Bounds:
 
 
 def _slopes(change: _Change, bounds: _Bounds) -> tuple[Floats, Floats, _SlopesOfLoss]:
-    """Return visits (H, S + 1) without and with the cause, and slopes of the loss except in open ends."""
+    """Return the expected visits (H, S + 1) without and with the cause, and the slopes of the loss.
+
+    The slopes do not include the effect of the outcomes of censored episodes.
+    """
     told, own, laws, share, shift = change.told, change.own, change.laws, change.share, change.shift
     arrival, model, (value, low, worst, border) = told.question.arrival, change.model, bounds
     steps, states, start = told.layout.horizon, told.layout.states, told.question.start
@@ -354,13 +385,18 @@ def _slopes(change: _Change, bounds: _Bounds) -> tuple[Floats, Floats, _SlopesOf
 def _add_open_ends(
     change: _Change, alone: _OpenEnds, ends: _OpenEnds, ours: Floats, visits: Floats, slopes: _SlopesOfLoss
 ) -> float:
-    """Add the slopes in outcomes of censored ends, in place; return the loss that is due to them.
+    """Add the effect of the outcomes of censored episodes to ``slopes``; return the loss due to these
+    outcomes.
 
-    ours, visits : (S + 1,) visits without and with the cause
+    ours, visits : (S + 1,) expected visits without and with the cause. alone, ends : outcomes without and
+    with the cause.
     """
     own, laws, share, model, end = change.own, change.laws, change.share, change.model, ends.end
     changed, usual, of_share = slopes
-    moved, of_moved = ends.state - alone.state, ends.new - alone.new  # of the behaviour policy
+    moved, of_moved = (
+        ends.state - alone.state,
+        ends.new - alone.new,
+    )  # changes of the outcomes
     changed[:, end] += ours[own] * alone.new - share[:, 0] * visits[own] * ends.new
     changed[:, end] += share[:, 0] * ends.visits[own] * of_moved
     usual[:, end] += ours * alone.state - visits * ends.state + ends.visits * moved
@@ -370,7 +406,8 @@ def _add_open_ends(
     paid[own] = share[:, 0] * laws[:, end] * of_moved
     visited = _slopes_of_paid(change.told, model.usual, paid)
     usual += visited
-    # next states of a changed state: a mixture of those of the action, by its share, and of the others
+    # In a changed state, the usual next states are a mixture, weighted by shares, of the next states of the
+    # new action and those of all other actions.
     rest = np.maximum(1.0 - share, 1e-9)
     others = (model.usual[own] - share * laws) / rest
     changed += share * visited[own]
@@ -380,7 +417,10 @@ def _add_open_ends(
 
 
 def _slopes_of_paid(told: Told, chain: Floats, paid: Floats) -> Floats:
-    """Return (S + 1, S + 1) derivatives of a sum of rewards on arrival by next-state probabilities."""
+    """Return the derivatives of the expected sum of rewards with respect to the next-state probabilities.
+
+    chain : (S + 1, S + 1) next-state probabilities. paid : (S + 1,) reward of a step from each state.
+    """
     steps, states = told.layout.horizon, told.layout.states
     worth = np.zeros((steps + 1, states))
     for h in range(steps - 1, -1, -1):
@@ -393,11 +433,14 @@ def _slopes_of_paid(told: Told, chain: Floats, paid: Floats) -> Floats:
 
 
 def lowest(y: Floats, laws: Floats, strength: float) -> tuple[Floats, Floats]:
-    """Return the (K, S + 1) h that minimises sum h P y, and the (K,) y at which h changes."""
+    """Return the (K, S + 1) factors h in (1) that minimise sum_t h(t) P(t) y(t), for each row P of ``laws``.
+
+    The second result is the (K,) value of y at which h changes from L to 1/L. strength : L.
+    """
     order = np.argsort(y, kind="stable")
     mass = laws[:, order]
     before = np.cumsum(mass, axis=1) - mass
-    room = np.clip(1.0 / (1.0 + strength) - before, 0.0, mass)  # mass of each cell that takes the largest h
+    room = np.clip(1.0 / (1.0 + strength) - before, 0.0, mass)  # probability in each cell that gets h = L
     part = np.divide(room, mass, out=np.zeros_like(room), where=mass > 0.0)
     h = np.empty_like(laws)
     h[:, order] = part * strength + (1.0 - part) / strength
@@ -408,7 +451,11 @@ def lowest(y: Floats, laws: Floats, strength: float) -> tuple[Floats, Floats]:
 def _variance(
     told: Told, model: ProjectedModel, rows: Ints, usual: Floats, changed: Floats, of_share: Floats
 ) -> float:
-    """Return the variance of a function with these slopes, due to errors of the released transitions."""
+    """Return the variance of a function of the model that is due to errors of the released transitions.
+
+    usual, changed, of_share : slopes of the function, as in :class:`_SlopesOfLoss`. rows : rows of new
+    actions.
+    """
     layout, noise, episodes = told.layout, told.noise, told.question.episodes
     state, laws = layout.row_state[rows], model.moves[rows]
     taken = np.maximum(model.taken, 1.0)
@@ -435,10 +482,11 @@ def _variance(
 def loss_one_decision(
     path: Path, count: int, strength: float, revisits: float, model: ProjectedModel | None = None
 ) -> ConfoundingLoss:
-    """Return the loss of changing single decisions at first visits, under any cause of this strength.
+    """Return the loss by bound B: single decisions at first visits are changed, under any cause.
 
-    revisits : r, the factor by which later visits multiply the gain of first ones. model : projected counts
-    of the release, if available, for the probability that an episode ends censored.
+    - strength : strength L of the cause.
+    - revisits : r, the ratio of the gain at all visits to the gain at first visits.
+    - model : projected counts of the release; None: they are computed here.
     """
     told, rows = path.told, _rows(path, count)
     own = told.layout.row_state[rows]
@@ -449,7 +497,7 @@ def loss_one_decision(
     q = np.where(known, np.clip(path.whole.q[rows], 0.0, 1.0), 0.5)
     model = model_of(told) if model is None else model
     half = 0.5 * ends_censored(told, model.moves, model.usual)[rows]
-    # the loss rises up to q = L / (1 + L) and falls above it
+    # the loss increases with q up to q = L / (1 + L) and decreases above it
     q = np.clip(strength / (1.0 + strength), np.maximum(q - half, 0.0), np.minimum(q + half, 1.0))
     by_ratio, by_rest = q / strength, 1.0 - strength * (1.0 - q)
     least = np.maximum(by_ratio, by_rest)

@@ -1,66 +1,68 @@
-r"""Gain of a policy from linear sums over the behaviour policy, estimated on the holdout half of the users.
+r"""Gain of a linear learner's policy over the behaviour policy, estimated from the holdout half of the users.
 
 Halves. The policy is learned from answers to queries on one half of the users. On the other half (the holdout
 half), a model of each step is queried. The model consists of the Gram matrix L = sum phi phi^T, next states M
 = sum phi (e_{s'} - 1/S)^T, and rewards r = sum phi (R - 1/2). Once the policy is known, sum V(s_0) over first
-states is queried too. Each user is in only one half, so each half has the whole budget. The halves have
-different users and independent noise, so the estimate has no selection bias from the learning half. Only the
-policy that was planned first is estimated. Another policy planned from the same release could have been
-selected by means of the holdout answers, so no estimate is given for it.
+states is queried too. Each user is in only one half, so each half can use the whole budget. The halves have
+different users and independent noise, so the estimate has no selection bias. Only the gain of the first
+policy is estimated. Any other policy that is computed from the same release could have been selected with the
+help of the answers on the holdout half, so no estimate is given for it.
 
-Estimate. With phi^T c = 1 and K = L^-1, backward from V_H = 0,
+Estimate. Let c be a vector with phi^T c = 1, and let K = L^-1. Starting with V_H = 0, from the last step to
+the first,
 
     w_h = K_h (r_h + M_h (V_h+1 - v)),   Q_h = 1/2 + v + phi^T w_h,   V_h(s) = Q_h(s, pi_h(s)),           (1)
 
-where v is the mean of V_h+1 over states. The behaviour policy needs no model, as sum (R - 1/2) = c^T r. Let N
-be the mean of c^T L_h c over steps, which is the number of episodes. With H/2 subtracted from both values,
+where v is the mean of V_h+1 over states. The value of the behaviour policy needs no model, because
+sum (R - 1/2) = c^T r. Let N be the mean of c^T L_h c over steps, which is the number of episodes. If H/2 is
+subtracted from both values,
 
     gain = (sum V_0(s_0) - H/2 N - sum_h c^T r_h) / N.                                                   (2)
 
-Errors, by the delta method. Let x_h = E_pi phi_h (computed forward, by the same model) and u_h = K_h x_h. As
-(2) is an average over episodes,
+Errors. They are computed by the delta method. Let x_h = E_pi phi_h, which is computed from the first step to
+the last in the same model, and let u_h = K_h x_h. Because (2) is an average over episodes,
 
     d gain = sum_h u_h^T (dr_h + dM_h V_h+1 - dL_h w_h) - c^T dr_h,                                       (3)
 
-plus the terms in which N changes. If the policy equals the behaviour policy, u_h = c, and the noise of
-rewards cancels. The noise distributions of the release are known. One episode contributes to (2) the sum over
-steps of
+plus terms for the error of N. If the policy equals the behaviour policy, u_h = c, and the noise of rewards
+cancels. The noise distributions of the release are known. One episode contributes to (2) the sum over steps
+of
 
     (u_h^T phi - 1) (R + V_h+1(s') - Q_h(s, a))   and   V_h(s) - Q_h(s, a).                              (4)
 
-The first terms are martingale differences. Their variance is the sum of
-E (u_h^T phi - 1)^2 Var(R + V_h+1 | s, a). The first factor is computed from L, and the second is at most the
-largest variance in the model. The second terms can be correlated over all steps. Each has standard deviation
-at most sqrt((b - m)(m - a)), for a number between a and b with mean m. Their standard deviations are summed,
-and the sum is added to the standard deviation of the first terms. The stated sampling error is therefore an
-upper bound.
+The first terms are martingale differences. Their variance is the sum over steps of E (u_h^T phi - 1)^2 Var(R
++ V_h+1 | s, a). The first factor is computed from L, and the second factor is at most the largest variance in
+the model. The second terms can be correlated over all steps. A number between a and b with mean m has
+standard deviation at most sqrt((b - m)(m - a)). This bound is computed for the second term of each step. The
+bounds are summed, and the sum is added to the standard deviation of the first terms. The stated sampling
+error is therefore an upper bound.
 
-Noise in an inverse has effects beyond the first order. With noise E of variance s^2, and twice that on the
-diagonal,
+Bias of the inverse. Noise in a matrix affects its inverse beyond the first order. With noise E of variance
+s^2 off the diagonal and 2 s^2 on the diagonal,
 
     mean of (L + E)^-1  =  K + s^2 (tr(K) K^2 + K^3)  and higher orders.
 
-Therefore w_h is inflated at every step, while the return of the behaviour policy, c^T r, is not. If rewards
-are high everywhere, every policy would therefore appear to have a gain. K in (1) is therefore the inverse
-minus that term, evaluated at the known inverse. (Laplace noise has variance s^2 also on the diagonal, so the
-term is smaller.) To allow for higher orders, the interval is widened on both sides by the change of (2) that
-this correction causes.
+Therefore w_h would be too large at every step, but the return of the behaviour policy, c^T r, would not. If
+rewards are high in all states, every policy would appear to have a gain. K in (1) is therefore the inverse of
+the noisy matrix minus that term, computed from this inverse. (Laplace noise has variance s^2 on the diagonal
+too, so the term is smaller.) To allow for higher orders, the interval is widened on both sides by the change
+of (2) that this correction causes.
 
-Unvisited features. A direction in feature space is left out of K unless its eigenvalue of L exceeds both the
-noise (two edges of the noise spectrum) and ten episodes. Such a direction is assumed to have half of the
-largest remaining return. Let e be the part of the policy's own features x_h in these directions. The value of
-a pair differs from half of the remaining steps by at most half of them: |phi^T w| <= (H - h) / 2. Therefore
-|e^T w| is at most (H - h) / 2 times the least sum of |a_i| with e = sum a_i phi_i over all pairs. The
-interval is widened by this bound on both sides.
+Unvisited features. A direction in feature space is used in K only if its eigenvalue of L exceeds both the
+noise (twice the edge of the noise spectrum) and ten episodes. A direction that is not used is called
+unvisited. It is assumed to have half of the largest remaining return. Let e be the component of the policy's
+features x_h in these directions. The value of a pair differs from half of the remaining steps by at most half
+of the remaining steps: |phi^T w| <= (H - h) / 2. Therefore |e^T w| is at most (H - h) / 2 times the smallest
+sum of |a_i| with e = sum a_i phi_i over all pairs. The interval is widened by this bound on both sides.
 
-Noise rotates eigenvectors, so x_h appears to have a component e in these directions even if it has none. To
-first order this effect cancels the effect of noise on the other directions. The estimate of |e|^2 is
-therefore the measured value, minus the mean that noise causes without any signal, plus four standard
-deviations, because noise can hide a signal of that size. If the policy differs much from the behaviour
-policy, this bound is most of the interval's width.
+Noise rotates eigenvectors, so x_h appears to have a component e in the unvisited directions even if it has
+none. To first order, this effect cancels the effect of noise on the other directions. The estimate of |e|^2
+is therefore the measured value, minus the mean that noise alone causes, plus four standard deviations,
+because noise can hide a signal of that size. If the policy differs much from the behaviour policy, this bound
+is most of the width of the interval.
 
-Assumption: the environment is a linear MDP with these features, and they contain all variables that affect
-both actions and outcomes. No release can test it.
+Assumption: the environment is a linear MDP with these features, and the features contain all variables that
+affect both actions and outcomes. No release can test this assumption.
 """
 
 from __future__ import annotations
@@ -81,31 +83,34 @@ from discreet.mechanisms.linear.adaptive_queries import Answer
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_CLEAR = 2.0  # An eigenvalue must exceed this many edges of the noise spectrum.
+_CLEAR = 2.0  # The eigenvalue of a visited direction exceeds this multiple of the edge of the noise spectrum.
 _REWEIGHTED = 8
-_LEAST = 10.0  # It must also exceed this number of episodes (an episode adds at most bound^2).
-_RARELY = 4.0  # Standard deviations of noise in unvisited features that count as possible signal.
+_LEAST = (
+    10.0  # It also exceeds this number of episodes, of which each adds at most the squared feature bound.
+)
+_RARELY = 4.0  # Noise can hide a component in unvisited directions of this many standard deviations.
 
 __all__ = ["Follow", "LinearGain", "followed", "ones_of"]
 
 
 @dataclass(frozen=True)
 class LinearGain:
-    """Gain of a policy over the behaviour policy, in rewards of [0, 1] per step, with a two-sided interval.
+    """Gain of a policy over the behaviour policy, in units in which the reward of a step is in [0, 1].
 
     Attributes
     ----------
     estimate, low, high : float
-        Estimate and interval at ``level``.
+        Estimate and two-sided interval at ``level``.
     level : float
-        Level of the interval.
+        Confidence level of the interval.
     noise, sampling : float
-        Standard deviations due to privacy, and (at most) due to the sample of users.
+        Standard deviation due to privacy noise, and upper bound on the standard deviation due to sampling of
+        users.
     lacking : float
-        Widening on each side to allow for unvisited features.
+        Amount by which each end of the interval is moved to allow for unvisited features.
     bent : float
-        Widening on each side to allow for the effect of noise on inverses beyond the first order. The
-        estimate itself is corrected for this effect.
+        Amount by which each end of the interval is moved to allow for the effect of noise on inverses beyond
+        the first order. The estimate itself is corrected for this effect.
     usual, usual_error : float
         Value of the behaviour policy, and its standard deviation.
     episodes : float
@@ -126,62 +131,66 @@ class LinearGain:
 
     @property
     def shown(self) -> bool:
-        """True if the whole interval is above 0."""
+        """Return True if the whole interval is above 0."""
         return self.low > 0.0
 
     @property
     def unseen(self) -> bool:
-        """True if unvisited features and biased inverses widen the interval more than noise and sampling.
+        """Return True if the interval is mainly due to unvisited features and biased inverses.
 
-        Then no point estimate is reported.
+        This is the case if they widen the interval more than noise and sampling do. Then no estimate is
+        reported.
         """
         return self.lacking + self.bent > -float(ndtri((1.0 - self.level) / 2)) * math.hypot(
             self.noise, self.sampling
         )
 
     def at(self, level: float, most: float) -> LinearGain:
-        """Return the gain with an interval at ``level``, within [-most, most]."""
+        """Return the same gain with an interval at another confidence ``level``, clipped to [-most, most]."""
         width = -float(ndtri((1.0 - level) / 2)) * math.hypot(self.noise, self.sampling)
         width += self.lacking + self.bent
         low, high = max(self.estimate - width, -most), min(self.estimate + width, most)
         return replace(self, low=low, high=high, level=level)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as built-in types; the estimate is None if no point estimate is reported."""
+        """Return the fields as built-in types. The estimate is None if ``unseen`` is True."""
         told = None if self.unseen else self.estimate
         return asdict(self) | {"estimate": told, "shown": self.shown, "unseen": self.unseen}
 
 
 class _StepModel(NamedTuple):
-    """Model of one step."""
+    """Model of one step, estimated from the holdout half."""
 
-    gram: Floats  # (d, d).
-    inverse: Floats  # (d, d), without bias correction, restricted to directions that exceed the noise.
-    seen: Floats  # (d, d), projection onto these directions.
-    rewards: Floats  # (d,).
-    moved: Floats  # (d, S), 0 at the last step.
-    weights: Floats  # (d,), w of (1).
-    hidden: int  # Number of directions that do not exceed the noise.
-    answer: Answer
+    gram: Floats  # (d, d) noisy Gram matrix L.
+    inverse: Floats  # (d, d) inverse of L on the visited directions, without correction for bias.
+    seen: Floats  # (d, d) projection onto the visited directions.
+    rewards: Floats  # (d,) noisy r.
+    moved: Floats  # (d, S) noisy M; 0 at the last step.
+    weights: Floats  # (d,) vector w of (1).
+    hidden: int  # Number of unvisited directions.
+    answer: Answer  # The answer from which the model was computed.
 
 
 @dataclass(frozen=True, eq=False)
 class Follow:
-    """Values (1) of one policy in the model of one half.
+    """Values (1) of one policy in the model that was estimated from the holdout half.
 
     Attributes
     ----------
     policy : (H, S)
+        The policy.
     values : (H + 1, S)
+        Values V of states.
     bent : (S,)
-        Values of step 0, computed with uncorrected inverses.
+        Values of step 0 that result if inverses are not corrected for bias.
     steps : tuple of H models
+        Models of the steps.
     ones : (d,)
         The vector c.
     admissible : (rows, d)
         Features of admissible pairs.
     pairs : (d, rows)
-        Right inverse of these features, in their span.
+        Pseudoinverse of the matrix of these features.
     """
 
     layout: Layout
@@ -195,10 +204,12 @@ class Follow:
     pairs: Floats
 
     def gain(self, begun: Answer, level: float, episodes: int, pure: bool) -> LinearGain | None:
-        """Return the gain (2), given the answer on first states; None if the half has too few episodes.
+        """Return the gain (2), or None if the holdout half has too few episodes.
 
-        begun : answer to the query on first states. level : in (0, 1). episodes : largest number of episodes
-        of one user. pure : True for Laplace noise.
+        - begun : answer to the query on first states.
+        - level : confidence level of the interval, in (0, 1).
+        - episodes : largest number of episodes of one user.
+        - pure : True if the noise is Laplace noise.
         """
         horizon, c = self.layout.horizon, self.ones
         assert begun.vector is not None
@@ -221,7 +232,10 @@ class Follow:
         return found.at(level, float(horizon))
 
     def _reached(self, begun: Answer, many: float) -> Iterator[tuple[_StepModel, Floats, Floats]]:
-        """Yield (model, x_h, u_h) for each step, forward."""
+        """Yield (model, x_h, u_h) for each step, from the first to the last.
+
+        begun : answer to the query on first states. many : number of episodes N.
+        """
         assert begun.vector is not None
         states, actions = self.layout.states, self.layout.actions
         chance = begun.vector / many
@@ -232,12 +246,18 @@ class Follow:
             chance = (u @ step.moved) / many + chance.sum() / states
 
     def _noise(self, begun: Answer, many: float, of_many: float, pure: bool) -> tuple[float, float]:
-        """Return the standard deviation of (2) due to noise, and the margin for unvisited features."""
+        """Return the standard deviation of (2) due to noise, and the margin for unvisited features.
+
+        - begun : answer to the query on first states.
+        - many : number of episodes N.
+        - of_many : derivative of the gain with respect to the number of episodes, times N.
+        - pure : True if the noise is Laplace noise.
+        """
         c, horizon, first = self.ones, self.layout.horizon, self.values[0]
         total = begun.vector_scale**2 * float(np.square(first - first.mean()).sum())
         lacking = 0.0
         for h, (step, x, u) in enumerate(self._reached(begun, many)):
-            # dL affects both the model and the number of episodes.
+            # The error dL affects both the model and the number of episodes.
             slope = of_many / horizon * np.outer(c, c) - np.outer(u, step.weights)
             total += _of_gram(step.answer, slope, pure)
             total += step.answer.successors_scale**2 * float(u @ u) * self._spread(h)
@@ -246,7 +266,7 @@ class Follow:
         return math.sqrt(total) / many, lacking
 
     def _hidden(self, step: _StepModel, x: Floats, u: Floats, many: float) -> float:
-        """Return the margin for the unvisited part of x, as a multiple of the largest |phi^T w|."""
+        """Return the margin for the unvisited component of x, as a multiple of the largest |phi^T w|."""
         part = x - step.seen @ x
         size = float(part @ part)
         each = (step.answer.gram_scale / many) ** 2 * float(u @ u)
@@ -256,14 +276,14 @@ class Follow:
         return math.sqrt((max(0.0, size - each * step.hidden) + luck) / size) * self._mixture(part)
 
     def _mixture(self, x: Floats) -> float:
-        """Return approximately the least sum of |a_i| with x = sum a_i phi_i over pairs.
+        """Return approximately the smallest sum of |a_i| with x = sum a_i phi_i over admissible pairs.
 
-        The result is an upper bound of |x^T w| if |phi^T w| is at most 1.
+        If |phi^T w| is at most 1 for all pairs, the result is an upper bound of |x^T w|.
         """
         rows = self.admissible
         found = self.pairs.T @ x
         least = float(np.abs(found).sum())
-        for _ in range(_REWEIGHTED):  # reweighted least squares approximates least absolute values
+        for _ in range(_REWEIGHTED):  # iteratively reweighted least squares approximates the l1 minimum
             size = np.abs(found)
             weight = size + 1e-3 * size.max() + 1e-300
             found = weight * (rows @ (np.linalg.pinv((rows.T * weight) @ rows, hermitian=True) @ x))
@@ -284,11 +304,11 @@ class Follow:
         return math.sqrt(total) / many
 
     def _deviation(self, begun: Answer, many: float) -> float:
-        """Return an upper bound of the standard deviation of one episode's contribution (4)."""
+        """Return an upper bound on the standard deviation of the contribution (4) of one episode."""
         assert begun.vector is not None
         layout, rows, c = self.layout, self.features.rows, self.ones
         admissible = layout.row_index.ravel() >= 0
-        usual = begun.vector / many  # state distribution of users
+        usual = begun.vector / many  # distribution of the users' states at this step
         martingale = together = 0.0
         for h, (step, _, u) in enumerate(self._reached(begun, many)):
             after = self.values[h + 1]
@@ -303,7 +323,7 @@ class Follow:
             martingale += far * float(of_both[admissible].max())
             q = 0.5 + after.mean() + rows @ step.weights
             less = (self.values[h][:, None] - q.reshape(layout.states, -1)).ravel()[admissible]
-            # mean of V over users' states, minus mean of Q over users' state-action pairs
+            # mean of V over the users' states, minus mean of Q over the users' state-action pairs
             mean_less = float(usual @ self.values[h]) - float(
                 c @ step.gram @ step.weights / many + usual.sum() * (0.5 + after.mean())
             )
@@ -319,16 +339,22 @@ def _rewards_scale(answer: Answer) -> float:
 
 
 def _of_gram(answer: Answer, slope: Floats, pure: bool) -> float:
-    """Return the variance of tr(slope^T noise) for the symmetric noise of a Gram matrix."""
+    """Return the variance of tr(slope^T E), where E is the symmetric noise of the Gram matrix in ``answer``.
+
+    pure : True if the noise is Laplace noise.
+    """
     both = slope + slope.T
     found = 0.5 * float((both * both).sum())
-    if pure:  # all entries have equal variance; the diagonal of GOE has twice the variance
+    if pure:  # all entries of Laplace noise have equal variance; on the diagonal, GOE has twice the variance
         found -= float(np.square(np.diag(slope)).sum())
     return answer.gram_scale**2 * found
 
 
 def ones_of(features: Features) -> Floats:
-    """Return the shortest (d,) c with phi^T c = 1; ``ValueError`` if 1 is not in the span of the features."""
+    """Return the (d,) vector c of smallest norm with phi^T c = 1 for all pairs.
+
+    Raises ``ValueError`` if 1 is not in the span of the features.
+    """
     if not features.constant:
         raise ValueError("judged = True: needs 1 in the span of the features")
     return np.asarray(np.linalg.lstsq(features.rows, np.ones(len(features.rows)), rcond=None)[0], np.float64)
@@ -337,14 +363,14 @@ def ones_of(features: Features) -> Floats:
 def followed(
     layout: Layout, features: Features, policy: Ints, told: Sequence[Answer], pure: bool = False
 ) -> Follow:
-    """Return the values of a policy (H, S) in the model of one half.
+    """Return the values of a policy (H, S) in the model that is estimated from the holdout half.
 
-    told : H answers, one per step; the answer of the last step is a pair. pure : whether the noise is Laplace
-    noise.
+    told : H answers, one for each step. The answer for the last step has a Gram matrix and a response instead
+    of a model. pure : True if the noise is Laplace noise.
     """
     states, actions, horizon = layout.states, layout.actions, layout.horizon
     values, c = np.zeros((horizon + 1, states)), ones_of(features)
-    bent = np.zeros(states)  # values computed with uncorrected inverses
+    bent = np.zeros(states)  # values that result if inverses are not corrected
     admissible: Floats = features.rows[layout.row_index.ravel() >= 0]
     pairs = np.asarray(np.linalg.pinv(admissible, rcond=1e-9), np.float64)  # (d, rows)
     span = np.linalg.svd(admissible, full_matrices=False)
@@ -358,7 +384,7 @@ def followed(
         assert rewards is not None
         inverse, seen, hidden = _seen(answer, span_basis, features.bound)
         own = features.rows[np.arange(states) * actions + policy[h]]
-        # Unvisited features are assumed to have half of the largest remaining return.
+        # In unvisited directions, the value is assumed to be half of the largest remaining return.
         rest, unseen = 0.5 * (horizon - h), hidden @ (hidden.T @ c)
         unbent = _unbent(inverse, answer.gram_scale, pure)
         middle = float(values[h + 1].mean())
@@ -372,7 +398,10 @@ def followed(
 
 
 def _unbent(inverse: Floats, scale: float, pure: bool) -> Floats:
-    """Return the inverse of a noisy matrix, corrected to second order for the bias due to noise."""
+    """Return the inverse of a noisy matrix, corrected to second order for the bias that noise causes.
+
+    inverse : uncorrected inverse. scale : scale of the noise. pure : True if the noise is Laplace noise.
+    """
     of_noise = np.trace(inverse) * np.eye(len(inverse)) + inverse
     if pure:
         of_noise -= np.diag(np.diag(inverse))
@@ -380,10 +409,13 @@ def _unbent(inverse: Floats, scale: float, pure: bool) -> Floats:
 
 
 def _seen(answer: Answer, span: Floats, bound: float) -> tuple[Floats, Floats, Floats]:
-    """Return (inverse, projection, basis of the unseen directions) for a noisy Gram matrix.
+    """Return the inverse of a noisy Gram matrix on visited directions, and two descriptions of directions.
 
-    The inverse and the projection are restricted to directions whose eigenvalue exceeds the noise. The basis
-    spans all other directions in the span of the features.
+    The second result is the projection onto the visited directions, whose eigenvalue exceeds the noise. The
+    third result is an orthonormal basis of the unvisited directions, which are all other directions in the
+    span of the features.
+
+    span : orthonormal basis of the span of the features. bound : largest norm of a feature vector.
     """
     assert answer.gram is not None
     edge = 2.0 * answer.gram_scale * math.sqrt(len(answer.gram))

@@ -1,10 +1,10 @@
 """Mean outcome of users by state and action, with intervals, from a release of first visits.
 
-Let q = 1/2 + G / N be the mean return of first visits to a state after an action. Its variance is
-(sigma_G^2 + (q - 1/2)^2 sigma_N^2) / N^2 + q (1 - q) / N. The last term is the variance of outcomes 0 and 1,
-which is the largest possible. A second estimate uses the next states of these users
-(:mod:`discreet.learners.ope.consistency_test`). Each interval has its own coverage: among many intervals,
-some miss the true value.
+Let q = 1/2 + G / N be the mean return of the first visits to a state in which users took a given action. Its
+variance is (sigma_G^2 + (q - 1/2)^2 sigma_N^2) / N^2 + q (1 - q) / N. The last term assumes outcomes 0 and 1,
+which have the largest possible variance. A second estimate is computed from the next states of these users
+(:mod:`discreet.learners.ope.consistency_test`). The confidence level holds for each interval separately.
+Among many intervals, some do not contain the true value.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ from discreet.learners.ope.first_visit_query import Told
 
 __all__ = ["MeanOutcome", "mean_outcome", "outcomes_of"]
 
-_LEAST_SPREAD = 0.02  # least variance of any outcome, as a share of the squared range of returns
+_LEAST_SPREAD = 0.02  # smallest assumed variance of an outcome, as a share of the squared range of returns
 
 
 class MeanOutcome(NamedTuple):
-    """Outcome of one state and action; returns are in the user's units.
+    """Mean outcome of the users who took one action in one state; returns are in the user's units.
 
-    - row : row of the layout.
-    - users : number of first visits. deviation : standard deviation of that number due to noise.
+    - row : row of this pair in the layout.
+    - users : noisy number of first visits. deviation : standard deviation of its noise.
     - share : share of the decisions in the state that take this action.
     - mean, low, high : mean return of these users, and its interval.
-    - expected, expected_low, expected_high : estimate from the next states, with interval; NaN if not tested.
-    - apart : difference of the two estimates in standard errors; NaN if not tested.
+    - expected, expected_low, expected_high : estimate of the mean return from the next states, and its
+      interval;
+      NaN if the row was not tested.
+    - apart : difference of the two estimates in standard errors; NaN if the row was not tested.
     """
 
     row: int
@@ -50,7 +52,7 @@ class MeanOutcome(NamedTuple):
 
 
 def mean_outcome(told: Told, row: int) -> tuple[float, float]:
-    """Return the mean return of a row, in [0, 1], and its standard deviation."""
+    """Return the mean return of first visits in a row, scaled to [0, 1], and its standard deviation."""
     noise = told.noise
     inverse = float(reciprocal(told.visits[row : row + 1], noise.visits)[0])
     q = float(np.clip(told.returns[row] * inverse + 0.5, 0.0, 1.0))
@@ -59,10 +61,13 @@ def mean_outcome(told: Told, row: int) -> tuple[float, float]:
 
 
 def outcomes_of(told: Told, found: Consistency, level: float = 0.95) -> dict[int, tuple[MeanOutcome, ...]]:
-    """Return the outcomes of actions by state, for states with a choice and with visits above the noise.
+    """Return a dict from states to the mean outcomes of their actions.
 
-    found : the consistency test of the same release. level : coverage of each interval, in (0, 1). States
-    and actions are in the order of the layout. Actions whose count does not exceed the noise are omitted.
+    It includes states that have several actions and whose visits exceed the noise. Actions whose count does
+    not exceed the noise are left out. States and actions are in the order of the layout.
+
+    found : result of the consistency test of the same release. level : confidence level of each interval, in
+    (0, 1).
     """
     layout, noise = told.layout, told.noise
     least, most = told.question.bounds

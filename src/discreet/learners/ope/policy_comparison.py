@@ -1,8 +1,9 @@
 r"""Gain of an external policy from a release of first visits, and its comparison with a learned policy.
 
-An external policy is supplied by the operator, for example a rule in use. The policy pi is stationary and
-stochastic: it has weights pi(a | s) by rows in the states that it names. In all other states it follows the
-behaviour policy. Its gain is estimated by the direct method, in one chain of the transitions of first visits,
+An external policy pi is supplied by the operator, for example a rule that is in use. It is stationary and
+stochastic: it has action probabilities pi(a | s) in the states that it names. In all other states it follows
+the behaviour policy b. Its gain is estimated by the direct method, in one Markov chain that is estimated from
+the transitions of first visits,
 
     gain = J(P_pi) - J(P_b),   P_pi(s) = sum_a pi(a | s) P_a(s) + u(s) P_b(s),                          (1)
 
@@ -10,58 +11,66 @@ with J(P) = sum_h e_start P^h (P w) as in :mod:`discreet.learners.ope.transition
 distribution of next states under the behaviour policy, and u = 1 in states that are not named. For counts by
 state and action, marginalised importance sampling and the doubly robust method give the same estimate (Xie,
 Ma and Wang 2019, arXiv 1906.03393; Yin and Wang 2020, arXiv 2001.10742). Counts of states and rows that
-exceed the noise enter as released. All other counts are projected first.
+exceed the noise are not projected; all other counts are.
 
-Variance, by the delta method. Let c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)) of pi, with d_h(s) the
-probability that pi is in s at step h. An increase of the cell M(s, a, t) changes J(P_pi) by
+Variance. It is computed by the delta method. For pi, let c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)), where
+d_h(s) is the probability that pi is in s at step h. An increase of the cell M(s, a, t) changes J(P_pi) by
 
     pi(a | s) [c(s, t) - P_a c(s, .)] / N(s, a) + u(s) [c(s, t) - P_b c(s, .)] / N(s)                   (2)
 
 and changes J(P_b) by the same expression with pi = 0 and u = 1. The slopes of a difference are differences of
 slopes, so errors cancel where both policies act in the same way. The variance of a cell is sigma^2 + M. Three
-rules are taken from :mod:`discreet.learners.ope.transition_gains`. The error of a projected row is at most
-its range. The variance of a few equal outcomes is at least that of all users in the state. A few hypothetical
-users with other outcomes are added. Errors are not doubled: the policy was not chosen by this release.
+rules are the same as in :mod:`discreet.learners.ope.transition_gains`. The error of a mean over a projected
+row is at most the range of the averaged values. If a few users have equal outcomes, the variance is at least
+that of all users in the state. A few hypothetical users with other outcomes are added. The release is not
+split into halves, because the policy was not chosen from this release.
 
-Rows that do not exceed the noise. If pi takes an action whose count is within six standard deviations of
-noise (nine of Laplace noise), or ten users, P_b replaces it. Up to the first such decision an episode has the
-same distribution under P_b as under pi, and returns have a range of 1. The error of the gain is therefore at
-most the probability of one such decision, which is at most their expected number. The interval is widened by
-that number on each side. If more than one twentieth of the decisions are of this kind, no gain is reported.
+Rows that do not exceed the noise. Suppose that pi takes an action whose count is within six standard
+deviations of its noise (nine for Laplace noise), or at most ten users. Then the estimate uses P_b instead of
+P_a. Up to the first such decision, an episode has the same distribution in the estimated chain as under pi,
+and the range of returns is 1. The error of the gain is therefore at most the probability that an episode has
+such a decision, which is at most their expected number per episode. The interval is widened by this number on
+each side. If more than one twentieth of the decisions are of this kind, no gain is reported.
 
-Learned minus external. The learned policy L was chosen by M + e. The added errors e have the same
-distribution as the errors x of the release. Given the choice, x is not centred: E[x | x + e] = (x + e) / 2.
-Therefore L must be evaluated by the judging half, M - e, for which E[x - e | x + e] = 0. The external policy
-R was not chosen, but L was chosen *instead of R*: L differs from R where the estimates of R's actions were
-too low. Given the choice, an estimate of R from all of M would be too low by half of that error, and the
-difference would be too high. Therefore both policies are evaluated by the judging half, in one chain:
+Learned minus external. The learned policy L was chosen from the choosing half M + e. The added errors e have
+the same distribution as the errors x of the release. Given the choice, the mean of x is not 0: E[x | x + e] =
+(x + e) / 2. Therefore L must be evaluated from the judging half M - e, for which E[x - e | x + e] = 0. The
+external policy R was not chosen, but L was chosen *instead of R*: L differs from R where the estimates of R's
+actions were too low. Given the choice, an estimate of R from all of M would be too low by half of that error,
+and the difference would be too high. Therefore both policies are evaluated from the judging half, in one
+chain:
 
     D(M - e) = J_L(M - e) - J_R(M - e),   Var = sum over cells (slope_L - slope_R)^2 2 (sigma^2 + M).   (3)
 
-The larger of the two halves' variance estimates is used. Where both policies act in the same way, the errors
-of the release and the added errors cancel, so doubling the errors does not matter there. The default point of
-the path has 0.8 of the failure probability. The other points share the rest evenly.
+The variance is estimated from both halves, and the larger estimate is used. Where both policies act in the
+same way, the errors of the release and the added errors cancel, so the added errors do no harm there. The
+default point of the path uses the share 0.8 of the failure probability. All other points share the remaining
+probability equally.
 
-The gain of L may be estimated from returns. Returns and transitions are correlated, and the released sums do
-not determine the correlation. In that case the interval of D is the interval of L minus the interval of R,
-each at half of the failure probability. This interval is valid for any correlation.
+If the gain of L is estimated from returns, (3) cannot be used: returns and transitions are correlated, and
+the released sums do not determine the correlation. In that case the interval of D is the interval of L minus
+the interval of R, each at half of the failure probability. This interval is valid for any correlation.
 
-Hidden causes. The difference of two policies needs separate bounds. Consider causes at each step of strength
-lambda (:mod:`discreet.learners.ope.hidden_cause`). Let low and high be the robust values of each policy, and
-W_h(s) a lower bound of V_L - V_R where both are in s. Where both act in the same way, the same cause acts on
-both: W_h(s) = min_h sum_a pi(a) [e + (1 - e) h] P_a W_h+1. Elsewhere the larger of two bounds is taken,
-low_L - high_R and
+Hidden causes. The difference of two policies needs separate bounds. Consider causes of strength lambda that
+are drawn again at each step (:mod:`discreet.learners.ope.hidden_cause`). Let low and high be the lowest and
+highest values of a policy under such causes. Let W_h(s) be a lower bound of V_L - V_R if both policies are in
+s at step h. In states in which both policies act in the same way, the same cause acts on both, and W_h(s) =
+min_h sum_a pi(a) [e + (1 - e) h] P_a W_h+1. In all other states, W_h(s) is the larger of two bounds: low_L -
+high_R, and
 
     min P_L W_h+1 + min P_+ m - max P_- m
         - sum_t r(t) [|P_+ - P_-| + (lambda - 1) sum_a |pi_L - pi_R| (1 - e) P_a](t).
 
-Here P_+ and P_- are the parts in which the policies differ, and m -+ r is the interval of w + V_R at the next
-step. The bound follows from V_L - V_R = P_L (V_L' - V_R') + (P_L - P_R)(w + V_R'). The cause changes no P_a
-by more than (1 - e)(lambda - 1) P_a. By induction W is below the true difference; at lambda = 1 it is the
-difference. For causes that last, the bound is for single changes at first visits, as in that module. The
-outcome of the learned action is bounded from below, and the outcome of the external policy from above. The
-error of the bound for causes at each step is measured by refits to releases drawn from the fitted model. The
-error of the bound for lasting causes follows by the delta method.
+Here P_+ and P_- are the mixtures of the P_a with the positive and the negative parts of pi_L - pi_R as
+weights. The interval of w + V_R at the next step is m -+ r. The bound follows from V_L - V_R = P_L (V_L'
+- V_R') + (P_L - P_R)(w + V_R'), where V' is the value at the next step. The cause changes P_a by at most (1 -
+e)(lambda - 1) P_a. By induction, W is at most the true difference; at lambda = 1 it equals the difference.
+
+For causes that last, the bound is for single changes at first visits, as in
+:mod:`discreet.learners.ope.hidden_cause`. The outcome of the learned action is bounded from below, and the
+outcome of the external policy's action from above. The error of the bound for causes at each step is measured
+by fitting the model again to releases that are drawn from it. The error of the bound for lasting causes is
+computed by the delta method.
 """
 
 from __future__ import annotations
@@ -96,16 +105,17 @@ __all__ = [
     "state_values",
 ]  # fmt: skip
 
-_LACKING = 0.05  # Share of decisions in rows that do not exceed the noise; no gain is reported above it.
-_LEAST = 10.0  # A row must also exceed this number of users.
+_LACKING = 0.05  # No gain is reported if a larger share of decisions is in rows that do not exceed the noise.
+_LEAST = 10.0  # A count is used only if it exceeds this number of users too.
 _REFITS = 8
 
 
 class Policy(NamedTuple):
-    """A stationary stochastic policy.
+    """A stationary stochastic policy that is defined in some states.
 
-    weights : (R,) probabilities by rows of :attr:`FirstVisits.layout`, 0 in states that are not named.
-    named : (S + 1,) bool. Other states follow the behaviour policy.
+    weights : (R,) action probabilities, one for each row of :attr:`FirstVisits.layout`; 0 in states that are
+    not named. named : (S + 1,) mask of the states in which the policy is defined. In all other states it
+    follows the behaviour policy.
     """
 
     weights: Floats
@@ -113,11 +123,14 @@ class Policy(NamedTuple):
 
 
 def policy_of(question: FirstVisits, table: Floats, named: Bools) -> Policy:
-    """Return a policy in the layout of the query.
+    """Convert a table of action probabilities to a policy in the layout of the query.
 
-    table : (S, A) probabilities, each row of a named state with sum 1. named : (S,) bool. States without a
-    choice, including terminal ones, follow the behaviour policy. Raises ``ValueError`` if a probability is
-    negative or not admissible, or a row does not sum to 1 within 1e-9.
+    table : (S, A) probabilities, which sum to 1 over the actions of each named state. named : (S,) mask of
+    the named states.
+
+    Named states that have only one action, including terminal states, follow the behaviour policy. Raises
+    ``ValueError`` if a probability is negative, if an inadmissible action has a positive probability, or if
+    the probabilities of a named state do not sum to 1 within 1e-9.
     """
     own, layout = question.spec.layout, question.layout
     table = checks.floats("table", table, (own.states, own.actions))
@@ -144,17 +157,19 @@ def learned_policy(path: Path, count: int) -> Policy:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Gain of a policy over the behaviour policy, from one release.
+    """Gain of a policy over the behaviour policy, estimated from one release.
 
     Attributes
     ----------
     gain, value : Gain, optional
-        With intervals, in the user's units; None if more than 5 % of the decisions lack support.
+        Gain and value of the policy, with intervals, in the user's units. None if more than 5 % of the
+        decisions lack support.
     lacking : float
-        Share of decisions for an action whose count does not exceed the noise, among the policy's decisions
-        with a choice.
+        Share of the policy's decisions that lack support, that is, take an action whose count does not exceed
+        the noise. Only decisions in states with several actions count.
     effective : float
-        Number of users' decisions that support the estimate (Kish's effective sample size).
+        Effective number of the users' decisions on which the estimate is based (Kish's effective sample
+        size).
     """
 
     gain: Gain | None
@@ -169,15 +184,15 @@ class _Side(NamedTuple):
     Attributes
     ----------
     value : float
-        Value minus that of a return of 0.
+        Value of the policy, in units of the range of returns, where a return of 0 has the value 0.
     own : (R, S + 1) floats
-        Slopes by rows.
+        First term of (2), the slopes in the cells of each row.
     pooled : (S + 1, S + 1) floats
-        Slopes by states.
+        Second term of (2), the slopes in the cells of all rows of each state.
     visits : (S + 1,) floats
-        Expected number of visits, first and later ones.
+        Expected number of visits, including later visits.
     lacking : (S + 1,) floats
-        Part of each decision that lacks support.
+        Probability that a decision in the state lacks support.
     """
 
     value: float
@@ -188,22 +203,25 @@ class _Side(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Difference of two policies: estimate and standard deviations, in units of the range of returns."""
+    """Estimated difference of the values of two policies, in units of the range of returns."""
 
     value: float
-    deviation: float
-    noise: float
-    off: float  # margin on each side for rows that lack support
+    deviation: float  # standard deviation of all errors
+    noise: float  # standard deviation of the errors that privacy noise causes
+    off: float  # the interval is widened by this amount on each side, for rows that lack support
 
 
 def known_rows(told: Told) -> Bools:
-    """Return a (R,) mask of the rows whose count exceeds the noise."""
+    """Return an (R,) mask of the rows whose count exceeds the noise."""
     out = STANDS_OUT["laplace" if told.heavy else "gaussian"]
     return np.asarray(told.visits > max(out * told.noise.visits, _LEAST))
 
 
 def _side(chain: Chain, policy: Policy | None, known: Bools) -> _Side:
-    """Return value and slopes of a policy in this chain; None is the behaviour policy."""
+    """Return the value, slopes and visits of a policy in this chain.
+
+    policy : None for the behaviour policy. known : (R,) mask of the rows whose count exceeds the noise.
+    """
     told, layout = chain.told, chain.told.layout
     state = layout.row_state
     live = np.ones(layout.states)
@@ -226,7 +244,10 @@ def _side(chain: Chain, policy: Policy | None, known: Bools) -> _Side:
 
 
 def _less(chain: Chain, one: _Side, other: _Side | None) -> _Part:
-    """Return one policy minus another in the same chain; if ``other`` is None, the value of the first."""
+    """Return the value of one policy minus that of another policy in the same chain.
+
+    If ``other`` is None, return the value of the first policy.
+    """
     value, own, pooled = one.value, one.own, one.pooled
     off = float((np.maximum(one.visits, 0.0) * one.lacking).sum())
     if other is not None:
@@ -237,7 +258,10 @@ def _less(chain: Chain, one: _Side, other: _Side | None) -> _Part:
 
 
 def _deviation(chain: Chain, own: Floats, pooled: Floats) -> tuple[float, float]:
-    """Return the standard deviation of a function with these slopes, and the part due to noise."""
+    """Return the standard deviation of an estimate, and its part that is due to privacy noise.
+
+    own, pooled : slopes of the estimate, as in :class:`_Side`.
+    """
     told, state = chain.told, chain.told.layout.row_state
     luck = chain.luck.copy()
     rows = np.flatnonzero(own.any(axis=1))
@@ -260,7 +284,12 @@ def _whole(told: Told) -> Chain:
 
 
 def _gain(told: Told, part: _Part, width: float, level: float, least: float = -1.0) -> Gain:
-    """Return a difference in the user's units, or a value if ``least`` is 0."""
+    """Convert a difference or a value to the user's units, with an interval.
+
+    - part : the difference, or the value.
+    - width : half-width of the interval in standard deviations.
+    - least : -1 for a difference, 0 for a value.
+    """
     low, high = told.question.bounds
     scale, zero = high - low, 0.0 if least < 0.0 else low
     off = width * part.deviation + part.off
@@ -282,11 +311,12 @@ def _check_paid(told: Told) -> None:
 
 
 def judge(told: Told, policy: Policy, level: float = 0.95) -> Judgement:
-    """Return the gain of a policy over the behaviour policy (module docstring).
+    """Return the gain of a policy over the behaviour policy (see the module docstring).
 
-    policy : a policy that was not made from this release. level : level of the intervals, in (0, 1).
+    policy : a policy that was not computed from this release. level : confidence level of the intervals, in
+    (0, 1).
 
-    Raises ``ValueError`` if rewards are not paid by a rule, or ends are censored.
+    Raises ``ValueError`` if no rule determines the rewards, or if episodes can end censored.
     """
     _check_paid(told)
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
@@ -310,12 +340,18 @@ def judge(told: Told, policy: Policy, level: float = 0.95) -> Judgement:
 
 
 def _free(told: Told) -> Bools:
-    """Return a (S + 1,) mask of the states with a choice."""
+    """Return an (S + 1,) mask of the states in which users choose between several actions."""
     return np.asarray(told.per_state(told.decided.astype(np.float64)) > 0.0)
 
 
 def _effective(told: Told, policy: Policy, visits: Floats, known: Bools) -> float:
-    """Return (sum N rho)^2 / sum N rho^2 over decisions with a choice, rho = d(s) pi(a | s) / N(s, a)."""
+    """Return the effective sample size (sum N rho)^2 / sum N rho^2, with rho = d(s) pi(a | s) / N(s, a).
+
+    The sums are over the actions of all states in which users have a choice.
+
+    visits : (S + 1,) expected visits d(s) of the policy. known : (R,) mask of the rows whose count exceeds
+    the noise.
+    """
     layout, counts, free = told.layout, np.maximum(told.visits, 0.0), _free(told)
     seen = np.maximum(told.per_state(counts), 1.0)
     weights = np.where(policy.named[layout.row_state], np.where(known, policy.weights, 0.0), 0.0)
@@ -327,10 +363,11 @@ def _effective(told: Told, policy: Policy, visits: Floats, known: Bools) -> floa
 
 # ---------------------------------------------------------------------- values in changed states
 class StateValues(NamedTuple):
-    """Return of an episode after first visits to changed states, under the policy with all changes.
+    """Mean return after first visits to changed states, under the policy that makes all changes.
 
-    All fields are (S + 1,) floats in the user's units, NaN in other states and in states without visits. Each
-    interval from low to high holds at the path's level for one state, not for all states together.
+    All fields are (S + 1,) floats in the user's units. They are NaN for unchanged states and for states
+    without visits. An interval from low to high holds at the confidence level of the path for each state
+    separately.
     """
 
     value: Floats
@@ -340,18 +377,19 @@ class StateValues(NamedTuple):
 
 
 def state_values(path: Path, count: int, within: float = math.inf) -> StateValues:
-    """Return sum_h f_h(s) V_h(s) / x(s) for the changed states s, in the chain of the policy.
+    """Return the mean return after first visits to each changed state s, sum_h f_h(s) V_h(s) / x(s).
 
-    f_h(s) is the probability that the first visit to s is at step h, and x is its sum over h. V_h is the
-    value of the policy that changes the first ``count`` states of the path. ``value`` uses the projected
-    counts of the whole release. The changes were chosen by these counts, so the interval is computed from the
-    judging half (module docstring of :mod:`discreet.learners.ope.transition_gains`), with the larger of the
-    two halves' standard deviations. The interval is widened to contain ``value``. Deviations are by the delta
+    V_h is the value of the policy that changes the first ``count`` states of the path. Under this policy, the
+    first visit to s is at step h with probability f_h(s), and x(s) is the sum of f_h(s) over h. ``value`` is
+    computed from the projected counts of the whole release. The changes were chosen from these counts.
+    Therefore the interval is computed from the judging half (see
+    :mod:`discreet.learners.ope.transition_gains`), with the larger of the standard deviations from both
+    halves. The interval is widened to contain ``value``. Standard deviations are computed by the delta
     method, with f and x held fixed.
 
-    within : values with a larger standard deviation are omitted, as a share of the range of returns.
+    within : values with a larger standard deviation are left out; a share of the range of returns.
 
-    Raises ``ValueError`` if rewards are not paid by a rule, or ends are censored.
+    Raises ``ValueError`` if no rule determines the rewards, or if episodes can end censored.
     """
     told = path.told
     _check_paid(told)
@@ -369,7 +407,9 @@ def state_values(path: Path, count: int, within: float = math.inf) -> StateValue
     choosing, judging = (_values(Chain(told, counts), own, rows, known) for counts in halves(told, path.key))
     off = -float(ndtri(0.5 * (1.0 - path.level))) * np.maximum(choosing[1], judging[1])
     middle = np.where(np.isfinite(judging[0]), judging[0], value)
-    off = np.where(np.isfinite(off), off, 1.0)  # this half has no episode in the state
+    off = np.where(
+        np.isfinite(off), off, 1.0
+    )  # if a half has no visits to the state, the interval is the range
     zero = min(max(0.0, least), most)
     found = []
     for one in (value, np.minimum(middle - off, value), np.maximum(middle + off, value)):
@@ -382,23 +422,25 @@ def state_values(path: Path, count: int, within: float = math.inf) -> StateValue
 
 
 def _values(chain: Chain, own: Ints, rows: Ints, wanted: Bools) -> tuple[Floats, Floats]:
-    """Return (K,) values in these states, and their standard deviations, in units of the return range.
+    """Return the (K,) values of :func:`state_values` for K states, and their standard deviations.
 
-    The policy takes these rows in these states. Standard deviations are computed for the ``wanted`` (K,)
-    states only; all others are NaN.
+    The unit is the range of returns. Standard deviations are computed only for the states in ``wanted`` (K,);
+    they are NaN for all other states.
+
+    own : (K,) states that the policy changes. rows : (K,) rows of its new actions.
     """
     told, size = chain.told, chain.told.layout.states
     steps, taken = told.layout.horizon, chain.moves[rows] / chain.taken[rows][:, None]
     moves = chain.usual.copy()
     moves[own] = taken
     worth, _ = chain.followed(moves)
-    # noise can make probabilities negative; a state's weights must stay non-negative and sum to 1
+    # noise can make probabilities negative; the weights of a state must be non-negative and sum to 1
     first = np.maximum(first_visits(moves, np.eye(size)[told.question.start], own, steps), 0.0)
     once = first.sum(axis=0)
     weight = np.where(once > 1e-12, first / np.where(once > 1e-12, once, 1.0), np.nan)
     value = (weight * worth[:-1, own]).sum(axis=0)
 
-    # variances of a cell's share, from the new action's row in changed states, from all users elsewhere
+    # variances of counts: in changed states for the new action's row, in all other states for all users
     every = told.per_state(chain.luck + chain.noise)
     seen, clear, law = chain.seen.copy(), chain.clear.copy(), chain.usual.copy()
     every[own], seen[own], clear[own] = chain.luck[rows] + chain.noise[rows], chain.taken[rows], False
@@ -421,7 +463,8 @@ def _values(chain: Chain, own: Ints, rows: Ints, wanted: Bools) -> tuple[Floats,
         changed = slopes[own] - (among * slopes[own]).sum(axis=1, keepdims=True)
         usual = chain.copies * episodes * (among * changed**2).sum(axis=1) / seen[own]
         usual += (slopes[own] ** 2 * noise).sum(axis=1) / seen[own] ** 2
-        variance[own] = np.maximum(variance[own], usual)  # a few equal outcomes do not prove certainty
+        # equal outcomes of a few users do not prove that the outcome is certain
+        variance[own] = np.maximum(variance[own], usual)
         most = np.ptp(slopes, axis=1)
         variance = np.where(clear, variance, np.minimum(variance, most**2))
         variance[chain.ends] = 0.0
@@ -433,7 +476,7 @@ def _values(chain: Chain, own: Ints, rows: Ints, wanted: Bools) -> tuple[Floats,
 # ------------------------------------------------------------------- learned minus external policy
 @dataclass(frozen=True, eq=False)
 class PolicyComparison:
-    """Comparison of a learned policy with an external one.
+    """Comparison of a learned policy with an external policy.
 
     Attributes
     ----------
@@ -442,16 +485,16 @@ class PolicyComparison:
     rule : Judgement
         Gain of the external policy over the behaviour policy.
     difference : Gain, optional
-        Value of the learned policy minus that of the external one. None if nothing is changed or the external
-        policy lacks support.
+        Value of the learned policy minus that of the external policy. None if the learned policy changes no
+        state, or if the external policy lacks support.
     differs : (S + 1,) bool
-        States in which the two policies act differently.
+        Mask of the states in which the two policies act differently.
     each_step, lasting : float
-        Largest strength of a hidden cause at which the difference stays above 0, for causes drawn at each
-        step and for causes that last.
+        Largest strength of hidden causes under which the difference stays above 0: for causes that are drawn
+        again at each step, and for causes that last.
     kind : str
-        Kind of the verdict on the difference, by the same rules as for the gain; "not shown" if the gain is
-        not shown.
+        Kind of the verdict on the difference, by the same rules as for the verdict on the gain. It is "not
+        shown" if the gain of the learned policy is not shown.
     """
 
     __repr__ = brief
@@ -466,17 +509,21 @@ class PolicyComparison:
 
     @property
     def shown(self) -> bool:
-        """Return True if the learned policy is shown to be better, for causes up to ``each_step``."""
+        """Return True if the learned policy is shown to be better than the external policy.
+
+        This holds for hidden causes whose strength is at most ``each_step``.
+        """
         return self.kind == "shown"
 
 
 def compare(path: Path, count: int, verdict: Verdict, policy: Policy, level: float) -> PolicyComparison:
-    """Compare the policy that changes the first ``count`` states of a path with an external one.
+    """Compare the policy that changes the first ``count`` states of a path with an external policy.
 
-    verdict : the verdict on the learned policy. policy : a policy that was not made from this release.
-    level : level of the intervals, in (0, 1).
+    - verdict : the verdict on the learned policy.
+    - policy : the external policy, which was not computed from this release.
+    - level : confidence level of the intervals, in (0, 1).
 
-    Raises ``ValueError`` if rewards are not paid by a rule, or ends are censored.
+    Raises ``ValueError`` if no rule determines the rewards, or if episodes can end censored.
     """
     told = path.told
     rule = judge(told, policy, level)
@@ -484,9 +531,7 @@ def compare(path: Path, count: int, verdict: Verdict, policy: Policy, level: flo
     differs = _differ(told, learned, policy)
     found = None
     if count and rule.gain is not None:
-        same = Gain(
-            0.0, 0.0, 0.0, level, 0.0, 0.0, 1.0, 0.0
-        )  # the policies are equal, so the difference is exactly 0
+        same = Gain(0.0, 0.0, 0.0, level, 0.0, 0.0, 1.0, 0.0)  # the difference of equal policies is exactly 0
         found = _difference(path, count, learned, policy, level) if differs.any() else same
     if found is None or not verdict.shown or found.low <= 0.0:
         return PolicyComparison(policy, rule, found, differs, 1.0, 1.0, "not shown")
@@ -516,7 +561,11 @@ def _differ(told: Told, one: Policy, other: Policy) -> Bools:
 
 
 def _difference(path: Path, count: int, learned: Policy, policy: Policy, level: float) -> Gain:
-    """Return learned minus external with its interval: by (3), or from two intervals if by returns."""
+    """Return the value of the learned policy minus that of the external policy, with its interval.
+
+    If the gain of the learned policy is estimated from transitions, the difference is (3). Otherwise its
+    interval is computed from the intervals of both policies.
+    """
     told = path.told
     if not isinstance(path, TransitionPath):
         half = 0.5 * (1.0 + level)
@@ -547,7 +596,11 @@ def _difference(path: Path, count: int, learned: Policy, policy: Policy, level: 
 def _with_errors(
     path: Path, loss: Callable[[ProjectedModel, float], float], found: Gain, model: ProjectedModel
 ) -> Callable[[float], ConfoundingLoss]:
-    """Return ``loss`` with a standard deviation from refits at the strength that reduces the gain to 0."""
+    """Return a function that returns the loss at a strength, with its standard deviation.
+
+    The model is fitted again to releases that are drawn from it. The standard deviation relative to the loss
+    is measured at the strength that reduces the difference ``found`` to 0, and used at all strengths.
+    """
     told = path.told
     plain = largest_strength(found, path, lambda s: ConfoundingLoss(loss(model, s), 0.0))
     at = max(plain, 1.0 + 1e-3)
@@ -571,7 +624,12 @@ def _refitted(told: Told, moves: Floats, visits: Floats) -> ProjectedModel:
 
 
 def _lost(told: Told, model: ProjectedModel, one: Policy, other: Policy, strength: float) -> float:
-    """Return the difference of two policies minus W_0 of the module docstring, at the start."""
+    """Return the loss of the difference of two policies under a cause that is drawn again at each step.
+
+    It is the difference without a cause minus the bound W_0 of the module docstring, in the start state.
+
+    strength : strength lambda of the cause.
+    """
     layout, arrival, start = told.layout, told.question.arrival, told.question.start
     known = known_rows(told)
     rows = np.flatnonzero(known & ((one.weights > 0.0) | (other.weights > 0.0)))
@@ -585,7 +643,10 @@ def _lost(told: Told, model: ProjectedModel, one: Policy, other: Policy, strengt
         return weights, np.where(policy.named, np.clip(1.0 - taken, 0.0, 1.0), 1.0) * live
 
     def least(weights: Floats, mixed: Floats, y: Floats) -> Floats:
-        """Return the (S + 1,) least mean of y over next states under this part of a policy."""
+        """Return the (S + 1,) lowest means of y over next states under the cause.
+
+        weights, mixed : probabilities of the actions ``rows``, and of following the behaviour policy.
+        """
         each = (((1.0 - rest) + rest * lowest(y, laws, strength)[0]) * laws) @ y
         return np.asarray(np.bincount(state, weights * each, layout.states) + mixed * (model.usual @ y))
 
@@ -619,13 +680,18 @@ def _lost(told: Told, model: ProjectedModel, one: Policy, other: Policy, strengt
 def _lost_once(
     path: Path, model: ProjectedModel, one: Policy, other: Policy, strength: float, revisits: float
 ) -> tuple[float, float]:
-    """Return the loss of the difference, for single changes under any cause, and its standard deviation."""
+    """Return the loss of the difference of two policies under any cause, and its standard deviation.
+
+    The loss is for single changes at first visits. strength : strength of the cause. revisits : ratio of the
+    gain at all visits to the gain at first visits.
+    """
     told, layout = path.told, path.told.layout
     apart = one.weights - other.weights
     rows = np.flatnonzero(apart)
     state, known = layout.row_state[rows], path.supported[rows]
     q = np.where(known, np.clip(path.whole.q[rows], 0.0, 1.0), 0.5)
-    outcome = np.where(apart[rows] > 0.0, q, 1.0 - q)  # lower bound; with 1 - q, upper bound
+    # a lower bound of 1 - q gives an upper bound of q
+    outcome = np.where(apart[rows] > 0.0, q, 1.0 - q)
     by_ratio, by_rest = outcome / strength, 1.0 - strength * (1.0 - outcome)
     lost = np.where(known, outcome - np.maximum(by_ratio, by_rest), 1.0)
     slope = np.where(known, 1.0 - np.where(by_ratio >= by_rest, 1.0 / strength, strength), 0.0)

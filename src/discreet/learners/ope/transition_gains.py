@@ -1,60 +1,63 @@
 r"""Gain of deviating from the behaviour policy, estimated from next states of first visits.
 
-:mod:`discreet.learners.ope.deviation_gains` uses users' returns after each decision. A return has the
-variance of all later steps, but a next state has the variance of one step only. If the environment is the
-same at every step and the states contain everything that matters (both are assumed there too), the gain is a
-function of transitions,
+:mod:`discreet.learners.ope.deviation_gains` estimates gains from the users' returns after each decision. A
+return has the variance of all later steps, but a next state has the variance of only one step. That module
+assumes a stationary environment, and states with all variables that are relevant for actions and outcomes.
+Under the same assumptions, the gain is a function of transitions,
 
     gain(P) = J(P_pi) - J(P_b),   J(P) = sum_h e_start P^h (P w),                                      (1)
 
-where w is the reward of an arrival. P_b(s, .) is the distribution of next states of all users in s, and
-P_pi(s, .) is P(s, a(s), .) in changed states. Both distributions are computed from the released counts M of
-first visits. Each transition is a sum over all users who took it, so an interval is often a third as wide as
-with returns. However, there is one noise value for each next state instead of one for each action. With many
-states and a small budget, returns are therefore more informative.
+where w is the reward of an arrival in a state. P_b(s, .) is the distribution of next states of all users in
+s, and P_pi(s, .) is P(s, a(s), .) in changed states. Both distributions are computed from the released counts
+M of first visits. Each transition count is a sum over all users who made the transition, so an interval is
+often a third as wide as with returns. However, there is one noise value for each next state instead of one
+for each action. With many states and a small budget, returns therefore give the smaller error.
 
-Estimates. Noise has mean zero as long as nothing is truncated at zero, and (1) is nearly linear if errors
-are small. Rows and states whose count exceeds four times the norm of the noise in their cells are used as
-released (with the noise of visits and transitions reconciled by least squares, without a
-projection). All other rows and states are used after the projection of
-:meth:`~discreet.learners.ope.first_visit_query.Told.consistent`.
+Estimates. Noise has mean zero if nothing is truncated at zero, and (1) is nearly linear if errors are small.
+Therefore the counts of rows and states that exceed four times the norm of the noise in their cells are not
+projected. Only the noise of visits and of transitions is reconciled by least squares. The counts of all other
+rows and states are projected by :meth:`~discreet.learners.ope.first_visit_query.Told.consistent`.
 
-Variance, by the delta method. For a policy, let c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)), where d_h(s) is its
-probability of being in s at step h. For every a, an increase of the cell M(s, a, t) changes J(P_b) by (c_b(s,
-t) - E_b c_b(s, .)) / N(s). In unchanged states it changes J(P_pi) in the same way. In changed states it
-changes J(P_pi) by (c_pi(s, t) - E c_pi(s, .)) / N(s, a(s)), in the row of the new action only. The variance
-of a cell is sigma^2 + M (times the episodes per user). A projected row is a distribution, so that the error
-of a mean over it is at most its range. If few users have equal outcomes, the estimated variance of M is 0,
-and such rows are selected most easily. The variance of a selected row is therefore at least that of all users
-in its state. In addition, 1.5 hypothetical unobserved users with a different outcome are added to a half.
-Each of them changes the result by b, the range of a slope. For several rows, b is the mean that determines a
-sum's skewness, sum N b^3 / sum N b^2. For a sum over hundreds of users this term is negligible.
+Variance. It is computed by the delta method. For a policy, let c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)),
+where d_h(s) is its probability of being in s at step h. For every a, an increase of the cell M(s, a, t)
+changes J(P_b) by (c_b(s, t) - E_b c_b(s, .)) / N(s). In unchanged states it changes J(P_pi) in the same way.
+In changed states it changes J(P_pi) by (c_pi(s, t) - E c_pi(s, .)) / N(s, a(s)), and only if a is the new
+action. The variance of a cell is sigma^2 + M (times the episodes per user). A projected row is a
+distribution, so the error of a mean over it is at most the range of the averaged values. If all of a few
+users have the same outcome, the estimated variance of M is 0, and such rows are selected most easily. The
+variance of a selected row is therefore at least that of all users in its state. In addition, 1.5 hypothetical
+unobserved users with a different outcome are added to each half. Each of them changes the result by b, the
+range of a slope. For several rows, b is sum N b^3 / sum N b^2, the mean that determines the skewness of a
+sum. For a sum over hundreds of users this term is negligible.
 
-Halves. As in :mod:`discreet.learners.ope.deviation_gains`, errors are doubled: M + e and M - e, with
-e = 2 binomial(M, 1/2) - M + noise of the release's distribution. Without noise these are the two halves of a
-thinned sample, independent given the users' actions. All selections use the first half. All evaluations use
-the second half, with the larger of the two halves' estimates of the standard deviation.
+Halves. As in :mod:`discreet.learners.ope.deviation_gains`, the release is split into the halves M + e and M -
+e, with e = 2 binomial(M, 1/2) - M + noise of the release's distribution. Without noise, these are the two
+halves of a randomly split sample, which are independent given the users' actions. All selections use the
+first half (the choosing half). All evaluations use the second half (the judging half), with the larger of the
+standard deviations that the two halves estimate.
 
-Censored ends. The outcome of episodes that end in the censored state c is not known. A release counts it as
-the middle of the range of returns. For episodes that reach c from s after a, let u(s, a) in [-1/2, 1/2] be
-the mean of the true return minus that middle, in units of the range. With x(s, a) the expected visits of an
-episode,
+Censored ends. The outcome of an episode that ends in the censored state c is not known. A release counts it
+as the middle of the range of returns. For episodes that reach c from s after action a, let u(s, a) in [-1/2,
+1/2] be the mean of the true return minus that middle, in units of the range. With x(s, a) the expected number
+of visits per episode,
 
     gain(u) = gain(0) + sum_{s, a} [x_pi(s, a) - x_b(s, a)] P(c | s, a) u(s, a).                       (2)
 
-Visits do not depend on u, so the worst u follows from the visits: -1/2 where the policy visits (s, a) more
-often than users did, and 1/2 where it visits less often. The best u is the reverse. In a changed state, the
-policy visits the row of the new action more often and all other rows less often. In an unchanged state all
-rows have the same sign. The gains at the worst and at the best u are evaluated like (1), from the same
-counts, each with its own variance. An interval reaches from the low end of the worst gain to the high end of
-the best. At the true u, gain(u) is between these two gains. This holds for any reason of leaving, if the
-users' later returns depend only on state and action. The point of the path is chosen by the worst gain. If
-transitions do not exceed the noise, P(c | s, a) is unknown and a gain has no bound.
+Visits do not depend on u, so the worst u follows from the visits. It is -1/2 where the policy visits (s, a)
+more often than the users did, and 1/2 where it visits (s, a) less often. The best u has the opposite signs.
+In a changed state, the policy visits the row of the new action more often and all other rows less often. In
+an unchanged state, all rows have the same sign. The gains at the worst u and at the best u are evaluated like
+(1), from the same counts, each with a separate variance. The interval reaches from the low end of the worst
+gain to the high end of the best gain. At the true u, gain(u) is between these two gains. This holds for any
+reason of censoring, if the users' later returns depend only on state and action. The point of the path is
+chosen by the worst gain. If transitions do not exceed the noise, P(c | s, a) is unknown, and the gain cannot
+be bounded.
 
-The path. Single decisions are weighted by (P_a - P_b) W with W the mean later value over first visits,
-shrunk and ordered as in that module. Policies are the first k states of the order, for a grid of k: every k
-up to eight, then growing by a factor. All are evaluated together: the band is the quantile of the largest of
-their correlated errors.
+The path. The gain of a single decision is (P_a - P_b) W, where W is the mean later value over first visits.
+These gains are shrunk, and states are ordered by them, as in :mod:`discreet.learners.ope.deviation_gains`.
+Point k of the path is the policy that changes the first k states of the order. The available k are 1 to 8 and
+then grow by a constant factor. All points are evaluated together: the half-width of the band is the quantile
+of the largest of their correlated errors.
 """
 
 from __future__ import annotations
@@ -89,21 +92,26 @@ __all__ = [
     "Chain", "TransitionCounts", "GroupGain", "TransitionPath", "capped", "group_gains", "halves", "path_of",
 ]  # fmt: skip
 
-_CLEAR = 4.0  # A row's count is used as released above this many norms of the noise in its cells.
+_CLEAR = (
+    4.0  # A row's counts are not projected if their sum exceeds this many norms of the noise in its cells.
+)
 UNSEEN = 1.5  # Hypothetical unobserved users per half, whose outcome differs from all observed outcomes.
-_SINGLE, _MORE = 8, 1.5  # Numbers of changes: 1 to 8, then growing by 1.5.
-_DRAWS = 4000  # Number of simulated errors of the path, for the band.
+_SINGLE, _MORE = 8, 1.5  # The available numbers of changes are 1 to 8, and then grow by the factor 1.5.
+_DRAWS = 4000  # Number of simulated error paths, from which the band is computed.
 
 
 class TransitionCounts(NamedTuple):
-    """Transitions and visits of a release, or of one half (with twice the release's variance)."""
+    """Transition and visit counts of a release, or of one half, whose errors have twice the variance."""
 
     moves: Floats  # (R, S + 1)
     visits: Floats  # (R,)
 
 
 def halves(told: Told, key: NDArray[np.uint64]) -> tuple[TransitionCounts, TransitionCounts]:
-    """Return the counts of the choosing half and of the judging half; key : the release's key."""
+    """Return the counts of the choosing half and of the judging half.
+
+    key : random key, which is derived from the release.
+    """
     draw = generator_at(key, ROLE_SAMPLES, 2**33)
     many = np.rint(told.consistent()).astype(np.int64)
     luck = math.sqrt(told.question.episodes) * (2.0 * draw.binomial(many, 0.5) - many)
@@ -121,21 +129,25 @@ def halves(told: Told, key: NDArray[np.uint64]) -> tuple[TransitionCounts, Trans
 
 
 def _least(told: Told, copies: float = 2.0) -> float:
-    """Return the smallest count at which a row is used as released, at ``copies`` times the variance."""
+    """Return the smallest sum of counts at which a row is not projected.
+
+    copies : variance of the counts, as a multiple of the variance in the release.
+    """
     return _CLEAR * math.sqrt(copies * told.layout.states) * told.noise.moves
 
 
 class Chain:
-    """Next-state distributions of one half, with their variances and the values that follow from them.
+    """Markov chain that is estimated from one half of a release, with the variances of its counts.
 
-    copies : variance of the counts, as a multiple of the variance of the release; 1 for the whole release.
+    copies : variance of the counts, as a multiple of the variance in the release; 1 for the whole release.
 
-    Rows have moves (R, S + 1), counts of transitions, and taken (R,), their sums. The rows of clear_rows (R,)
-    are used as released. States have usual (S + 1, S + 1), distributions of next states; rows of terminal
-    states are 0.
+    Attributes with one entry per row: ``moves`` (R, S + 1) are the transition counts, and ``taken`` (R,) are
+    their sums. ``clear_rows`` (R,) is True if the counts of the row are not projected. ``luck`` and ``noise``
+    (R, S + 1) are the variances of the counts due to sampling and due to privacy noise.
 
-    clear and seen (S + 1,) are clear_rows and taken, by state. luck and noise (R, S + 1) are variances of
-    counts.
+    Attributes with one entry per state: ``usual`` (S + 1, S + 1) are the distributions of next states under
+    the behaviour policy, which are 0 for terminal states. ``seen`` (S + 1,) are the sums of counts. ``clear``
+    (S + 1,) is True if the counts of the state are not projected.
     """
 
     def __init__(self, told: Told, counts: TransitionCounts, copies: float = 2.0) -> None:
@@ -163,10 +175,12 @@ class Chain:
         self.luck, self.noise = variance, np.full_like(variance, copies * noise.moves**2)
 
     def followed(self, moves: Floats, more: Floats | float = 0.0) -> tuple[Floats, Floats]:
-        """Return (H + 1, S + 1) values by step and (H, S + 1) state probabilities.
+        """Return the (H + 1, S + 1) values of states at each step, and the (H, S + 1) state probabilities.
 
-        The values exclude the rewards on arrival in the current state.
-        more : (S + 1,) reward of a step from each state, in addition to the rewards on arrival.
+        A value does not include the reward on arrival in the state itself.
+
+        moves : (S + 1, S + 1) next-state probabilities of the policy. more : (S + 1,) reward of a step from
+        each state, in addition to the rewards on arrival.
         """
         steps, states = self.told.layout.horizon, self.told.layout.states
         worth, reached = np.zeros((steps + 1, states)), np.zeros((steps, states))
@@ -180,14 +194,17 @@ class Chain:
     def gains(
         self, order: Ints, action: Ints, counts: Ints, begin: int | None = None, sides: Ints | None = None
     ) -> tuple[Floats, Floats, Floats]:
-        """Return (n,) gains (1) with the first ``counts`` states changed, and two (n, n) covariances.
+        """Return the (n,) gains (1) of n policies, and two (n, n) covariances of their errors.
 
-        The first covariance is that of all errors, the second that of the noise of privacy alone.
+        The first covariance includes all errors. The second includes only privacy noise.
 
-        begin : row of a group in the start state; by default all users count. Under both policies a group
-        takes this row first, so the start state counts as changed in both.
-
-        sides : (n,) integers. -1 takes the worst outcomes of censored ends in (2), 1 the best, 0 the middle.
+        - order, action : states in the order of change, and the new action of each state.
+        - counts : (n,) numbers of changed states, one for each policy.
+        - begin : row of a group in the start state; None: all users. A group takes this row first under both
+          policies, so the start state counts as changed in both.
+        - sides : (n,) integers, which select the outcomes of censored ends in (2): -1 the worst, 1 the best,
+          0 the
+          middle.
         """
         layout, start = self.told.layout, self.told.question.start
         order = order[: int(counts.max())]
@@ -201,8 +218,9 @@ class Chain:
             worth_before, reached_before = self.followed(theirs)
         taken = self.moves[rows] / self.taken[rows][:, None]
         ours, done, found = theirs.copy(), 0, np.zeros(counts.size)
-        pooled = np.zeros((counts.size, layout.states, layout.states))  # slopes by cells of a state's rows
-        own = np.zeros((counts.size, order.size, layout.states))  # slopes by a cell of the new action's row
+        # slopes of each gain in the cells of all rows of a state, and in the cells of the new action's row
+        pooled = np.zeros((counts.size, layout.states, layout.states))
+        own = np.zeros((counts.size, order.size, layout.states))
         before = reached_before.T @ (self.paid + worth_before[1:])
         for i, count in enumerate(counts.tolist()):
             if count < done:
@@ -232,10 +250,11 @@ class Chain:
         return (found, *self._covariances(order, rows, own, pooled))
 
     def _covariances(self, order: Ints, rows: Ints, own: Floats, pooled: Floats) -> tuple[Floats, Floats]:
-        """Return two (n, n) covariances of gains: of all errors, and of the noise of privacy alone.
+        """Return two (n, n) covariances of the errors of gains: all errors, and only privacy noise.
 
-        order, rows : changed states and the rows of their new actions
-        own, pooled : slopes in cells of these rows, and in cells of any row of a state
+        - order, rows : changed states, and the rows of their new actions.
+        - own : slopes of the gains in the cells of these rows.
+        - pooled : slopes of the gains in the cells of all rows of a state.
         """
         luck = self.luck.copy()
         luck[rows] = self.luck_of(order, rows, own[-1])
@@ -260,18 +279,20 @@ class Chain:
     def _censored(
         self, changed: Ints, rows: Ints, ours: Floats, reached: Floats, half: float
     ) -> tuple[float, Floats, Floats]:
-        """Return the gain (2) of the policy that changes these states, and its slopes.
+        """Return the gain (2) of the policy that changes these states, and the slopes of the gain.
 
-        The outcomes of censored ends are the worst for the policy (half < 0) or the best. The slopes are
-        (S + 1, S + 1) in cells of any row of a state, and (K, S + 1) additions in cells of the new actions.
+        The first slopes (S + 1, S + 1) are those in the cells of all rows of a state. The second slopes (K, S
+        + 1) are added to them in the rows of the new actions.
 
-        rows : rows of the new actions. ours : transitions under the policy. reached : visits under the
-        policy, by step.
+        - changed, rows : changed states, and the rows of their new actions.
+        - ours : next-state probabilities under the policy.
+        - reached : (H, S + 1) state probabilities under the policy.
+        - half : -1/2 for the outcomes of censored ends that are worst for the policy, 1/2 for the best.
         """
         start, end = self.told.question.start, self.told.question.returns.censored
         assert end is not None
         usual_visits, visits = self.reached.sum(axis=0), reached.sum(axis=0)
-        each = half * np.sign(visits - usual_visits)  # u of a state's rows, except new actions
+        each = half * np.sign(visits - usual_visits)  # u of all rows of a state except the new action's row
         each[changed] = -half
         per_person = visits[changed] / self.taken[rows] - usual_visits[changed] / self.seen[changed]
         new = half * np.sign(per_person)
@@ -299,10 +320,14 @@ class Chain:
         return gain, both / self.seen[:, None], own
 
     def luck_of(self, order: Ints, rows: Ints, slopes: Floats) -> Floats:
-        """Return the (K, S + 1) sampling variance of the cells of the selected rows.
+        """Return the (K, S + 1) sampling variances of the cells of the selected rows.
 
-        It is the variance under the row's distribution, or the variance of all users in the state if that is
-        larger. A few equal outcomes do not prove certainty.
+        A row gets the variance under its estimated distribution. If the distribution of all users in the
+        state gives a larger variance, the row gets that variance, because equal outcomes of a few users do
+        not prove that the outcome is certain.
+
+        order, rows : changed states, and the rows of their new actions. slopes : (K, S + 1) slopes in their
+        cells.
         """
         seen = self.luck[rows]
         among = np.maximum(self.usual[order], 0.0)
@@ -313,10 +338,11 @@ class Chain:
         return np.where(less[:, None], usual, seen)
 
     def unseen(self, rows: Ints, slopes: Floats) -> Floats:
-        """Return the (n, n) covariance due to unobserved outcomes.
+        """Return the (n, n) covariance of n gains that is due to outcomes which no user had.
 
-        It is the covariance due to ``UNSEEN`` additional users. Each of them changes a gain by the range of a
-        row's (n, K, S + 1) slopes. For several rows, this change is the mean b in the module docstring.
+        It is the covariance for ``UNSEEN`` additional users. Each of them changes a gain by the range of the
+        ``slopes`` (n, K, S + 1) of a row. For several rows, this change is the mean b in the module
+        docstring.
         """
         most = np.ptp(slopes, axis=2)
         weight = most**2 * self.taken[rows]
@@ -325,9 +351,15 @@ class Chain:
 
 
 def capped(slopes: Floats, cells: Floats, seen: Floats, clear: NDArray[np.bool_]) -> Floats:
-    """Return (rows, 1) factors that limit the variance of (n, rows, S + 1) slopes in next states.
+    """Return (rows, 1) factors that limit the variances of means over next states.
 
-    A projected row is a distribution over next states. The error of a mean over it is at most its range.
+    A projected row is a distribution over next states. Therefore the error of a mean over it is at most the
+    range of the averaged values.
+
+    - slopes : (n, rows, S + 1) averaged values, for n functions.
+    - cells : (rows, S + 1) variances of the counts.
+    - seen : (rows,) sums of the counts.
+    - clear : (rows,) True if the row is not projected; its factor is 1.
     """
     variance = np.square(slopes * np.sqrt(cells)).sum(axis=2) / seen**2
     most = np.square(np.ptp(slopes, axis=2))
@@ -336,22 +368,22 @@ def capped(slopes: Floats, cells: Floats, seen: Floats, clear: NDArray[np.bool_]
 
 
 class _Judged(NamedTuple):
-    """(n,) gains of points of the path, with standard deviations of all errors and of noise only."""
+    """Gains of n points of the path, estimated from the judging half, with their standard deviations."""
 
-    estimate: Floats
-    deviation: Floats
-    noise: Floats
+    estimate: Floats  # (n,) gains
+    deviation: Floats  # (n,) standard deviations of all errors
+    noise: Floats  # (n,) standard deviations of the errors that privacy noise causes
 
 
 @dataclass(frozen=True, eq=False)
 class TransitionPath(Path):
     """Path whose gains are estimated from transitions.
 
-    kept : the available numbers of changed states; ``expected``, ``risk``, ``estimate``,
-    ``deviation`` and ``noise`` have one entry for each.
+    kept : available numbers of changed states. ``expected``, ``risk``, ``estimate``, ``deviation`` and
+    ``noise`` have one entry for each of these numbers.
 
-    censored : the gains (2) with the worst and the best outcomes of censored ends; None if the release has no
-    such ends. If it is given, ``expected`` and ``risk`` are for the worst outcomes.
+    censored : the gains (2) with the worst and with the best outcomes of censored ends; None if no episode
+    can end censored. If it is not None, ``expected`` and ``risk`` are for the worst outcomes.
     """
 
     kept: Ints
@@ -364,7 +396,7 @@ class TransitionPath(Path):
         return int(found[0])
 
     def point(self, caution: float) -> int:
-        """Return the number of states that maximises expected gain - caution x its standard deviation."""
+        """Return the number of changed states that maximises expected gain minus ``caution`` deviations."""
         if not self.order.size:
             return 0
         return int(self.kept[(self.expected - caution * self.risk).argmax()])
@@ -374,11 +406,14 @@ class TransitionPath(Path):
         return int(self.kept[self.kept <= count].max(initial=0))
 
     def clear(self, count: int) -> bool:
-        """Return True if the interval for changing the first ``count`` states is above 0."""
+        """Return True if the interval of the gain of changing the first ``count`` states is above 0."""
         return count > 0 and self.gain(count).shown
 
     def gain(self, count: int) -> Gain:
-        """Return the gain of changing the first ``count`` states; ``count`` is 0 or a point of the path."""
+        """Return the gain of the policy that changes the first ``count`` states.
+
+        Raises ``ValueError`` unless ``count`` is 0 or a point of the path.
+        """
         checks.integer("count", count, 0)
         if count == 0:
             return Gain(0.0, 0.0, 0.0, self.level, 0.0, 0.0, 1.0, 0.0)
@@ -389,7 +424,7 @@ class TransitionPath(Path):
         return replace(middle, low=min(worst.low, best.low), high=max(worst.high, best.high))
 
     def worst(self, count: int) -> Gain:
-        """Return the gain with the worst outcomes of censored ends."""
+        """Return the gain if the unknown outcomes of censored episodes are the worst for the policy."""
         if self.censored is None or count == 0:
             return self.gain(count)
         return self._gain_by(count, self.censored[0])
@@ -407,7 +442,7 @@ class TransitionPath(Path):
 
     @property
     def measured(self) -> str:
-        """Return the kind of data from which the gains are estimated."""
+        """Return "transitions", the kind of data from which the gains are estimated."""
         return "transitions"
 
     @cached_property
@@ -417,7 +452,10 @@ class TransitionPath(Path):
 
 
 class GroupGain(NamedTuple):
-    """Gain of one group: estimate, standard deviation, and its part due to noise, in units of the range."""
+    """Gain of one group, with its standard deviation and the part of it that is due to privacy noise.
+
+    The unit is the range of returns.
+    """
 
     estimate: float
     deviation: float
@@ -425,10 +463,13 @@ class GroupGain(NamedTuple):
 
 
 def group_gains(path: TransitionPath, count: int, begins: Ints) -> tuple[GroupGain, ...]:
-    """Return the gain of each group by the policy that changes the first ``count`` states, at least 1.
+    """Return the gain of each group under the policy that changes the first ``count`` states.
 
-    begins : rows of the start state, one for each requested group. The gain is sum_t P_g(t) (V_pi(t) -
-    V_b(t)), estimated by the judging half. Its standard deviation is the larger of the two halves' estimates.
+    The gain of group g is sum_t P_g(t) (V_pi(t) - V_b(t)), estimated from the judging half. Its standard
+    deviation is the larger of the estimates from the two halves.
+
+    count : number of changed states, at least 1. begins : rows of the start state, one for each requested
+    group.
     """
     choosing, judging = (Chain(path.told, half) for half in halves(path.told, path.key))
     counts, found = np.array([count]), []
@@ -441,26 +482,34 @@ def group_gains(path: TransitionPath, count: int, begins: Ints) -> tuple[GroupGa
 
 
 def path_of(told: Told, level: float = 0.95) -> Path:
-    """Return the path of policies, with gains estimated from returns or from transitions.
+    """Return the path of nested policies, with gains estimated from returns or from transitions.
 
-    level : joint level of all intervals, in (0, 1). Transitions are used if rewards have a rule and if, by
-    the choosing half, transitions give a smaller standard deviation than returns for the default policy of
-    returns. The expected gains do not enter this choice. With censored ends, transitions are always used if
-    they exceed the noise, because returns do not show how many censored ends an action led to.
+    Transitions are used if a rule determines the rewards, and if the gain of the default policy has a smaller
+    standard deviation with transitions than with returns. Both standard deviations are estimated from the
+    choosing half; the expected gains do not affect this choice. If episodes can end censored, transitions are
+    always used if they exceed the noise, because returns do not show how many episodes end censored after an
+    action.
+
+    level : joint confidence level of all intervals, in (0, 1).
     """
     returns = deviations.path_of(told, level)
     return _by_transitions(returns) or returns
 
 
 def _by_transitions(returns: Path) -> TransitionPath | None:
-    """Return the path with gains from transitions; None if unavailable or less informative."""
+    """Return the path with gains from transitions, or None if returns must or should be used.
+
+    returns : the path with gains from returns. :func:`path_of` states the conditions.
+    """
     told, key = returns.told, returns.key
     if told.question.returns.outcomes is None or not returns.order.size:
         return None
     count = np.array([returns.default])
     changed = returns.order[: returns.default]
     rows = told.layout.row_index[changed, returns.action[changed]]
-    if (told.visits[rows] > 0.5 * _least(told)).mean() < 0.5:  # the noise exceeds most counts of transitions
+    if (
+        told.visits[rows] > 0.5 * _least(told)
+    ).mean() < 0.5:  # most transition counts do not exceed the noise
         return None
     choosing, judging = halves(told, key)
     first = Chain(told, choosing)
@@ -481,7 +530,7 @@ def _by_transitions(returns: Path) -> TransitionPath | None:
         split = slice(None, kept.size), slice(kept.size, None)
         worst, best = (_Judged(*(table[part] for table in both)) for part in split)
         ends, seen, risk_of = (worst, best), seen[split[0]], risk_of[split[0]]
-    # gains at first visits are shrunk for each decision, so the whole gain is shrunk too
+    # the expected gain is shrunk by the same factor as the sum of the gains of single decisions
     expected = seen * (np.cumsum(worth) / np.maximum(np.cumsum(plain), 1e-300))[kept - 1]
     fields = {name: getattr(returns, name) for name in Path.__dataclass_fields__}
     return TransitionPath(**{
@@ -495,11 +544,12 @@ def _by_transitions(returns: Path) -> TransitionPath | None:
 def _both_halves(
     choosing: Chain, judging: Chain, order: Ints, action: Ints, counts: Ints, sides: Ints | None = None
 ) -> tuple[Floats, Floats, _Judged, Floats]:
-    """Return the gains of points of the path, estimated by both halves.
+    """Return the gains of n points of the path, estimated from both halves.
 
-    The first result is the gains and standard deviations of the choosing half. The second is the gains of the
-    judging half, with the larger of the two halves' standard deviations. The third is the covariance of the
-    errors of the judging half.
+    The first two results are the gains and standard deviations from the choosing half. The third result has
+    the gains from the judging half, with the larger of the standard deviations from both halves. The last
+    result is the (n, n) covariance of the errors in the judging half. The arguments are those of
+    :meth:`Chain.gains`.
     """
     seen, errors, _ = choosing.gains(order, action, counts, sides=sides)
     judged, covariance, noise = judging.gains(order, action, counts, sides=sides)
@@ -516,10 +566,13 @@ def _kept(most: int) -> Ints:
 
 
 def _order(path: Path, chain: Chain) -> tuple[Ints, Ints, Floats, Floats, Floats, Floats]:
-    """Return the states in order of change, and each state's offered action, shrunk gain and deviation.
+    """Return the states in the order in which they are changed, and five more arrays.
 
-    Two more arrays in the same order are returned: the gain of changing only this state, shrunk and not
-    shrunk.
+    The next three arrays have one entry for each of the S + 1 states: the action that is offered, its shrunk
+    gain, and the standard deviation of this gain. The last two arrays are in the order of change: the gain of
+    changing only this state, shrunk and not shrunk.
+
+    path : path with gains from returns. chain : chain of the choosing half.
     """
     told, layout = path.told, path.told.layout
     state, steps = layout.row_state, layout.horizon
@@ -553,7 +606,7 @@ def _order(path: Path, chain: Chain) -> tuple[Ints, Ints, Floats, Floats, Floats
 
 
 def _band(covariance: Floats, failure: float, key: NDArray[np.uint64]) -> float:
-    """Return q with P(max_k |S_k| / sd_k > q) = failure, for normal errors of this covariance."""
+    """Return the q with P(max_k |S_k| / sd_k > q) = failure, for normal errors S_k with this covariance."""
     deviation = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
     values, vectors = np.linalg.eigh(covariance / np.outer(deviation, deviation))
     root = vectors * np.sqrt(np.maximum(values, 0.0))

@@ -1,26 +1,27 @@
-"""Verdicts on a gain: they say whether the gain is shown, and on which condition.
+"""Verdicts on a gain: they state whether the gain is shown, and under which condition.
 
-A gain whose interval is above 0 is evidence for a real gain only if no unrecorded cause affects both
-action and outcome. No release can prove that. A verdict therefore tests four further conditions, in this
-order.
+A gain whose interval is above 0 is evidence for a real gain only if no unrecorded cause affects both action
+and outcome. No release can prove that such a cause does not exist. A verdict therefore tests four further
+conditions, in this order.
 
-1. The released sums do not contradict themselves (:mod:`discreet.learners.ope.consistency_test`).
+1. The released sums do not contradict each other (:mod:`discreet.learners.ope.consistency_test`).
 2. The recorded state does not omit a variable whose effect is as large as the gain.
-3. Only a strong cause that is drawn again at each step could explain the gain
+3. Among causes that are drawn again at each step, only a strong cause could explain the gain
    (:mod:`discreet.learners.ope.hidden_cause`).
-4. A contradiction could have been detected where the policy changes something.
+4. In the changed states, the test in condition 1 could have detected a contradiction.
 
-A gain is shown *if no unrecorded cause changes the odds of an action by more than* the printed factors. One
-factor is for causes that are drawn again at each step, the other factor is for causes that last.
+If all conditions hold, the report states that the gain is shown *if no unrecorded cause changes the odds of
+an action by more than* two factors. One factor is for causes that are drawn again at each step, and the other
+is for causes that last.
 
-Causes that are drawn at each step cannot be detected in a release. Only the factor for such causes limits
-them, and it is compared with ``asked``. Lasting causes that act on later steps can be detected by the
-consistency test. If the gain is computed from returns, noise is large compared with the transitions and the
-test has little power. In that case a hint (p below 0.05 in either comparison) is enough to reject the claim.
-Some lasting causes are still not detected: docs/decision-points.md states how many, and in which environments
+Causes that are drawn again at each step cannot be detected in a release. For them, the verdict only compares
+their factor with ``asked``. The consistency test can detect lasting causes that act on later steps. If the
+gain is computed from returns, the noise of transitions is large and the test has little power. In that case a
+hint (p below 0.05 in either comparison) is enough to reject the claim. Some lasting causes are still not
+detected: docs/decision-points.md states how many, and in which environments
 (``benchmarks/studies/hidden_causes.py``).
 
-Everything is computed from one release, without data and without budget.
+All computations are post-processing of one release, so they cost no privacy budget.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ from discreet.learners.ope.hidden_cause import (
 
 __all__ = ["ASKED", "COVERED", "KINDS", "Verdict", "kind_of", "verdict_of", "would_show"]
 
-ASKED = 1.1  # By default, a gain must stay above 0 under a cause of this strength.
-COVERED = 0.5  # Share of changed decisions whose contrast must be testable.
-_HINT = 0.05  # A test with little power gives a hint if p is below this value.
-_SIZES = 10.0  # A contradiction invalidates gains up to this multiple of its size.
+ASKED = 1.1  # By default, a gain must stay above 0 under a hidden cause of this strength.
+COVERED = 0.5  # The test must cover at least this share of the first visits to changed states.
+_HINT = 0.05  # If the test has little power, p below this value is a hint of a contradiction.
+_SIZES = 10.0  # A contradiction invalidates gains up to this multiple of the size of the contradiction.
 
 KINDS = (
     "unchanged", "not shown", "contradicted", "state incomplete", "fragile", "unchecked", "shown",
@@ -54,17 +55,19 @@ KINDS = (
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """Verdict on the policy that changes some states.
+    """Verdict on a policy that changes the behaviour policy in some states.
 
     - kind : one of ``KINDS``.
-    - gain : gain over the behaviour policy.
-    - asked : strength of a hidden cause at each step that the gain must survive.
-    - cause : strengths of hidden causes that the gain survives.
+    - gain : gain of the policy over the behaviour policy.
+    - asked : the gain must stay above 0 under a hidden cause of this strength that is drawn again at each
+      step.
+    - cause : largest strengths of hidden causes under which the gain stays above 0.
     - consistency : result of the consistency test of the release.
-    - covered : share of first visits to changed states that the test covers.
-    - hinted : True if a test of little power finds a hint of a contradiction.
-    - censored : largest share of episodes with unknown outcome, None without censored ends. Gain and cause
-      allow for the worst outcomes.
+    - covered : share of the first visits to changed states that the test covers.
+    - hinted : True if the test has little power and gives a hint of a contradiction.
+    - censored : upper bound on the share of episodes with unknown outcome; None if no episode can end
+      censored.
+      ``gain`` and ``cause`` allow for the worst outcomes.
     """
 
     __repr__ = brief
@@ -80,15 +83,15 @@ class Verdict:
 
     @property
     def shown(self) -> bool:
-        """Return True if the gain is shown, for hidden causes up to the strengths in ``cause``."""
+        """Return True if the gain is shown, provided that hidden causes are not stronger than ``cause``."""
         return self.kind == "shown"
 
 
 def verdict_of(path: Path, count: int, asked: float = ASKED, found: Consistency | None = None) -> Verdict:
     """Return the verdict on the policy that changes the first ``count`` states of a path.
 
-    asked : strength in [1, 50] of a hidden cause that the gain must survive. found : result of the
-    consistency test of the same release, if available.
+    asked : the gain must stay above 0 under a hidden cause of this strength, in [1, 50]. found : result of
+    the consistency test of the same release; None: it is computed here.
 
     Raises ``ValueError`` if ``asked`` is out of range or ``count`` is not a point of the path.
     """
@@ -106,11 +109,11 @@ def verdict_of(path: Path, count: int, asked: float = ASKED, found: Consistency 
 
 
 def would_show(path: Path, count: int, asked: float = ASKED) -> bool:
-    """Return True if the gain is shown, assuming that the release does not contradict itself.
+    """Return True if the gain is shown, provided that the consistency test finds no contradiction.
 
-    Forecasts use this function. They simulate releases of an environment without hidden causes, where the
-    consistency test rejects at most once in a thousand times. The test takes most of the time of a verdict
-    and is therefore skipped.
+    The test is not run. Forecasts use this function: they simulate releases of an environment without hidden
+    causes, where the test rejects at most once in a thousand times. The test takes most of the time of a
+    verdict.
     """
     if not path.clear(count):
         return False
@@ -126,8 +129,11 @@ def would_show(path: Path, count: int, asked: float = ASKED) -> bool:
 def kind_of(count: int, gain: Gain, found: Consistency, strong: bool, checked: bool) -> str:
     """Return the kind of a verdict.
 
-    count : number of changed states. strong : True if the gain survives a cause of the required strength.
-    checked : True if a contradiction could have been detected.
+    - count : number of changed states.
+    - gain : gain of the policy.
+    - found : result of the consistency test.
+    - strong : True if the gain stays above 0 under a hidden cause of the required strength.
+    - checked : True if a contradiction could have been detected.
     """
     if not count:
         return "unchanged"
