@@ -465,6 +465,10 @@ def verify(guarantee: Guarantee, records: Sequence[Record]) -> float:
     """
     if guarantee.epsilon is None or not records:
         raise ValueError("guarantee: states no epsilon, or has no records to recompute it from")
+    if guarantee.rests_on:
+        raise ValueError(
+            f"records rest on a declaration, which nothing here can check: {guarantee.rests_on[0]}"
+        )
     reports = [record for record in records if isinstance(record, ReportRecord)]
     noisy = [record for record in records if isinstance(record, MechanismRecord)]
     kinds = {record.noise.removeprefix("discrete_") for record in records}

@@ -32,7 +32,7 @@ from discreet.core.count_query import CountQuery
 from discreet.core.events import Coordinate
 from discreet.core.families import COUNTS
 from discreet.core.guarantee import Guarantee, MechanismRecord, guarantee_of, no_guarantee
-from discreet.core.noise.noises import NOISES, AdditiveNoise
+from discreet.core.noise.noises import AdditiveNoise
 from discreet.core.releases import Floats, Norm, Schedule, Trust
 from discreet.core.rng import Randomness, Secure, Seeded
 from discreet.core.short_repr import brief
@@ -158,9 +158,12 @@ class CountMechanism(OverTime):
         checks.flag("stored", self.stored)
         checks.flag("stated.numerical", self.stated.numerical)
         if self.noise is not None:
-            if type(self.noise) not in NOISES:
-                raise ValueError(f"noise = {self.noise!r}: must be LAPLACE or GAUSSIAN")
-            put(self, "noise", type(self.noise)())
+            if not isinstance(self.noise, AdditiveNoise):
+                raise ValueError(
+                    f"noise = {self.noise!r}: must be Laplace(), Gaussian() or another AdditiveNoise"
+                )
+            if not is_declared(self.noise):
+                put(self, "noise", type(self.noise)())
         if self.reward_grid is not None:
             put(self, "reward_grid", checks.integer("reward_grid", self.reward_grid, 2))
         put(self, "strategy", self.strategy.plain())

@@ -142,6 +142,12 @@ class Guarantee:
         return parts.module("exceeding").exceeds(self)
 
     @property
+    def rests_on(self) -> tuple[str, ...]:
+        """Declarations by users that the numbers rest on, as text; empty if this library derived everything."""
+        records = [*self.records, *(record for _, one in self.kinds for record in one.records)]
+        return tuple(dict.fromkeys(text for record in records for text in getattr(record, "rests_on", ())))
+
+    @property
     def unit(self) -> str:
         """Protected unit, as text."""
         return _sentences().unit(self.episodes)

@@ -42,6 +42,7 @@ RECORDS = {
     "noise": ("discreet.core.events", "MechanismRecord"),
     "reports": ("discreet.accounting.randomized_response_event", "ReportRecord"),
     "flips": ("discreet.accounting.binomial_noise_event", "BinomialRecord"),
+    "declared": ("discreet.accounting.declared_event", "DeclaredRecord"),
     "amplified": ("discreet.accounting.shuffle_amplification_event", "AmplifiedRecord"),
 }
 """Every kind of record, as files name it, with the module and name of its class."""

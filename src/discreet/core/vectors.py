@@ -1,16 +1,17 @@
 """A vector of one's own per user: any function of one trajectory, projected to a ball by this module.
 
-The module computes x = f(trajectory, context), projects x to ||x||_p <= B and, under exact noise, truncates each
-coordinate towards 0 to the grid. Truncation does not increase a norm. So the sensitivity holds for *every*
-function of one user's trajectory and public arrays, whatever B is: two vectors of the ball differ by at most 2 B
-in the norm p. For Laplace noise on an l2 ball the l1 change is at most 2 B sqrt(d); for Gaussian noise on an l1
-ball the l2 change is at most the l1 change. Rounding: the projected vector is multiplied by 1 - 2^-40, which is
-more than the relative error of a norm of at most 2e8 coordinates.
+The module computes x = f(trajectory, context), projects x to ||x||_p <= B and, under exact noise, truncates
+each coordinate towards 0 to the grid. Truncation does not increase a norm. So the sensitivity holds for
+*every* function of one user's trajectory and public arrays, whatever B is: two vectors of the ball differ by
+at most 2 B in the norm p. For Laplace noise on an l2 ball the l1 change is at most 2 B sqrt(d); for Gaussian
+noise on an l1 ball the l2 change is at most the l1 change. Rounding: the projected vector is multiplied by 1
+- 2^-40, which is more than the relative error of a norm of at most 2e8 coordinates.
 
 What cannot be examined is that f remembers nothing: a function that returns other users' data would break the
-bound on one user's effect. A guarantee says that it rests on this (:attr:`BoundedVector.rests_on`). f is called
-once per record, never on a batch. It receives copies. If it raises an exception, or returns a value that is not a
-real vector of the declared size with finite entries, the vector is zero: an error would reveal data.
+bound on one user's effect. A guarantee says that it rests on this (:attr:`BoundedVector.rests_on`). f is
+called once per record, never on a batch. It receives copies. If it raises an exception, or returns a value
+that is not a real vector of the declared size with finite entries, the vector is zero: an error would reveal
+data.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class BoundedVector(OwnBound):
     name : its key in releases.
     size : d, from 1 to 2e8.
     bound : B > 0; a vector with a larger norm is scaled down to norm B.
-    function : f, a function of one :class:`~discreet.core.trajectories.Trajectory` and of the plan's public arrays
-        (``Plan.context``, a mapping), which returns d real numbers. It must not depend on other users.
+    function : f, a function of one :class:`~discreet.core.trajectories.Trajectory` and of the plan's public
+        arrays (``Plan.context``, a mapping), which returns d real numbers. It must not depend on other users.
     norm : 1 or 2, the norm p of the ball.
 
     Raises
@@ -108,7 +109,7 @@ class BoundedVector(OwnBound):
                 given = np.asarray(self.function(record, public))
                 real = given.dtype.kind in "fiub" and given.shape == (self.size,)
                 vector = given.astype(np.float64) if real else np.zeros(self.size)
-        except Exception:  # noqa: BLE001 - whatever went wrong depends on the record
+        except Exception:
             return np.zeros(self.size)
         if not np.isfinite(vector).all():
             return np.zeros(self.size)

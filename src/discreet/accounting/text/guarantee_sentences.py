@@ -118,6 +118,10 @@ def statement(claim: Guarantee, version: int = VERSION) -> str:
     said = promises.words(version)
     return " ".join(
         [
+            *(
+                f"This epsilon rests on a declaration that this library has not derived: {text}."
+                for text in claim.rests_on
+            ),
             f"{_promise(claim, claim.epsilon, said)} ({_numbers(claim, claim.epsilon)}).",
             *_nominal(claim.epsilon_nominal, claim.epsilon, said),
             *_means(claim),

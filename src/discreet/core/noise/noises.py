@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from discreet.core.protocols import Coins
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Norm = Literal["l1", "l2"]
 
 __all__ = ["GAUSSIAN", "LAPLACE", "NOISES", "Gaussian", "Laplace", "AdditiveNoise", "is_declared", "price"]
@@ -66,6 +67,13 @@ class AdditiveNoise(ABC):
     def draw(self, coins: Coins, scale: float, size: int, grid: int | None) -> Floats:
         """Return ``size`` independent draws, multiples of 1 / grid if there is a grid."""
 
+    def log_mass(self, values: Ints, scale: float, grid: int) -> Floats:
+        """Return ln P(noise = k / grid) for integers k; optional: tests of a declared noise compare it with draws.
+
+        Raises ``NotImplementedError`` if the class does not define it.
+        """
+        raise NotImplementedError(f"noise {self.name!r} states no probabilities")
+
     def record_name(self, grid: int | None) -> NoiseFamily:
         """Return the name in records: discrete noise has another one than continuous noise."""
         raise ValueError(f"noise {self.name!r}: is not derived by this library")
@@ -95,6 +103,13 @@ class Laplace(AdditiveNoise):
     def draw(self, coins: Coins, scale: float, size: int, grid: int | None) -> Floats:
         return coins.laplace(scale, size, grid)
 
+    def log_mass(self, values: Ints, scale: float, grid: int) -> Floats:
+        """Return ln P(noise = k / grid) for integers k; optional: tests of a declared noise compare it with draws.
+
+        Raises ``NotImplementedError`` if the class does not define it.
+        """
+        raise NotImplementedError(f"noise {self.name!r} states no probabilities")
+
     def record_name(self, grid: int | None) -> NoiseFamily:
         return "laplace" if grid is None else "discrete_laplace"
 
@@ -113,6 +128,13 @@ class Gaussian(AdditiveNoise):
 
     def draw(self, coins: Coins, scale: float, size: int, grid: int | None) -> Floats:
         return coins.normal(scale, size, grid)
+
+    def log_mass(self, values: Ints, scale: float, grid: int) -> Floats:
+        """Return ln P(noise = k / grid) for integers k; optional: tests of a declared noise compare it with draws.
+
+        Raises ``NotImplementedError`` if the class does not define it.
+        """
+        raise NotImplementedError(f"noise {self.name!r} states no probabilities")
 
     def record_name(self, grid: int | None) -> NoiseFamily:
         return "gaussian" if grid is None else "discrete_gaussian"
