@@ -32,7 +32,7 @@ from discreet.core.count_query import CountQuery
 from discreet.core.events import Coordinate
 from discreet.core.families import COUNTS
 from discreet.core.guarantee import Guarantee, MechanismRecord, guarantee_of, no_guarantee
-from discreet.core.noise.noises import AdditiveNoise
+from discreet.core.noise.noises import AdditiveNoise, is_declared
 from discreet.core.releases import Floats, Norm, Schedule, Trust
 from discreet.core.rng import Randomness, Secure, Seeded
 from discreet.core.short_repr import brief

@@ -143,7 +143,7 @@ class Guarantee:
 
     @property
     def rests_on(self) -> tuple[str, ...]:
-        """Declarations by users that the numbers rest on, as text; empty if this library derived everything."""
+        """Declarations that the numbers rest on, as text; empty if this library derived them."""
         records = [*self.records, *(record for _, one in self.kinds for record in one.records)]
         return tuple(dict.fromkeys(text for record in records for text in getattr(record, "rests_on", ())))
 

@@ -79,8 +79,8 @@ class BoundedVector(OwnBound):
     @property
     def rests_on(self) -> tuple[str, ...]:
         return (
-            f"the vector {self.name!r} is a function of one user's trajectory and of public arrays only, and keeps "
-            "nothing between users",
+            f"the vector {self.name!r} is a function of one user's trajectory and of public arrays only, and "
+            "keeps nothing between users",
         )
 
     def shape(self, layout: Layout) -> tuple[int, ...]:
@@ -101,7 +101,7 @@ class BoundedVector(OwnBound):
 
         trajectory : checked. context : public arrays. grid : coordinates become multiples of 1 / grid.
         """
-        record = Trajectory(*(np.array(part) for part in trajectory))
+        record = Trajectory(trajectory.states.copy(), trajectory.actions.copy(), trajectory.rewards.copy())
         public = {name: np.array(table) for name, table in context.items()}
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):

@@ -68,7 +68,7 @@ class AdditiveNoise(ABC):
         """Return ``size`` independent draws, multiples of 1 / grid if there is a grid."""
 
     def log_mass(self, values: Ints, scale: float, grid: int) -> Floats:
-        """Return ln P(noise = k / grid) for integers k; optional: tests of a declared noise compare it with draws.
+        """Return ln P(noise = k / grid) for integers k; optional, for tests of draws.
 
         Raises ``NotImplementedError`` if the class does not define it.
         """
@@ -103,13 +103,6 @@ class Laplace(AdditiveNoise):
     def draw(self, coins: Coins, scale: float, size: int, grid: int | None) -> Floats:
         return coins.laplace(scale, size, grid)
 
-    def log_mass(self, values: Ints, scale: float, grid: int) -> Floats:
-        """Return ln P(noise = k / grid) for integers k; optional: tests of a declared noise compare it with draws.
-
-        Raises ``NotImplementedError`` if the class does not define it.
-        """
-        raise NotImplementedError(f"noise {self.name!r} states no probabilities")
-
     def record_name(self, grid: int | None) -> NoiseFamily:
         return "laplace" if grid is None else "discrete_laplace"
 
@@ -128,13 +121,6 @@ class Gaussian(AdditiveNoise):
 
     def draw(self, coins: Coins, scale: float, size: int, grid: int | None) -> Floats:
         return coins.normal(scale, size, grid)
-
-    def log_mass(self, values: Ints, scale: float, grid: int) -> Floats:
-        """Return ln P(noise = k / grid) for integers k; optional: tests of a declared noise compare it with draws.
-
-        Raises ``NotImplementedError`` if the class does not define it.
-        """
-        raise NotImplementedError(f"noise {self.name!r} states no probabilities")
 
     def record_name(self, grid: int | None) -> NoiseFamily:
         return "gaussian" if grid is None else "discrete_gaussian"
