@@ -19,6 +19,7 @@ from discreet.core.families import (
 )
 from discreet.core.layout import Layout
 from discreet.core.query import FamilyQuery
+from discreet.core.trajectories import Trajectory
 
 Record = tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]
 
@@ -135,6 +136,23 @@ def test_families_of_separate_steps_attain_it(norm: str) -> None:
         weight = {name: float(rng.uniform(0.05, 2.0)) for name in query.families}
         stated = query.sensitivity(norm, weight)  # type: ignore[arg-type]
         assert largest(query, norm, weight) == pytest.approx(stated, rel=1e-12)
+
+
+def test_a_record_is_added_as_it_is_defined() -> None:
+    layout, rng = Layout(3, 2, 3), np.random.default_rng(2)
+    for _ in range(40):
+        query = FamilyQuery(
+            layout,
+            tuple(f for f in drawn(rng, layout).listed if isinstance(f, RecordFamily)) or (visits(),),
+        )
+        record = Trajectory(rng.integers(3, size=4), rng.integers(2, size=3), rng.random(3))
+        cells = np.ones(query.cells)
+        query.add(record, {}, None, cells)
+        plain = (record.states.tolist(), record.actions.tolist(), record.rewards.tolist())
+        own = np.concatenate([summand(f, layout, plain, 0) for f in query.listed])  # type: ignore[arg-type]
+        assert np.array_equal(cells - 1.0, own) or np.allclose(cells - 1.0, own, atol=1e-15)
+    with pytest.raises(ValueError, match="option of CountQuery"):
+        FamilyQuery(layout, (visits(), GroupReturns("g", 2, 1.0))).add(record, {}, None, np.zeros(20))
 
 
 def test_options_of_counts_are_families() -> None:

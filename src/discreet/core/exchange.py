@@ -46,6 +46,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
 Moves = tuple[tuple[int, float], ...]
 """(number of cells, absolute change of each)."""
 Cost = Callable[[float], float]
@@ -103,12 +108,7 @@ def heaviest_of(costs: Sequence[CaseCosts]) -> float:
 
 @dataclass(frozen=True)
 class Over:
-    """Way in which the records of one user reach cells. Use one of the subclasses.
-
-    ``code`` : number of the way in :mod:`discreet.core.count_kernels`.
-    """
-
-    code = 0
+    """Way in which the records of one user reach cells. Use one of the subclasses."""
 
     def slots(self, horizon: int) -> int:
         """Return the size of the family's first axis."""
@@ -125,6 +125,10 @@ class Over:
     def steps(self, horizon: int) -> range | None:
         """Return the counted steps if each step has cells of its own, otherwise None."""
         return None
+
+    def counts(self, states: Ints, step: int) -> bool:
+        """Return whether the record of this step is counted. ``states`` : (H + 1,) states of the user."""
+        return True
 
     def price(self, costs: CaseCosts, horizon: int, states: int, squares: bool) -> float:
         """Return the largest total cost of one user. ``squares``: costs are squares of changes."""
@@ -157,6 +161,9 @@ class OneStep(Over):
     def steps(self, horizon: int) -> range:
         return range(self.step, self.step + 1)
 
+    def counts(self, states: Ints, step: int) -> bool:
+        return step == self.step
+
     def price(self, costs: CaseCosts, horizon: int, states: int, squares: bool) -> float:
         return heaviest(costs, 1)
 
@@ -164,8 +171,6 @@ class OneStep(Over):
 @dataclass(frozen=True)
 class AllSteps(Over):
     """All records of a user are added to the same cells, whatever their step."""
-
-    code = 1
 
     def in_one_cell(self, horizon: int) -> int:
         return horizon
@@ -178,10 +183,11 @@ class AllSteps(Over):
 class FirstVisitRecords(Over):
     """Only the record of a user's first visit to each state is counted, whatever its step."""
 
-    code = 2
-
     def records(self, horizon: int, states: int) -> int:
         return min(states, horizon)
+
+    def counts(self, states: Ints, step: int) -> bool:
+        return not bool((states[:step] == states[step]).any())
 
 
 EACH_STEP, ALL_STEPS, FIRST_VISITS = EachStep(), AllSteps(), FirstVisitRecords()

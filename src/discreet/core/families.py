@@ -26,10 +26,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.exchange import ALL_STEPS, EACH_STEP, FIRST_VISITS, CaseCosts, Cost, Moves, Over
 from discreet.core.layout import Layout
+from discreet.core.trajectories import Trajectory
+
+Floats = NDArray[np.float64]
+Context: TypeAlias = Mapping[str, NDArray[Any]]
+"""Public arrays of a plan, by name."""
 
 __all__ = [
     "CENTERED_REWARDS", "COUNTS", "CUT_REWARDS", "GROUP_RETURNS", "POOLED_REWARDS", "POOLED_TRANSITIONS",
@@ -77,6 +86,15 @@ class SumFamily(ABC):
     def most(self, layout: Layout) -> float:
         """Return the largest absolute value that one user adds to a cell."""
 
+    def add(
+        self, record: Trajectory, layout: Layout, context: Context, grid: int | None, cells: Floats
+    ) -> None:
+        """Add one user's checked record to the flat cells of this family.
+
+        Raises ``ValueError`` if plans set values that the sum needs: such a family is added by compiled code.
+        """
+        raise ValueError(f"family {self.name!r}: is summed only as an option of CountQuery")
+
 
 @dataclass(frozen=True)
 class RecordFamily(SumFamily):
@@ -107,6 +125,17 @@ class RecordFamily(SumFamily):
 
     def most(self, layout: Layout) -> float:
         return float(self.over.in_one_cell(layout.horizon))
+
+    def add(
+        self, record: Trajectory, layout: Layout, context: Context, grid: int | None, cells: Floats
+    ) -> None:
+        rows = layout.row_index[record.states[:-1], record.actions]
+        table = cells.reshape(self.shape(layout))
+        for h, row in enumerate(rows.tolist()):
+            if self.over.counts(record.states, h):
+                at = (h if table.shape[0] > 1 else 0, row)
+                cell = (*at, record.states[h + 1]) if self.by_successor else at
+                table[cell] += 1.0 if self.center is None else record.rewards[h] - self.center
 
     @property
     def moves(self) -> tuple[Moves, Moves, Moves]:

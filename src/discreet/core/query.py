@@ -36,8 +36,9 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.exchange import CaseCosts, Cost, Moves, Over, heaviest_of, mixes
-from discreet.core.families import OneOf, OwnBound, RecordFamily, SumFamily
+from discreet.core.families import Context, OneOf, OwnBound, RecordFamily, SumFamily
 from discreet.core.layout import Layout
+from discreet.core.trajectories import Trajectory
 
 Floats = NDArray[np.float64]
 Norm = Literal["l1", "l2"]
@@ -280,6 +281,16 @@ class FamilyQuery(SumQuery):
                 counted = family.over.steps(self.layout.horizon)
                 if counted is not None and counted[-1] not in range(self.layout.horizon):
                     raise ValueError(f"parts: {family.name!r} counts step {counted[-1]}, must be below H")
+
+    def add(self, record: Trajectory, context: Context, grid: int | None, cells: Floats) -> None:
+        """Add one user's checked record to the (cells,) flat vector.
+
+        context : public arrays of the plan. grid : of values that are no counts, under exact noise.
+        """
+        own = np.zeros(self.cells)  # a family that raises adds nothing
+        for family, begin, end in zip(self.listed, self.offsets, self.offsets[1:], strict=False):
+            family.add(record, self.layout, context, grid, own[begin:end])
+        cells += own
 
     def copy(self) -> FamilyQuery:
         """Return an equal query that shares no array (offsets, rows, mask) with this one."""

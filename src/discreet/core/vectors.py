@@ -18,21 +18,20 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.core import checks
 from discreet.core.exchange import Cost
-from discreet.core.families import OwnBound
+from discreet.core.families import Context, OwnBound
 from discreet.core.layout import Layout
 from discreet.core.trajectories import Trajectory
 
 Floats = NDArray[np.float64]
-Context = Mapping[str, NDArray[Any]]
 Function = Callable[[Trajectory, Context], ArrayLike]
 
 __all__ = ["MOST_SIZE", "BoundedVector", "Function"]
@@ -95,6 +94,11 @@ class BoundedVector(OwnBound):
         Valid for homogeneous costs only, because a vector moves many cells by a little.
         """
         return cost(2.0 * self.bound * (math.sqrt(self.size) if self.norm == 2 and not squares else 1.0))
+
+    def add(
+        self, record: Trajectory, layout: Layout, context: Context, grid: int | None, cells: Floats
+    ) -> None:
+        cells += self.of(record, context, grid)
 
     def of(self, trajectory: Trajectory, context: Context, grid: int | None) -> Floats:
         """Return the (size,) projected vector of one user; zeros where the function fails.
