@@ -403,14 +403,14 @@ def _linear_words(document: Document) -> str:
     ahead = (_means(document, _BEST_VAPVI) < _means(document, _BEST_PEVI)).sum()
     against = beats_pevi(document, ours, _BEST_PEVI)[1], beats_pevi(document, ours, "PEVI, c = 0.02")[1]
     return (
-        f"With the stated noise, DP-VAPVI {shape(printed)}. On the features as printed, at a true ρ far above "
-        f"the stated one, it {shape(raw)}. With all noise divided by 100, which is no privacy, it "
-        f"{shape(divided)}. DP-PEVI has one noisy Gram matrix and one noisy response per step, with one joint "
-        f"sensitivity and noise scaled to the range of the released values. At the true ρ it {shape(ours)}. "
-        f"VAPVI with its best C has less suboptimality than PEVI with its best c at {ahead} of "
-        f"{_means(document, _BEST_PEVI).size} K; with other constants the difference depends on the constant. "
-        f"DP-PEVI has less suboptimality than PEVI with c = 0.02 at {against[1]} points (K, ρ), and than "
-        f"PEVI with its best c at {against[0]}."
+        f"With the stated noise, DP-VAPVI {shape(printed)}. On the features as printed, at a true ρ far "
+        f"above the stated one, it {shape(raw)}. With all noise divided by 100, which is no privacy, it "
+        f"{shape(divided)}. DP-PEVI has one noisy Gram matrix and one noisy response per step, with one "
+        f"joint sensitivity and noise scaled to the range of the released values. At the true ρ it "
+        f"{shape(ours)}. VAPVI with its best C has less suboptimality than PEVI with its best c at {ahead} "
+        f"of {_means(document, _BEST_PEVI).size} K; with other constants the difference depends on the "
+        f"constant. DP-PEVI has less suboptimality than PEVI with c = 0.02 at {against[1]} points (K, ρ), "
+        f"and than PEVI with its best c at {against[0]}."
     )
 
 
