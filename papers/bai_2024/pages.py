@@ -325,8 +325,8 @@ def _calibration(document: Document, add: Any) -> None:
     )  # fmt: skip
     add(
         "the privatizer is (ε, β)-shuffle private, messages being integers as printed", FAILS,
-        "only a user with a count of 1 can send the largest integer, and a shuffler does not hide it: β is at "
-        "least the probability of this, whatever ε is ([why](../../docs/shuffle.md))", "Lemma 10",
+        "only a user with a count of 1 can send the largest integer, and a shuffler does not hide it: β is "
+        "at least the probability of this, whatever ε is ([why](../../docs/shuffle.md))", "Lemma 10",
     )  # fmt: skip
     both = list(zip(joint, trusted, strict=True))
     add(
