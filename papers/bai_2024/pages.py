@@ -321,12 +321,12 @@ def _calibration(document: Document, add: Any) -> None:
     add(
         "the privatizer is (ε, β)-shuffle private, messages being single bits",
         HOLDS if true <= stated else FAILS,
-        f"stated {stated:g}, true {true:.2g}: far more noise than that takes", "Lemma 10",
+        f"stated {stated:g}, true {true:.2g}: the noise is far larger than needed", "Lemma 10",
     )  # fmt: skip
     add(
         "the privatizer is (ε, β)-shuffle private, messages being integers as printed", FAILS,
-        "the largest integer is sent only by who has a count of 1, and a shuffler does not hide it: β is at "
-        "least the probability of that, whatever ε is ([why](../../docs/shuffle.md))", "Lemma 10",
+        "only a user with a count of 1 can send the largest integer, and a shuffler does not hide it: β is "
+        "at least the probability of this, whatever ε is ([why](../../docs/shuffle.md))", "Lemma 10",
     )  # fmt: skip
     both = list(zip(joint, trusted, strict=True))
     add(
@@ -509,7 +509,7 @@ def _ahead(document: Document) -> str:
         rows.sort(key=lambda row: row["mean"])
         said = ", ".join(f"{row['learner']} {number(row['mean'])}" for row in rows)
         parts.append(f"on {place} (K = {rows[0]['users']:,}) {said}")
-    return "Under shuffle, least regret first: " + "; ".join(parts) + "."
+    return "Mean final regret under shuffle, smallest first: " + "; ".join(parts) + "."
 
 
 def _upside_down(document: Document) -> str:

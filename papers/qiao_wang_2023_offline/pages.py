@@ -395,7 +395,7 @@ def _linear_words(document: Document) -> str:
 
     def shape(family: str) -> str:
         near = "approaches VAPVI" if approaches(document, family)[0] else "does not approach VAPVI"
-        falls = "is the better the larger ρ" if ordered(document, family)[0] else "is not ordered by ρ"
+        falls = "improves with ρ" if ordered(document, family)[0] else "is not ordered by ρ"
         last = _means(document, _name(family, RHOS[-1]))[-1]
         return f"{near} (gap {last:.2f} at K = {_PANEL_END} and ρ = {RHOS[-1]:g}) and {falls}"
 
@@ -403,13 +403,14 @@ def _linear_words(document: Document) -> str:
     ahead = (_means(document, _BEST_VAPVI) < _means(document, _BEST_PEVI)).sum()
     against = beats_pevi(document, ours, _BEST_PEVI)[1], beats_pevi(document, ours, "PEVI, c = 0.02")[1]
     return (
-        f"With the noise as stated DP-VAPVI {shape(printed)}; on the features as printed, at a true ρ far "
-        f"above the stated one, it {shape(raw)}; with all noise divided by 100, which is no privacy, it "
-        f"{shape(divided)}. DP-PEVI (one Gram and one response a step, priced together, noise scaled to the "
-        f"range of the released values), at the true ρ, {shape(ours)}. VAPVI at its best C is ahead of "
-        f"PEVI at its best one at {ahead} of {_means(document, _BEST_PEVI).size} K; how far it is ahead of "
-        f"PEVI at other constants is a matter of the constant. DP-PEVI is ahead of PEVI at c = 0.02 at "
-        f"{against[1]} points (K, ρ), of PEVI at its best c at {against[0]}."
+        f"With the stated noise, DP-VAPVI {shape(printed)}. On the features as printed, at a true ρ far "
+        f"above the stated one, it {shape(raw)}. With all noise divided by 100, which is no privacy, it "
+        f"{shape(divided)}. DP-PEVI has one noisy Gram matrix and one noisy response per step, with one "
+        f"joint sensitivity and noise scaled to the range of the released values. At the true ρ it "
+        f"{shape(ours)}. VAPVI with its best C has less suboptimality than PEVI with its best c at {ahead} "
+        f"of {_means(document, _BEST_PEVI).size} K; with other constants the difference depends on the "
+        f"constant. DP-PEVI has less suboptimality than PEVI with c = 0.02 at {against[1]} points (K, ρ), "
+        f"and than PEVI with its best c at {against[0]}."
     )
 
 
