@@ -10,13 +10,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from discreet.accounting.serialization import plain_record, record_fields
 from discreet.core import checks
 from discreet.core.events import Fixed, Trust
+from discreet.core.exchange import Cost
+from discreet.core.families import RecordFamily
+from discreet.core.noise.noises import is_declared, price
 
-__all__ = ["DeclaredRecord"]
+if TYPE_CHECKING:
+    from discreet.core.count_mechanism import CountMechanism
+
+__all__ = ["DeclaredRecord", "check", "record_of"]
+
+_CONTINUOUS = 1024  # shifts of continuous noise (simulation) are examined at multiples of 1 / 1024
 
 
 @dataclass(frozen=True)
@@ -111,3 +119,87 @@ class DeclaredRecord:
         if not isinstance(given["rests_on"], list | tuple):
             raise ValueError(f"record: rests_on = {checks.said(given['rests_on'])}: must be a list")
         return cls(**given)
+
+
+# ------------------------------------------------------------------------------ of a mechanism
+
+
+def check(mechanism: CountMechanism) -> None:
+    """Raise ``ValueError`` unless a mechanism with declared parts has a price.
+
+    - Noise is drawn after the records that it hides, and a user is in each sum with coefficient 0 or 1: the
+      cost of one sum is then the cost of one draw in each moved cell.
+    - A cost that is not homogeneous prices single cells. It does not price vectors and clipped rewards, which
+      move many cells by a little, nor cells that contain several records of one user.
+    - A homogeneous cost is compared with its definition at the shifts that the query uses.
+    - Fixed-point sums round more cells than a bound on records covers, so they are not combined with vectors.
+    """
+    noise, query = mechanism.noise, mechanism.query
+    assert noise is not None
+    if mechanism.fixed_point or mechanism.by_release.size:
+        raise ValueError(
+            f"strategy = {mechanism.strategy!r}, release_scales: a decaying sum under exact noise, and scales "
+            "that change, are for noises and queries that this library has derived"
+        )
+    if not is_declared(noise):
+        return
+    if mechanism.stated.numerical:
+        raise ValueError(
+            "stated.numerical = True: must be False for a declared noise, whose costs are summed"
+        )
+    if not mechanism.strategy.fresh or not mechanism.strategy.noisy:
+        raise ValueError(
+            f"strategy = {mechanism.strategy!r}: a declared noise needs draws that follow the records that "
+            "they hide"
+        )
+    if query.steered or query.stored_only or mechanism.stored:
+        raise ValueError(
+            "query: group returns, clipped rewards and stored people are for derived noises only"
+        )
+    if not noise.homogeneous:
+        for family in query.listed:
+            single = isinstance(family, RecordFamily) and family.over.in_one_cell(query.layout.horizon) == 1
+            if not single:
+                raise ValueError(
+                    f"family {family.name!r}: a user moves many cells, or one cell several times, which a cost "
+                    f"that is not homogeneous ({noise.name!r}) does not price"
+                )
+        return
+    power = 1 if noise.norm == "l1" else 2
+    for family, scale in zip(query.listed, mechanism.noise_scales.tolist(), strict=True):
+        for shift in (family.most(query.layout), 0.25 * family.most(query.layout)):
+            one = noise.cost(shift, scale)
+            for factor in (0.5, 2.0, 3.0):
+                if not math.isclose(noise.cost(factor * shift, scale), factor**power * one, rel_tol=1e-9):
+                    raise ValueError(f"noise {noise.name!r}: homogeneous = True, but its cost is not")
+
+
+def record_of(mechanism: CountMechanism, words: str) -> DeclaredRecord:
+    """Return the record of a mechanism with declared parts. ``words`` : name of the mechanism."""
+    noise, query = mechanism.noise, mechanism.query
+    assert noise is not None
+    scales = dict(zip(query.row_families, mechanism.noise_scales.tolist(), strict=True))
+    linear = noise.norm == "l1"
+    costs = {
+        family.name: price(noise, scales[family.name], mechanism.grid(family.name) or _CONTINUOUS)
+        for family in query.listed
+    }
+
+    def loss(held: Mapping[str, Cost]) -> float:
+        found = query.price({name: held.get(name, _free) for name in costs}, squares=not linear)
+        return query.episodes * (found if linear else math.sqrt(found))
+
+    return DeclaredRecord(
+        words,
+        noise.name if is_declared(noise) else noise.record_name(mechanism.reward_grid),
+        noise.norm,
+        scales,
+        {name: loss({name: cost}) for name, cost in costs.items()},
+        loss(costs),
+        mechanism.levels,
+        (*noise.rests_on, *query.rests_on),
+    )
+
+
+def _free(change: float) -> float:
+    return 0.0

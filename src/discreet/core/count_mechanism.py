@@ -234,6 +234,8 @@ class CountMechanism(OverTime):
             )
         if by_release.size:
             self._check_release_scales(by_release)
+        if self.declared:
+            parts.module("declared").check(self)
         if self.stated.numerical:
             self._check_accounted()
         if self.source == "secure":
@@ -378,6 +380,11 @@ class CountMechanism(OverTime):
         return "l2" if self.noise is None else self.noise.norm
 
     @property
+    def declared(self) -> bool:
+        """True if the loss rests on declarations that this library has not derived."""
+        return self.noise is not None and bool(self.noise.rests_on or self.query.rests_on)
+
+    @property
     def family(self) -> int:
         """Number of the noise in compiled code; 0 without noise, -1 for a noise without compiled code."""
         return 0 if self.noise is None else self.noise.code
@@ -397,19 +404,22 @@ class CountMechanism(OverTime):
         whole = self.strategy.record(self.schedule)
         if whole is not None or self.noise is None:
             return () if whole is None else (whole,)
-        name, grid = self.noise.record_name(self.reward_grid), self.reward_grid
+        grid = self.reward_grid
         exchanges: tuple[tuple[Coordinate, ...], ...] = ()
         if self.stated.numerical:
             calibration = parts.module("calibration")
             patterns = calibration.shift_patterns(self.query, self.levels) or ()
             named = calibration.named(self.query, self.noise_scales, grid)
-            exchanges = calibration.exchanges(patterns, name, named)
+            exchanges = calibration.exchanges(patterns, self.noise.record_name(grid), named)
         rounding = 0.0
         if self.fixed_point:
             releases = self.schedule.release_times.size - 1
             rounding = Decaying(self.decay).rounding(releases, self.query.layout.horizon)
         scales = dict(zip(self.query.row_families, self.noise_scales.tolist(), strict=True))
         words = parts.module("mechanism words").name_of(self)
+        if self.declared:
+            return (parts.module("declared").record_of(self, words),)
+        name = self.noise.record_name(grid)
         return (MechanismRecord.of(self.query, words, name, scales, self.levels, exchanges, rounding),)
 
     @cached_property

@@ -17,7 +17,7 @@ from discreet.core import checks
 __all__ = ["RECORDS", "is_record", "module", "record_class"]
 
 Part = Literal[
-    "accounting", "calibration", "contributions", "exceeding", "laws", "mechanism words", "plain",
+    "accounting", "calibration", "contributions", "declared", "exceeding", "laws", "mechanism words", "plain",
     "questions", "saving", "seeded noise", "seeds", "sentences", "shown", "steered",
 ]  # fmt: skip
 
@@ -25,6 +25,7 @@ _MODULES: dict[Part, str] = {
     "accounting": "discreet.accounting.pld",  # numerical privacy losses
     "calibration": "discreet.accounting.pld_calibration",  # Changes of each cell when one user is replaced.
     "contributions": "discreet.audit.one_user_sums",  # Summand of a user, recomputed for audits.
+    "declared": "discreet.accounting.declared_event",  # Losses that rest on declarations of users.
     "exceeding": "discreet.accounting.exceedance",  # Probability that a loss exceeds epsilon.
     "laws": "discreet.accounting.noise_distributions.count_noise",  # Public numbers; reads no sum.
     "questions": "discreet.mechanisms.query_checks",  # Batches that answer separate queries.
