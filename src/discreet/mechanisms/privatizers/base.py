@@ -24,6 +24,7 @@ from discreet.core.families import (
     TRANSITIONS,
 )
 from discreet.core.noise.noises import GAUSSIAN, LAPLACE, AdditiveNoise
+from discreet.core.query import FamilyQuery, SumQuery
 from discreet.core.releases import Floats, Norm
 from discreet.core.rng import Randomness, Secure
 from discreet.mechanisms.interfaces import Budget
@@ -85,7 +86,7 @@ class Budgeted(Knobs):
         return Budget(self.trust, self.epsilon, self.delta or 0.0, self.rho, self.mu)
 
     # ------------------------------------------------------------------------- calibration
-    def _shares(self, query: CountQuery) -> tuple[float, ...]:
+    def _shares(self, query: SumQuery) -> tuple[float, ...]:
         if self.weights is not None and query.cut:
             raise ValueError(
                 f"weights = {self.weights}: must be None for a query with a cut, whose reward families take "
@@ -93,17 +94,17 @@ class Budgeted(Knobs):
             )
         return shares_of(query, self.weights)
 
-    def _unit_scales(self, query: CountQuery, norm: Norm) -> Floats:
+    def _unit_scales(self, query: SumQuery, norm: Norm) -> Floats:
         """Return the scales, up to a common factor, at which every family uses its share of the budget."""
         own = [query.sensitivity(norm, {name: 1.0}) for name in query.row_families]
         power = 1.0 if norm == "l1" else 0.5
         return np.array([d / w**power for d, w in zip(own, self._shares(query), strict=True)])
 
-    def _loss(self, query: CountQuery, norm: Norm, scales: Floats) -> float:
+    def _loss(self, query: SumQuery, norm: Norm, scales: Floats) -> float:
         """Return the joint sensitivity in units of the noise: the privacy loss of one noisy sum."""
         return query.sensitivity(norm, dict(zip(query.row_families, (1.0 / scales).tolist(), strict=True)))
 
-    def _laplace(self, query: CountQuery, levels: int) -> Floats:
+    def _laplace(self, query: SumQuery, levels: int) -> Floats:
         assert self.epsilon is not None
         scales = self._unit_scales(query, "l1")
         return scales * (levels * self._loss(query, "l1", scales) / self.epsilon)
@@ -123,7 +124,7 @@ class Budgeted(Knobs):
             return math.sqrt(2 * budgets.zcdp_rho(self.epsilon, self.delta))
         return budgets.gdp_mu(self.epsilon, self.delta)
 
-    def _gaussian(self, query: CountQuery, levels: int, mu: float) -> Floats:
+    def _gaussian(self, query: SumQuery, levels: int, mu: float) -> Floats:
         scales = self._unit_scales(query, "l2")
         return scales * (math.sqrt(levels) * self._loss(query, "l2", scales) / mu)
 
@@ -186,11 +187,16 @@ class Budgeted(Knobs):
             patterns, noise.record_name(grid), named, self.epsilon, self.delta, 1.0, guess
         )
 
+    @property
+    def stated_delta(self) -> float:
+        """Delta at which epsilon is stated if the noise has no pure epsilon."""
+        return self.delta or _STATED_DELTA
+
     def _stated(self, query: CountQuery, noise: AdditiveNoise, randomness: Randomness, fresh: bool) -> Stated:
         """Return the options for stating the privacy loss of noise of this family."""
         numerical = self._numerical(query, noise, isinstance(randomness, Secure), fresh)
         numerical = numerical and (grid_of(randomness) or 1) <= FINEST_ACCOUNTED
-        return Stated(self.delta or _STATED_DELTA, self.epsilon, numerical)
+        return Stated(self.stated_delta, self.epsilon, numerical)
 
     def _least_scales(
         self,
@@ -227,7 +233,7 @@ def checked_weights(weights: Any) -> tuple[float, ...] | None:
     return found
 
 
-def shares_of(query: CountQuery, weights: tuple[float, ...] | None = None) -> tuple[float, ...]:
+def shares_of(query: SumQuery, weights: tuple[float, ...] | None = None) -> tuple[float, ...]:
     """Return the share of the budget of each family, in order. The shares in one release sum to 1.
 
     If rewards are clipped, each of the two reward families has the share of rewards by default, since a
@@ -237,6 +243,8 @@ def shares_of(query: CountQuery, weights: tuple[float, ...] | None = None) -> tu
         family.
     """
     names = list(query.row_families)
+    if weights is None and isinstance(query, FamilyQuery):
+        return (1.0 / len(names),) * len(names)
     if weights is not None:
         if len(weights) != len(names):
             raise ValueError(
@@ -244,6 +252,8 @@ def shares_of(query: CountQuery, weights: tuple[float, ...] | None = None) -> tu
                 f"{', '.join(names)}"
             )
         return weights
+    if not isinstance(query, CountQuery):
+        raise ValueError(f"query = {query!r}: must be a CountQuery or a FamilyQuery")
     if query.cut:
         share = _split(query, names[:-1])
         return (*share, share[-1])

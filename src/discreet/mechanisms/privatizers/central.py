@@ -27,6 +27,7 @@ from discreet.core.count_query import CountQuery
 from discreet.core.families import POOLED_REWARDS, POOLED_TRANSITIONS
 from discreet.core.guarantee import joint_loss
 from discreet.core.noise.noises import GAUSSIAN, LAPLACE, AdditiveNoise
+from discreet.core.query import FamilyQuery
 from discreet.core.releases import Floats, Norm, Schedule, Trust
 from discreet.core.rng import Randomness, Secure
 from discreet.core.strategies import Batches, Prefixes
@@ -463,6 +464,10 @@ class Central(Budgeted, Proposes):
                 self, query, schedule, randomness, release=self.release or "auto", leaf=self.leaf or "batch",
                 optimal=self.tree_estimate == "optimal",
             )  # fmt: skip
+        if type(query) is FamilyQuery:
+            from discreet.mechanisms.privatizers.own_families import central_mechanism
+
+            return central_mechanism(self, query, schedule, randomness)
         query, schedule = continual_query(query, cuts=True), private_schedule(schedule)
         self._check_reader(schedule)
         choice = self._chosen(query, schedule, randomness)

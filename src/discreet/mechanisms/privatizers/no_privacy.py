@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from discreet.core.count_mechanism import CountMechanism
+from discreet.core.query import FamilyQuery
 from discreet.core.releases import Schedule, Trust
 from discreet.core.rng import Randomness
 from discreet.core.strategies import Exact
@@ -62,6 +63,10 @@ class NoPrivacy(Knobs, Proposes):
             from discreet.mechanisms.privatizers.linear_sums import linear_none
 
             return linear_none(query, schedule, randomness)
+        if type(query) is FamilyQuery:
+            from discreet.mechanisms.privatizers.own_families import exact_mechanism
+
+            return exact_mechanism(query, schedule, randomness)
         query, schedule = continual_query(query, cuts=True), private_schedule(schedule)
         check_cut(query, schedule)
         return CountMechanism(query, schedule, randomness.kind, Exact())
