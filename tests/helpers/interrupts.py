@@ -1,4 +1,4 @@
-"""Ctrl-C at every line of the trusted core, for tests."""
+"""Ctrl-C, or another call, at every line of the trusted core, for tests."""
 
 import linecache
 import sys
@@ -58,6 +58,31 @@ def interrupted(
     finally:
         sys.settrace(before)
     return False
+
+
+def called_within(
+    call: Callable[[], object], at: int, visit: Callable[[], object], *, files: tuple[str, ...] = SESSION
+) -> int:
+    """Call ``visit`` at the ``at``-th line of ``files`` in ``call``. Return how many lines there were."""
+    seen = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal seen
+        if not frame.f_code.co_filename.endswith(files):
+            return None
+        if event == "line":
+            seen += 1
+            if seen == at + 1:
+                visit()  # Python traces nothing within a trace function
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return seen
 
 
 def interrupted_at_a_return(

@@ -1,0 +1,614 @@
+"""What every session promises, one test for each promise, of all kinds in ``tests/helpers/session_kinds.py``."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib
+import inspect
+import os
+import pickle
+import pkgutil
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from interrupts import called_within, interrupted
+from session_kinds import KINDS, POLICY, SOURCES, USERS, Kind, Run, Shown, Stream, broken, record, shown
+from waiting import LIMIT
+
+import discreet as dr
+from discreet.core.lifecycle import Guarded, Saveable
+from discreet.core.releases import Message, Plan
+from discreet.core.rng import Seeded
+from discreet.mechanisms.dataset.dataset_release import OneShotRelease
+from discreet.mechanisms.linear.linear_session import Answers
+from discreet.mechanisms.open_session import session_of
+from discreet.mechanisms.restore_session import brought_back
+from discreet.mechanisms.saved_state import state_file as saved_state
+from discreet.mechanisms.saved_state.save import taken_out
+
+PARTS = {
+    Saveable: "the base class of all sessions",
+    Answers: "answers the questions of a session of sums, which owns it",
+    OneShotRelease: "what a session of stored people leaves",
+}
+"""Guarded classes that no function opens as a session, and why."""
+
+SOURCE = Path(dr.__file__).parent
+FILES = tuple(
+    path.relative_to(SOURCE).as_posix()
+    for folder in ("core", "mechanisms")
+    for path in sorted((SOURCE / folder).rglob("*.py"))
+    if not path.stem.endswith("kernels")
+)
+CASES = [(kind, source) for kind in KINDS.values() for source in kind.sources]
+STREAMS = [case for case in CASES if isinstance(case[0], Stream)]
+
+
+def every(cases: list[tuple[Any, str]]) -> Any:
+    """Run a test for each kind and each source of randomness."""
+    return pytest.mark.parametrize(("kind", "source"), cases, ids=[f"{k.name}-{s}" for k, s in cases])
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(saved_state.FOLDER_VARIABLE, str(tmp_path / "table"))
+    return tmp_path / "table"
+
+
+# ------------------------------------------------------------------------------ comparisons
+
+
+@cache
+def whole(kind: Kind, source: str) -> list[Shown]:
+    """Return all that an undisturbed session shows."""
+    return Run(kind, source).finish()
+
+
+def ready(kind: Kind, source: str) -> Run:
+    """Return a run in which the users of :meth:`Kind.last` are awaited."""
+    return Run(kind, source).until(kind.midway)
+
+
+def same(kind: Kind, source: str, found: list[Shown], expected: list[Shown]) -> bool:
+    """Are two runs equal bit for bit? Of secure noise, which differs, the public facts are compared."""
+    fixed = source == "seeded" or not kind.noisy
+    return [one.facts for one in found] == [one.facts for one in expected] and (
+        not fixed or all(equal(a, b) for a, b in zip(found, expected, strict=True))
+    )
+
+
+def equal(one: Shown, other: Shown) -> bool:
+    """Are the values of two outputs equal bit for bit?"""
+    pairs = zip(one.values, other.values, strict=True)
+    return all(np.array_equal(a, b) and a.dtype == b.dtype for a, b in pairs)
+
+
+def assert_undisturbed(run: Run) -> None:
+    """Check that a run ends as one that nobody disturbed."""
+    kind, source = run.kind, run.source
+    assert same(kind, source, run.finish(), whole(kind, source))
+
+
+# ------------------------------------------------------------------------------ the registry
+
+
+def classes(base: type) -> Iterator[type]:
+    """Yield all classes below ``base``."""
+    for kind in base.__subclasses__():
+        yield kind
+        yield from classes(kind)
+
+
+def is_mechanism(value: Any) -> bool:
+    """Is this a class with what every mechanism has?"""
+    names = ("guarantee", "laws_at", "trust")
+    return (
+        isinstance(value, type)
+        and not inspect.isabstract(value)
+        and not getattr(value, "_is_protocol", False)
+        and "query" in getattr(value, "__dataclass_fields__", {})
+        and all(hasattr(value, name) for name in names)
+    )
+
+
+def test_the_registry_names_every_class_of_sessions_and_of_mechanisms() -> None:
+    """A class that is not in it would keep no promise that is tested here."""
+    mechanisms = set()
+    for module in pkgutil.walk_packages(dr.__path__, "discreet."):
+        if module.name.startswith(("discreet.core.", "discreet.mechanisms.")):
+            found = importlib.import_module(module.name)
+            mechanisms |= {one for one in vars(found).values() if is_mechanism(one)}
+    sessions = {
+        kind
+        for kind in classes(Guarded)
+        if kind.__module__.startswith("discreet.") and not inspect.isabstract(kind)
+    }
+    opened = {type(kind.open(source)) for kind, source in CASES}
+    assert sessions - opened == set(PARTS), "add a kind to tests/helpers/session_kinds.py"
+    used = {type(kind.mechanism(source)) for kind, source in STREAMS}
+    assert len(used) == 5
+    assert mechanisms - used == set(), "add a kind to tests/helpers/session_kinds.py"
+
+
+# ------------------------------------------------------------------------------ order of calls
+
+
+@every(STREAMS)
+def test_calls_out_of_order_are_refused_and_change_nothing(kind: Stream, source: str) -> None:
+    run = Run(kind, source).until("0 due")
+    session = run.session
+    early: list[Callable[[], Any]] = [
+        session.absent, lambda: session.submit(Message(0)), lambda: session.open_plan,
+        lambda: session.open_encoder,
+    ]  # fmt: skip
+    for call in early:
+        with pytest.raises(RuntimeError, match="no plan is open: call begin first"):
+            call()
+    first = session.release()
+    assert (first.users, first.number) == (0, 0)
+    assert session.release() is first
+    run.until("0 open")
+    for call in (session.release, lambda: session.begin(kind.plan(0))):
+        with pytest.raises(RuntimeError, match="users of the open plan not submitted yet: 2"):
+            call()
+    assert (session.open_plan.number, session.open_plan.users) == (1, 2)
+    run.until("0 midway")
+    for call in (session.release, lambda: session.begin(kind.plan(0))):
+        with pytest.raises(RuntimeError, match="users of the open plan not submitted yet: 1"):
+            call()
+    run.until("1 due")
+    for call in early[:1] + early[2:]:
+        with pytest.raises(RuntimeError, match="no plan is open: call begin first"):
+            call()
+    assert_undisturbed(run)
+
+
+@every(STREAMS)
+def test_plans_that_do_not_fit_open_nothing(kind: Stream, source: str) -> None:
+    class Sly(Plan):
+        pass
+
+    run = Run(kind, source).until("0 told")
+    session, fits = run.session, kind.plan(0)
+    changes: list[dict[str, Any]] = [
+        {"users": users} for users in (0, -1, 1.5, True, None, USERS + 1) if users != USERS + 1 or kind.ends
+    ]
+    changes += [{"policy": POLICY[1:]}, {"policy": np.zeros((2, 2, 3))}, {"query": session.query}]
+    steered = {"group": 0, "return_share": 0.5, "forget": True, "cut": 1.5}
+    told = {name for plan in kind.plans for name in plan}
+    if "group" in told:
+        told |= {"return_share", "forget"}
+        changes += [{"group": group} for group in (None, -1, 2, 0.0)]
+    changes += [{name: value} for name, value in steered.items() if name not in told]
+    for change in changes:
+        with pytest.raises(ValueError, match="plan"):
+            session.begin(replace(fits, **change))
+        with pytest.raises(RuntimeError, match="no plan is open"):
+            _ = session.open_plan
+    with pytest.raises(ValueError, match="no subclass"):
+        session.begin(Sly(fits.policy, 2, **kind.plans[0]))
+    assert session.users == 0
+    assert_undisturbed(run)
+
+
+@every(STREAMS)
+def test_a_plan_that_is_not_the_last_of_its_batch_is_answered_by_the_last_release(
+    kind: Stream, source: str
+) -> None:
+    run = Run(kind, source).until("0 told")
+    session, found = run.session, []
+    before = session.release()
+    for users, last in ((1, False), (1, True)):
+        session.begin(replace(kind.plan(0, users), last=last))
+        session.submit(kind.message(session, source, session.users))
+        found.append(session.release())
+        assert session.release() is found[-1]
+    assert found[0] is before
+    expected = outcomes(kind, source)[0][0]
+    assert same(kind, source, [shown(found[1])], [expected])
+
+
+@every([case for case in STREAMS if case[0].ends])
+def test_releases_come_at_the_scheduled_times_and_for_somebody(kind: Stream, source: str) -> None:
+    run = Run(kind, source).until("1 told")
+    session = run.session
+
+    def one_comes() -> None:
+        session.begin(kind.plan(2 if session.users > 4 else 1, 1))
+        session.submit(kind.message(session, source, session.users))
+
+    one_comes()
+    with pytest.raises(RuntimeError, match="3 users is not one of the scheduled times"):
+        session.release()
+    one_comes()
+    assert session.release().users == 4
+    for _ in range(2):
+        one_comes()
+    assert session.release().users == 6
+    with pytest.raises(
+        ValueError, match="plan.users = 2: 6 of 7 declared users have come, at most 1 are left"
+    ):
+        session.begin(kind.plan(2))
+    one_comes()
+    with pytest.raises(RuntimeError, match="all 7 declared users have come, nobody is left to use it"):
+        session.release()
+    with pytest.raises(ValueError, match="7 of 7 declared users have come"):
+        session.begin(kind.plan(2, 1))
+
+
+@every([case for case in STREAMS if not case[0].asks])
+def test_a_session_that_stores_nobody_answers_no_question(kind: Stream, source: str) -> None:
+    run = Run(kind, source).until("1 told")
+    with pytest.raises(ValueError, match="stores no users, so it answers no new question"):
+        run.session.answer(kind.question(0))
+    assert_undisturbed(run)
+
+
+# ------------------------------------------------------------------------------ messages
+
+
+@every(CASES)
+def test_wrong_messages_are_refused_before_anything_changes(kind: Kind, source: str) -> None:
+    run = ready(kind, source)
+    users = run.session.users
+    for call in kind.wrong(run.session, source):
+        with pytest.raises(ValueError):  # noqa: PT011
+            call()
+        assert run.session.users == users
+    assert_undisturbed(run)
+
+
+@every(STREAMS)
+def test_messages_that_come_late_are_refused(kind: Stream, source: str) -> None:
+    run = ready(kind, source)
+    late = kind.message(run.session, source, 1)
+    encode = run.session.open_encoder
+    run.until("1 due")
+    with pytest.raises((RuntimeError, ValueError)):  # noqa: PT012
+        run.session.submit(late)
+    run.until("1 open")
+    users = run.session.users
+    with pytest.raises(ValueError, match=r"plan"):
+        run.session.submit(late)
+    with pytest.raises(ValueError, match=r"plan.number = 2: must be 1"):
+        encode(record(2), run.session.open_plan, kind.coins(source, 2))
+    assert run.session.users == users
+    assert_undisturbed(run)
+
+
+@every(STREAMS)
+def test_only_secure_coins_are_taken_by_a_secure_encoder(kind: Stream, source: str) -> None:
+    run = ready(kind, source)
+    encode, plan = run.session.open_encoder, run.session.open_plan
+    if not kind.raw(run.session):
+        if source == "secure":
+            with pytest.raises(ValueError, match="coins"):
+                encode(record(1), plan, kind.coins("seeded", 1))
+            with pytest.raises(ValueError, match="submit_sum"):
+                run.session.submit_sum({}, 1)
+        for bad in broken(record(1)):
+            with pytest.raises(ValueError):  # noqa: PT011
+                encode(bad, plan, kind.coins(source, 1))
+    assert_undisturbed(run)
+
+
+# ------------------------------------------------------------------------------ interrupts
+
+
+@cache
+def outcomes(kind: Kind, source: str) -> tuple[list[Shown], list[Shown]]:
+    """Return what is released after the last users came, and after they were absent."""
+    came, absent = ready(kind, source).session, ready(kind, source).session
+    kind.last(came, source)()
+    absent.absent(kind.adds)
+    return kind.end(came), kind.end(absent)
+
+
+def assert_one_of(kind: Kind, source: str, found: list[Shown]) -> None:
+    """Check that each array holds the last users as a whole, or nothing of them."""
+    if source == "secure" and kind.noisy:
+        return
+    for one, *both in zip(found, *outcomes(kind, source), strict=True):
+        for i, value in enumerate(one.values):
+            assert any(np.array_equal(value, other.values[i]) for other in both)
+
+
+def lines(source: str) -> range:
+    """Return the lines at which to interrupt: every third one under secure randomness, which is the same code."""
+    return range(0, 5000, 1 if source == "seeded" else 3)
+
+
+@every(CASES)
+def test_an_interrupt_adds_nobody_who_is_not_counted(kind: Kind, source: str) -> None:
+    """In the other order, a record could be in a release of the users before it, or be added twice."""
+    for at in lines(source):
+        session = ready(kind, source).session
+        before, last, came = session.users, kind.last(session, source), True
+        more = interrupted(last, at, files=FILES)
+        assert session.users in (before, before + kind.adds)
+        if session.users == before:
+            try:
+                last()
+            except ValueError:
+                session.absent(kind.adds)
+                came = False
+        assert session.users == before + kind.adds
+        if came:
+            with pytest.raises((RuntimeError, ValueError)):
+                last()
+        assert_one_of(kind, source, kind.end(session))
+        if not more:
+            break
+    assert 10 < at < 4990
+
+
+@every(CASES)
+def test_an_interrupt_counts_an_absent_user_once(kind: Kind, source: str) -> None:
+    for at in lines(source):
+        session = ready(kind, source).session
+        before = session.users
+        more = interrupted(session.absent, at, files=FILES)
+        assert session.users in (before, before + 1)
+        missing = before + kind.adds - session.users
+        if missing:
+            session.absent(missing)
+        assert session.users == before + kind.adds
+        assert same(kind, source, kind.end(session), outcomes(kind, source)[1])
+        if not more:
+            break
+    assert 3 < at < 4990
+
+
+@every(STREAMS)
+def test_an_interrupt_opens_a_plan_or_none(kind: Stream, source: str) -> None:
+    for at in lines(source):
+        session = Run(kind, source).until("0 told").session
+        more = interrupted(lambda session=session: session.begin(kind.plan(0)), at, files=FILES)
+        assert session.users == 0
+        try:
+            _ = session.open_plan
+        except RuntimeError:
+            try:
+                session.begin(kind.plan(0))
+            except RuntimeError as error:
+                assert kind.loses, error  # a batch whose opening was interrupted is not opened again
+                continue
+        for i in range(2):
+            session.submit(kind.message(session, source, i))
+        assert same(kind, source, kind.end(session), outcomes(kind, source)[0])
+        if not more:
+            break
+    assert 10 < at < 4990
+
+
+@every(STREAMS)
+def test_an_interrupted_release_is_made_once(kind: Stream, source: str) -> None:
+    """The next call makes it, or tells of the last one; the batch is in no other release."""
+    for at in lines(source):
+        run = ready(kind, source)
+        kind.last(run.session, source)()
+        more = interrupted(run.session.release, at, files=FILES)
+        found = run.session.release()
+        assert run.session.release() is found
+        assert found.users == 2 or (kind.loses and found.users == 0)
+        ended, expected = kind.end(run.session), outcomes(kind, source)[0]
+        if found.users:
+            assert [one.facts for one in ended] == [one.facts for one in expected]
+            assert kind.redraws or same(kind, source, ended, expected)
+        if not more:
+            break
+    assert 10 < at < 4990
+
+
+# ------------------------------------------------------------------------------ one call at a time
+
+
+def middle(kind: Kind, source: str) -> int:
+    """Return the middle line of the call that adds the last users."""
+    session = ready(kind, source).session
+    return called_within(kind.last(session, source), -2, lambda: None, files=FILES) // 2
+
+
+@every(CASES)
+def test_a_call_within_a_call_is_refused(kind: Kind, source: str, tmp_path: Path) -> None:
+    """By a signal's handler, or by the code of a caller's array."""
+    session = ready(kind, source).session
+    calls, users = kind.calls(session, source, tmp_path / "a"), session.users
+
+    def visit() -> None:
+        for name, call in {**calls, "taken out": lambda: taken_out(session)}.items():
+            with pytest.raises(RuntimeError, match="is running"):
+                call()
+            assert session.users in (users, users + kind.adds), name
+
+    called_within(kind.last(session, source), middle(kind, source), visit, files=FILES)
+    assert same(kind, source, kind.end(session), outcomes(kind, source)[0])
+
+
+@every(CASES)
+def test_a_session_that_is_closed_within_a_call_ends_with_that_call(kind: Kind, source: str) -> None:
+    session = ready(kind, source).session
+    with contextlib.suppress(RuntimeError):
+        called_within(kind.last(session, source), middle(kind, source), session.close, files=FILES)
+    with pytest.raises(RuntimeError, match="closed"):
+        session.absent()
+
+
+@every(CASES)
+def test_a_call_of_another_thread_waits(kind: Kind, source: str) -> None:
+    session = ready(kind, source).session
+    users, threads = session.users, []
+
+    def visit() -> None:
+        threads.append(threading.Thread(target=lambda: session.absent(1), daemon=True))
+        threads[0].start()
+        threads[0].join(0.003)
+        assert session.users in (users, users + kind.adds)
+        assert threads[0].is_alive()
+
+    last = kind.last(session, source)
+    with contextlib.suppress(threading.ThreadError):
+        called_within(last, middle(kind, source), visit, files=FILES)
+    threads[0].join(LIMIT)
+    assert not threads[0].is_alive()
+
+
+# ------------------------------------------------------------------------------ one copy
+
+
+@every(CASES)
+def test_a_session_is_neither_copied_nor_pickled(kind: Kind, source: str) -> None:
+    run = ready(kind, source)
+    for attack in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(
+            TypeError, match="cannot be pickled or copied: the copy would draw the same noise"
+        ):
+            attack(run.session)
+    assert_undisturbed(run)
+
+
+@every(CASES)
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_fork_can_only_close_the_session(kind: Kind, source: str, tmp_path: Path) -> None:
+    run = ready(kind, source)
+    calls = kind.calls(run.session, source, tmp_path / "a")
+    calls["taken out"] = lambda: taken_out(run.session)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = []
+        for name, call in calls.items():
+            try:
+                call()
+                said.append(f"{name} was answered")
+            except BaseException as error:
+                if not (isinstance(error, RuntimeError) and "another process" in str(error)):
+                    said.append(f"{name}: {error!r}")
+        run.session.close()
+        os.write(writer, "; ".join(said).encode())
+        os._exit(0)
+    os.close(writer)
+    said = os.read(reader, 10_000).decode()
+    os.close(reader)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert said == ""
+    assert not (tmp_path / "a").exists()
+    assert_undisturbed(run)
+
+
+@every(CASES)
+def test_a_closed_session_answers_no_call(kind: Kind, source: str, tmp_path: Path) -> None:
+    for way in ("close", "with", "save", "taken out"):
+        session = ready(kind, source).session
+        calls = kind.calls(session, source, tmp_path / "a")
+        calls["taken out"] = lambda session=session: taken_out(session)
+        match way:
+            case "close":
+                session.close()
+            case "with":
+                with session as one:
+                    assert one is session
+            case "save":
+                session.save(tmp_path / "b")
+            case _:
+                taken_out(session)
+        for call in calls.values():
+            with pytest.raises(RuntimeError, match="is closed: start another one"):
+                call()
+        session.close()  # again
+        assert "closed" in repr(session)
+    assert not (tmp_path / "a").exists()
+
+
+# ------------------------------------------------------------------------------ save and restore
+
+
+@every(CASES)
+def test_a_saved_session_goes_on_once(kind: Kind, source: str, tmp_path: Path, folder: Path) -> None:
+    """At all moments one after another: a seeded run is that of a session that was never saved."""
+    place = tmp_path / "files"
+    place.mkdir()
+    count = 0
+
+    def again(session: Any, moment: str) -> Any:
+        nonlocal count
+        count += 1
+        path = place / f"{count}"
+        session.save(path)
+        assert path.stat().st_mode & 0o777 == 0o600
+        if moment in (kind.midway, "due"):
+            shutil.copy(path, tmp_path / "copy")
+        with pytest.raises(RuntimeError, match="closed"):
+            session.absent()
+        new = dr.mechanisms.restore(path)
+        assert type(new) is type(session)
+        assert (new.guarantee, new.users) == (session.guarantee, users_of[moment])
+        assert not path.exists()
+        return new
+
+    users_of = {moment: Run(kind, source).until(moment).session.users for moment in kind.moments}
+    run = Run(kind, source)
+    assert same(kind, source, run.finish(again), whole(kind, source))
+    assert count == len(kind.moments)
+    with pytest.raises(RuntimeError, match="or a copy of it, was restored"):
+        dr.mechanisms.restore(tmp_path / "copy")
+    assert not list(place.iterdir())  # no raw sums are left lying about
+
+
+@every(CASES)
+def test_a_session_goes_on_from_its_bytes(kind: Kind, source: str) -> None:
+    """At each moment alone."""
+    for at in kind.moments:
+
+        def again(session: Any, moment: str, at: str = at) -> Any:
+            return brought_back(taken_out(session)) if moment == at else session
+
+        assert same(kind, source, Run(kind, source).finish(again), whole(kind, source)), at
+
+
+# ------------------------------------------------------------------------------ what was declared
+
+
+@every(CASES)
+def test_what_was_declared_cannot_be_changed_from_outside(kind: Kind, source: str) -> None:
+    own = Seeded(5) if source == "seeded" else None
+    run = Run(kind, source, own)
+    if own is not None:
+        own.keys.noise[:] = 0
+        own.keys.ties[:] = 0
+    session = run.session
+    guarantee = session.guarantee
+    assert guarantee.randomness == source
+    query = getattr(session, "query", None)
+    if query is not None:
+        query.offsets[:] = 0
+        query.layout.row_index[:] = 0
+        assert session.query is not query
+    assert_undisturbed(run)
+    assert session.guarantee == guarantee
+
+
+@every(STREAMS)
+def test_a_mechanism_opens_sessions_of_its_own_source_and_class(kind: Stream, source: str) -> None:
+    mechanism = kind.mechanism(source)
+    session = session_of(mechanism, SOURCES[source])
+    assert session.guarantee == mechanism.guarantee
+    (other,) = set(SOURCES) - {source}
+    if kind.noisy:
+        with pytest.raises(ValueError, match="randomness"):
+            session_of(mechanism, SOURCES[other])
+    with pytest.raises(ValueError):  # noqa: PT011
+        session_of(mechanism, None)  # type: ignore[arg-type]
+    made = type(mechanism)
+    sly = type(made.__name__, (made,), {})
+    fields = {name: getattr(mechanism, name) for name in inspect.signature(made).parameters}
+    with pytest.raises(ValueError, match="no subclass"):
+        session_of(sly(**fields), SOURCES[source])
