@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
@@ -220,34 +220,45 @@ class Stream(Kind):
         return made
 
     def course(self, run: Run) -> Iterator[str]:
-        for k in range(3):
+        for k in range(4):
             yield f"{k} due"
-            run.shown += self.end(run.session)
+            run.shown.append(shown(run.session.release()))
+            if self.asks and k:
+                run.shown.append(self.answered(run.session, H - 1))
+                yield f"{k} asked"
+                run.shown += [self.answered(run.session, h) for h in reversed(range(H - 1))]
             yield f"{k} told"
             run.shown.append(shown(run.session.release()))
-            encode = run.session.begin(self.plan(k))
-            yield f"{k} open"
-            plan = run.session.open_plan
-            run.session.submit(encode(record(2 * k), plan, self.coins(run.source, 2 * k)))
-            yield f"{k} midway"
-            if k == 1:
-                run.session.absent()
-            elif k == 2 and self.raw(run.session):
-                run.session.submit(record(5))  # a trusted server takes trajectories as they are
-            else:
-                run.session.submit(self.message(run.session, run.source, 2 * k + 1))
-        yield "3 due"
-        run.shown += self.end(run.session)
-        yield "3 told"
-        run.shown.append(shown(run.session.release()))
+            if k < 2:
+                encode = run.session.begin(self.plan(k))
+                yield f"{k} open"
+                plan = run.session.open_plan
+                run.session.submit(encode(record(2 * k), plan, self.coins(run.source, 2 * k)))
+                yield f"{k} midway"
+                if k == 1:
+                    run.session.absent()
+                else:
+                    run.session.submit(self.message(run.session, run.source, 1))
+            elif k == 2:  # a batch of two plans
+                run.session.begin(replace(self.plan(2, 1), last=False))
+                yield "2 open"
+                run.session.submit(self.message(run.session, run.source, 4))
+                yield "2 midway"
+                run.shown.append(shown(run.session.release()))
+                run.session.begin(self.plan(2, 1))
+                raw = self.raw(run.session)  # a trusted server takes trajectories as they are
+                run.session.submit(record(5) if raw else self.message(run.session, run.source, 5))
 
     def end(self, session: Any) -> list[Shown]:
         found = [shown(session.release())]
         if self.asks and found[0].facts[0]:
-            for h in reversed(range(H)):
-                one = session.answer(self.question(h))
-                found.append(Shown((one.law, one.covers, one.effective), (one.value,)))
+            found += [self.answered(session, h) for h in reversed(range(H))]
         return found
+
+    def answered(self, session: Any, h: int) -> Shown:
+        """Ask the question about step h."""
+        one = session.answer(self.question(h))
+        return Shown((one.law, one.covers, one.effective), (one.value,))
 
     def question(self, h: int) -> Response:
         """Return the question about step h."""
@@ -446,6 +457,7 @@ KINDS: dict[str, Kind] = {
         Stream("exact", dr.NoPrivacy(), _PLAIN),
         Stream("tree", _TREE, _PLAIN),
         Stream("endless tree", _TREE, _PLAIN, schedule=Schedule(None)),
+        Stream("endless reports", _REPORTS, _PLAIN, schedule=Schedule(None)),
         Stream("signed digits", dr.Central(epsilon=1.0, release="signed-digits"), _PLAIN),
         Stream("square root", _ROOT, _PLAIN, ("seeded",)),
         Stream("batches", _BATCHES, _PLAIN, **_FRESH),
@@ -462,6 +474,7 @@ KINDS: dict[str, Kind] = {
         Stream("amplified", _AMPLIFIED, _CENTRED, loses=True),
         Stream("exact linear", dr.NoPrivacy(), _MIXTURE, **_LINEAR),
         Stream("linear batches", _BATCHES, _AIMED, **_LINEAR, **_FRESH),
+        Stream("linear laplace", dr.Central(epsilon=1.0, release="batches"), _MODEL, **_LINEAR, **_FRESH),
         Stream("linear tree", dr.Central(mu=1.0, release="tree"), _MIXTURE, **_LINEAR),
         Stream("linear square root", _ROOT, _MODEL, **_LINEAR),
         Stream("linear local", dr.Local(epsilon=1.0, delta=1e-6), _AIMED, **_LINEAR),
@@ -469,6 +482,7 @@ KINDS: dict[str, Kind] = {
         Stream("exact answers", dr.NoPrivacy(), _ASKING, asks=True, **_LINEAR),
         Stream("exact queries", dr.NoPrivacy(), _CENTRED, **_ASKED),
         Stream("queries", dr.Central(mu=1.0), _CENTRED, **_ASKED),
+        Stream("laplace queries", dr.Central(epsilon=1.0), _CENTRED, **_ASKED),
         Stream("queries to vectors", _VECTORS, _CENTRED, **_ASKED),
         Stream("queries to reports", _REPORTS, _CENTRED, **_ASKED),
         Stream("shuffled queries", _FLIPS, _CENTRED, **_ASKED),
