@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from interrupts import SESSION, interrupted
 from waiting import LIMIT
 
 import discreet as dr
@@ -330,27 +329,6 @@ def restorable(folder: Path) -> list[Path]:
             except (ValueError, RuntimeError):
                 continue
     return out
-
-
-# Translating values happens before anything is taken, and a line of it stands for the others.
-_TRANSLATING = ("_encode", "_decode", "__init__", "__post_init__", "<genexpr>", "<listcomp>", "<dictcomp>")
-BESIDES = ("_call", "_calling_here", *_TRANSLATING)
-FILES = (*SESSION, "mechanisms/saved_state/state_file.py", "mechanisms/saved_state/save.py")
-
-
-# a file may be left to the garbage collector between the end of its `with` and the call that closes it
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupt_in_restore_leaves_the_file_as_it_was(tmp_path: Path) -> None:
-    at, more = 0, True
-    while more:
-        place = tmp_path / f"{at}"
-        place.mkdir()
-        path = saved(place)
-        more = interrupted(lambda p=path: restore(p), at, files=FILES, besides=BESIDES)
-        assert len(restorable(place)) == more, at
-        assert list(place.iterdir()) == []
-        at += 1
-    assert at > 50
 
 
 class Crash(BaseException):
