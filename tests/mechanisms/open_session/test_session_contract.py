@@ -56,7 +56,7 @@ FILES = tuple(
     if path.stem not in VALUES and not path.stem.endswith("kernels")
 )
 DENSE = {
-    *("exact", "tree", "batches", "decaying", "vectors", "shuffle", "linear batches", "linear local"),
+    *("exact", "tree", "batches", "vectors", "shuffle", "linear batches", "linear local"),
     *("exact answers", "exact queries", "data set"),
 }
 """Kinds that are interrupted at every line, also in the fast suite: they share little of their code."""
@@ -70,7 +70,7 @@ SHUFFLED = tuple(name for name in KINDS if "shuffle" in name or "amplified" in n
 
 def is_dense(kind: Kind, source: str) -> bool:
     """Are interrupts tried at every line of this case, also in the fast suite?"""
-    return kind.name in (DENSE if source == "seeded" else {"batches", "decaying"})
+    return kind.name in DENSE and source == "seeded"
 
 
 def every(cases: list[tuple[Any, str]], broken: str = "", but: tuple[str, ...] = ()) -> Any:
@@ -86,7 +86,8 @@ def every(cases: list[tuple[Any, str]], broken: str = "", but: tuple[str, ...] =
     )
 
 
-thorough = pytest.mark.parametrize("all_of_them", [False, pytest.param(True, marks=pytest.mark.statistics)])
+slow = pytest.mark.statistics
+thorough = pytest.mark.parametrize("all_of_them", [False, pytest.param(True, marks=slow)])
 """Some lines or moments, chosen by turns, in the fast suite; all of them in the slow one."""
 
 
@@ -174,7 +175,7 @@ def test_the_registry_names_every_class_of_sessions_and_of_mechanisms() -> None:
 # ------------------------------------------------------------------------------ order of calls
 
 
-@every(STREAMS)
+@every(SEEDED_STREAMS)
 def test_calls_out_of_order_are_refused_and_change_nothing(kind: Stream, source: str) -> None:
     run = Run(kind, source).until("0 due")
     session = run.session
@@ -369,7 +370,9 @@ def assert_one_of(kind: Kind, source: str, found: list[Shown]) -> None:
 
 def lines(kind: Kind, source: str, all_of_them: bool) -> Iterator[int]:
     """Yield the lines at which to interrupt. Kinds that share most of their code share the lines, too."""
-    step = 1 if all_of_them or is_dense(kind, source) else 6 if source == "seeded" else 20
+    step = 1 if all_of_them or is_dense(kind, source) else 7 if source == "seeded" else 30
+    if kind.redraws:
+        step = min(step, 5)
     yield from range([*KINDS].index(kind.name) % step, 5000, step)
     raise AssertionError("the call does not end")
 
@@ -400,7 +403,7 @@ def test_an_interrupt_adds_nobody_who_is_not_counted(kind: Kind, source: str, al
 
 @thorough
 @every(
-    CASES,
+    SEEDED,
     "an absent user is counted for sums and for answers in two statements",
     ("answers", "exact answers"),
 )
@@ -420,7 +423,7 @@ def test_an_interrupt_counts_an_absent_user_once(kind: Kind, source: str, all_of
 
 
 @thorough
-@every(STREAMS, "a shuffler is added before its batch has a number", SHUFFLED)
+@every(SEEDED_STREAMS, "a shuffler is added before its batch has a number", SHUFFLED)
 def test_an_interrupt_opens_a_plan_or_none(kind: Stream, source: str, all_of_them: bool) -> None:
     for at in lines(kind, source, all_of_them):
         session = Run(kind, source).until("0 told").session
@@ -514,7 +517,7 @@ def test_a_call_of_another_thread_waits(kind: Kind, source: str) -> None:
 
         def visit(thread: threading.Thread = thread, got: list[Any] = got) -> None:
             thread.start()
-            thread.join(0.003)
+            thread.join(0.001)
             assert got == []
 
         called_within(call, middle(kind, source, releasing), visit, files=FILES)
@@ -607,7 +610,7 @@ def test_a_saved_session_goes_on_once(kind: Kind, source: str, tmp_path: Path, f
     place.mkdir()
 
     def again(session: Any, moment: str) -> Any:
-        if source == "secure" and moment not in (kind.midway, "due", "2 told"):
+        if source == "secure" and moment != kind.midway:
             return session
         users, path = session.users, place / moment
         session.save(path)
@@ -629,8 +632,10 @@ def test_a_saved_session_goes_on_once(kind: Kind, source: str, tmp_path: Path, f
 @every(CASES)
 def test_a_session_goes_on_from_its_bytes(kind: Kind, source: str, all_of_them: bool) -> None:
     """At single moments."""
-    step = 1 if all_of_them else 5
-    for at in kind.moments[[*KINDS].index(kind.name) % min(step, len(kind.moments)) :: step]:
+    first, step = (
+        ([*KINDS].index(kind.name) % len(kind.moments), len(kind.moments)) if not all_of_them else (0, 1)
+    )
+    for at in kind.moments[first::step]:
 
         def again(session: Any, moment: str, at: str = at) -> Any:
             return brought_back(taken_out(session)) if moment == at else session
@@ -651,13 +656,20 @@ DENSE_FILES = {
 
 # a file may be left to the garbage collector between the end of its `with` and the call that closes it
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("doing", ["save", "restore"])
-@thorough
-@every(SEEDED)
+@pytest.mark.parametrize(
+    ("kind", "source", "doing"),
+    [
+        pytest.param(
+            kind, source, doing, id=f"{kind.name}-{doing}", marks=slow if kind.name not in dense else ()
+        )
+        for kind, source in SEEDED
+        for doing, dense in DENSE_FILES.items()
+    ],
+)
 def test_an_interrupt_leaves_the_session_in_one_place(
-    kind: Kind, source: str, all_of_them: bool, doing: str, tmp_path: Path, folder: Path
+    kind: Kind, source: str, doing: str, tmp_path: Path, folder: Path
 ) -> None:
-    step = 1 if kind.name in DENSE_FILES[doing] else 9 if all_of_them else 150
+    step = 1 if kind.name in DENSE_FILES[doing] else 9
     for at in range(7 * [*KINDS].index(kind.name) % step, 5000, step):
         session, place, got = kind.open(source), tmp_path / f"{at}", []
         if isinstance(kind, Stream):
