@@ -177,8 +177,7 @@ def assert_same(whole: list[Any], parts: list[Any]) -> None:
             assert a == b
 
 
-@pytest.mark.parametrize("case", ["tree", "local", "answers", "shuffle"])
-def test_bytes_for_a_database_of_ones_own_are_the_files(case, tmp_path):
+def test_bytes_for_a_database_of_ones_own_are_the_files(tmp_path):
     """The same content, the same continuation, no table of what was restored; and the session ends."""
 
     def pause(session):
@@ -198,8 +197,8 @@ def test_bytes_for_a_database_of_ones_own_are_the_files(case, tmp_path):
             brought_back(b"")
         return values[1]
 
-    whole = play(start(case), lambda s: s, WHEREVER)
-    assert_same(whole, play(start(case), pause, WHEREVER))
+    whole = play(start("tree"), lambda s: s, WHEREVER)
+    assert_same(whole, play(start("tree"), pause, WHEREVER))
 
 
 @pytest.mark.parametrize("case", CASES)
