@@ -7,6 +7,7 @@ moment, and go on with a restored session.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -218,6 +219,17 @@ class Stream(Kind):
         """Return what user i of the open plan sends."""
         made: Message = session.open_encoder(record(i), session.open_plan, self.coins(source, i))
         return made
+
+    def sealed(self, session: Any, source: str, i: int) -> Message:
+        """Return what the device of user i sends as bytes."""
+        made = self.message(session, source, i)
+        if isinstance(made.message, bytes):
+            return made
+        plan = getattr(session, "batch_plan", session.open_plan)
+        told = {"policy": POLICY, "context": plan.context}
+        names = inspect.signature(session.device).parameters
+        values = [told[name] for name in names if name in told]
+        return replace(made, message=session.device(plan.number, *values, *vars(record(i)).values()))
 
     def course(self, run: Run) -> Iterator[str]:
         for k in range(4):

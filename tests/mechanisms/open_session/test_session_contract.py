@@ -27,6 +27,7 @@ import discreet as dr
 from discreet.core.lifecycle import Guarded, Saveable
 from discreet.core.releases import Message, Plan
 from discreet.core.rng import Seeded
+from discreet.device.message_envelope import MessageRejected
 from discreet.mechanisms.dataset.dataset_release import OneShotRelease
 from discreet.mechanisms.linear.linear_queries import MixtureQuery
 from discreet.mechanisms.linear.linear_session import Answers
@@ -305,6 +306,29 @@ def test_a_message_that_names_another_plan_is_refused(kind: Stream, source: str)
         with pytest.raises(ValueError, match="plan"):
             run.session.submit(replace(good, plan=number))
     assert_undisturbed(run)
+
+
+@every(
+    [
+        case
+        for case in STREAMS
+        if case[1] == "secure" and isinstance(case[0].privatizer, dr.Local | dr.Shuffle)
+    ]
+)
+def test_the_bytes_of_a_device_count_once(kind: Stream, source: str) -> None:
+    """Also in the session that goes on from a saved one."""
+    session = Run(kind, source).until("0 open").session
+    sent = [kind.sealed(session, source, i) for i in range(2)]
+    session.submit(sent[0])
+    for _ in range(2):
+        with pytest.raises(MessageRejected, match="came before"):
+            session.submit(sent[0])
+        assert session.users == 1
+        session = brought_back(taken_out(session))
+    session.submit(sent[1])
+    with pytest.raises(MessageRejected, match="came before"):
+        session.submit(sent[1])
+    assert session.release().users == 2
 
 
 @every(SEEDED_STREAMS)
