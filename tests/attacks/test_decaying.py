@@ -81,55 +81,6 @@ def test_an_interrupted_release_spends_its_noise(privatizer: Central) -> None:
     assert 10 < at < 399
 
 
-@pytest.mark.parametrize("call", ["submit", "absent"])
-def test_who_is_counted_is_no_longer_awaited(call: str) -> None:
-    """An interrupt in between let three users into a batch of two: no scheduled time was met any more."""
-    for at in range(400):
-        session = BATCHES.start(QUERY, SCHEDULE, Seeded(0))
-        session.release()
-        encoder = session.begin(Plan(POLICY, users=2))
-        report = encoder(LIFE, session.open_plan, SecureRng())
-
-        def one(session: CountSession = session, report: Any = report) -> None:
-            session.submit(report) if call == "submit" else session.absent(1)
-
-        more = interrupted(one, at, files=FILES)
-        while session.users < 2:
-            one()
-        with pytest.raises(RuntimeError, match="no plan is open"):
-            one()
-        assert session.release().users == 2
-        if not more:
-            break
-    assert 3 < at < 399
-
-
-@NOISY
-@pytest.mark.parametrize("randomness", [Seeded(0), Secure()], ids=["seeded", "secure"])
-@pytest.mark.parametrize("call", ["release", "begin"])
-def test_an_interrupt_adds_no_measurement(privatizer: Central, randomness: Any, call: str) -> None:
-    """The rounding of decaying sums is charged for one measurement of each scheduled release, and no more."""
-    for at in range(400):
-        session = ready(privatizer, randomness)
-        if call == "begin":
-            session.release()
-        before = session._cells.copy(), session._measurements
-        stop: Any = session.release if call == "release" else lambda s=session: s.begin(Plan(POLICY, users=4))
-        more = interrupted(stop, at, files=FILES)
-        if more and call == "release" and session._measurements == before[1]:  # nothing was closed
-            assert np.array_equal(session._cells, before[0])
-        if not session._awaited:
-            release = session.release()
-            assert release.users == session.users == 3
-            assert release.measurement is not None
-            covers = {one.covers for one in release.measurement.estimates.values()}
-            assert covers == {1 if privatizer is BATCHES else 3}
-        assert session._measurements == 2  # after the second and the third user
-        if not more:
-            break
-    assert 3 < at < 399
-
-
 def test_the_batch_cannot_be_read_after_an_interrupt() -> None:
     session = ready(BATCHES)
     before = session._measured.copy()
@@ -177,28 +128,6 @@ def test_a_user_weighs_no_more_after_an_interrupt(privatizer: Central) -> None:
         if not more:
             break
     assert 10 < at < 399
-
-
-@pytest.mark.parametrize(
-    "privatizer", [NoPrivacy(), Local(randomizer="laplace", epsilon=1.0)], ids=["exact", "local"]
-)
-def test_measurement_and_law_agree_after_an_interrupt(privatizer: Any) -> None:
-    """The batch was closed by a release that nobody got: the next measurement was 0, its law said noise."""
-    for at in range(400):
-        session = privatizer.start(QUERY, SCHEDULE, Seeded(0))
-        session.release()
-        session.begin(Plan(POLICY, users=2))
-        session.submit_sum({k: 2 * v for k, v in QUERY.contribution(LIFE).items()}, 2)
-        more = interrupted(session.release, at, files=FILES)
-        release = session.release()
-        assert release.measurement is not None
-        _, fresh = both(release)
-        if privatizer.trust == "local":
-            law = release.measurement.estimates["transition_counts"].law
-            assert (law.std() > 0) == bool(np.abs(fresh).max() > 0)
-        if not more:
-            break
-    assert 5 < at < 399
 
 
 def test_sums_are_made_of_published_measurements_to_the_last_bit() -> None:

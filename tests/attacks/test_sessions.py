@@ -4,14 +4,11 @@ import dataclasses
 import json
 import math
 import re
-import threading
-import time
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-from interrupts import interrupted
 
 from discreet.accounting.noise_distributions.prefix_variance import tree_nodes
 from discreet.core.count_query import CountQuery
@@ -21,7 +18,7 @@ from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectory, checked
-from discreet.mechanisms.interfaces import Message, Plan, Schedule
+from discreet.mechanisms.interfaces import Plan, Schedule
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
@@ -39,99 +36,7 @@ def come(session: CountSession, users: int) -> None:
         session.submit(encoder(LIFE, session.open_plan, SecureRng()))
 
 
-def records_in(session: CountSession) -> float:
-    """How many records stand in the private sums of a session without noise."""
-    begin, end = session._query.offsets[1:3]
-    return float(session._cells[begin:end].sum()) / LAYOUT.horizon
-
-
 # ------------------------------------------------------------------------------ one noise per node
-
-
-def test_two_releases_at_once_draw_one_noise() -> None:
-    """Two threads that ask together got two exact noises for one node: twice the budget."""
-    session = Central(release="tree", epsilon=1.0).start(QUERY, Schedule(8), Secure())
-    session.release()
-    come(session, 1)
-    draw, draws = session._node_noise, []
-
-    def slow(end: int, factor: float, level: int) -> Any:
-        draws.append(end)
-        time.sleep(0.05)
-        return draw(end, factor, level)
-
-    session._node_noise = slow  # type: ignore[method-assign]
-    seen: list[Any] = []
-    threads = [threading.Thread(target=lambda: seen.append(session.release())) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert draws == [1]
-    assert all(release is seen[0] for release in seen)
-
-
-def test_a_call_within_a_call_is_refused() -> None:
-    """A trajectory (or a signal) that asks for a release while its record is on the way."""
-    session = NoPrivacy().start(QUERY, Schedule(8), Seeded(0))
-
-    class Asks:
-        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-            session.release()
-            return LIFE.states
-
-    session.begin(Plan(POLICY))
-    with pytest.raises(RuntimeError, match="running in this thread"):
-        session.submit(Message(plan=1, trajectory=dataclasses.replace(LIFE, states=Asks())))  # type: ignore[arg-type]
-    session.absent()
-    assert session.release().users == 1
-
-
-@pytest.mark.parametrize("privatizer", [NoPrivacy(), Local(epsilon=1e9)], ids=["exact", "local"])
-def test_an_interrupt_never_adds_a_record_that_is_not_counted(privatizer: Any) -> None:
-    """Ctrl-C after adding and before counting: the record was in a release of the users before her.
-
-    The release after 0 users is exact, so it showed the first user's record; later ones repeat the noise
-    of the release before, so their difference did.
-    """
-    for at in range(100):
-        session = privatizer.start(QUERY, Schedule(8), Seeded(0))
-        session.release()
-        report = session.begin(Plan(POLICY))(LIFE, session.open_plan, SeededRng(Seeded(0).keys.noise, 0))
-        more = interrupted(lambda s=session, r=report: s.submit(r), at)
-        assert round(records_in(session), 3) <= session.users <= 1
-        if not more:
-            break
-    assert 5 < at < 99
-    assert round(records_in(session), 3) == session.users == 1
-
-
-def test_an_interrupt_during_a_release_leaves_every_noise_where_it_was() -> None:
-    def noise_after(session: CountSession) -> list[Any]:
-        out = []
-        for n in range(4, 8):
-            if n > 4:
-                come(session, 1)
-            out.append(session.release().estimates["visits"].value - n * QUERY.contribution(LIFE)["visits"])
-        return out
-
-    def ready() -> CountSession:
-        session = Central(release="tree", epsilon=1.0).start(QUERY, Schedule(9), Seeded(0))
-        session.release()
-        come(session, 3)
-        session.release()
-        come(session, 1)
-        return session
-
-    expected = noise_after(ready())
-    for at in range(0, 200, 3):
-        session = ready()
-        more = interrupted(session.release, at)
-        for a, b in zip(noise_after(session), expected, strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-9)
-        if not more:
-            break
-    assert at < 199
 
 
 # ---------------------------------------------------------------- what was declared stays declared
@@ -269,13 +174,6 @@ def test_exact_coins_without_a_grid_are_refused() -> None:
         SecureRng().rounded(LIFE.rewards, None)
 
 
-def test_seeded_coins_in_a_secure_session_are_refused() -> None:
-    for privatizer in (Local(epsilon=1.0), Local(mu=1.0)):
-        encoder = privatizer.start(QUERY, Schedule(8), Secure()).begin(Plan(POLICY))
-        with pytest.raises(ValueError, match="seeded coins have none"):
-            encoder(LIFE, Plan(POLICY), SeededRng(Seeded(0).keys.noise, 0))
-
-
 @pytest.mark.parametrize(
     "options", [{"epsilon": 1e9}, {"epsilon": 1e-12}, {"epsilon": 1.0, "weights": (1e-14, 0.5, 0.5 - 1e-14)}]
 )
@@ -355,14 +253,6 @@ def test_late_reports_of_an_unnumbered_plan_are_refused() -> None:
                 session.submit(report)
         with pytest.raises(ValueError, match="the plan of this encoder"):
             encoder(LIFE, session.open_plan, coins)
-
-
-def test_raw_data_does_not_ride_along_with_a_local_message() -> None:
-    session = Local(epsilon=1.0).start(QUERY, Schedule(8), Seeded(0))
-    encoder = session.begin(Plan(POLICY))
-    report = encoder(LIFE, session.open_plan, SeededRng(Seeded(0).keys.noise, 0))
-    with pytest.raises(ValueError, match="must be None, not raw data"):
-        session.submit(dataclasses.replace(report, trajectory=LIFE))
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])

@@ -1,9 +1,5 @@
 """Sessions: order of calls, the joint law of the noise, isolation, secure noise, no second copy."""
 
-import copy
-import os
-import pickle
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -15,11 +11,10 @@ from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectory
-from discreet.mechanisms.interfaces import Message, Plan, Release, Response, Schedule
+from discreet.mechanisms.interfaces import Message, Plan, Release, Schedule
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
-from discreet.mechanisms.privatizers.shuffle import Shuffle
 
 LAYOUT = Layout(2, 2, 2)
 QUERY = CountQuery(LAYOUT)
@@ -197,108 +192,11 @@ def test_secure_gaussian_with_unknown_users_is_calibrated_by_zcdp() -> None:
     assert ratio == pytest.approx(4.5309 / 4.2247, rel=1e-3)
 
 
-def test_simulated_sums_are_refused_under_secure_randomness() -> None:
-    session = Local(epsilon=1.0).start(QUERY, Schedule(10), Secure())
-    session.release()
-    session.begin(Plan(POLICY))
-    with pytest.raises(ValueError, match="secure randomness"):
-        session.submit_sum(QUERY.contribution(user()), 1)
-
-
 # --------------------------------------------------------------------------------- order of calls
 
 
 def fresh(users: int | None = 10) -> CountSession:
     return NoPrivacy().start(QUERY, Schedule(users), Seeded(0))
-
-
-def test_calls_out_of_order_raise() -> None:
-    session = fresh()
-    with pytest.raises(RuntimeError, match="begin first"):
-        session.submit(Message(plan=0, trajectory=user()))
-    encoder = session.begin(Plan(POLICY, users=2))
-    with pytest.raises(RuntimeError, match="users of the open plan not submitted yet: 2"):
-        session.release()
-    with pytest.raises(RuntimeError, match="users of the open plan not submitted yet: 2"):
-        session.begin(Plan(POLICY))
-    report = encoder(user(), session.open_plan, None)  # type: ignore[arg-type]
-    session.submit(report)
-    session.absent()
-    assert session.users == 2
-    first = session.release()
-    assert session.release() is first
-    with pytest.raises(ValueError, match="no new question"):
-        session.answer(Response(0, np.zeros(2), (0.0, 1.0)))
-
-
-@pytest.mark.parametrize("setting", [{"group": 1}, {"return_share": 0.5}, {"forget": True}, {"cut": 1.0}])
-def test_plans_that_steer_nothing_say_nothing_of_it(setting: dict[str, object]) -> None:
-    """A query of plain counts has neither groups nor cut rewards: theirs are refused, not dropped."""
-    with Central(epsilon=1.0).start(QUERY, Schedule(4), Seeded(0)) as session:
-        with pytest.raises(ValueError, match=f"plan.*{next(iter(setting))}.*only"):
-            session.begin(Plan(POLICY, users=2, **setting))  # type: ignore[arg-type]
-        session.begin(Plan(POLICY, users=2))
-
-
-def test_late_reports_and_too_many_users_are_refused() -> None:
-    session = fresh(3)
-    encoder = session.begin(Plan(POLICY))
-    late = encoder(user(), session.open_plan, None)  # type: ignore[arg-type]
-    session.submit(late)
-    session.begin(Plan(POLICY))
-    with pytest.raises(ValueError, match=r"message.plan = 1: must be 2"):
-        session.submit(late)
-    session.absent()
-    with pytest.raises(ValueError, match=r"plan.users = 2: 2 of 3 declared users have come"):
-        session.begin(Plan(POLICY, users=2))
-    session.begin(Plan(POLICY))
-    session.absent()
-    with pytest.raises(RuntimeError, match="all 3 declared users"):
-        session.release()
-
-
-def test_several_policies_in_one_batch_share_a_release() -> None:
-    session = fresh()
-    first = session.release()
-    session.begin(Plan(POLICY, users=2, last=False))
-    session.absent(2)
-    assert session.release() is first
-    session.begin(Plan(POLICY, users=1))
-    session.absent()
-    assert session.release().number == 1
-
-
-def test_scheduled_times_are_kept() -> None:
-    session = NoPrivacy().start(QUERY, Schedule(10, times=np.array([0, 4])), Seeded(0))
-    session.release()
-    session.begin(Plan(POLICY, users=3))
-    session.absent(3)
-    with pytest.raises(RuntimeError, match="3 users is not one of the scheduled times"):
-        session.release()
-
-
-def test_closed_sessions_copies_and_forks_raise() -> None:
-    session = fresh()
-    with pytest.raises(TypeError, match="same noise again"):
-        pickle.dumps(session)
-    with pytest.raises(TypeError, match="same noise again"):
-        copy.copy(session)
-    with pytest.raises(TypeError, match="same noise again"):
-        copy.deepcopy(session)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            session.release()
-            os.write(writer, b"released")
-        except RuntimeError:
-            os.write(writer, b"refused")
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(reader, 20) == b"refused"
-    session.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        session.release()
 
 
 @pytest.mark.parametrize(
@@ -488,15 +386,3 @@ def test_a_trusted_server_takes_trajectories_as_they_are(privatizer: NoPrivacy |
         np.testing.assert_array_equal(estimate.value, other.estimates[name].value)
     with pytest.raises(RuntimeError, match="no plan is open: call begin first"):
         ours.submit(user(3))
-
-
-@pytest.mark.parametrize("privatizer", [Local(epsilon=1.0), Shuffle(epsilon=1.0)])
-def test_raw_data_do_not_leave_a_device(privatizer: Local | Shuffle) -> None:
-    session = privatizer.start(QUERY, Schedule(300, growth=300.0), Seeded(5))
-    session.release()
-    session.begin(Plan(POLICY, users=1))
-    with pytest.raises(ValueError, match="is a Trajectory: must be what begin.s encoder makes: encoder = "):
-        session.submit(user(0))
-    with pytest.raises(ValueError, match="message is a tuple: must be what begin's"):
-        session.submit((1, 2))
-    assert session.users == 0

@@ -72,22 +72,6 @@ def call_quietly(call: Callable[[Any], object], session: Any) -> None:
         call(session)
 
 
-def test_a_call_out_of_a_running_one_is_refused() -> None:
-    session = opened()
-
-    class Calls:
-        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-            session.absent(1)
-            return np.zeros(3, np.int64)
-
-    with pytest.raises(RuntimeError, match="is running in this thread"):
-        session.submit(Message(plan=1, trajectory=Trajectory(Calls(), LIFE.actions, LIFE.rewards)))  # type: ignore[arg-type]
-    assert session.users == 0
-    session.close()
-    with pytest.raises(RuntimeError, match="is closed"):
-        session.absent(1)
-
-
 def test_what_is_shown_of_a_session_is_public_and_says_its_whole_claim() -> None:
     session = opened()
     assert repr(session) == "<DecayingSession trust='joint', epsilon=1.0, users=0>"
@@ -98,28 +82,6 @@ def test_what_is_shown_of_a_session_is_public_and_says_its_whole_claim() -> None
     )
     assert ", delta=1e-06, users=0>" in repr(approximate)
     assert repr(object.__new__(type(session))) == "<DecayingSession closed>"  # of which nothing is set
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda session: session.begin(Plan(POLICY, users=1)),
-        lambda session: session.submit(Message(plan=1, trajectory=LIFE)),
-        lambda session: session.submit_many(Trajectories(*(np.array([part]) for part in PARTS)), 1),
-        lambda session: session.submit_sum({}, 1),
-        lambda session: session.absent(1),
-        lambda session: session.release(),
-    ],
-    ids=["begin", "submit", "submit_many", "submit_sum", "absent", "release"],
-)
-@pytest.mark.parametrize("waiting", [True, False], ids=["in a plan", "between plans"])
-def test_a_closed_session_answers_no_call(call: Callable[[Any], object], waiting: bool) -> None:
-    session = opened()
-    if not waiting:
-        session.absent(2)
-    session.close()
-    with pytest.raises(RuntimeError, match="is closed: start another one"):
-        call(session)
 
 
 def test_who_closes_out_of_a_running_call_takes_no_memory_from_it() -> None:
@@ -147,26 +109,6 @@ def test_who_closes_out_of_a_running_call_takes_no_memory_from_it() -> None:
     with pytest.raises(RuntimeError, match="is closed"):
         session.absent()
     wait_until(lambda: session._cells.size == 0)
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda session: session.release(),
-        lambda session: session.submit(Message(plan=1, trajectory=LIFE)),
-        lambda session: session.absent(1),
-        lambda session: session.save("nowhere"),
-    ],
-    ids=["release", "submit", "absent", "save"],
-)
-def test_in_another_process_every_call_is_refused(call: Callable[[Any], object]) -> None:
-    """A fork has the same sums and would draw other noise for them."""
-    session = opened()
-    session._process += 1
-    with pytest.raises(RuntimeError, match="was started in another process: a copy would draw the same"):
-        call(session)
-    session._process -= 1
-    session.absent(2)
 
 
 def test_a_fork_forgets_without_waiting_for_a_lock_that_nobody_there_can_give_back() -> None:

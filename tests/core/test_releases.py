@@ -107,34 +107,6 @@ def test_no_more_releases_than_the_schedule_allows() -> None:
             session.absent()
 
 
-@pytest.mark.parametrize(
-    ("plan", "message"),
-    [
-        (
-            {"policy": np.zeros((3, 4), int)},
-            r"plan.policy has shape \(3, 4\): must be \(4, 3\) or \(4, 3, 2\)",
-        ),
-        ({"policy": np.zeros((4, 3, 3))}, r"plan.policy has shape \(4, 3, 3\)"),
-        ({"users": 0}, "plan.users = 0"),
-        ({"users": 10}, "plan.users = 10: 0 of 9 declared users have come, at most 9 are left"),
-        ({"query": CountQuery(Layout(3, 2, 4))}, "plan.query: must be None"),
-    ],
-)
-def test_plans_that_do_not_fit_open_nothing(plan: dict[str, Any], message: str) -> None:
-    query = CountQuery(Layout(3, 2, 4))
-    fitting = Plan(**{"policy": np.full((4, 3, 2), 0.5), "users": 9})
-    with session_of(CountMechanism(query, Schedule(9), "seeded", Exact()), Seeded(0)) as session:
-        with pytest.raises(ValueError, match=message):
-            session.begin(Plan(**{"policy": np.zeros((4, 3), int), **plan}))
-        encoder = session.begin(fitting)
-        assert session.open_plan.number == encoder.number == 1  # type: ignore[attr-defined]
-        for users in (0, 10):
-            with pytest.raises(ValueError, match=rf"users = {users}: must be an integer in \[1, 9\]"):
-                session.absent(users)
-            with pytest.raises(ValueError, match=rf"users = {users}: must be an integer in \[1, 9\]"):
-                session.submit_sum({}, users)
-
-
 def test_a_number_is_put_on_a_plan_and_changes_nothing_else() -> None:
     plan = Plan(np.zeros((4, 3), int), 5, last=False)
     again = numbered(plan, 7)

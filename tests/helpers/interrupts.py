@@ -1,10 +1,10 @@
-"""Ctrl-C at every line of the trusted core, for tests."""
+"""Ctrl-C, or another call, at every line of the trusted core, for tests."""
 
 import linecache
 import sys
 import threading
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 _FILES = {
@@ -23,6 +23,17 @@ def _no_signal_comes(frame: FrameType) -> bool:
     return held and line in ("try:", "with self._call():")
 
 
+class _Within(dict[CodeType, bool]):
+    """Whether code is in one of the files."""
+
+    def __init__(self, files: tuple[str, ...]) -> None:
+        self._files = files
+
+    def __missing__(self, code: CodeType) -> bool:
+        self[code] = code.co_filename.endswith(self._files)
+        return self[code]
+
+
 def interrupted(
     call: Callable[[], object],
     at: int,
@@ -36,11 +47,11 @@ def interrupted(
     is none between the last line of a ``with`` and the call that gives back its lock, and none at ``try``,
     though these are lines. They are left alone, and so are functions named in ``besides``.
     """
-    left = at
+    left, within = at, _Within(files)
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
         nonlocal left
-        if not frame.f_code.co_filename.endswith(files):
+        if not within[frame.f_code]:
             return None
         if event == "line" and frame.f_code.co_name not in besides and not _no_signal_comes(frame):
             left -= 1
@@ -58,6 +69,31 @@ def interrupted(
     finally:
         sys.settrace(before)
     return False
+
+
+def called_within(
+    call: Callable[[], object], at: int, visit: Callable[[], object], *, files: tuple[str, ...] = SESSION
+) -> int:
+    """Call ``visit`` at the ``at``-th line of ``files`` in ``call``. Return how many lines there were."""
+    seen, within = 0, _Within(files)
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal seen
+        if not within[frame.f_code]:
+            return None
+        if event == "line":
+            seen += 1
+            if seen == at + 1:
+                visit()  # Python traces nothing within a trace function
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return seen
 
 
 def interrupted_at_a_return(

@@ -1,10 +1,7 @@
 """The core of re-evaluated sums: budget, order, doors, shift of neighbours, exact noise."""
 
-import copy
 import dataclasses
 import math
-import multiprocessing
-import pickle
 from types import SimpleNamespace
 
 import numpy as np
@@ -251,34 +248,6 @@ def test_what_is_no_trajectories_is_refused_by_its_name():
     with pytest.raises(ValueError, match="trajectories is a SimpleNamespace: must be Trajectories"):
         session.submit_many(SimpleNamespace(states=data.states, actions=data.actions, rewards=data.rewards))
     assert session.users == 0
-
-
-def test_sessions_are_never_copied():
-    session = session_of(full_plan(0.1), people())
-    for act in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(TypeError, match="cannot be pickled or copied"):
-            act(session)
-    session.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        session.gram(2)
-
-
-def _asked_elsewhere(session, pipe):
-    try:
-        session.gram(2)
-        pipe.send("answered")
-    except RuntimeError as error:
-        pipe.send(str(error))
-
-
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-def test_a_forked_process_gets_no_answer():
-    session = session_of(full_plan(0.1), people())
-    here, there = multiprocessing.Pipe()
-    child = multiprocessing.get_context("fork").Process(target=_asked_elsewhere, args=(session, there))
-    child.start()
-    assert "another process" in here.recv()
-    child.join()
 
 
 def test_exact_noise_keeps_sums_on_a_public_grid():

@@ -1,7 +1,6 @@
 """Sessions of linear sums: noise where it belongs, budgets as they are printed, users as they are counted."""
 
 import math
-import pickle
 import random
 from dataclasses import dataclass
 
@@ -560,44 +559,6 @@ def test_laws_are_known_before_anybody_comes(query, privatizer):
     options = privatizer.choices(query, schedule, Seeded(0, 0))
     assert [one.error for one in options] == sorted(one.error for one in options)
     assert all(one.name and one.noise == "Gaussian" for one in options)
-
-
-def test_calls_out_of_order_and_broken_records_are_refused():
-    session = dr.Central(mu=1.0, release="batches").start(
-        SPAN, Schedule(6, times=np.array([0, 2])), Seeded(0, 0)
-    )
-    assert isinstance(session, LinearSession)
-    with pytest.raises(TypeError, match="copied"):
-        pickle.dumps(session)
-    first = session.release()
-    assert first.number == 0
-    assert not cells(session, first).any()
-    assert session.release() is first
-    encoder = session.begin(Plan(POLICY, 2, CONTEXT))
-    with pytest.raises(RuntimeError, match="not submitted yet: "):
-        session.release()
-    good = trajectory(np.random.default_rng(0))
-    with pytest.raises(ValueError, match="rewards"):
-        session.submit(Message(1, Trajectory(good.states, good.actions, good.rewards + 2)))
-    with pytest.raises(ValueError, match="plan"):
-        session.submit(Message(2, good))
-    with pytest.raises(ValueError, match="trajectory"):
-        session.submit(Message(1))
-    assert session.users == 0
-    session.submit(encoder(good, session.open_plan, SecureRng()))
-    session.absent()
-    assert session.release().users == 2
-    with pytest.raises(ValueError, match="at most 4"):
-        session.begin(Plan(POLICY, 5, CONTEXT))
-    with pytest.raises(ValueError, match="values"):
-        session.begin(Plan(POLICY, 1, {}))
-    session.begin(Plan(POLICY, 1, CONTEXT))
-    session.absent()
-    with pytest.raises(RuntimeError, match="scheduled"):
-        session.release()
-    session.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        session.release()
 
 
 @pytest.mark.parametrize(

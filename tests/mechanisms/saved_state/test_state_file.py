@@ -5,13 +5,11 @@ import os
 import shutil
 import sqlite3
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from interrupts import SESSION, interrupted
 from waiting import LIMIT
 
 import discreet as dr
@@ -19,10 +17,8 @@ from discreet.accounting.noise_distributions import distributions as laws
 from discreet.core.count_query import CountQuery
 from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
-from discreet.core.rng import Secure, SecureRng, Seeded
-from discreet.core.trajectories import Trajectory
-from discreet.mechanisms.interfaces import Plan, Release, Schedule
+from discreet.core.rng import Secure, Seeded
+from discreet.mechanisms.interfaces import Plan, Schedule
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
@@ -51,100 +47,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state"
 
 
-def user(i: int) -> Trajectory:
-    rng = np.random.default_rng(i)
-    states = rng.integers(2, size=3)
-    return Trajectory(states, rng.integers(2, size=2) * (states[:2] == 0), rng.uniform(size=2))
-
-
-def coins(session: CountSession, i: int) -> Any:
-    return SecureRng() if isinstance(session._randomness, Secure) else SeededRng(Seeded(5).keys.noise, i)
-
-
-def values(release: Release) -> list[np.ndarray]:
-    """Everything in a release, to be compared bit for bit."""
-    out: list[Any] = [np.array([release.users, release.number])]
-    shown = [release.estimates]
-    if release.measurement is not None:
-        shown.append(release.measurement.estimates)
-        out.append(np.array([release.measurement.decay, release.measurement.gain]))
-    for estimates in shown:
-        for e in estimates.values():
-            out += [e.value, np.array([e.law.std(), e.law.std_bound(), e.covers, e.effective])]
-    return out
-
-
-def run(
-    session: CountSession, pause: Callable[[CountSession], CountSession], at: set[tuple[int, str]]
-) -> list[Any]:
-    """Twelve users in plans of two; ``pause`` at the given users, before or after the release, or midway."""
-    out: list[Any] = []
-    for first in range(0, USERS, 2):
-        if (first, "before") in at:
-            session = pause(session)
-        out += values(session.release())
-        if (first, "after") in at:
-            session = pause(session)
-            out += values(session.release())  # the same again
-        encode = session.begin(Plan(POLICY, users=2, last=first % 4 == 2))
-        if (first, "open") in at:
-            session = pause(session)
-        session.submit(encode(user(first), session.open_plan, coins(session, first)))
-        if (first, "midway") in at:
-            session = pause(session)
-            encode = session.open_encoder
-        if first == 4:
-            session.absent()
-        else:
-            session.submit(encode(user(first + 1), session.open_plan, coins(session, first + 1)))
-    session.close()
-    return out
-
-
-def start(stream: str, randomness: Any = None, open_ended: bool = False) -> CountSession:
-    schedule = Schedule(None if open_ended else USERS)
-    if not open_ended and stream != "published":
-        schedule = Schedule(USERS, times=np.array([0, 4, 8]))
-    return STREAMS[stream].start(QUERY, schedule, randomness or Seeded(5))  # type: ignore[attr-defined]
-
-
-def stopover(folder: Path) -> Callable[[CountSession], CountSession]:
-    """Save and restore."""
-    count = 0
-
-    def pause(session: CountSession) -> CountSession:
-        nonlocal count
-        count += 1
-        session.save(folder / f"{count}.state")
-        with pytest.raises(RuntimeError, match="closed"):
-            session.release()
-        return restore(folder / f"{count}.state")
-
-    return pause
-
-
-MOMENTS = {(first, where) for first in range(0, USERS, 2) for where in ("before", "after", "open", "midway")}
-
-
-@pytest.mark.parametrize("stream", STREAMS)
-@pytest.mark.parametrize("moments", [{(4, "midway")}, {(8, "before")}, MOMENTS], ids=["one", "other", "all"])
-def test_a_seeded_run_continued_is_the_uninterrupted_one(
-    stream: str, moments: set[tuple[int, str]], tmp_path: Path
-) -> None:
-    whole = run(start(stream), lambda s: s, moments)
-    parts = run(start(stream), stopover(tmp_path), moments)
-    assert len(whole) == len(parts)
-    for a, b in zip(whole, parts, strict=True):
-        np.testing.assert_array_equal(a, b, strict=True)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["state"]  # no raw sums are left lying about
-
-
-@pytest.mark.parametrize("stream", ["tree", "local"])
-def test_an_open_ended_run_continued_is_the_uninterrupted_one(stream: str, tmp_path: Path) -> None:
-    whole = run(start(stream, open_ended=True), lambda s: s, MOMENTS)
-    parts = run(start(stream, open_ended=True), stopover(tmp_path), MOMENTS)
-    for a, b in zip(whole, parts, strict=True):
-        np.testing.assert_array_equal(a, b, strict=True)
+def start(stream: str) -> CountSession:
+    times = None if stream == "published" else np.array([0, 4, 8])
+    return STREAMS[stream].start(QUERY, Schedule(USERS, times=times), Seeded(5))  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("open_ended", [False, True])
@@ -211,7 +116,8 @@ def test_the_restored_state_is_the_saved_one(tmp_path: Path) -> None:
 def test_a_restored_release_cannot_be_written(tmp_path: Path) -> None:
     session = start("tree")
     session.release()
-    again = stopover(tmp_path)(session)
+    session.save(tmp_path / "a")
+    again = restore(tmp_path / "a")
     for estimate in again.release().estimates.values():
         assert not estimate.value.flags.writeable
     assert not again.mechanism.scales.flags.writeable
@@ -335,22 +241,6 @@ def test_a_save_whose_fate_is_not_known_stops_the_session(
     assert (tmp_path / "b").exists()
 
 
-def test_a_forked_child_cannot_save(tmp_path: Path) -> None:
-    session = start("tree")
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            session.save(tmp_path / "a")
-            os.write(writer, b"saved")
-        except RuntimeError:
-            os.write(writer, b"refused")
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(reader, 20) == b"refused"
-    assert not (tmp_path / "a").exists()
-
-
 # ------------------------------------------------------------------------- broken and foreign files
 
 
@@ -439,45 +329,6 @@ def restorable(folder: Path) -> list[Path]:
             except (ValueError, RuntimeError):
                 continue
     return out
-
-
-# Translating values happens before anything is taken, and a line of it stands for the others.
-_TRANSLATING = ("_encode", "_decode", "__init__", "__post_init__", "<genexpr>", "<listcomp>", "<dictcomp>")
-BESIDES = ("_call", "_calling_here", *_TRANSLATING)
-FILES = (*SESSION, "mechanisms/saved_state/state_file.py", "mechanisms/saved_state/save.py")
-
-
-# a file may be left to the garbage collector between the end of its `with` and the call that closes it
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupt_in_save_leaves_the_session_or_the_file(tmp_path: Path) -> None:
-    at, more, files = 0, True, 0
-    while more:
-        session = start("batches")
-        place = tmp_path / f"{at}"
-        place.mkdir()
-        more = interrupted(lambda s=session, p=place: s.save(p / "a"), at, files=FILES, besides=BESIDES)
-        live, found = alive(session), restorable(place)
-        assert live + len(found) == 1, (at, live, found)
-        assert not list(place.iterdir()), at  # nothing is left of what was withdrawn
-        files += len(found)
-        at += 1
-    assert at > 50
-    assert files > 1  # some came after the file was visible
-
-
-# a file may be left to the garbage collector between the end of its `with` and the call that closes it
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupt_in_restore_leaves_the_file_as_it_was(tmp_path: Path) -> None:
-    at, more = 0, True
-    while more:
-        place = tmp_path / f"{at}"
-        place.mkdir()
-        path = saved(place)
-        more = interrupted(lambda p=path: restore(p), at, files=FILES, besides=BESIDES)
-        assert len(restorable(place)) == more, at
-        assert list(place.iterdir()) == []
-        at += 1
-    assert at > 50
 
 
 class Crash(BaseException):

@@ -17,7 +17,7 @@ from discreet.core.count_query import CountQuery
 from discreet.core.families import TRANSITIONS
 from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededRng
-from discreet.core.rng import Secure, SecureRng, Seeded
+from discreet.core.rng import Seeded
 from discreet.device.message_envelope import HEADER, Envelope, MessageRejected
 from discreet.envs.rollouts.rollout import reported_counts, rollout
 from discreet.mechanisms.interfaces import Message, Plan, Schedule
@@ -306,20 +306,6 @@ def test_what_does_not_fit_is_refused():
             started(query=query)
     with pytest.raises(ValueError, match="users = None"):
         AMPLIFIED.start(QUERY, Schedule(None, times=np.array([0, 5])), Seeded(0))
-
-
-def test_secure_sessions_take_secure_coins_and_no_sums():
-    session = started(source=Secure())
-    session.release()
-    encoder = session.begin(Plan(POLICY, 10))
-    with pytest.raises(ValueError, match="coins"):
-        encoder(LIFE, session.open_plan, SeededRng(KEY, 0))
-    for _ in range(10):
-        session.submit(encoder(LIFE, session.open_plan, SecureRng()))
-    assert session.release().users == 10
-    session.begin(Plan(POLICY, 10))
-    with pytest.raises(ValueError, match="simulation"):
-        session.submit_sum({}, 10)
 
 
 # ----------------------------------------------------------------------------- laws, simulation

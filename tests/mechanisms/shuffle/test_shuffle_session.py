@@ -17,7 +17,7 @@ from discreet.core.count_query import CountQuery
 from discreet.core.families import CENTERED_REWARDS, TRANSITIONS
 from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededRng
-from discreet.core.rng import Secure, SecureRng, Seeded
+from discreet.core.rng import Seeded
 from discreet.device.message_envelope import Envelope
 from discreet.device.shuffle_encoder import ShuffleEncoder, SimulatedCoins
 from discreet.device.shuffle_payload import COIN, Family, SessionConfig, read
@@ -339,21 +339,6 @@ def test_what_does_not_fit_is_refused():
         started(query=CountQuery(LAYOUT, stationary=True))
     with pytest.raises(ValueError, match="CountQuery"):
         started(query="counts")
-
-
-def test_secure_sessions_take_secure_coins_and_no_sums():
-    session = started(source=Secure())
-    session.release()
-    encoder = session.begin(Plan(POLICY, 10))
-    with pytest.raises(ValueError, match="SecureRng"):
-        encoder(LIFE, session.open_plan, SeededRng(Seeded(0).keys.noise, 0))
-    with pytest.raises(ValueError, match="simulation"):
-        session.submit_sum({}, 10)
-    for _ in range(10):
-        session.submit(encoder(LIFE, session.open_plan, SecureRng()))
-    release = session.release()
-    assert release.users == 10
-    assert session.guarantee.randomness == "secure"
 
 
 def test_simulated_sums_must_be_of_bits():

@@ -26,7 +26,7 @@ from discreet.learners.offline.linear_pevi import DPVAPVI
 from discreet.learners.online.lsvi_ucb import LSVIUCB
 from discreet.learners.online.ucrl_vtr import UCRLVTR, UCRLVTRPlus
 from discreet.mechanisms.features import Features, MixtureFeatures, one_hot
-from discreet.mechanisms.interfaces import Message, Plan, Response, Schedule
+from discreet.mechanisms.interfaces import Plan, Response, Schedule
 from discreet.mechanisms.linear import dataset_sums as stored
 from discreet.mechanisms.linear.adaptive_queries import ResponseSession
 from discreet.mechanisms.linear.linear_queries import GRAM, GramQuery, MixtureQuery
@@ -406,22 +406,3 @@ def test_an_interrupt_anywhere_loses_no_release_and_adds_nobody_twice(release):
                 assert session._answers.asked in (spent, spent + 1)
         at += 1
     assert at > 30
-
-
-@pytest.mark.parametrize("randomness", [Seeded(0, 0), Secure()])
-def test_an_interrupt_adds_no_message_of_a_user_who_is_not_counted(randomness):
-    """Else she comes again, and is added twice."""
-    query = GramQuery(layout=Layout(3, 2, 3), features=one_hot(3, 2))
-    message, at, stopped = np.ones(query.cells), 0, True
-    while stopped:
-        session = dr.Local(rho=1.0).start(query, Schedule(9), randomness)
-        session.release()
-        session.begin(Plan(np.zeros((3, 3), int), 2))
-        stopped = interrupted(
-            lambda s=session: s.submit(Message(1, message=message)), at,
-            files=("mechanisms/linear/linear_session.py", "core/stream_session.py"), besides=("_count",),
-        )  # fmt: skip
-        assert session._cells.max() == session._cells.min() <= session.users <= 1
-        at += 1
-    assert at > 5
-    assert session._cells.min() == session.users == 1
