@@ -171,8 +171,6 @@ def shown(release: Any) -> Shown:
     if release.measurement is not None:
         facts += [release.measurement.decay, release.measurement.gain]
         found += _estimates(release.measurement.estimates)
-        if release.measurement.fresh is not None:
-            facts.append(release.measurement.fresh.tolist())
     for _, value in found:
         assert not value.flags.writeable
     return Shown((*facts, *(one for one, _ in found)), tuple(value for _, value in found))
@@ -456,7 +454,6 @@ _FRESH: dict[str, Any] = {"redraws": True}
 _TREE = dr.Central(epsilon=1.0, release="tree")
 _BATCHES = dr.Central(mu=1.0, release="batches")
 _DECAYING = dr.Central(mu=1.0, release="decaying", decay=0.7)
-_CLOCKS = dr.Central(epsilon=1.0, release="batches", clocks="rows")
 _ROOT = dr.Central(mu=1.0, release="square-root")
 _VECTORS = dr.Local(epsilon=1.0, randomizer="laplace")
 _REPORTS = dr.Local(epsilon=1.0, randomizer="subset")
@@ -474,7 +471,6 @@ KINDS: dict[str, Kind] = {
         Stream("square root", _ROOT, _PLAIN, ("seeded",)),
         Stream("batches", _BATCHES, _PLAIN, **_FRESH),
         Stream("decaying", _DECAYING, _PLAIN, **_FRESH),
-        Stream("clocks", _CLOCKS, _PLAIN, schedule=_MEASURED, **_FRESH),
         Stream("groups", _DECAYING, _GROUPS, ("seeded",), **_GROUPED, **_FRESH),
         Stream("exact groups", dr.NoPrivacy(), _GROUPS, **_GROUPED),
         Stream("cut", _BATCHES, _CUT, **_CLIPPED, **_FRESH),

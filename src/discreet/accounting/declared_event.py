@@ -138,8 +138,8 @@ def check(mechanism: CountMechanism) -> None:
     assert noise is not None
     if mechanism.fixed_point or mechanism.by_release.size:
         raise ValueError(
-            f"strategy = {mechanism.strategy!r}, release_scales: a decaying sum under exact noise, and scales "
-            "that change, are for noises and queries that this library has derived"
+            f"strategy = {mechanism.strategy!r}, release_scales: a decaying sum under exact noise, and "
+            "scales that change, are for noises and queries that this library has derived"
         )
     if not is_declared(noise):
         return
@@ -161,8 +161,8 @@ def check(mechanism: CountMechanism) -> None:
             single = isinstance(family, RecordFamily) and family.over.in_one_cell(query.layout.horizon) == 1
             if not single:
                 raise ValueError(
-                    f"family {family.name!r}: a user moves many cells, or one cell several times, which a cost "
-                    f"that is not homogeneous ({noise.name!r}) does not price"
+                    f"family {family.name!r}: a user moves many cells, or one cell several times, which a "
+                    f"cost that is not homogeneous ({noise.name!r}) does not price"
                 )
         return
     power = 1 if noise.norm == "l1" else 2
