@@ -15,11 +15,11 @@ from interrupts import interrupted
 
 from discreet.accounting.noise_distributions.prefix_variance import tree_nodes
 from discreet.core.count_query import CountQuery
-from discreet.core.count_sessions import CountSession
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, SecureRng, Seeded
+from discreet.core.session import ChannelSession
 from discreet.core.trajectories import Trajectory, checked
 from discreet.mechanisms.interfaces import Message, Plan, Schedule
 from discreet.mechanisms.privatizers.central import Central
@@ -32,17 +32,17 @@ POLICY = np.zeros((2, 2), np.int64)
 LIFE = Trajectory(np.array([0, 1, 0]), np.array([1, 0]), np.array([0.25, 0.75]))
 
 
-def come(session: CountSession, users: int) -> None:
+def come(session: ChannelSession, users: int) -> None:
     """Joint sessions: so many users with the same life."""
     encoder = session.begin(Plan(POLICY, users=users))
     for _ in range(users):
         session.submit(encoder(LIFE, session.open_plan, SecureRng()))
 
 
-def records_in(session: CountSession) -> float:
+def records_in(session: ChannelSession) -> float:
     """How many records stand in the private sums of a session without noise."""
-    begin, end = session._query.offsets[1:3]
-    return float(session._cells[begin:end].sum()) / LAYOUT.horizon
+    begin, end = session.channel.query.offsets[1:3]
+    return float(session.state["cells"][begin:end].sum()) / LAYOUT.horizon
 
 
 # ------------------------------------------------------------------------------ one noise per node
@@ -53,14 +53,14 @@ def test_two_releases_at_once_draw_one_noise() -> None:
     session = Central(release="tree", epsilon=1.0).start(QUERY, Schedule(8), Secure())
     session.release()
     come(session, 1)
-    draw, draws = session._node_noise, []
+    draw, draws = session.channel.node_noise, []
 
     def slow(end: int, factor: float, level: int) -> Any:
         draws.append(end)
         time.sleep(0.05)
         return draw(end, factor, level)
 
-    session._node_noise = slow  # type: ignore[method-assign]
+    session.channel.node_noise = slow  # type: ignore[method-assign]
     seen: list[Any] = []
     threads = [threading.Thread(target=lambda: seen.append(session.release())) for _ in range(3)]
     for thread in threads:
@@ -107,7 +107,7 @@ def test_an_interrupt_never_adds_a_record_that_is_not_counted(privatizer: Any) -
 
 
 def test_an_interrupt_during_a_release_leaves_every_noise_where_it_was() -> None:
-    def noise_after(session: CountSession) -> list[Any]:
+    def noise_after(session: ChannelSession) -> list[Any]:
         out = []
         for n in range(4, 8):
             if n > 4:
@@ -115,7 +115,7 @@ def test_an_interrupt_during_a_release_leaves_every_noise_where_it_was() -> None
             out.append(session.release().estimates["visits"].value - n * QUERY.contribution(LIFE)["visits"])
         return out
 
-    def ready() -> CountSession:
+    def ready() -> ChannelSession:
         session = Central(release="tree", epsilon=1.0).start(QUERY, Schedule(9), Seeded(0))
         session.release()
         come(session, 3)
@@ -406,7 +406,7 @@ def test_releases_share_no_memory_with_private_sums_and_cannot_be_written(privat
     for n in range(3):
         release = session.release()
         for estimate in release.estimates.values():
-            assert not np.shares_memory(estimate.value, session._cells)
+            assert not np.shares_memory(estimate.value, session.state["cells"])
             assert not any(
                 np.shares_memory(estimate.value, noise)
                 for noise in getattr(session, "_registers", {}).values()
@@ -513,7 +513,7 @@ def test_the_loss_of_every_user_over_all_releases_is_the_stated_epsilon(
     )
     by_user = leaf == "user" or users is None
     nodes: dict[int, tuple[float, np.ndarray]] = {}
-    draw = session._node_noise
+    draw = session.channel.node_noise
 
     def recorded(end: int, factor: float, level: int = 0) -> Any:
         noise = draw(end, factor, level)
@@ -521,7 +521,7 @@ def test_the_loss_of_every_user_over_all_releases_is_the_stated_epsilon(
         nodes[end] = (factor, noise)
         return noise
 
-    session._node_noise = recorded  # type: ignore[method-assign]
+    session.channel.node_noise = recorded  # type: ignore[method-assign]
     times = [0] if users is None else session.schedule.release_times.tolist()
     times = list(range(40)) if users is None else times
     active: list[set[int]] = []
@@ -529,7 +529,7 @@ def test_the_loss_of_every_user_over_all_releases_is_the_stated_epsilon(
         release = session.release()
         cells = QUERY.to_cells({name: e.value for name, e in release.estimates.items()})
         noise = cells - n * QUERY.to_cells(QUERY.contribution(LIFE))
-        ends = {end for end, _ in tree_nodes(session._walk, n if by_user else i)}
+        ends = {end for end, _ in tree_nodes(session.mechanism.walk, n if by_user else i)}
         np.testing.assert_allclose(
             noise, sum((nodes[end][1] for end in ends), np.zeros(cells.size)), atol=1e-7
         )

@@ -668,7 +668,7 @@ def test_an_interrupt_counts_a_user_of_a_batch_once() -> None:
     """She is counted in her batch's session alone, before her record is there; a batch is released once."""
     who = people()
     calls = ("submit", "absent", "release")
-    files = ("mechanisms/batch_queries.py", "core/stream_session.py", "core/count_sessions.py")
+    files = ("mechanisms/batch_queries.py", "core/stream_session.py", "core/count_channels.py")
     for call in calls:
         for at in itertools.count():
             session = NoPrivacy().start(FINE, SCHEDULE, SEEDED)
