@@ -7,10 +7,11 @@ import pytest
 from interrupts import SESSION, interrupted
 
 import discreet as dr
+from discreet.core.correlated_noise.decaying_sum import Decaying
 from discreet.core.count_query import CountQuery
-from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
 from discreet.core.rng import Secure, SecureRng, Seeded
+from discreet.core.session import ChannelSession
 from discreet.core.trajectories import Trajectory
 from discreet.experiments.simulate import Setup
 from discreet.mechanisms.interfaces import Plan, Release, Schedule
@@ -30,7 +31,7 @@ DECAYING = Central(epsilon=1.0, delta=1e-6, release="decaying", decay=0.8)
 NOISY = pytest.mark.parametrize("privatizer", [BATCHES, DECAYING], ids=["batches", "decaying"])
 
 
-def come(session: CountSession, users: int) -> None:
+def come(session: ChannelSession, users: int) -> None:
     encoder = session.begin(Plan(POLICY, users=users))
     for _ in range(users):
         report = encoder(LIFE, session.open_plan, SecureRng())
@@ -46,9 +47,9 @@ def both(release: Release) -> tuple[np.ndarray, np.ndarray]:
     return cells(release.estimates), cells(release.measurement.estimates)
 
 
-def ready(privatizer: Any, randomness: Any = None) -> CountSession:
+def ready(privatizer: Any, randomness: Any = None) -> ChannelSession:
     """A session with one release made, and the batch of a second one closed."""
-    session: CountSession = privatizer.start(QUERY, SCHEDULE, randomness or Seeded(0))
+    session: ChannelSession = privatizer.start(QUERY, SCHEDULE, randomness or Seeded(0))
     session.release()
     come(session, 2)
     session.release()
@@ -64,13 +65,13 @@ def test_an_interrupted_release_spends_its_noise(privatizer: Central) -> None:
     """
     for at in range(400):
         session = ready(privatizer)
-        draw, drawn = session._node_noise, []
+        draw, drawn = session.channel.node_noise, []
 
-        def noted(end: int, factor: float, draw: Any = draw, drawn: list[int] = drawn) -> Any:
+        def noted(end: int, *how: Any, draw: Any = draw, drawn: list[int] = drawn) -> Any:
             drawn.append(end)
-            return draw(end, factor)
+            return draw(end, *how)
 
-        session._node_noise = noted  # type: ignore[method-assign]
+        session.channel.node_noise = noted  # type: ignore[method-assign]
         more = interrupted(session.release, at, files=FILES)
         session.release()
         come(session, 4)
@@ -83,16 +84,16 @@ def test_an_interrupted_release_spends_its_noise(privatizer: Central) -> None:
 
 def test_the_batch_cannot_be_read_after_an_interrupt() -> None:
     session = ready(BATCHES)
-    before = session._measured.copy()
-    estimates = session._estimates
+    before = session.state["measured"].copy()
+    estimates = session.channel.estimates
 
     def stopped(*_: object) -> Any:
         raise KeyboardInterrupt
 
-    session._estimates = stopped  # type: ignore[method-assign]
+    session.channel.estimates = stopped  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         session.release()
-    session._estimates = estimates  # type: ignore[method-assign]
+    session.channel.estimates = estimates  # type: ignore[method-assign]
     sums, fresh = both(session.release())
     assert np.abs(sums - before - 2 * fresh - USER).max() > 0.1  # was 0: noise once in each
 
@@ -105,20 +106,21 @@ def test_a_user_weighs_no_more_after_an_interrupt(privatizer: Central) -> None:
     """
     for at in range(400):
         session = privatizer.start(QUERY, SCHEDULE, Seeded(0))
-        session._node_noise = lambda end, factor: np.zeros(QUERY.cells)  # type: ignore[method-assign]
+        session.channel.node_noise = lambda *_: np.zeros(QUERY.cells)  # type: ignore[method-assign]
         session.release()
         come(session, 2)  # whose weights are looked at
 
-        def weight(session: CountSession = session) -> float:
+        def weight(session: ChannelSession = session) -> float:
             """Of the two users in the sum of all measurements so far."""
-            return float(session._measured @ USER / (USER @ USER)) / 2
+            return float(session.state["measured"] @ USER / (USER @ USER)) / 2
 
         weights = [weight()]
         more = interrupted(session.release, at, files=FILES)
         weights.append(weight())
         law = session.release().estimates["transition_counts"].law
         weights.append(weight())
-        assert law.std() == session._laws.sums(2, 2, session._measurements)["transition_counts"].std()
+        laws = session.channel.laws.sums(2, 2, session.state["measurements"])  # type: ignore[attr-defined]
+        assert law.std() == laws["transition_counts"].std()
         for users in (1, 4, 1, 4):
             session.begin(Plan(POLICY, users=users))
             session.absent(users)
@@ -139,7 +141,8 @@ def test_sums_are_made_of_published_measurements_to_the_last_bit() -> None:
     for privatizer, randomness in sources:
         session = privatizer.start(QUERY, SCHEDULE, randomness)
         session.release()
-        decay, gain = session._decaying.decay, session._decaying.gain
+        decaying = Decaying(session.mechanism.decay)
+        decay, gain = decaying.decay, decaying.gain
         measured, users = np.zeros(QUERY.cells), 0
         for n in (2, 3, 8, 12):  # one is skipped
             come(session, n - users)

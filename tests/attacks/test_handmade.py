@@ -12,10 +12,10 @@ from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
 from discreet.core.count_mechanism import CountMechanism, Stated
 from discreet.core.count_query import CountQuery
-from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
 from discreet.core.noise.noises import GAUSSIAN, LAPLACE, Laplace
 from discreet.core.rng import Secure, Seeded
+from discreet.core.session import ChannelSession
 from discreet.core.strategies import Batches, Prefixes
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.batch_queries import BatchMechanism
@@ -245,7 +245,15 @@ TIMES = np.array([0, 2, 3, 5, 7])
 
 
 def _released(made: CountMechanism, plans: list[dict[str, Any]], people: list[Trajectory]) -> list[Any]:
-    session, found = session_of(made, Seeded(3)), []
+    session: Any = session_of(made, Seeded(3))
+    channel, found, scales = session.channel, [], []
+    draw = channel.node_noise
+
+    def noted(end: int, factor: float, level: int, own: Any) -> Any:
+        scales.append(own.copy())
+        return draw(end, factor, level, own)
+
+    channel.node_noise = noted
     session.release()
     for k, (plan, person) in enumerate(zip(plans, people, strict=True), 1):
         session.begin(Plan(**plan))
@@ -253,7 +261,7 @@ def _released(made: CountMechanism, plans: list[dict[str, Any]], people: list[Tr
         if k in TIMES:
             measurement = session.release().measurement
             assert measurement is not None
-            found.append((measurement.estimates, session._scales_now.copy()))
+            found.append((measurement.estimates, scales[-1]))
     return found
 
 
@@ -293,9 +301,9 @@ def test_no_exchange_moves_the_measurements_by_more_than_is_stated() -> None:
 
 def test_a_file_cannot_hold_less_noise_than_its_mechanism(tmp_path: Path) -> None:
     session = session_of(counted(Batches()), Seeded(0))
-    assert not {"_scales", "_begins"} & {*CountSession._BOUND, *CountSession._STATE}
-    object.__setattr__(session, "_scales", session._scales / 1000)
+    assert not {"scales", "begins"} & {*session.state}  # type: ignore[attr-defined]
+    session.channel.scales /= 1000  # type: ignore[attr-defined]
     session.save(tmp_path / "state")
     restored = restore(tmp_path / "state", tmp_path)
-    assert isinstance(restored, CountSession)
-    np.testing.assert_array_equal(restored._scales, restored.mechanism.noise_scales)
+    assert isinstance(restored, ChannelSession)
+    np.testing.assert_array_equal(restored.channel.scales, restored.mechanism.noise_scales)

@@ -66,8 +66,17 @@ def sums(session: Any) -> list[np.ndarray]:
     found = []
     for one in reached(session):
         if isinstance(one, Guarded | Stored | Shuffler):
-            for name, value in vars(one).items():
-                if name.strip("_") in ("cells", "filtered", "sums", "ones", "counts", "held", "root"):
+            for name, value in (vars(one) | getattr(one, "state", {})).items():
+                if name.strip("_") in (
+                    "cells",
+                    "before",
+                    "filtered",
+                    "sums",
+                    "ones",
+                    "counts",
+                    "held",
+                    "root",
+                ):
                     found += [a for a in reached(value) if isinstance(a, np.ndarray) and a.size]
     return found
 
@@ -85,7 +94,7 @@ def check(session: Any, *got: object) -> int:
 
 def test_the_walk_finds_what_is_hidden() -> None:
     session = dr.Central(epsilon=1.0).start(CountQuery(Layout(2, 2, 2)), Schedule(4), Seeded(0))
-    cells = session._cells
+    cells = session.state["cells"]
     hidden = [
         session.release, lambda: session, weakref.ref(session), {"a": [(session,)]}, cells[1:].reshape(-1, 1),
         memoryview(cells),
@@ -263,8 +272,9 @@ def test_query_and_encoders_are_copies(privatizer: Any) -> None:
     session.release()
     encoder = session.begin(Plan(np.zeros((2, 2), int), users=4))
     randomizer = getattr(session, "open_randomizer", encoder)
-    live = session._query, session._query.layout, session._query.offsets, session._query.layout.row_index
+    own = session._mechanism.query
+    live = own, own.layout, own.offsets, own.layout.row_index
     for one in reached(session.query, encoder, randomizer):
         assert not any(one is other for other in live)
     session.query.offsets[:] = 0
-    assert session._query.offsets[-1] == query.offsets[-1] > 0
+    assert own.offsets[-1] == query.offsets[-1] > 0

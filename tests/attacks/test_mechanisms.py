@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from discreet.core.count_query import CountQuery
-from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
 from discreet.core.rng import Secure, SecureRng, Seeded
+from discreet.core.session import ChannelSession
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.interfaces import Plan, Schedule
 from discreet.mechanisms.privatizers.central import Central
@@ -20,7 +20,7 @@ RICH = Trajectory(np.zeros(4, np.int64), np.zeros(3, np.int64), np.ones(3))
 TIMES = np.arange(0, 20, 2)
 
 
-def grouped(users: int = 40, reads: Any = "measurements") -> CountSession:
+def grouped(users: int = 40, reads: Any = "measurements") -> ChannelSession:
     privatizer = Central(epsilon=1.0, delta=1e-6, release="decaying", decay=0.9)
     query = CountQuery(LAYOUT, groups=2, clip=3.0)
     session = privatizer.start(query, Schedule(users, times=TIMES, reads=reads), Seeded(0))

@@ -12,11 +12,11 @@ import pytest
 
 from discreet.accounting.noise_distributions.prefix_variance import tree_nodes
 from discreet.core.count_query import CountQuery
-from discreet.core.count_sessions import CountSession
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, SecureRng, Seeded
+from discreet.core.session import ChannelSession
 from discreet.core.trajectories import Trajectory, checked
 from discreet.mechanisms.interfaces import Plan, Schedule
 from discreet.mechanisms.privatizers.central import Central
@@ -29,7 +29,7 @@ POLICY = np.zeros((2, 2), np.int64)
 LIFE = Trajectory(np.array([0, 1, 0]), np.array([1, 0]), np.array([0.25, 0.75]))
 
 
-def come(session: CountSession, users: int) -> None:
+def come(session: ChannelSession, users: int) -> None:
     """Joint sessions: so many users with the same life."""
     encoder = session.begin(Plan(POLICY, users=users))
     for _ in range(users):
@@ -296,7 +296,7 @@ def test_releases_share_no_memory_with_private_sums_and_cannot_be_written(privat
     for n in range(3):
         release = session.release()
         for estimate in release.estimates.values():
-            assert not np.shares_memory(estimate.value, session._cells)
+            assert not np.shares_memory(estimate.value, session.state["cells"])
             assert not any(
                 np.shares_memory(estimate.value, noise)
                 for noise in getattr(session, "_registers", {}).values()
@@ -403,7 +403,7 @@ def test_the_loss_of_every_user_over_all_releases_is_the_stated_epsilon(
     )
     by_user = leaf == "user" or users is None
     nodes: dict[int, tuple[float, np.ndarray]] = {}
-    draw = session._node_noise
+    draw = session.channel.node_noise
 
     def recorded(end: int, factor: float, level: int = 0) -> Any:
         noise = draw(end, factor, level)
@@ -411,7 +411,7 @@ def test_the_loss_of_every_user_over_all_releases_is_the_stated_epsilon(
         nodes[end] = (factor, noise)
         return noise
 
-    session._node_noise = recorded  # type: ignore[method-assign]
+    session.channel.node_noise = recorded  # type: ignore[method-assign]
     times = [0] if users is None else session.schedule.release_times.tolist()
     times = list(range(40)) if users is None else times
     active: list[set[int]] = []
@@ -419,7 +419,7 @@ def test_the_loss_of_every_user_over_all_releases_is_the_stated_epsilon(
         release = session.release()
         cells = QUERY.to_cells({name: e.value for name, e in release.estimates.items()})
         noise = cells - n * QUERY.to_cells(QUERY.contribution(LIFE))
-        ends = {end for end, _ in tree_nodes(session._walk, n if by_user else i)}
+        ends = {end for end, _ in tree_nodes(session.mechanism.walk, n if by_user else i)}
         np.testing.assert_allclose(
             noise, sum((nodes[end][1] for end in ends), np.zeros(cells.size)), atol=1e-7
         )

@@ -22,11 +22,12 @@ from discreet.audit.run import saved_and_restored
 from discreet.audit.white_box import white_box
 from discreet.core import clipped_returns as steered
 from discreet.core import stream_session
+from discreet.core.count_channels import CountChannel
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CountQuery
-from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
 from discreet.core.rng import Seeded
+from discreet.core.session import ChannelSession
 from discreet.device import count_device as counts
 from discreet.learners.online.policy_elimination import SDPPE
 from discreet.mechanisms import restore_session as restoring
@@ -92,14 +93,16 @@ IDENTITIES = {  # of each kind of session: which there are, and which do not app
 RIGHT = {**WALKS, **FRESH, **VECTORS, **REPORTS}
 
 
-def broken(privatizer: Any, kind: type[CountSession]) -> Any:
-    """``start`` of a privatizer whose sessions are of another class."""
+def broken(privatizer: Any, kind: type[CountChannel]) -> Any:
+    """``start`` of a privatizer whose sessions have a channel of another class."""
 
     def start(query: Any, schedule: Any, randomness: Any) -> Any:
         made = privatizer.start(query, schedule, randomness)
-        made.__class__ = type(kind.__name__, (kind, type(made)), {})  # its own class still comes after
-        if hasattr(made, "__post__"):
-            made.__post__()
+        channel = made.channel
+        channel.__class__ = type(kind.__name__, (kind, type(channel)), {})  # its own class still comes after
+        if hasattr(channel, "__post__"):
+            channel.__post__()
+            made._mechanism = channel.mechanism
         return made
 
     return start
@@ -209,11 +212,11 @@ class _Spec:
 
 
 # ------------------------------------------------------------------------------------- ten bugs
-class HalfScale(CountSession):
+class HalfScale(CountChannel):
     """1. Noise of half the scale that is claimed."""
 
-    def _node_noise(self, end: int, factor: float, level: int = 0) -> Any:
-        return super()._node_noise(end, factor / 2, level)
+    def node_noise(self, end: int, factor: float, level: int = 0, scales: Any = None) -> Any:
+        return super().node_noise(end, factor / 2, level, scales)
 
 
 @pytest.mark.parametrize("name", every_second([*WALKS, "batches laplace", "decaying"]))
@@ -228,13 +231,12 @@ def test_a_device_that_adds_half_its_noise(name: str, monkeypatch: pytest.Monkey
     assert failed(RIGHT[name].start) == {"law"}
 
 
-class Underpriced(CountSession):
+class Underpriced(CountChannel):
     """1b. Noise, stated laws and mechanism agree on scales that the claim does not pay for."""
 
     def __post__(self) -> None:
-        self._mechanism = dataclasses.replace(self._mechanism, scales=0.8 * self._mechanism.scales)
-        self._scales = self._scales_now = self._mechanism.noise_scales
-        self._laws = self._mechanism.laws
+        self.mechanism = dataclasses.replace(self.mechanism, scales=0.8 * self.mechanism.noise_scales)
+        self.scales, self.laws = self.mechanism.noise_scales, self.mechanism.laws
 
 
 @pytest.mark.parametrize(
@@ -259,23 +261,23 @@ def test_a_family_left_out_of_the_composition(monkeypatch: pytest.MonkeyPatch) -
     assert failed(Local(epsilon=1.0, randomizer="laplace").start) == {"loss"}
 
 
-class SharedDraw(CountSession):
+class SharedDraw(CountChannel):
     """3. One standard draw scaled for every cell of a family."""
 
-    def _node_noise(self, end: int, factor: float, level: int = 0) -> Any:
-        noise = super()._node_noise(end, factor, level)
-        for begin, stop in zip(self._query.offsets[:-1], self._query.offsets[1:], strict=True):
+    def node_noise(self, end: int, factor: float, level: int = 0, scales: Any = None) -> Any:
+        noise = super().node_noise(end, factor, level, scales)
+        for begin, stop in zip(self.query.offsets[:-1], self.query.offsets[1:], strict=True):
             noise[begin:stop] = noise[begin]
         return noise
 
 
-class TwinFamilies(CountSession):
+class TwinFamilies(CountChannel):
     """3b. Two families take the same draws."""
 
-    def _node_noise(self, end: int, factor: float, level: int = 0) -> Any:
-        noise = super()._node_noise(end, factor, level)
-        last = self._query.offsets[-2]
-        noise[last:] = noise[: noise.size - last] * (self._scales[-1] / self._scales[0])
+    def node_noise(self, end: int, factor: float, level: int = 0, scales: Any = None) -> Any:
+        noise = super().node_noise(end, factor, level, scales)
+        last = self.query.offsets[-2]
+        noise[last:] = noise[: noise.size - last] * (self.scales[-1] / self.scales[0])
         return noise
 
 
@@ -286,18 +288,18 @@ class TwinFamilies(CountSession):
         {"one draw": SharedDraw, "twins": TwinFamilies},
     ),
 )
-def test_one_draw_shared_among_cells(name: str, kind: type[CountSession]) -> None:
+def test_one_draw_shared_among_cells(name: str, kind: type[CountChannel]) -> None:
     assert "cells" in failed(broken(RIGHT[name], kind))
 
 
-class DrawnTwice(CountSession):
+class DrawnTwice(CountChannel):
     """4. The registers of running noises are forgotten, and all draws are made afresh for each release."""
 
-    def _noisy(self, walk: Any, leaf: int) -> Any:
-        self._held[:], self._registers = 0, {}
-        assert self._key is not None
-        self._key = self._key + np.uint64(leaf)
-        return super()._noisy(walk, leaf)
+    def noisy(self, s: Any, leaf: int) -> Any:
+        s.state["held"][:], s.state["registers"] = 0, {}
+        assert self.key is not None
+        self.key = self.key + np.uint64(leaf)
+        return super().noisy(s, leaf)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("name", every_second([*WALKS]))
@@ -305,15 +307,15 @@ def test_a_node_drawn_twice(name: str) -> None:
     assert "fresh" in failed(broken(WALKS[name], DrawnTwice))
 
 
-class FreshOnCumulative(CountSession):
+class FreshOnCumulative(CountChannel):
     """5. Every release is the sum over all users with noise for one batch."""
 
-    def _measure(self, n: int, reports: int) -> Any:
-        before = getattr(self, "_raw", np.zeros(self._query.cells))
-        batch = self._cells.copy()
-        _, fresh = super()._measure(n, reports)
+    def measure(self, s: Any, n: int) -> Any:
+        before = getattr(self, "_raw", np.zeros(self.query.cells))
+        batch = s.state["cells"].copy()
+        _, fresh, changes = super().measure(s, n)  # type: ignore[misc]
         self._raw = before + batch
-        return self._raw + (fresh - batch), fresh
+        return self._raw + (fresh - batch), fresh, changes
 
 
 def test_fresh_noise_on_a_cumulative_count() -> None:
@@ -330,16 +332,16 @@ def test_fresh_noise_shows_where_the_mixing_is_not_known(monkeypatch: pytest.Mon
     assert failed(broken(Central(mu=1.0, release="tree"), HalfScale)) == {"loss"}
 
 
-class VisitedOnly(CountSession):
+class VisitedOnly(CountChannel):
     """6. A sparse release: cells that nobody visited get no noise."""
 
-    def _noisy(self, walk: Any, leaf: int) -> Any:
-        return np.where(self._cells == 0, 0.0, super()._noisy(walk, leaf))
+    def noisy(self, s: Any, leaf: int) -> Any:
+        return np.where(s.state["cells"] == 0, 0.0, super().noisy(s, leaf))  # type: ignore[misc]
 
-    def _measure(self, n: int, reports: int) -> Any:
-        empty = self._cells + self._filtered == 0
-        sums, fresh = super()._measure(n, reports)
-        return np.where(empty, 0.0, sums), np.where(empty, 0.0, fresh)
+    def measure(self, s: Any, n: int) -> Any:
+        empty = s.state["cells"] + s.state["filtered"] == 0
+        sums, fresh, changes = super().measure(s, n)  # type: ignore[misc]
+        return np.where(empty, 0.0, sums), np.where(empty, 0.0, fresh), changes
 
 
 @pytest.mark.parametrize("name", ["tree laplace", "signed digits", "square root", "batches gaussian"])
@@ -352,11 +354,11 @@ def test_a_restart_that_draws_again(name: str, monkeypatch: pytest.MonkeyPatch) 
     """7. Restored from its sums, with new noise for what was released before."""
     revived = restoring._revived
 
-    def forgetful(saved: Any) -> CountSession:
+    def forgetful(saved: Any) -> ChannelSession:
         new = revived(saved)
-        new._key = Seeded(1234).keys.noise
-        if hasattr(new, "_held"):  # registers of a walk
-            new._held = np.zeros_like(new._held)
+        new.channel.key = Seeded(1234).keys.noise  # type: ignore[misc]
+        if "held" in new.state:  # registers of a walk
+            new.state["held"] = np.zeros_like(new.state["held"])
         new._last = None
         return new
 
@@ -400,28 +402,26 @@ def test_a_reward_out_of_range(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "refused" in failed(REPORTS["subset"].start)
 
 
-class RawWeights(CountSession):
+class RawWeights(CountChannel):
     """10. A batch's weight is how many people really came to the last state."""
 
-    def _described(self, fresh: Any, laws: Any, n: int) -> Any:
-        made = super()._described(fresh, laws, n)
-        seen = float(self._filtered[self._query.offsets[-1] // 2 :].sum())
-        return dataclasses.replace(
-            made,
-            estimates={
-                name: dataclasses.replace(one, effective=1.0 + max(0.0, seen))
-                for name, one in made.estimates.items()
-            },
-        )
+    def described(self, s: Any, fresh: Any, laws: Any, n: int) -> Any:
+        made, changes = super().described(s, fresh, laws, n)  # type: ignore[misc]
+        seen = float((s.state["filtered"] + s.state["cells"])[self.query.offsets[-1] // 2 :].sum())
+        estimates = {
+            name: dataclasses.replace(one, effective=1.0 + max(0.0, seen))
+            for name, one in made.estimates.items()
+        }
+        return dataclasses.replace(made, estimates=estimates), changes
 
 
-class RawScaling(CountSession):
+class RawScaling(CountChannel):
     """10b. The sums themselves are reweighted by a raw count: cells move that the user never touched."""
 
-    def _measure(self, n: int, reports: int) -> Any:
-        raw = float(self._cells[0])
-        sums, fresh = super()._measure(n, reports)
-        return sums * (1.0 + 0.01 * raw), fresh
+    def measure(self, s: Any, n: int) -> Any:
+        raw = float(s.state["cells"][0])
+        sums, fresh, changes = super().measure(s, n)  # type: ignore[misc]
+        return sums * (1.0 + 0.01 * raw), fresh, changes
 
 
 def test_weights_that_depend_on_raw_data() -> None:

@@ -215,7 +215,7 @@ class Sparse(Wrapped):
 
     def release(self) -> Release:
         release = self.inner.release()
-        exact = self.inner.query.from_cells(self.inner._cells)
+        exact = self.inner.query.from_cells(self.inner.state["cells"])
         estimates = {
             name: dataclasses.replace(estimate, value=np.where(exact[name] != 0, estimate.value, 0.0))
             for name, estimate in release.estimates.items()
@@ -247,7 +247,7 @@ class Quiet(Wrapped):
 
     def release(self) -> Release:
         release = self.inner.release()
-        exact = self.inner.query.from_cells(self.inner._cells)
+        exact = self.inner.query.from_cells(self.inner.state["cells"])
         estimates = {
             name: dataclasses.replace(estimate, value=(estimate.value + exact[name]) / 2)
             for name, estimate in release.estimates.items()

@@ -15,9 +15,9 @@ from discreet.audit import black_box as audit
 from discreet.audit.black_box import Reactive, endless
 from discreet.audit.replay_audit import replay_box
 from discreet.audit.white_box import white_box
+from discreet.core.count_channels import CountChannel
 from discreet.core.count_query import CountQuery
-from discreet.core.count_sessions import CountSession
-from discreet.core.fresh_noise_session import DecayingSession
+from discreet.core.fresh_noise_channel import FreshNoiseChannel
 from discreet.core.layout import Layout
 from discreet.device import count_device as counts
 from discreet.learners.online.lsvi_ucb import LSVIUCB
@@ -66,14 +66,12 @@ def test_what_is_right_passes_and_is_seen(name: str) -> None:
     assert bound(found) > least, str(found)
 
 
-def keeps(self: Any, right: Any, n: int, reports: int) -> Any:
+def keeps(self: Any, right: Any, s: Any, n: int) -> Any:
     """``forget`` says that a stream ends, prices it so, and leaves everybody in the decaying sum."""
-    held = self._cells + self._decaying.decay * self._filtered
-    assert not self._mechanism.fixed_point
-    out = right(self, n, reports)
-    if n and self._forgets(n):
-        self._next["_filtered"] = held
-    return out
+    held = s.state["cells"] + self.mechanism.decay * s.state["filtered"]
+    assert not self.mechanism.fixed_point
+    sums, fresh, changes = right(self, s, n)
+    return sums, fresh, changes | ({"filtered": held} if n and self.forgets(s, n) else {})
 
 
 @pytest.mark.statistics
@@ -83,8 +81,8 @@ def test_plans_that_forget_and_are_not_obeyed_are_found(monkeypatch: pytest.Monk
     assert honest.passed
     assert "2 that forget" in honest.found
     assert bound(honest) > 0.8
-    right = DecayingSession._measure
-    monkeypatch.setattr(DecayingSession, "_measure", lambda self, n, r: keeps(self, right, n, r))
+    right = FreshNoiseChannel.measure
+    monkeypatch.setattr(FreshNoiseChannel, "measure", lambda self, s, n: keeps(self, right, s, n))
     wrong = box(FORGETS, RETURNS, None)
     assert wrong.passed is False
 
@@ -106,15 +104,15 @@ def test_plans_of_the_bench_that_forget_and_are_not_obeyed_are_found(monkeypatch
         return {one.name for one in found if one.passed is False}
 
     assert bench() == set()
-    right = DecayingSession._measure
-    monkeypatch.setattr(DecayingSession, "_measure", lambda self, n, r: keeps(self, right, n, r))
+    right = FreshNoiseChannel.measure
+    monkeypatch.setattr(FreshNoiseChannel, "measure", lambda self, s, n: keeps(self, right, s, n))
     assert "realised loss is at most the claimed" in bench()
 
 
 def test_less_noise_than_claimed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing but outputs and the guarantee is used."""
-    draw = CountSession._node_noise
-    monkeypatch.setattr(CountSession, "_node_noise", lambda self, *at: 0.6 * draw(self, *at))
+    draw = CountChannel.node_noise
+    monkeypatch.setattr(CountChannel, "node_noise", lambda self, *at: 0.6 * draw(self, *at))
     for privatizer in (Central(mu=1.0, release="square-root"), Central(epsilon=1.0, release="batches")):
         assert box(privatizer).passed is False
     monkeypatch.undo()
@@ -124,25 +122,25 @@ def test_less_noise_than_claimed_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_cells_without_noise_and_batches_counted_again_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    measure = DecayingSession._measure
+    measure = FreshNoiseChannel.measure
 
-    def sparse(self: Any, n: int, reports: int) -> Any:
-        empty = self._cells + self._filtered == 0
-        sums, fresh = measure(self, n, reports)
-        return np.where(empty, 0.0, sums), np.where(empty, 0.0, fresh)
+    def sparse(self: Any, s: Any, n: int) -> Any:
+        empty = s.state["cells"] + s.state["filtered"] == 0
+        sums, fresh, changes = measure(self, s, n)
+        return np.where(empty, 0.0, sums), np.where(empty, 0.0, fresh), changes
 
-    monkeypatch.setattr(DecayingSession, "_measure", sparse)
+    monkeypatch.setattr(FreshNoiseChannel, "measure", sparse)
     found = box(Central(mu=1.0, release="batches"))
     assert found.passed is False
     assert "at least inf" in found.found
 
-    def again(self: Any, n: int, reports: int) -> Any:
-        batch = self._cells.copy()
-        sums, fresh = measure(self, n, reports)
-        self._next["_cells"] = self._next.get("_cells", self._cells) + batch * (n > 0)  # it comes again
-        return sums, fresh
+    def again(self: Any, s: Any, n: int) -> Any:
+        batch = s.state["cells"].copy()
+        sums, fresh, changes = measure(self, s, n)
+        left = changes.get("cells", s.state["cells"]) + batch * (n > 0)  # it comes again
+        return sums, fresh, changes | {"cells": left}
 
-    monkeypatch.setattr(DecayingSession, "_measure", again)
+    monkeypatch.setattr(FreshNoiseChannel, "measure", again)
     assert box(Central(mu=1.0, release="batches")).passed is False
 
 
@@ -165,12 +163,12 @@ def test_an_unknown_number_of_users_is_played(name: str, monkeypatch: pytest.Mon
     assert not audit.black_box(start, learner, 400, people=people).exceeded
     if name == "local":
         return
-    draw = CountSession._node_noise
+    draw = CountChannel.node_noise
 
     def first(self: Any, end: int, factor: float, level: int = 0) -> Any:
         return draw(self, end, 1.0, level)
 
-    monkeypatch.setattr(CountSession, "_node_noise", first)
+    monkeypatch.setattr(CountChannel, "node_noise", first)
     assert replay_box(start, learner, 40).passed is False
 
 

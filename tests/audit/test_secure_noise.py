@@ -28,7 +28,7 @@ from discreet.audit.secure_noise import (
     secure_box,
     sharing,
 )
-from discreet.core import count_sessions as session
+from discreet.core import count_channels as session
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededRng

@@ -109,7 +109,7 @@ def test_tests_of_the_line_come_first_and_quick_ones_first(tmp_path: Path) -> No
 
 def test_the_core_is_what_a_session_imports_and_the_mechanisms_beside_it() -> None:
     files = study.core(study.ROOT / "src")
-    assert "discreet/core/count_sessions.py" in files
+    assert "discreet/core/count_channels.py" in files
     assert "discreet/core/noise/discrete_samplers_kernels.py" in files  # imported in a function
     assert "discreet/mechanisms/linear/linear_queries.py" in files
     assert not any("online" in file or "envs" in file for file in files)

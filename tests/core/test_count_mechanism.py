@@ -340,7 +340,7 @@ def test_guarantees_are_made_by_mechanisms_alone() -> None:
     assert found == allowed
 
 
-def test_each_kind_of_sums_has_one_session_that_takes_no_other() -> None:
+def test_each_strategy_has_one_channel_that_takes_no_other() -> None:
     groups = CountMechanism(CountQuery(QUERY.layout, groups=2, clip=1.0), SCHEDULE, "seeded", Exact())
     cut = CountMechanism(
         CountQuery(QUERY.layout, visits=False, center_rewards=True, cut=1.0), SCHEDULE, "seeded", Exact()
@@ -348,14 +348,16 @@ def test_each_kind_of_sums_has_one_session_that_takes_no_other() -> None:
     reported = dr.Local(epsilon=1.0, randomizer="subset").mechanism(QUERY, SCHEDULE, Seeded(0))
     device = dr.Local(epsilon=1.0, randomizer="laplace").mechanism(QUERY, SCHEDULE, Seeded(0))
     plain = CountMechanism(QUERY, SCHEDULE, "seeded", Exact())
-    made = {type(sessions.session_of(one, Seeded(0))): one for one in (groups, cut, reported, device, plain)}
-    assert len(made) == 5
-    assert len({kind._kind for kind in made}) == 5
-    for kind, own in made.items():
-        for other in made.values():
-            if other is not own:
-                with pytest.raises(ValueError, match="has a session of its own"):
-                    kind(other, Seeded(0))
+    batches = dr.Central(epsilon=1.0, release="batches").mechanism(QUERY, SCHEDULE, Seeded(0))
+    tree = dr.Central(epsilon=1.0, release="tree").mechanism(QUERY, SCHEDULE, Seeded(0))
+    mechanisms = (groups, cut, reported, device, plain, batches, tree)
+    kinds = [type(sessions.session_of(one, Seeded(0)).channel) for one in mechanisms]  # type: ignore[attr-defined]
+    assert len(set(kinds)) == 5  # one for exact sums of every query
+    for kind in kinds:
+        for one, own in zip(mechanisms, kinds, strict=True):
+            if own is not kind:
+                with pytest.raises(ValueError, match="has a channel of its own"):
+                    kind(one, Seeded(0))
 
 
 def test_classes_that_only_bear_the_right_name_are_refused() -> None:
@@ -424,7 +426,7 @@ def _values_of_the_core() -> list[type]:
         "mechanisms.local.randomized_response_strategy",
     )
     found = []
-    for name in sorted({*closure("discreet.core.count_sessions"), *(f"discreet.{one}" for one in more)}):
+    for name in sorted({*closure("discreet.core.count_channels"), *(f"discreet.{one}" for one in more)}):
         for one in vars(importlib.import_module(name)).values():
             if (
                 isinstance(one, type)

@@ -74,14 +74,14 @@ def call_quietly(call: Callable[[Any], object], session: Any) -> None:
 
 def test_what_is_shown_of_a_session_is_public_and_says_its_whole_claim() -> None:
     session = opened()
-    assert repr(session) == "<DecayingSession trust='joint', epsilon=1.0, users=0>"
+    assert repr(session) == "<ChannelSession trust='joint', epsilon=1.0, users=0>"
     session.close()
-    assert repr(session) == "<DecayingSession trust='joint', epsilon=1.0, closed>"
+    assert repr(session) == "<ChannelSession trust='joint', epsilon=1.0, closed>"
     approximate = Central(epsilon=1.0, delta=1e-6, release="decaying").start(
         QUERY, Schedule(8, times=np.array([0, 2, 4, 6])), Seeded(0)
     )
     assert ", delta=1e-06, users=0>" in repr(approximate)
-    assert repr(object.__new__(type(session))) == "<DecayingSession closed>"  # of which nothing is set
+    assert repr(object.__new__(type(session))) == "<ChannelSession closed>"  # of which nothing is set
 
 
 def test_who_closes_out_of_a_running_call_takes_no_memory_from_it() -> None:
@@ -108,7 +108,7 @@ def test_who_closes_out_of_a_running_call_takes_no_memory_from_it() -> None:
         signal.signal(signal.SIGALRM, before)
     with pytest.raises(RuntimeError, match="is closed"):
         session.absent()
-    wait_until(lambda: session._cells.size == 0)
+    wait_until(lambda: session.state == {})
 
 
 def test_a_fork_forgets_without_waiting_for_a_lock_that_nobody_there_can_give_back() -> None:
@@ -127,7 +127,7 @@ def test_a_fork_forgets_without_waiting_for_a_lock_that_nobody_there_can_give_ba
     held.wait(LIMIT)
     session._process += 1
     session.close()
-    assert session._cells.size == 0
+    assert session.state == {}
     assert session._closed
     assert session._last is None
     done.set()
@@ -149,10 +149,10 @@ def test_who_closes_waits_for_the_call_that_another_thread_makes() -> None:
     closing.start()
     closing.join(0.05)
     assert closing.is_alive()
-    assert session._cells.size > 0
+    assert session.state["cells"].size > 0
     done.set()
     closing.join(LIMIT)
-    assert session._cells.size == 0
+    assert session.state == {}
 
 
 PRIVATIZERS = {
@@ -184,12 +184,13 @@ def test_who_closes_forgets_sums_noise_and_releases(name: str) -> None:
     session.release()
 
     def held() -> list[str]:  # but for what a message may hold, which is public
-        arrays = {key: value for key, value in vars(session).items() if isinstance(value, np.ndarray)}
-        return [key for key, value in arrays.items() if value.size >= query.cells and key != "_reach"]
+        tables = vars(session) | session.state
+        arrays = {key: value for key, value in tables.items() if isinstance(value, np.ndarray)}
+        return [key for key, value in arrays.items() if value.size >= query.cells]
 
-    assert "_cells" in held()
+    assert "cells" in held()
     session.close()
     assert session._last is None
     assert session._next == {}
     assert held() == []
-    assert not getattr(session, "_registers", {})
+    assert session.state == {}

@@ -11,11 +11,11 @@ import pytest
 
 from discreet.core.count_mechanism import CountMechanism, leaves_of
 from discreet.core.count_query import CountQuery
-from discreet.core.count_sessions import MeasuredSession
 from discreet.core.layout import Layout
 from discreet.core.raw_encoder import RawEncoder
 from discreet.core.releases import Message, Plan, Schedule, numbered
 from discreet.core.rng import Seeded
+from discreet.core.session import ChannelSession
 from discreet.core.strategies import Exact
 from discreet.mechanisms.open_session import session_of
 
@@ -92,7 +92,7 @@ def test_no_more_releases_than_the_schedule_allows() -> None:
     query = CountQuery(Layout(3, 2, 4))
     mechanism = CountMechanism(query, Schedule(5, max_releases=2), "seeded", Exact())
     with session_of(mechanism, Seeded(0)) as session:
-        assert isinstance(session, MeasuredSession)
+        assert isinstance(session, ChannelSession)
         assert session.release().number == 0
         for number in (1, 2):
             session.begin(Plan(np.zeros((4, 3), np.int64)))

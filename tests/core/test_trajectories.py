@@ -85,4 +85,4 @@ def test_what_is_added_is_what_was_checked() -> None:
     turns = Turns()
     session.submit_many(Trajectories(np.zeros((1, 5), int), np.zeros((1, 4), int), turns), 1)  # type: ignore[arg-type]
     assert turns.reads == 1
-    assert session._cells.max() <= 1.0
+    assert session.state["cells"].max() <= 1.0

@@ -32,7 +32,6 @@ from discreet.mechanisms.linear.linear_mechanism import LinearMechanism
 from discreet.mechanisms.linear.linear_queries import GramQuery, MixtureQuery
 from discreet.mechanisms.linear.linear_session import LinearSession
 from discreet.mechanisms.local import noisy_vector_session as device_session
-from discreet.mechanisms.local.noisy_vector_session import DeviceSession
 from discreet.mechanisms.shuffle.shuffle_session import BatchTooSmall
 
 LAYOUT = Layout(3, 2, 4, np.array([[True, True], [True, False], [True, True]]))
@@ -87,7 +86,7 @@ def test_noisy_counters(privatizer: Any, name: str, source: Any) -> None:
     mechanism = privatizer.mechanism(COUNTS[name], Schedule(9), source)
     own: Any = np.random.default_rng(4).uniform(3.0, 9.0, mechanism.noise_scales.size)
     for made in (mechanism, dataclasses.replace(mechanism, scales=own)):  # by hand too
-        with DeviceSession(made, source) as session:
+        with dr.mechanisms.session_of(made, source) as session:
             session.release()
             encoder: Any = session.begin(Plan(POLICY))
             same(encoder.guarantee, made.guarantee)

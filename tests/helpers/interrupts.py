@@ -8,8 +8,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 _FILES = {
-    "core": "count_sessions fresh_noise_session stream_session count_mechanism raw_encoder lifecycle",
-    "mechanisms/central": "clipped_reward_session policy_return_session",
+    "core": "session count_channels fresh_noise_channel clipped_returns stream_session count_mechanism"
+    " raw_encoder lifecycle",
     "mechanisms/local": "noisy_vector_session randomized_response_session message_inbox",
 }
 SESSION = tuple(f"{room}/{name}.py" for room, names in _FILES.items() for name in names.split())

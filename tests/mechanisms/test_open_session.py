@@ -4,11 +4,15 @@ import inspect
 
 import pytest
 
-from discreet.mechanisms import open_session as sessions
+from discreet.core.rng import Seeded
+from discreet.mechanisms.batch_queries import BatchSession
+from discreet.mechanisms.open_session import session_of
 
 
-@pytest.mark.parametrize("name", sessions._PLACES)
-def test_sessions_are_told_nothing_but_a_mechanism_and_a_source(name: str) -> None:
-    module, kind = sessions._PLACES[name]
-    session = getattr(__import__(f"discreet.{module}", fromlist=[kind]), kind)
-    assert list(inspect.signature(session).parameters) == ["mechanism", "randomness"]
+def test_sessions_are_told_nothing_but_a_mechanism_and_a_source() -> None:
+    assert list(inspect.signature(BatchSession).parameters) == ["mechanism", "randomness"]
+
+
+def test_other_mechanisms_are_refused() -> None:
+    with pytest.raises(ValueError, match="mechanism = 3: must be one of CountMechanism"):
+        session_of(3, Seeded(0))

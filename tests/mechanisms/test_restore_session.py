@@ -59,14 +59,19 @@ def _rewritten(content: bytes, change: Callable[[dict[str, Any]], None], version
     ("change", "version", "message"),
     [
         (lambda h: None, 1, "version 1 of the file's layout"),
-        (lambda h: h["values"].pop("_cells"), 2, "_cells is missing or new"),
-        (lambda h: h["values"].update(_news=1), 2, "_news is missing or new"),
-        (lambda h: h["values"].update(_users=1.5), 2, "_users = 1.5: must be of type int"),
-        (lambda h: h["values"].update(_cells={"array": 0}), 2, "_cells: must be an array"),
-        (lambda h: h["values"].update(_plan={"Popen": {"args": "true"}}), 2, "another version"),
-        (lambda h: h["values"].update(_plan={"array": 99}), 2, "another version"),
-        (lambda h: h["arrays"][0].__setitem__(0, "|O"), 2, "another version"),
-        (lambda h: h.pop("id"), 2, "another version"),
+        (lambda h: h["values"].pop("_table"), 3, "_table|_cells"),
+        (lambda h: h["values"].update(_news=1), 3, "_news is missing or new"),
+        (lambda h: h["values"].update(_users=1.5), 3, "_users = 1.5: must be of type int"),
+        (
+            lambda h: h["values"]["_table"]["map"].__setitem__(0, ["cells", 7]),
+            3,
+            "cells: must be an array",
+        ),
+        (lambda h: h["values"]["_table"]["map"].pop(), 3, "_table: must say"),
+        (lambda h: h["values"].update(_plan={"Popen": {"args": "true"}}), 3, "another version"),
+        (lambda h: h["values"].update(_plan={"array": 99}), 3, "another version"),
+        (lambda h: h["arrays"][0].__setitem__(0, "|O"), 3, "another version"),
+        (lambda h: h.pop("id"), 3, "another version"),
     ],
 )
 def test_states_of_other_versions_are_refused(

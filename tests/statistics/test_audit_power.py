@@ -12,7 +12,7 @@ import pytest
 
 from discreet.audit.black_box import People, Reactive, black_box, half_scale_power
 from discreet.core.count_query import CountQuery
-from discreet.core.count_sessions import CountSession
+from discreet.core.session import ChannelSession
 from discreet.mechanisms.interfaces import ProblemSpec, Schedule
 from discreet.mechanisms.local.randomized_response import ReportEncoder, StepReports
 from discreet.mechanisms.privatizers.central import Central
@@ -39,8 +39,8 @@ def broken(privatizer: Any, change: Any) -> Any:
 
 
 def halve(session: Any) -> None:
-    draw = session._node_noise
-    session._node_noise = lambda end, factor, level=0: draw(end, factor / 2, level)
+    draw = session.channel.node_noise
+    session.channel.node_noise = lambda end, factor, level=0: draw(end, factor / 2, level)
 
 
 PURE, GAUSS = Central(epsilon=1.0, release="batches"), Central(mu=1.0, release="decaying")
@@ -114,19 +114,19 @@ def test_power_is_what_sessions_show() -> None:
 
 
 def shared(session: Any) -> None:
-    draw = session._node_noise
+    draw = session.channel.node_noise
 
     def one(end: int, factor: float, level: int = 0) -> Any:
         noise = draw(end, factor, level)
         noise[:] = noise[0]
         return noise
 
-    session._node_noise = one
+    session.channel.node_noise = one
 
 
 def visited_only(session: Any) -> None:
-    noisy = session._noisy
-    session._noisy = lambda walk, leaf: np.where(session._cells == 0, 0.0, noisy(walk, leaf))
+    noisy = session.channel.noisy
+    session.channel.noisy = lambda walk, leaf: np.where(session.state["cells"] == 0, 0.0, noisy(walk, leaf))
 
 
 def test_scores_without_a_noise_law_see_shared_draws_and_sparse_releases() -> None:
@@ -139,17 +139,17 @@ def test_scores_without_a_noise_law_see_shared_draws_and_sparse_releases() -> No
         assert statistic in {b.statistic for b in found.bounds if b.epsilon > 1}, best
 
 
-def fresh_prefix(session: CountSession) -> None:
+def fresh_prefix(session: ChannelSession) -> None:
     """Batches whose every release is the exact prefix with one fresh noise."""
-    measure, raw = session._measure, np.zeros(session.query.cells)
+    measure, raw = session.channel.measure, np.zeros(session.query.cells)
 
     def cumulative(n: int, reports: int, due: Any) -> Any:
-        raw[:] += session._cells
-        batch = session._cells.copy()
+        raw[:] += session.state["cells"]
+        batch = session.state["cells"].copy()
         _, fresh = measure(n, reports, due)
         return raw + (fresh - batch), fresh
 
-    session._measure = cumulative  # type: ignore[method-assign]
+    session.channel.measure = cumulative  # type: ignore[method-assign]
 
 
 def test_fresh_noise_on_a_cumulative_count_is_exposed() -> None:
@@ -162,15 +162,15 @@ def test_fresh_noise_on_a_cumulative_count_is_exposed() -> None:
 
 
 def raw_weights(session: Any) -> None:
-    described = session._described
+    described = session.channel.described
 
     def leaking(fresh: Any, laws: Any, n: int, due: Any) -> Any:
         made = described(fresh, laws, n, due)
-        seen = 1.0 + abs(float(session._filtered[:4].sum()))
+        seen = 1.0 + abs(float(session.state["filtered"][:4].sum()))
         estimates = {k: dataclasses.replace(e, effective=seen) for k, e in made.estimates.items()}
         return dataclasses.replace(made, estimates=estimates)
 
-    session._described = leaking
+    session.channel.described = leaking
 
 
 def test_weights_and_plans_that_follow_raw_data_are_exposed() -> None:

@@ -73,8 +73,8 @@ def flat(release):
 
 def halve(session):
     """What the power checks break: the session draws noise of half the scale that it claims."""
-    draw = session._node_noise
-    session._node_noise = lambda end, factor, level=0: draw(end, factor / 2, level)
+    draw = session.channel.node_noise
+    session.channel.node_noise = lambda end, factor, level=0: draw(end, factor / 2, level)
     return session
 
 
@@ -203,13 +203,13 @@ def raw_clock(values, came, raw):
 def clocked_loss(privatizer, k, clock, run):
     """Exact loss of the transcript with its times, world 1 against 0; infinite if world 0 cannot have it."""
     session = privatizer.start(QUERY, Schedule(None), Seeded(51, run))
-    nodes, draw = {}, session._node_noise
+    nodes, draw = {}, session.channel.node_noise
 
     def recorded(end, factor, level=0):
         nodes[end] = (draw(end, factor, level), factor)
         return nodes[end][0]
 
-    session._node_noise = recorded
+    session.channel.node_noise = recorded
     user, came, ticked, one, zero = 0, 0, True, [], []
     while user < USERS:
         if ticked:

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 COPIED = ("src", "tests", "studies", "docs", "benchmarks", "README.md", "CHANGELOG.md", "pyproject.toml")
 # Beside what the session imports: mechanisms that are no plain sums of counts, and what words are made by.
 MORE = (
-    "core.fresh_noise_session", "core.clipped_returns", "mechanisms.linear.linear_mechanism",
+    "core.fresh_noise_channel", "core.clipped_returns", "mechanisms.linear.linear_mechanism",
     "mechanisms.linear.adaptive_queries", "mechanisms.linear.linear_queries",
     "accounting.randomized_response_event", "mechanisms.local.randomized_response_strategy",
     "mechanisms.local.randomized_response", "mechanisms.batch_queries",
@@ -52,7 +52,7 @@ KERNELS = {  # compiled lines are not followed: the tests of what calls them
     "discreet/core/count_kernels.py": (
         "tests/core/test_count_query.py",
         "tests/core/test_count_sessions.py",
-        "tests/core/count_sessions/test_pooled.py",
+        "tests/core/count_channels/test_pooled.py",
         "tests/core/correlated_noise/test_binary_tree.py",
     ),
     "discreet/core/noise/discrete_samplers_kernels.py": ("tests/core/noise/test_discrete_samplers.py",),
@@ -74,7 +74,7 @@ Covered = Mapping[str, Mapping[str, Any]]
 
 def core(source: Path) -> list[str]:
     """The files of the trusted core, below the source folder."""
-    found, waiting = set(), ["discreet.core.count_sessions", *(f"discreet.{name}" for name in MORE)]
+    found, waiting = set(), ["discreet.core.count_channels", *(f"discreet.{name}" for name in MORE)]
     extra = set(waiting[1:])
     while waiting:
         name = waiting.pop()

@@ -53,7 +53,7 @@ _EPSILON = 1.5
 _ALARM = 1e-6  # Probability of a false alarm in one white-box audit.
 _PARTNERS = ("private-ucb-vi", "private-ucb-po")  # Learners with which a privatizer is tested.
 _HOUSES_OF_DATA = (
-    "discreet.core.count_sessions",
+    "discreet.core.count_channels",
     "discreet.core.stream_session",
     "discreet.mechanisms.dataset.dataset_release",
     "discreet.core.raw_encoder",
@@ -530,12 +530,12 @@ def worst_loss(setup: Setup) -> PrivacyLoss:
     probabilities. Raises :class:`NotApplicable` for other mechanisms; their tests must recompute the loss.
     """
     from discreet.audit.noise_matrix import noise_matrix
-    from discreet.core.count_sessions import CountSession
+    from discreet.core.count_channels import is_of_counts
     from discreet.core.rng import Seeded
     from discreet.core.trajectories import Trajectory
 
     session = setup.start(Seeded(0, 0))
-    if not isinstance(session, CountSession):
+    if not is_of_counts(session):
         raise NotApplicable("not a session of counts: its own tests recompute the guarantee")
     releases = setup.schedule.release_times
     if releases.size < 2:

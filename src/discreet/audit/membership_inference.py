@@ -67,7 +67,7 @@ from discreet.accounting import pld as numerical
 from discreet.accounting import pld_calibration as calibration
 from discreet.audit.black_box import epsilon_bound, fit_events, fit_linear, mu_bound, rate_limits
 from discreet.core import checks
-from discreet.core.count_sessions import CountSession
+from discreet.core.count_channels import is_of_counts
 from discreet.core.guarantee import Guarantee
 from discreet.core.releases import Release
 from discreet.core.rng import Seeded
@@ -535,7 +535,7 @@ class _MembershipBench:
         """Return one release of the given sums, with independent noise in every run."""
         schedule = self.learner.schedule(self.users)
         session = self.privatizer.start(self.query, schedule, Seeded(self.seed, 2 + run))
-        if not isinstance(session, CountSession) or session.mechanism.reports is not None:
+        if not is_of_counts(session) or session.mechanism.reports is not None:
             raise ValueError(f"privatizer = {self.privatizer!r}: must release sums of counts")
         with session:
             session.release()

@@ -89,22 +89,26 @@ internal sums continue.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from discreet.core import checks
 from discreet.core import count_kernels as kernels
 from discreet.core.count_query import CountQuery
 from discreet.core.families import CENTERED_REWARDS, CUT_REWARDS, GROUP_RETURNS
-from discreet.core.releases import Floats
-from discreet.core.trajectories import Trajectory
+from discreet.core.releases import Floats, Plan
+from discreet.core.trajectories import Trajectories, Trajectory
 
 if TYPE_CHECKING:
+    from discreet.core.count_channels import CountChannel
     from discreet.core.count_mechanism import CountMechanism
+    from discreet.core.session import ChannelSession, State
 
 __all__ = [
-    "at_share", "check_mechanism", "check_on_grid", "clipped_return", "split_scales", "taking_turns",
-    "widest_scales",
+    "add_return", "add_returns", "at_share", "check_mechanism", "check_on_grid", "check_sums",
+    "clipped_return", "plain_plan", "split_scales", "taking_turns", "wanted_scales", "widest_scales",
 ]  # fmt: skip
 
 # ------------------------------------------------------------------------------ the families
@@ -186,3 +190,86 @@ def at_share(mechanism: CountMechanism, scales: Floats, share: float | None) -> 
     if share is None:
         return scales
     return split_scales(mechanism.query, scales, share, mechanism.family == kernels.LAPLACE)
+
+
+# ------------------------------------------------------------------------------ sessions
+
+
+def plain_plan(channel: CountChannel, s: ChannelSession, plan: Plan) -> tuple[Plan, State]:
+    """Return a plan with plain values in the fields of these families, and the changes of the state.
+
+    Raises ``ValueError`` if a value is invalid, or a field is for a family that the query does not have.
+    """
+    query = channel.query
+    if query.cut:
+        s._check_no_group(replace(plan, cut=None))
+        cut = _plain_cut(channel, s, plan.cut)
+        plain = replace(plan, group=None, return_share=None, forget=False, cut=cut)
+        return plain, {} if cut is None else {"cut": cut}
+    share = plan.return_share
+    if plan.cut is not None:
+        raise ValueError(f"plan.cut = {plan.cut!r}: must be None, it is for queries with a cut only")
+    group = checks.integer("plan.group", plan.group, 0, query.groups - 1)
+    if share is not None:
+        share = checks.real("plan.return_share", share, 0.0, 1.0, open_high=True)
+    forget = checks.flag("plan.forget", plan.forget)
+    return replace(plan, group=group, return_share=share, forget=forget), {}
+
+
+def _plain_cut(channel: CountChannel, s: ChannelSession, given: float | None) -> float | None:
+    """Check a plan's C and return it as a plain number. Privacy requires that C never decreases."""
+    if given is None:
+        return None
+    stands, cut = s.cut, math.inf
+    if not (isinstance(given, float) and math.isinf(given) and given > 0.0):
+        if math.isinf(stands):
+            raise ValueError(
+                f"plan.cut = {checks.said(given)}: must be None or infinite, centred rewards have taken "
+                "the place of cut ones for good"
+            )
+        cut = checks.real("plan.cut", given, stands, float(channel.query.layout.horizon))
+        check_on_grid("plan.cut", cut, channel.mechanism.reward_grid)
+    if cut != stands and not s._fresh:
+        raise ValueError(
+            f"plan.cut = {cut:g}: must be {stands:g} or None, as it stood when the first plan of this "
+            "batch was begun"
+        )
+    return cut
+
+
+def wanted_scales(mechanism: CountMechanism, scales: Floats, s: ChannelSession) -> Floats:
+    """Return the (families,) scales of the next release. Infinite: not released.
+
+    Either the newest plan splits the budget, or only the present reward family has a finite scale.
+    """
+    if mechanism.query.cut:
+        return taking_turns(mechanism.query, scales, s.cut)
+    return at_share(mechanism, scales, None if s._plan is None else s._plan.return_share)
+
+
+def add_return(query: CountQuery, s: ChannelSession, record: Trajectory) -> None:
+    """Add the return of a user who was counted before to the cell of the newest plan's group."""
+    s.state["cells"][_cell(query, s)] += clipped_return(query, record)
+
+
+def add_returns(query: CountQuery, s: ChannelSession, records: Trajectories) -> None:
+    """Add the returns of users who were counted before to the cell of the newest plan's group."""
+    returns = np.minimum(records.rewards.sum(axis=1), query.clip).sum()
+    s.state["cells"][_cell(query, s)] += returns
+
+
+def _cell(query: CountQuery, s: ChannelSession) -> int:
+    """Return the index of the cell that sums the returns of the newest plan's users."""
+    group = 0 if s._plan is None or s._plan.group is None else s._plan.group
+    return query.cells - query.groups + group
+
+
+def check_sums(query: CountQuery, cells: Floats, users: int, up_to: float) -> None:
+    """Raise ``ValueError`` if ``users`` users whose rewards are cut at ``up_to`` cannot have these sums."""
+    at = list(query.row_families).index(CUT_REWARDS)
+    table, most = cells[query.offsets[at] : query.offsets[at + 1]], users * up_to
+    if table.min() < 0.0 or table.sum() > most * (1.0 + 1e-9):
+        raise ValueError(
+            f"sums[{CUT_REWARDS!r}]: must be at least 0, and at most {most:g} in all, of {users} users "
+            f"cut at {up_to:g}"
+        )

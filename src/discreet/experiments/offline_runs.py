@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.core import checks
+from discreet.core.count_channels import is_of_counts
 from discreet.core.count_query import CountQuery
-from discreet.core.count_sessions import CountSession
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Randomness, SecureRng, Seeded
 from discreet.core.short_repr import brief
@@ -128,7 +128,7 @@ def make_release(
     """
     users = checks.integer("len(data)", len(data), 1)
     session = privatizer.start(query, schedule, randomness)
-    if not isinstance(session, CountSession):
+    if not is_of_counts(session):
         raise ValueError(f"privatizer = {privatizer!r}: must start a session of counts")
     with session:
         session.release()

@@ -31,11 +31,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from discreet.core import checks
+from discreet.core.count_channels import is_of_counts
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CountQuery
-from discreet.core.count_sessions import CountSession
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
+from discreet.core.session import ChannelSession
 from discreet.core.short_repr import brief
 from discreet.envs.mdp import planning
 from discreet.envs.mdp.tabular import TabularMDP
@@ -229,7 +230,7 @@ class Setup:
             return False
         if not isinstance(self.mechanism, CountMechanism):
             return False
-        return isinstance(self.privatizer, Proposes) or isinstance(self.start(Seeded(0, 0)), CountSession)
+        return isinstance(self.privatizer, Proposes) or is_of_counts(self.start(Seeded(0, 0)))
 
     @cached_property
     def error_steps(self) -> tuple[Ints, Floats]:
@@ -413,7 +414,7 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
     from discreet.experiments import fused_driver_kernels as drivers
 
     session = setup.start(randomness)
-    assert isinstance(session, CountSession)
+    assert isinstance(session, ChannelSession)
     arrays = fused.handed_over(session)
     stream = drivers.Stream(
         arrays.stream, arrays.family, arrays.key, arrays.offsets, arrays.scales, arrays.by_user,

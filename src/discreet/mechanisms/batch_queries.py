@@ -52,14 +52,16 @@ from discreet.core.releases import (
     Trust,
 )
 from discreet.core.rng import Key, Randomness
+from discreet.core.session import ChannelSession
 from discreet.core.short_repr import brief
 from discreet.core.stream_session import StreamSession
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.device.message_envelope import MessageRejected
 from discreet.mechanisms.local.randomized_response import StepReports
-from discreet.mechanisms.open_session import session_of
+from discreet.mechanisms.open_stream import stream_of
 from discreet.mechanisms.query_checks import continual_query, private_query, private_schedule
 from discreet.mechanisms.saved_state.state_file import resume, state_of
+from discreet.mechanisms.saved_state.version_2 import converted
 from discreet.mechanisms.shuffle.shuffle_mechanisms import AmplifiedMechanism, FlipMechanism
 
 __all__ = ["BatchEncoder", "BatchKind", "BatchMechanism", "BatchSession", "batch_mechanism"]
@@ -309,12 +311,7 @@ class BatchSession(StreamSession):
         open, and ``ValueError`` if the batch's users send trajectories.
         """
         _ = self.batch_plan
-        found = getattr(self._inner, "device", None)
-        if found is None:
-            raise ValueError(
-                "device: must be asked of a local or shuffle session, users of others send trajectories"
-            )
-        return found
+        return self._inner.device
 
     @property
     def batch_plan(self) -> Plan:
@@ -335,7 +332,7 @@ class BatchSession(StreamSession):
         return at if at < len(self._mechanism.parts) else None
 
     def _started(self, batch: int) -> Any:
-        return session_of(self._mechanism.parts[batch], self._randomness.of_batch(batch))
+        return stream_of(self._mechanism.parts[batch], self._randomness.of_batch(batch))
 
     @property
     def _inside(self) -> dict[str, Any]:
@@ -346,7 +343,7 @@ class BatchSession(StreamSession):
     def _inside(self, state: Mapping[str, Any]) -> None:
         if state:
             inner = self._started(checks.integer("_open", self._open, 0, len(self._mechanism.parts) - 1))
-            resume(inner, state)
+            resume(inner, converted(state, inner) if isinstance(inner, ChannelSession) else state)
             self._inner = inner
 
     # ------------------------------------------------------------------------------ users
@@ -404,7 +401,7 @@ class BatchSession(StreamSession):
         plan : number of the open plan.
 
         Raises ``ValueError`` and adds nothing in the cases in which :meth:`CountSession.submit_many
-        <discreet.core.count_sessions.CountSession.submit_many>` does. In local and shuffle sessions it always
+        <discreet.core.count_channels.CountSession.submit_many>` does. In local and shuffle sessions it always
         raises. The ``trajectories`` of users outside all batches are only counted, not read.
         """
         with self._call():

@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from discreet.core.releases import Schedule
 from discreet.core.rng import Randomness
 from discreet.mechanisms.interfaces import Mechanism, Session
+from discreet.mechanisms.open_stream import stream_of
 
 __all__ = ["Proposes", "session_of"]
-
-_PLACES = {
-    "LinearMechanism": ("mechanisms.linear.linear_session", "LinearSession"),
-    "FlipMechanism": ("mechanisms.shuffle.shuffle_session", "ShuffleSession"),
-    "AmplifiedMechanism": ("mechanisms.shuffle.amplified_session", "AmplifiedSession"),
-    "BatchMechanism": ("mechanisms.batch_queries", "BatchSession"),
-}
-_COUNTS = {  # by CountMechanism.asks, otherwise by the strategy
-    "group": ("mechanisms.central.policy_return_session", "GroupSession"),
-    "cut": ("mechanisms.central.clipped_reward_session", "CutSession"),
-    "exact": ("core.count_sessions", "MeasuredSession"),
-    "walk": ("core.count_sessions", "WalkSession"),
-    "decaying": ("core.fresh_noise_session", "DecayingSession"),
-    "local": ("mechanisms.local.noisy_vector_session", "DeviceSession"),
-    "reports": ("mechanisms.local.randomized_response_session", "ReportedSession"),
-}
 
 
 def session_of(mechanism: Any, randomness: Randomness) -> Session:
     """Return a new session of a mechanism, with noise from ``randomness`` (Seeded or Secure).
 
-    The guarantee of the session is that of the mechanism. Each session checks that its mechanism has the
-    exact class (a subclass could state another loss). Raises ``ValueError`` on an unknown kind of mechanism.
+    The guarantee of the session is that of the mechanism. Raises ``ValueError`` on an unknown kind of
+    mechanism.
     """
-    name = type(mechanism).__name__
-    place = _PLACES.get(name)
-    if name == "CountMechanism":
-        place = _COUNTS.get(mechanism.asks, _COUNTS.get(mechanism.stream))
-    if place is None:
-        raise ValueError(f"mechanism = {mechanism!r}: must be one of CountMechanism, {', '.join(_PLACES)}")
-    session: Session = getattr(import_module(f"discreet.{place[0]}"), place[1])(mechanism, randomness)
-    return session
+    if type(mechanism).__name__ == "BatchMechanism":
+        from discreet.mechanisms.batch_queries import BatchSession
+
+        return BatchSession(mechanism, randomness)
+    return stream_of(mechanism, randomness)
 
 
 class Proposes:

@@ -10,31 +10,27 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
+from typing import Any
 
 from discreet.core import checks
-from discreet.core.count_sessions import CountSession, MeasuredSession, WalkSession
-from discreet.core.fresh_noise_session import DecayingSession
+from discreet.core.session import ChannelSession
 from discreet.mechanisms.batch_queries import BatchSession
-from discreet.mechanisms.central.clipped_reward_session import CutSession
-from discreet.mechanisms.central.policy_return_session import GroupSession
 from discreet.mechanisms.dataset.dataset_release import OneShotSession
 from discreet.mechanisms.linear.adaptive_queries import ResponseSession
 from discreet.mechanisms.linear.linear_session import LinearSession
-from discreet.mechanisms.local.noisy_vector_session import DeviceSession
-from discreet.mechanisms.local.randomized_response_session import ReportedSession
+from discreet.mechanisms.open_session import session_of
 from discreet.mechanisms.saved_state import state_file as saved_state
+from discreet.mechanisms.saved_state import version_2
 from discreet.mechanisms.saved_state.save import CLASSES
 from discreet.mechanisms.shuffle.amplified_session import AmplifiedSession
 from discreet.mechanisms.shuffle.shuffle_session import ShuffleSession
 
-Restored = CountSession | LinearSession | ShuffleSession | BatchSession | ResponseSession | OneShotSession
+Restored = ChannelSession | LinearSession | ShuffleSession | BatchSession | ResponseSession | OneShotSession
 
-_SESSIONS: tuple[type[Restored], ...] = (
-    MeasuredSession, WalkSession, DecayingSession, GroupSession, CutSession, DeviceSession,
-    ReportedSession, LinearSession, ShuffleSession, AmplifiedSession, BatchSession, ResponseSession,
-    OneShotSession,
+_CLASSES: tuple[type[Restored], ...] = (
+    LinearSession, ShuffleSession, AmplifiedSession, BatchSession, ResponseSession, OneShotSession,
 )  # fmt: skip
-_KINDS = {kind._kind: kind for kind in _SESSIONS}
+_KINDS = {kind._kind: kind for kind in _CLASSES}
 
 
 def restore(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Restored:
@@ -104,14 +100,24 @@ def brought_back(content: bytes) -> Restored:
 def _revived(saved: saved_state.SavedState) -> Restored:
     """Return the session in a file, closed until the file is removed."""
     where, values = f"path = {str(saved.path)!r}", dict(saved.values)
-    kind = values.pop("session", MeasuredSession._kind)  # files of version 1 with counts may lack it
-    if not isinstance(kind, str) or kind not in _KINDS:
+    kind = values.pop("session", "counts")  # files of version 1 with counts may lack it
+    stream = kind in (ChannelSession._kind, *version_2.STREAMS)
+    if not isinstance(kind, str) or not (stream or kind in _KINDS):
         raise ValueError(f"{where}: was written by another version (of a session of {checks.said(kind)})")
     try:
-        session: Restored = saved_state.made_of(_KINDS[kind], values)
+        session: Restored = _stream(values) if stream else saved_state.made_of(_KINDS[kind], values)
     except (KeyError, IndexError, TypeError, AttributeError, ArithmeticError) as error:
         raise ValueError(f"{where}: was written by another version ({error!r})") from error
     except ValueError as error:
         raise ValueError(f"{where}: was written by another version ({error})") from error
     session._closed = True
+    return session
+
+
+def _stream(values: dict[str, Any]) -> ChannelSession:
+    """Return the session of a mechanism, with the state in a file."""
+    session = session_of(*(values.pop(name) for name in ChannelSession._BOUND))
+    if not isinstance(session, ChannelSession):
+        raise ValueError("_mechanism: has no stream")
+    saved_state.resume(session, version_2.converted(values, session))
     return session

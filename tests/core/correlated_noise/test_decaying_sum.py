@@ -10,9 +10,9 @@ from scipy import stats
 from discreet.accounting.noise_distributions.prefix_variance import rate_std
 from discreet.core.correlated_noise.decaying_sum import Decaying
 from discreet.core.count_query import CountQuery
-from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
 from discreet.core.rng import Secure, SecureRng, Seeded
+from discreet.core.session import ChannelSession
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.interfaces import Plan, Schedule
 from discreet.mechanisms.privatizers.central import DECAYS, Central
@@ -36,7 +36,7 @@ def one_user() -> np.ndarray:
     return np.concatenate([t.ravel() for t in QUERY.contribution(LIFE).values()])
 
 
-def played(session: CountSession) -> list[tuple[np.ndarray, np.ndarray]]:
+def played(session: ChannelSession) -> list[tuple[np.ndarray, np.ndarray]]:
     """(sums, measurement) of every scheduled release after the first."""
     out, users = [], 0
     session.release()

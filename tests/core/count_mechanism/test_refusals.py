@@ -15,9 +15,9 @@ from discreet.accounting.binomial_noise_event import BinomialRecord
 from discreet.core import rng as randomness
 from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
+from discreet.core.count_channels import ExactChannel
 from discreet.core.count_mechanism import FINEST_ACCOUNTED, CountMechanism, Stated
 from discreet.core.count_query import CountQuery
-from discreet.core.count_sessions import MeasuredSession
 from discreet.core.events import MechanismRecord
 from discreet.core.guarantee import Guarantee, guarantee_of
 from discreet.core.layout import Layout
@@ -161,7 +161,7 @@ def too_many() -> None:
             "source = 'secure': group returns are released with seeded noise only",
         ),
         (
-            lambda: MeasuredSession(
+            lambda: ExactChannel(
                 CountMechanism(QUERY, Schedule.one_shot(5), "seeded", Exact(), stored=True), Seeded(0)
             ),
             "mechanism.stored = True: stored people are for OneShotSession",

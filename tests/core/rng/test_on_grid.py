@@ -10,7 +10,7 @@ import pytest
 from fixed_bytes import fixed_bytes
 
 import discreet as dr
-from discreet.core import count_sessions as core_session
+from discreet.core import count_channels
 from discreet.core import rng as randomness
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
@@ -158,11 +158,11 @@ class Between(SecureRng):
 
 
 EXITS: dict[str, tuple[Callable[[], Any], Any]] = {
-    "batches": (lambda: stream(dr.Central(**BUDGET, release="batches")), core_session),
-    "decaying": (lambda: stream(dr.Central(**BUDGET, release="decaying")), core_session),
-    "tree": (lambda: stream(dr.Central(epsilon=0.5, release="tree", tree_estimate="plain")), core_session),
+    "batches": (lambda: stream(dr.Central(**BUDGET, release="batches")), count_channels),
+    "decaying": (lambda: stream(dr.Central(**BUDGET, release="decaying")), count_channels),
+    "tree": (lambda: stream(dr.Central(epsilon=0.5, release="tree", tree_estimate="plain")), count_channels),
     "signed digits": (
-        lambda: stream(dr.Central(epsilon=0.5, release="signed-digits", arity=3)), core_session,
+        lambda: stream(dr.Central(epsilon=0.5, release="signed-digits", arity=3)), count_channels,
     ),
     "linear batches": (lambda: stream(dr.Central(**BUDGET, release="batches"), MODEL), linear_session),
     "linear tree": (
@@ -192,7 +192,7 @@ def test_rewards_are_rounded_before_they_are_added(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*EXITS, "a site's sums"])
 def test_rewards_that_nobody_rounded_leave_nowhere(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for home in (core_session, linear_session, responses):
+    for home in (count_channels, linear_session, responses):
         monkeypatch.setattr(home, "SecureRng", Unrounded)
     monkeypatch.setattr(tally.PartialAggregate, "_on_grid", lambda self, rewards: rewards)
     call = EXITS[name][0] if name in EXITS else lambda: site("analyst")

@@ -7,9 +7,9 @@ import pytest
 from interrupts import interrupted
 
 from discreet.core.count_query import CountQuery
-from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
 from discreet.core.rng import Secure, Seeded
+from discreet.core.session import ChannelSession
 from discreet.core.trajectories import Trajectories
 from discreet.mechanisms.interfaces import Message, Plan, Schedule
 from discreet.mechanisms.privatizers.central import Central
@@ -31,7 +31,7 @@ def people(n: int = N, seed: int = 0) -> Trajectories:
 
 def start(
     privatizer: Any = None, query: CountQuery | None = None, randomness: Any = None, users: int = N
-) -> CountSession:
+) -> ChannelSession:
     query = CountQuery(LAYOUT) if query is None else query
     schedule = Schedule(10 * users, times=np.array([0, users]))
     session = (privatizer or NoPrivacy()).start(query, schedule, randomness or Seeded(3))
@@ -85,8 +85,8 @@ def test_secure_sessions_round_rewards_to_the_grid_without_bias() -> None:
     records = people(5000)
     records.rewards[:] = 0.3
     session.submit_many(records, 1)
-    begin = int(session._query.offsets[2])
-    cells = session._cells[begin:]
+    begin = int(session.channel.query.offsets[2])
+    cells = session.state["cells"][begin:]
     assert (cells * 4 == np.round(cells * 4)).all()
     # 20 000 roundings with variance 0.2 x 0.8 / 16 each: six standard errors, false alarm 2e-9
     assert abs(cells.sum() - 6000) < 6 * np.sqrt(20_000 * 0.01)
@@ -97,7 +97,10 @@ def test_an_interrupt_never_adds_records_that_are_not_counted() -> None:
     for at in range(200):
         session = start(users=4)
         done = not interrupted(lambda s=session: s.submit_many(records, 1), at)
-        added = session._cells[session._query.offsets[1] : session._query.offsets[2]].sum() / 4
+        added = (
+            session.state["cells"][session.channel.query.offsets[1] : session.channel.query.offsets[2]].sum()
+            / 4
+        )
         assert added in (0, 4)
         assert added <= session.users
         if done:

@@ -13,10 +13,10 @@ from staged import batches
 import discreet as dr
 from discreet import envs
 from discreet.audit.conformance import small_world
-from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
 from discreet.core.noise.random_streams_kernels import run_key
 from discreet.core.rng import Seeded
+from discreet.core.session import ChannelSession
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.experiments import simulate
 from discreet.experiments.simulate import Setup
@@ -321,7 +321,7 @@ def test_plans_of_a_batch_are_submitted_together(make, monkeypatch):
     learner, submitted, calls = make(initial=20), {}, []
     setup = Setup(world(2), learner, dr.Central(epsilon=1.0, delta=1e-6), 20_000, "batch")
     plain = type(setup.start(dr.Seeded(0)))
-    assert issubclass(plain, BatchSession if make is SDPPE else CountSession)
+    assert issubclass(plain, BatchSession if make is SDPPE else ChannelSession)
     whole = plain.submit_sum
 
     def watched(self, sums, users):

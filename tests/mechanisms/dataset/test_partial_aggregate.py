@@ -69,7 +69,7 @@ def test_sums_are_those_of_the_query_and_of_a_session(query: CountQuery) -> None
     session = dr.NoPrivacy().start(query, dr.Schedule(31, times=np.array([0, 30])), dr.Seeded(0))
     session.begin(dr.Plan(np.zeros((4, 3), np.int64), 30))
     session.submit_many(data, 1)
-    np.testing.assert_array_equal(made.cells(), session._cells)
+    np.testing.assert_array_equal(made.cells(), session.state["cells"])
     made.check()
 
 

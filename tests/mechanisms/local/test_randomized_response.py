@@ -266,7 +266,7 @@ def test_estimates_are_unbiased_exactly_and_the_law_holds(kind, options, stochas
             for h, about, marks in decode(encoder.reports, stochastic, np.array(message, np.int64)):
                 local_kernels.add_report(
                     codes, values, about, h, stochastic, encoder.policy_rows, marks, layout.states,
-                    layout.rows, query.slots, session._begins, query.reward_shift, cells,
+                    layout.rows, query.slots, session.channel.begins, query.reward_shift, cells,
                 )  # fmt: skip
             mean += float(p) * cells
             square += float(p) * cells**2
@@ -310,8 +310,8 @@ def test_cells_of_a_row_share_the_noise_of_a_report(kind):
                 cells = np.zeros(query.cells)
                 for h, about, marks in decode(encoder.reports, False, np.array(message, np.int64)):
                     local_kernels.add_report(
-                        codes, values, about, h, False, encoder.policy_rows, marks, 2, 4, 2, session._begins,
-                        0.0, cells,
+                        codes, values, about, h, False, encoder.policy_rows, marks, 2, 4, 2,
+                        session.channel.begins, 0.0, cells,
                     )  # fmt: skip
                 row = (cells - truth).reshape(2, 4, 2)[0, encoder.policy_rows[0, 0]]
                 total += float(p) * float(row @ direction) ** 2 / 4

@@ -5,7 +5,7 @@ import pytest
 
 from discreet.mechanisms.privatizers.local import Local
 
-from ...core.test_count_sessions import noises
+from ...core.test_count_channels import noises
 
 
 def test_local_noise_grows_with_the_root_of_users() -> None:

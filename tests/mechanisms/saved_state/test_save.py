@@ -13,10 +13,10 @@ import pytest
 
 import discreet as dr
 from discreet.core.count_query import CountQuery
-from discreet.core.count_sessions import MeasuredSession
 from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, SecureRng, Seeded
+from discreet.core.session import ChannelSession
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.device.shuffle_payload import COIN, Family, SessionConfig
 from discreet.mechanisms.batch_queries import BatchSession
@@ -260,12 +260,12 @@ def test_a_secure_batch_that_is_open_comes_back(tmp_path):
     before = shown(session.release())
     encode = session.begin(Plan(POLICY, 2))
     session.submit(encode(user(2), session.open_plan, SecureRng()))
-    held = session._inner._cells.copy()
+    held = session._inner.state["cells"].copy()
     assert held.any()
     session.save(tmp_path / "a")
     content = (tmp_path / "a").read_bytes()
     session = dr.mechanisms.restore(tmp_path / "a")
-    np.testing.assert_array_equal(session._inner._cells, held)
+    np.testing.assert_array_equal(session._inner.state["cells"], held)
     assert (session.users, session._open, session.query.step) == (3, 1, None)
     with pytest.raises(RuntimeError, match="users of the open plan not submitted yet: 1"):
         session.release()
@@ -393,7 +393,7 @@ def test_damaged_foreign_and_replayed_files_are_refused(case, kind, tmp_path, fo
         with pytest.raises(ValueError, match="path = "):
             dr.mechanisms.restore(bad)
     assert not folder.exists()  # nothing was recorded
-    for other in (MeasuredSession, ResponseSession, *(set(KINDS.values()) - {kind})):
+    for other in (ChannelSession, ResponseSession, *(set(KINDS.values()) - {kind})):
         with monkeypatch.context() as patched:  # what says it is of another kind, or of one to come
             patched.setattr(kind, "_kind", other._kind)
             twin = start(case)

@@ -22,7 +22,6 @@ from discreet.device.message_envelope import HEADER, Envelope, MessageRejected
 from discreet.envs.rollouts.rollout import reported_counts, rollout
 from discreet.mechanisms.interfaces import Message, Plan, Schedule
 from discreet.mechanisms.local.randomized_response import StepReports
-from discreet.mechanisms.local.randomized_response_session import ReportedSession
 from discreet.mechanisms.local.randomized_response_strategy import Reported
 from discreet.mechanisms.privatizers.shuffle import Shuffle
 from discreet.mechanisms.shuffle.amplified_session import (
@@ -170,7 +169,7 @@ def test_sums_are_those_of_the_local_session():
         reports = sent(session, 10)
         schedule = Schedule(40, times=np.array([0, 10]), plans="stochastic")
         mechanism = CountMechanism(query, schedule, "seeded", Reported(session.reports, "device"))
-        local = ReportedSession(mechanism, Seeded(5))
+        local: object = dr.mechanisms.session_of(mechanism, Seeded(5))
         local.release()
         local.begin(Plan(np.full((3, 2, 2), 0.5), 10))
         for report in reports:

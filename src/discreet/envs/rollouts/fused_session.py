@@ -9,9 +9,11 @@ import numpy as np
 from discreet.core.correlated_noise import factorization_kernels as walks
 from discreet.core.correlated_noise.decaying_sum import Decaying
 from discreet.core.correlated_noise.factorization import program
-from discreet.core.count_sessions import CountSession
+from discreet.core.count_channels import CountChannel
+from discreet.core.count_mechanism import CountMechanism
 from discreet.core.releases import Floats, Ints
 from discreet.core.rng import Key
+from discreet.core.session import ChannelSession
 from discreet.mechanisms.local import randomized_response_kernels as local_kernels
 from discreet.mechanisms.local.randomized_response_session import report_arrays
 
@@ -55,48 +57,43 @@ class SessionKernel:
     release_scales: Floats
 
 
-def handed_over(session: CountSession) -> SessionKernel:
+def handed_over(session: ChannelSession) -> SessionKernel:
     """Return the session as flat arrays for the fused driver, and close the session.
 
     The session is closed because two callers must not draw the same noise. Raises ``RuntimeError`` unless the
     session is unused, has a seed and knows the number of users K. Group returns and clipped rewards also
     raise ``RuntimeError``.
     """
-    with session._call():
-        session._check_open()
-        if session._query.steered:
-            raise RuntimeError("kernel: the fused simulation has no group returns or clipped rewards")
-        if session._plans or session._number or session._key is None or session._schedule.users is None:
-            raise RuntimeError(
-                "kernel: only a fresh, seeded session with a known number of users can be fused"
-            )
-        mechanism = session._mechanism
-        walk, decaying = mechanism.walk, Decaying(mechanism.decay)
-        out = SessionKernel(
-            stream=_STREAMS.index(mechanism.stream),
-            family=mechanism.family,
-            key=session._key,
-            offsets=session._query.offsets,
-            scales=session._scales,
-            by_user=session._leaf == "user",
-            begins=session._begins,
-            slots=session._query.slots,
-            reward_shift=session._query.reward_shift,
-            cells=session._cells,
-            ends=np.zeros(walk.registers + 1 if walk else 1, np.int64),
-            stack=np.zeros((walk.registers if walk else 2, session._query.cells)),
-            decay=decaying.decay,
-            gain=decaying.gain,
-            program=_NO_PROGRAM if walk is None else program(walk),
-            reports=_report_arrays(session),
-            release_scales=np.array(mechanism.release_scales),
-        )
-        session._drop()
-        return out
+    if session.query.steered:
+        raise RuntimeError("kernel: the fused simulation has no group returns or clipped rewards")
+    channel, state = session.hand_over()
+    assert isinstance(channel, CountChannel)
+    mechanism, query, key = channel.mechanism, channel.query, channel.key
+    assert key is not None
+    walk, decaying = mechanism.walk, Decaying(mechanism.decay)
+    return SessionKernel(
+        stream=_STREAMS.index(mechanism.stream),
+        family=mechanism.family,
+        key=key,
+        offsets=query.offsets,
+        scales=channel.scales,
+        by_user=mechanism.leaf == "user",
+        begins=channel.begins,
+        slots=query.slots,
+        reward_shift=query.reward_shift,
+        cells=state["cells"],
+        ends=np.zeros(walk.registers + 1 if walk else 1, np.int64),
+        stack=np.zeros((walk.registers if walk else 2, query.cells)),
+        decay=decaying.decay,
+        gain=decaying.gain,
+        program=_NO_PROGRAM if walk is None else program(walk),
+        reports=_report_arrays(mechanism),
+        release_scales=np.array(mechanism.release_scales),
+    )
 
 
-def _report_arrays(session: CountSession) -> local_kernels.ReportArrays:
-    reports, layout = session.mechanism.reports, session._query.layout
+def _report_arrays(mechanism: CountMechanism) -> local_kernels.ReportArrays:
+    reports, layout = mechanism.reports, mechanism.query.layout
     if reports is None:
         return _NO_REPORTS
-    return report_arrays(reports, layout.rows, layout.states, session._schedule.plans != "deterministic")
+    return report_arrays(reports, layout.rows, layout.states, mechanism.schedule.plans != "deterministic")

@@ -37,8 +37,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.core import checks
+from discreet.core.count_channels import is_of_counts
 from discreet.core.count_query import CountQuery
-from discreet.core.count_sessions import CountSession
 from discreet.core.families import (
     CENTERED_REWARDS,
     CUT_REWARDS,
@@ -49,6 +49,7 @@ from discreet.core.families import (
     TRANSITIONS,
     VISITS,
 )
+from discreet.core.session import ChannelSession
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.rollouts import simulated_users_kernels as crowd_kernels
 from discreet.envs.rollouts.rollout import (
@@ -84,13 +85,13 @@ class Crowd:
 
 def reports_of(session: Any) -> Any:
     """Return the report mechanism of a session; None if users do not send reports."""
-    if isinstance(session, CountSession):
+    if isinstance(session, ChannelSession):
         return session._mechanism.reports  # session.mechanism would make a copy for every batch
     return getattr(session, "reports", None)
 
 
 def _asked(session: Any, query: Any) -> Any:
-    if isinstance(session, CountSession):
+    if is_of_counts(session):
         return query
     from discreet.mechanisms.batch_queries import BatchSession  # here, because this import is slow
 
@@ -125,7 +126,7 @@ def crowd_of(
     simulated = getattr(query, "simulated", None)
     if simulated is not None:
         return _crowd(mdp, batch_counts(mdp, policy, users, key, address), simulated)
-    cut = session.cut if isinstance(session, CountSession) else 0.0
+    cut = session.cut if is_of_counts(session) else 0.0
     bits = getattr(session, "bits", False)
     found, counts = _counted(mdp, query, policy, users, key, address, group or 0, cut, bits)
     if reports is None or step is None:

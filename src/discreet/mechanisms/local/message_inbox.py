@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.releases import ON_DEVICE, Floats, Message
 from discreet.core.rng import Key
+from discreet.core.session import ChannelSession, State
 from discreet.core.stream_session import StreamSession
 from discreet.device.message_envelope import NONCE, MessageRejected
 
-__all__ = ["REACH", "FromDevices", "local_message", "session_number"]
+__all__ = ["REACH", "DeviceMessages", "FromDevices", "local_message", "session_number"]
 
 REACH = 40.0  # in noise scales; a Laplace draw is larger with probability 4e-18
 
@@ -59,6 +60,108 @@ def session_number(key: Key | None) -> int:
         return secrets.randbits(64)
     digest = hashlib.blake2b(key.astype("<u8").tobytes(), digest_size=8, person=b"discreet/session")
     return int.from_bytes(digest.digest(), "little")
+
+
+class DeviceMessages:
+    """Messages in bytes from users' devices, for channels of local privacy.
+
+    The state of a session has two entries. ``session`` : number of the session in messages. ``came`` : number
+    of the newest plan that has messages, and their nonces.
+    """
+
+    key: Key | None
+
+    def __init__(self) -> None:
+        self._made: Any = None
+
+    def start_messages(self) -> State:
+        """Return the entries of the state before the first message."""
+        return {"session": session_number(self.key), "came": (0, set[bytes]())}
+
+    @staticmethod
+    def plain_messages(state: State) -> State:
+        """Return the entries as ``messages``: session number, plan, (n, 16) nonces."""
+        plan, nonces = state["came"]
+        rows = np.frombuffer(b"".join(sorted(nonces)), np.uint8).reshape(-1, NONCE)
+        rest = {name: value for name, value in state.items() if name not in ("session", "came")}
+        return rest | {"messages": (state["session"], plan, rows)}
+
+    @staticmethod
+    def messages_from_plain(s: ChannelSession, state: State) -> State:
+        """Return the entries of a file. Raises ``ValueError`` if they are invalid."""
+        number, plan, rows = state["messages"]
+        number = checks.integer("messages[0]", number, 0, 2**64 - 1)
+        checks.integer("messages[1]", plan, 0, s._plans)
+        if rows.ndim != 2 or rows.shape[1] != NONCE:
+            raise ValueError(f"messages[2]: must be rows of {NONCE} bytes")
+        rest = {name: value for name, value in state.items() if name != "messages"}
+        return rest | {"session": number, "came": (plan, {row.tobytes() for row in rows})}
+
+    def device_for(self, session: int) -> Any:
+        """Return the device program for a session with this number."""
+        raise NotImplementedError
+
+    def own_device(self, s: ChannelSession) -> Any:
+        """Return the device program, made once for each session number; a restored session has its own."""
+        if self._made is None or self._made.session != s.state["session"]:
+            self._made = self.device_for(s.state["session"])
+        return self._made
+
+    def device(self, s: ChannelSession) -> Any:
+        """Return a copy of the device program. Raises ``ValueError`` unless the session is local."""
+        if s.guarantee.trust != "local":
+            raise ValueError("device: must be asked of a local session, users of others send trajectories")
+        own = self.own_device(s)
+        return type(own).from_bytes(own.to_bytes())
+
+    def check_in_time(self, s: ChannelSession, message: Message) -> None:
+        """Refuse a message of bytes that is late or comes after the messages of all users of the plan.
+
+        In the second case a copy of an earlier message is refused with the reason "replayed".
+        """
+        if s._plan is None or not isinstance(message.message, bytes):
+            return StreamSession._check_in_time(s, message)
+        if message.plan != s._plans:
+            raise MessageRejected("late", f"was made for plan {message.plan}, not {s._plans}")
+        if not s._awaited:
+            self.sent(s, message)
+            raise MessageRejected("full", "all users of the plan have come")
+
+    def sent(self, s: ChannelSession, message: Message) -> tuple[Any, bytes | None]:
+        """Return the numbers that a local user sent, and the nonce of the message (None for an array).
+
+        Raises :class:`~discreet.device.message_envelope.MessageRejected` if the bytes are not accepted.
+        """
+        payload = _payload(message)
+        if not isinstance(payload, bytes):
+            return payload, None
+        nonce, numbers = self.read(s, message.plan, payload)
+        plan, nonces = s.state["came"]
+        if plan == s._plans and nonce in nonces:
+            raise MessageRejected("replayed", "came before, and counts already")
+        return numbers, nonce
+
+    def read(self, s: ChannelSession, plan: int, message: bytes) -> tuple[bytes, Any]:
+        """Return the nonce and the numbers of a message to the open plan."""
+        found: tuple[bytes, Any] = self.own_device(s).read(plan, message)
+        return found
+
+    def count_sender(self, s: ChannelSession, nonce: bytes | None) -> None:
+        """Record the nonce, then count the sender; both before the message is added to the sums."""
+        if nonce is not None:
+            if s.state["came"][0] != s._plans:  # messages to the previous plan are late now
+                s.state["came"] = s._plans, set()
+            s.state["came"][1].add(nonce)
+        s._count(1)
+
+
+def _payload(message: Message) -> Any:
+    """Return the content of a local user's message: bytes or an array of numbers."""
+    if message.message is None:
+        raise ValueError(f"message.message = None: takes randomized messages only, {ON_DEVICE}")
+    if message.trajectory is not None:
+        raise ValueError(f"message.trajectory: must be None, not raw data but {ON_DEVICE}")
+    return message.message
 
 
 class FromDevices(StreamSession):

@@ -1,4 +1,4 @@
-"""Session of local privacy in which the device adds noise to each of the user's counters.
+"""Channel of local privacy in which the device adds noise to each of the user's counters.
 
 The server sums messages. It sees no trajectory and draws no noise. A message has the privacy loss of one
 noisy sum of one user (:class:`~discreet.core.count_mechanism.OnDevice`). Devices, in this process and on
@@ -14,21 +14,22 @@ import numpy as np
 
 from discreet.core import count_kernels as kernels
 from discreet.core.call_protocols import Encoder
+from discreet.core.count_channels import ExactChannel
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CountQuery
-from discreet.core.count_sessions import MeasuredSession
 from discreet.core.noise import seeded_noise_kernels as seeded_kernels
 from discreet.core.protocols import Coins
 from discreet.core.raw_encoder import same_plan
 from discreet.core.releases import Floats, Message, Plan
 from discreet.core.rng import Key, Randomness
+from discreet.core.session import ChannelSession, State
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectory, checked
 from discreet.device.count_device import CountDevice
 from discreet.device.message_guarantee import MessageGuarantee
-from discreet.mechanisms.local.message_inbox import REACH, FromDevices, local_message
+from discreet.mechanisms.local.message_inbox import REACH, DeviceMessages, local_message
 
-__all__ = ["DeviceSession", "NoisyVectorEncoder", "device_of"]
+__all__ = ["NoisyVectorChannel", "NoisyVectorEncoder", "device_of"]
 
 
 def device_of(query: CountQuery, mechanism: CountMechanism, session: int) -> CountDevice:
@@ -77,39 +78,53 @@ class NoisyVectorEncoder:
         return Message(plan=number, message=self.device.cells(record.states, rows, record.rewards, coins))
 
 
-class DeviceSession(FromDevices, MeasuredSession):
-    """A :class:`~discreet.core.count_sessions.MeasuredSession` whose users send noisy counters."""
+class NoisyVectorChannel(DeviceMessages, ExactChannel):
+    """Sums of users' noisy counters. The session draws no noise."""
 
-    _kind = "device counts"
-    _streams = ("local",)
-    _STATE = (*MeasuredSession._STATE, *FromDevices._SAVED)
-    _DERIVED = (*MeasuredSession._DERIVED, *FromDevices._OWN, "_reach")
+    streams = ("local",)
+    steers = False
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
-        super().__init__(mechanism, randomness)
-        self._take_no_messages_yet()
+        ExactChannel.__init__(self, mechanism, randomness)
+        DeviceMessages.__init__(self)
         # bound on a user's cells; messages of honest devices are within it
-        reach = self._query.layout.horizon + REACH * self._scales
-        self._reach = np.repeat(reach, np.diff(self._query.offsets))
+        reach = self.query.layout.horizon + REACH * self.scales
+        self.reach = np.repeat(reach, np.diff(self.query.offsets))
 
-    def _device_for(self, session: int) -> CountDevice:
-        return device_of(self._query, self._mechanism, session)
+    def start(self) -> State:
+        """Return the state before the first user."""
+        return super().start() | self.start_messages()
 
-    def _encoder(self) -> Encoder:
-        # copies, so that the encoder shares no array
-        return NoisyVectorEncoder(self._query.copy(), replace(self._device), self._plans)
+    def plain(self, state: State) -> State:
+        """Return a state in the form that a file contains."""
+        return self.plain_messages(state)
 
-    def _add(self, message: Message) -> None:
-        sent, nonce = self._sent(message)
-        cells = local_message(sent, self._reach)
-        self._count_sender(nonce)
-        self._cells += cells
+    def from_plain(self, s: ChannelSession, state: State) -> State:
+        """Return the state of a file. Raises ``ValueError`` if it is invalid."""
+        return self.messages_from_plain(s, state)
 
-    def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
-        cells = self._query.to_cells(sums)
-        noise = np.empty(self._query.cells)
+    def device_for(self, session: int) -> CountDevice:
+        """Return the device program for a session with this number."""
+        return device_of(self.query, self.mechanism, session)
+
+    def encoder(self, s: ChannelSession) -> Encoder:
+        """Return the encoder for devices of the newest plan's users. It shares no array."""
+        return NoisyVectorEncoder(self.query.copy(), replace(self.own_device(s)), s._plans)
+
+    def add(self, s: ChannelSession, message: Message) -> None:
+        """Check a message of the open plan, count its user, then add the message."""
+        sent, nonce = self.sent(s, message)
+        cells = local_message(sent, self.reach)
+        self.count_sender(s, nonce)
+        s.state["cells"] += cells
+
+    def add_sum(self, s: ChannelSession, sums: Mapping[str, Floats], users: int, key: Key) -> None:
+        """Check simulated sums, count their users, then add them with the sum of the devices' noise."""
+        cells = self.query.to_cells(sums)
+        noise = np.empty(self.query.cells)
         seeded_kernels.fill_noise_sum(
-            self._mechanism.family, key, self._users, users, self._query.offsets, self._scales, noise
+            self.mechanism.family, key, s.users, users, self.query.offsets, self.scales, noise
         )
-        self._count(users)
-        np.add(self._cells + cells, noise, out=self._cells)  # sums and noise are added in one step
+        s._count(users)
+        own = s.state["cells"]
+        np.add(own + cells, noise, out=own)  # sums and noise are added in one step

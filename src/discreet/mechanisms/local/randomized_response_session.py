@@ -1,4 +1,4 @@
-"""Session of randomized reports of a few steps of each user. The device or the server draws the reports.
+"""Channel of randomized reports of a few steps of each user. The device or the server draws the reports.
 
 The reports, their privacy and their sums are described in
 :mod:`discreet.mechanisms.local.randomized_response`.
@@ -12,18 +12,19 @@ from typing import Any
 import numpy as np
 
 from discreet.core.call_protocols import Encoder
+from discreet.core.count_channels import ExactChannel
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CountQuery
-from discreet.core.count_sessions import MeasuredSession
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.raw_encoder import RawEncoder
 from discreet.core.releases import Floats, Ints, Message, Plan
 from discreet.core.rng import Key, Randomness, SecureRng
+from discreet.core.session import ChannelSession, State
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.device.randomized_response_device import ReportDevice
 from discreet.mechanisms.local import randomized_response as local_reports
 from discreet.mechanisms.local import randomized_response_kernels as local_kernels
-from discreet.mechanisms.local.message_inbox import FromDevices
+from discreet.mechanisms.local.message_inbox import DeviceMessages
 from discreet.mechanisms.local.randomized_response import (
     ReportEncoder,
     StepReports,
@@ -32,72 +33,78 @@ from discreet.mechanisms.local.randomized_response import (
     reported_tables,
 )
 
-__all__ = ["ReportedSession", "report_arrays"]
+__all__ = ["ReportChannel", "report_arrays"]
 
 
-class ReportedSession(FromDevices, MeasuredSession):
-    """A :class:`~discreet.core.count_sessions.MeasuredSession` whose sums contain debiased reports.
+class ReportChannel(DeviceMessages, ExactChannel):
+    """Sums of debiased reports.
 
     The reports are drawn on the device, or by a trusted server that stores no other data of a trajectory
     (``by`` of :class:`~discreet.mechanisms.local.randomized_response_strategy.Reported`).
     """
 
-    _kind = "reported counts"
-    _streams = ("reports",)
-    _STATE = (*MeasuredSession._STATE, *FromDevices._SAVED, "_policy")
-    _DERIVED = (*MeasuredSession._DERIVED, *FromDevices._OWN)
+    streams = ("reports",)
+    steers = False
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
-        super().__init__(mechanism, randomness)
-        self._take_no_messages_yet()
-        self._policy = False, np.zeros((0, 0), np.int64)  # policy of the open plan: (stochastic, rows)
-
-    @property
-    def reports(self) -> StepReports:
-        """Reports of users, either sent by them or drawn by the server on their behalf."""
-        reports = self._mechanism.reports
+        ExactChannel.__init__(self, mechanism, randomness)
+        DeviceMessages.__init__(self)
+        reports = self.mechanism.reports
         assert reports is not None
-        return reports
+        self.reports = reports
+        self.local = mechanism.trust == "local"
 
-    def _device_for(self, session: int) -> ReportDevice:
-        return device_of(self._query.layout, self.reports, self._schedule.plans, session)
+    def start(self) -> State:
+        """Return the state before the first user.
 
-    def _read(self, plan: int, message: bytes) -> tuple[bytes, Any]:
-        found: tuple[bytes, Any] = self._device.words(plan, message)
+        policy : policy of the open plan, (stochastic, rows).
+        """
+        return super().start() | self.start_messages() | {"policy": (False, np.zeros((0, 0), np.int64))}
+
+    def plain(self, state: State) -> State:
+        """Return a state in the form that a file contains."""
+        return self.plain_messages(state)
+
+    def from_plain(self, s: ChannelSession, state: State) -> State:
+        """Return the state of a file. Raises ``ValueError`` if it is invalid."""
+        return self.messages_from_plain(s, state)
+
+    def device_for(self, session: int) -> ReportDevice:
+        """Return the device program for a session with this number."""
+        return device_of(self.query.layout, self.reports, self.mechanism.schedule.plans, session)
+
+    def read(self, s: ChannelSession, plan: int, message: bytes) -> tuple[bytes, Any]:
+        """Return the nonce and the numbers of a message to the open plan."""
+        found: tuple[bytes, Any] = self.own_device(s).words(plan, message)
         return found
 
-    def _admitted(self, plan: Plan, users: int) -> Plan:
-        plan = super()._admitted(plan, users)
-        self._policy = self._public_policy(plan)
-        return plan
+    def admit(self, s: ChannelSession, plan: Plan, users: int) -> tuple[Plan, State]:
+        """Return the plan to store, and its policy."""
+        plan, changes = super().admit(s, plan, users)
+        return plan, changes | {"policy": self._public_policy(plan)}
 
-    def _encoder(self) -> Encoder:
-        return self._randomizer(self._query.copy()) if self._trust == "local" else RawEncoder(self._plans)
+    def encoder(self, s: ChannelSession) -> Encoder:
+        """Return the encoder for devices of the newest plan's users."""
+        return self.randomizer(s) if self.local else RawEncoder(s._plans)
 
-    @property
-    def open_randomizer(self) -> Encoder:
-        """Randomizer that converts a trajectory of the open plan to a contribution to the sums.
+    def randomizer(self, s: ChannelSession) -> Encoder:
+        """Return the randomizer of trajectories of the newest plan."""
+        return self._randomizer(s, self.query.copy())
 
-        It is a pure and public function: the encoder of devices, or the function that a trusted server runs
-        on each trajectory. Audits use it. Raises ``RuntimeError`` if no plan is open.
-        """
-        _ = self.open_plan
-        return self._randomizer(self._query.copy())
-
-    def _randomizer(self, query: CountQuery) -> Encoder:
+    def _randomizer(self, s: ChannelSession, query: CountQuery) -> ReportEncoder:
         """Return the randomizer of trajectories of the newest plan. It has a reference to ``query``."""
-        stochastic, rows = self._policy
-        secure = self._key is None
-        return ReportEncoder(query.layout, self.reports, stochastic, rows.copy(), self._plans, secure=secure)
+        stochastic, rows = s.state["policy"]
+        secure = self.key is None
+        return ReportEncoder(query.layout, self.reports, stochastic, rows.copy(), s._plans, secure=secure)
 
     def _public_policy(self, plan: Plan) -> tuple[bool, Ints]:
         """Return the alphabet of the reports: (stochastic, rows).
 
         If the policy is stochastic, the alphabet covers all rows, otherwise the rows that the policy plays.
         """
-        stochastic, rows = policy_table(plan, self._query.layout)
-        rows = rows[self._query.counted]
-        declared = self._schedule.plans
+        stochastic, rows = policy_table(plan, self.query.layout)
+        rows = rows[self.query.counted]
+        declared = self.mechanism.schedule.plans
         if stochastic and declared == "deterministic":
             raise ValueError(
                 "plan.policy is stochastic: must be deterministic, as schedule.plans declares, since the "
@@ -107,73 +114,66 @@ class ReportedSession(FromDevices, MeasuredSession):
             return True, np.zeros_like(rows)
         return stochastic, rows
 
-    def _add(self, message: Message) -> None:
+    def add(self, s: ChannelSession, message: Message) -> None:
+        """Check a message of the open plan, count its user, then add its debiased reports."""
         nonce = None
-        if self._trust == "local":
-            found, nonce = self._sent(message)
+        if self.local:
+            found, nonce = self.sent(s, message)
         else:  # a trusted server draws the report; the trajectory is not stored
-            found = self._drawn(self._record(message), self._users)
-        self._add_reports([found], nonce)
+            found = self.drawn(s, s._record(message), s.users)
+        self.add_reports(s, [found], nonce)
 
-    def _add_many(self, records: Trajectories) -> None:
-        self._add_reports([self._drawn(record, self._users + i) for i, record in enumerate(records)])
+    def add_many(self, s: ChannelSession, records: Trajectories) -> None:
+        """Count the users of checked records, then add their debiased reports."""
+        self.add_reports(s, [self.drawn(s, record, s.users + i) for i, record in enumerate(records)])
 
-    def _drawn(self, record: Trajectory, user: int) -> Any:
+    def drawn(self, s: ChannelSession, record: Trajectory, user: int) -> Any:
         """Draw the message of one user, as a trusted server, with random bits that no other user shares.
 
         With a seed, the generator is that of the user's device in a local session. No part of a draw is
         visible before the user is counted, so an interrupted draw can be repeated.
         """
-        coins = SecureRng() if self._key is None else SeededRng(self._key, user)
-        return self._randomizer(self._query)(record, self.open_plan, coins).message
+        coins = SecureRng() if self.key is None else SeededRng(self.key, user)
+        return self._randomizer(s, self.query)(record, s.open_plan, coins).message
 
-    def _add_reports(self, messages: Sequence[Any], nonce: bytes | None = None) -> None:
+    def add_reports(self, s: ChannelSession, messages: Sequence[Any], nonce: bytes | None = None) -> None:
         """Add the debiased reports of users (one message each) to the cells.
 
         Either all messages are added or none.
 
         nonce : nonce of the message, if there is only one message.
         """
-        reports = self.reports
-        stochastic, policy_rows = self._policy
+        stochastic, policy_rows = s.state["policy"]
         found = [
-            report for message in messages for report in local_reports.decode(reports, stochastic, message)
+            report
+            for message in messages
+            for report in local_reports.decode(self.reports, stochastic, message)
         ]
-        codes, values = reports.arrays()
-        layout, cells = self._query.layout, self._cells.copy()
+        codes, values = self.reports.arrays()
+        layout, cells = self.query.layout, s.state["cells"].copy()
         for step, about, marks in found:
             local_kernels.add_report(
                 codes, values, about, step, stochastic, policy_rows, marks, layout.states, layout.rows,
-                self._query.slots, self._begins, self._query.reward_shift, cells,
+                self.query.slots, self.begins, self.query.reward_shift, cells,
             )  # fmt: skip
         if nonce is None:
-            self._count(len(messages))
+            s._count(len(messages))
         else:
-            self._count_sender(nonce)
-        self._cells = cells
+            self.count_sender(s, nonce)
+        s.state["cells"] = cells
 
-    def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add many simulated users, from counts of their reported elements.
+    def add_sum(self, s: ChannelSession, sums: Mapping[str, Floats], users: int, key: Key) -> None:
+        """Count many simulated users and add their reports, from counts of their reported elements.
 
-        The noise has its exact distribution. For simulation only: raises ``ValueError`` with secure
-        randomness.
+        The noise has its exact distribution. Sums over all steps of users would not determine the joint
+        distribution of reports.
 
-        Parameters
-        ----------
-        sums : mapping
-            ``reported_moves`` (H, S, A, S) and ``reported_bits`` (H, S, A, 2), from
-            :func:`discreet.envs.rollouts.rollout.reported_counts`. Sums over all steps of users would not
-            determine the joint distribution of reports.
-        users : int
-            Number of users.
+        ``sums`` is the result of :func:`discreet.envs.rollouts.rollout.reported_counts`.
         """
-        super().submit_sum(sums, users)
-
-    def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
         reports = self.reports
-        query, layout = self._query, self._query.layout
+        query, layout = self.query, self.query.layout
         tables = reported_tables(reports, layout, sums, users)
-        stochastic, policy_rows = self._policy
+        stochastic, policy_rows = s.state["policy"]
         if not stochastic:
             for counts in tables:
                 left = counts.copy()
@@ -182,13 +182,13 @@ class ReportedSession(FromDevices, MeasuredSession):
                     raise ValueError("sums hold records that the plan's policy does not lead to")
         arrays = report_arrays(reports, layout.rows, layout.states, stochastic)
         arrays.moves[:], arrays.bits[:] = tables
-        cells = self._cells.copy()
+        cells = s.state["cells"].copy()
         local_kernels.add_reported(
-            arrays, stochastic, policy_rows, key, self._users, layout.states, layout.rows, query.slots,
-            self._begins, query.reward_shift, cells,
+            arrays, stochastic, policy_rows, key, s.users, layout.states, layout.rows, query.slots,
+            self.begins, query.reward_shift, cells,
         )  # fmt: skip
-        self._count(users)
-        self._cells = cells
+        s._count(users)
+        s.state["cells"] = cells
 
 
 def report_arrays(

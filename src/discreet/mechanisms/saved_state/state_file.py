@@ -3,7 +3,8 @@ r"""Saved state: one file that contains a session's whole state and can be resto
 The file contains, with little-endian integers and without pickle (reading it runs no code from the file):
 
 1. 16 bytes: ``\x89discreet-state\n``.
-2. uint32: version of this layout, 2 (version 1 stored guarantees as sentences).
+2. uint32: version of this layout, 3. Version 2 had a kind of session for each strategy
+   (:mod:`discreet.mechanisms.saved_state.version_2`). Version 1 stored guarantees as sentences.
 3. uint64: n, length of the header.
 4. n bytes: the header, JSON in UTF-8. It has ``id`` (32 hexadecimal digits), ``library``, ``values`` and
    ``arrays`` ([dtype, shape, writeable] of each array, in order).
@@ -125,15 +126,16 @@ PathLike = str | os.PathLike[str]
 class FileLayout:
     """Start of a file: 16 bytes that identify its format, and a version.
 
-    what : name of the format in errors.
+    what : name of the format in errors. earlier : versions that are also read.
     """
 
     magic: bytes
     version: int
     what: str
+    earlier: tuple[int, ...] = ()
 
 
-STATE = FileLayout(b"\x89discreet-state\n", 2, "a saved state")
+STATE = FileLayout(b"\x89discreet-state\n", 3, "a saved state", (2,))
 
 
 # ------------------------------------------------------------------------------ values as JSON
@@ -288,7 +290,7 @@ def read_content(
     if len(head) < _PRELUDE.size:
         raise ValueError(f"{said}: is cut short")
     _, version, length = _PRELUDE.unpack(head)
-    if version != layout.version:
+    if version not in (layout.version, *layout.earlier):
         raise ValueError(
             f"{said}: has version {version} of the file's layout (or is damaged); this library reads version "
             f"{layout.version}"
@@ -541,5 +543,8 @@ def check_same_kind(name: str, value: Any, fresh: Any) -> None:
             raise ValueError(f"{name} = {checks.said(value)}: must hold other kinds of values")
     if isinstance(fresh, dict) and fresh and set(value) != set(fresh):
         raise ValueError(f"{name}: must say {', '.join(map(str, fresh))}")
+    if name == "_table":
+        for key in fresh:
+            check_same_kind(key, value[key], fresh[key])
     if isinstance(fresh, list) and fresh and not {type(one) for one in value} <= {type(one) for one in fresh}:
         raise ValueError(f"{name}: must hold other kinds of values")

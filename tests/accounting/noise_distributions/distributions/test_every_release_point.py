@@ -28,7 +28,7 @@ from noise_laws import LEAST, Law, Piece, flips_law, law_of, off
 import discreet as dr
 from discreet.audit.noise_matrix import noise_matrix
 from discreet.audit.noise_model import expected, expected_answer, readings, summand
-from discreet.core import count_sessions as core_session
+from discreet.core import count_channels
 from discreet.core.count_query import CountQuery
 from discreet.core.families import COUNTS
 from discreet.core.layout import Layout
@@ -708,7 +708,7 @@ class Case:
 
 
 SEEDED = (seeded_kernels, "fill_noise")
-CORE = {"seeded": SEEDED, "secure": (core_session, "SecureRng")}
+CORE = {"seeded": SEEDED, "secure": (count_channels, "SecureRng")}
 STORED = {"seeded": (one_shot.seeded_kernels, "fill_noise"), "secure": (one_shot, "SecureRng")}
 LINEAR = {"seeded": SEEDED, "secure": (linear_session, "SecureRng")}
 ANSWERS = {"seeded": (responses, "SeededRng"), "secure": (responses, "SecureRng")}
@@ -717,7 +717,7 @@ LINEAR_DEVICE = {"seeded": (device_linear, "drawn"), "secure": (device_linear, "
 CODEBOOK = {"seeded": (person_sums, "discrete_gaussian"), "secure": (person_sums, "discrete_gaussian")}
 REPORTS = {"seeded": (device_reports.Randomizer, "draw"), "secure": (device_reports.Randomizer, "draw")}
 FLIPS = {"seeded": (device_encoders, "noise_ones"), "secure": (device_encoders, "noise_ones")}
-IN_CORE = ("core.count_sessions", "core.rng", "core.noise.discrete_samplers")
+IN_CORE = ("core.count_channels", "core.rng", "core.noise.discrete_samplers")
 IN_LINEAR = ("mechanisms.linear.linear_session", "device.discrete_noise")
 
 
@@ -868,7 +868,7 @@ class SameCoins(SecureRng):
 @pytest.mark.parametrize("name", EVERY_CELL)
 def test_no_cell_is_without_noise(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One cell in thousands moves no mean square, and shows a person as she is."""
-    for home in (core_session, one_shot, responses, linear_session, sites, sys.modules[__name__]):
+    for home in (count_channels, one_shot, responses, linear_session, sites, sys.modules[__name__]):
         monkeypatch.setattr(home, "SecureRng", SameCoins)
     with fixed_bytes(35):
         pieces = case_of(name, tmp_path).run(secure)

@@ -12,10 +12,10 @@ from discreet.accounting.noise_distributions import distributions as laws
 from discreet.core import decaying_sum_kernels as decaying_kernels
 from discreet.core.correlated_noise.decaying_sum import FINE, Decaying
 from discreet.core.count_query import CountQuery
-from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
 from discreet.core.releases import Plan, Release, Schedule
 from discreet.core.rng import Secure, Seeded
+from discreet.core.session import ChannelSession
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.mechanisms.privatizers.central import DECAYS, Central
 from discreet.mechanisms.restore_session import restore
@@ -35,7 +35,7 @@ def people(n: int, seed: int) -> Trajectories:
     )
 
 
-def play(session: CountSession, times: np.ndarray = TIMES) -> list[Release]:
+def play(session: ChannelSession, times: np.ndarray = TIMES) -> list[Release]:
     out = [session.release()]
     for i, n in enumerate(np.diff(times).tolist()):
         session.begin(Plan(POLICY, users=n))
@@ -149,13 +149,13 @@ def test_the_sums_are_the_strategy_and_exact() -> None:
     """Sums before noise lie on the grid, within rounding of the real ones; sums with noise too."""
     session = DECAYED.start(QUERY, SCHEDULE, Secure())
     drawn: list[np.ndarray] = []
-    draw = session._node_noise
+    draw = session.channel.node_noise
 
-    def noted(end: int, factor: float) -> np.ndarray:
+    def noted(end: int, factor: float, *_: Any) -> np.ndarray:
         drawn.append(draw(end, factor))
         return drawn[-1]
 
-    session._node_noise = noted  # type: ignore[method-assign]
+    session.channel.node_noise = noted  # type: ignore[method-assign]
     stream, releases = Decaying(0.7), play(session)[1:]
     measured = np.zeros(QUERY.cells)
     for release, noise, exact in zip(releases, drawn, exact_strategy(0.7), strict=True):
@@ -167,7 +167,7 @@ def test_the_sums_are_the_strategy_and_exact() -> None:
         np.testing.assert_allclose(flat(release.estimates), (y + 0.3 * measured) / stream.gain, atol=1e-9)
         measured += y
     # the last: what the session holds is on the grid, and noise and sum add up without rounding
-    held = session._filtered
+    held = session.state["filtered"]
     assert (held * FINE == np.rint(held * FINE)).all()
     np.testing.assert_array_equal(
         flat(releases[-1].measurement.estimates), 0.0 + stream.gain * (held + drawn[-1])
@@ -233,11 +233,11 @@ def test_it_can_be_saved(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("DISCREET_STATE_DIR", str(tmp_path))
     session = DECAYED.start(QUERY, SCHEDULE, Secure())
     last = play(session, TIMES[:4])[-1]
-    filtered, measured = session._filtered, session._measured
+    filtered, measured = session.state["filtered"], session.state["measured"]
     session.save(tmp_path / "a")
     again = restore(tmp_path / "a")
-    np.testing.assert_array_equal(again._filtered, filtered)
-    np.testing.assert_array_equal(again._measured, measured)
+    np.testing.assert_array_equal(again.state["filtered"], filtered)
+    np.testing.assert_array_equal(again.state["measured"], measured)
     np.testing.assert_array_equal(flat(again.release().estimates), flat(last.estimates))
     assert again.release().estimates["transition_counts"].law == last.estimates["transition_counts"].law
 

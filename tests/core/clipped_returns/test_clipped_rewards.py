@@ -19,10 +19,10 @@ from discreet.audit.white_box import white_box
 from discreet.core import clipped_returns as steered
 from discreet.core.clipped_returns import taking_turns
 from discreet.core.count_query import CountQuery
-from discreet.core.count_sessions import CountSession
 from discreet.core.families import CENTERED_REWARDS, CUT_REWARDS, TRANSITIONS
 from discreet.core.layout import Layout
 from discreet.core.rng import Secure, SecureRng, Seeded
+from discreet.core.session import ChannelSession
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.experiments.estimate import estimate_run
 from discreet.experiments.simulate import Setup
@@ -62,11 +62,11 @@ def estimates(release: Any) -> Any:
     return release.measurement.estimates
 
 
-def ready(privatizer: Any = None, query: CountQuery = QUERY, source: Any = None) -> CountSession:
+def ready(privatizer: Any = None, query: CountQuery = QUERY, source: Any = None) -> ChannelSession:
     privatizer = privatizer or Central(epsilon=1.0, **OPTIONS[0])
     out = privatizer.start(query, SCHEDULE, source or Seeded(0))
     out.release()
-    assert isinstance(out, CountSession)
+    assert isinstance(out, ChannelSession)
     return out
 
 
@@ -222,7 +222,7 @@ def play(privatizer: Any, trial: int, user: int, script: list[Any] | None, sourc
     luck, rng = np.random.default_rng([1, trial]), np.random.default_rng(trial)
     opened = privatizer.start(QUERY, SCHEDULE, source)
     if isinstance(source, Secure):  # exact noise cannot be drawn twice: none, and the shift is what it is
-        opened._node_noise = lambda end, factor: np.zeros(QUERY.cells)
+        opened.channel.node_noise = lambda *_: np.zeros(QUERY.cells)
     seen, made, at, came = [], [], opened.release(), 0
     for batch in range(9):
         if script is None:

@@ -6,10 +6,10 @@ from scipy import stats
 
 from discreet.accounting.noise_distributions.count_noise import report_grid
 from discreet.core.count_query import CountQuery
-from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, Seeded
+from discreet.core.session import ChannelSession
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.interfaces import Message, Plan, Release, Schedule
 from discreet.mechanisms.privatizers.central import Central
@@ -27,7 +27,7 @@ def user(i: int = 0) -> Trajectory:
     return Trajectory(rng.integers(2, size=3), rng.integers(2, size=2), rng.uniform(size=2))
 
 
-def feed(session: CountSession, first: int, users: int, seed: Seeded | Secure | None = None) -> None:
+def feed(session: ChannelSession, first: int, users: int, seed: Seeded | Secure | None = None) -> None:
     encoder = session.begin(Plan(POLICY, users=users))
     for i in range(first, first + users):
         coins = SeededRng(seed.keys.noise, i) if isinstance(seed, Seeded) else None
@@ -195,7 +195,7 @@ def test_secure_gaussian_with_unknown_users_is_calibrated_by_zcdp() -> None:
 # --------------------------------------------------------------------------------- order of calls
 
 
-def fresh(users: int | None = 10) -> CountSession:
+def fresh(users: int | None = 10) -> ChannelSession:
     return NoPrivacy().start(QUERY, Schedule(users), Seeded(0))
 
 

@@ -19,10 +19,10 @@ from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
 from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
 from discreet.core.count_query import CountQuery
-from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
 from discreet.core.noise.noises import GAUSSIAN, LAPLACE
 from discreet.core.rng import Secure, SecureRng, Seeded
+from discreet.core.session import ChannelSession
 from discreet.core.strategies import Exact, Prefixes
 from discreet.core.trajectories import Trajectory
 from discreet.experiments.simulate import Setup
@@ -52,7 +52,7 @@ def deep(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def come(session: CountSession, users: int) -> None:
+def come(session: ChannelSession, users: int) -> None:
     encoder = session.begin(Plan(POLICY, users=users))
     for _ in range(users):
         session.submit(encoder(LIFE, session.open_plan, SecureRng()))
@@ -63,16 +63,16 @@ def noise_of(release: Release) -> np.ndarray:
     return values - release.users * ONE
 
 
-def recorded(session: CountSession) -> dict[tuple[int, int], np.ndarray]:
+def recorded(session: ChannelSession) -> dict[tuple[int, int], np.ndarray]:
     """The latest draw at each address, filled while the session runs."""
     draws: dict[tuple[int, int], np.ndarray] = {}
-    draw = session._node_noise
+    draw = session.channel.node_noise
 
     def noted(end: int, factor: float, level: int = 0) -> np.ndarray:
         draws[end, level] = draw(end, factor, level)
         return draws[end, level]
 
-    session._node_noise = noted  # type: ignore[method-assign]
+    session.channel.node_noise = noted  # type: ignore[method-assign]
     return draws
 
 

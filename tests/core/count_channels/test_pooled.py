@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from discreet.core.count_query import CountQuery
-from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
 from discreet.core.rng import Secure, SecureRng, Seeded
+from discreet.core.session import ChannelSession
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.interfaces import Budget, Plan, Schedule
 from discreet.mechanisms.privatizers.central import Central
@@ -32,11 +32,11 @@ def query(pooled: str = "all") -> CountQuery:
 
 def session(
     privatizer: object, pooled: str = "all", schedule: Schedule = SCHEDULE, source: object = None
-) -> CountSession:
+) -> ChannelSession:
     return privatizer.start(query(pooled), schedule, source or Seeded(1, 2))  # type: ignore[attr-defined, no-any-return]
 
 
-def send(to: CountSession, users: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def send(to: ChannelSession, users: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
     plan = Plan(np.zeros((5, 3), int), users)
     encoder = to.begin(plan)
     total = {name: np.zeros(shape) for name, shape in to.query.families.items()}

@@ -1,0 +1,39 @@
+"""Reader of version 2 of the format, which has one kind of session for each strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from discreet.core.session import ChannelSession
+from discreet.core.stream_session import StreamSession
+
+__all__ = ["STREAMS", "converted"]
+
+STREAMS = (
+    "counts", "prefix counts", "decaying counts", "group counts", "cut counts", "device counts",
+    "reported counts",
+)  # fmt: skip
+"""Kinds of sessions in files of version 2 that are streams now."""
+
+_NAMES = {"before": "_filtered"}  # other names were those of the state after an underscore
+_UNUSED = {
+    "_filtered", "_measured", "_measurements", "_draws", "_scales_now", "_squares", "_forgotten", "_weights",
+}  # fmt: skip
+
+
+def converted(values: Mapping[str, Any], session: ChannelSession) -> Mapping[str, Any]:
+    """Return the attributes of a stream in the form of version 3.
+
+    values : attributes of version 2 or 3. session : new session of the same mechanism.
+
+    Raises ``KeyError`` or ``ValueError`` if an attribute is missing or new.
+    """
+    if "_table" in values:
+        return values
+    names = {name: _NAMES.get(name, f"_{name}") for name in session._table}
+    left = set(values) - set(StreamSession._STATE) - set(names.values()) - _UNUSED
+    if left:
+        raise ValueError(f"{min(left)} is new")
+    kept = {name: values[name] for name in StreamSession._STATE}
+    return kept | {"_table": {name: values[old] for name, old in names.items()}}
