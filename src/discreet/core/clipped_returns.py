@@ -189,7 +189,7 @@ def at_share(mechanism: CountMechanism, scales: Floats, share: float | None) -> 
     """Apply :func:`split_scales` to a mechanism's query; share None: return ``scales`` unchanged."""
     if share is None:
         return scales
-    return split_scales(mechanism.query, scales, share, mechanism.family == kernels.LAPLACE)
+    return split_scales(mechanism.counts, scales, share, mechanism.family == kernels.LAPLACE)
 
 
 # ------------------------------------------------------------------------------ sessions
@@ -243,7 +243,7 @@ def wanted_scales(mechanism: CountMechanism, scales: Floats, s: ChannelSession) 
     Either the newest plan splits the budget, or only the present reward family has a finite scale.
     """
     if mechanism.query.cut:
-        return taking_turns(mechanism.query, scales, s.cut)
+        return taking_turns(mechanism.counts, scales, s.cut)
     return at_share(mechanism, scales, None if s._plan is None else s._plan.return_share)
 
 

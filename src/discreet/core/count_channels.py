@@ -17,6 +17,8 @@ from discreet.core import lazy as parts
 from discreet.core.correlated_noise.decaying_sum import FINE
 from discreet.core.correlated_noise.factorization import prefix_noise
 from discreet.core.count_mechanism import CountMechanism
+from discreet.core.noise.seeded_rng import SeededRng
+from discreet.core.query import FamilyQuery
 from discreet.core.raw_encoder import RawEncoder, add_record, family_begins, noise_vector, rounded
 from discreet.core.releases import Estimate, Floats, Measurement, Message, Plan
 from discreet.core.rng import Key, Randomness, SecureRng, Seeded, checked_on_grid
@@ -57,7 +59,9 @@ class CountChannel(Channel):
         self.mechanism, self.randomness, self.query = mechanism, randomness, mechanism.query
         self.laws = mechanism.laws
         self.scales = np.array(mechanism.scales)
-        self.begins = family_begins(self.query)
+        self.begins = (
+            np.zeros(0, np.int64) if isinstance(self.query, FamilyQuery) else family_begins(self.query)
+        )
         self.key: Key | None = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
 
     # ------------------------------------------------------------------------------- state
@@ -74,7 +78,9 @@ class CountChannel(Channel):
         when used than when checked.)
         """
         units = FINE if self.mechanism.fixed_point else self.mechanism.reward_grid or 1
-        units *= self.query.layout.horizon
+        units *= math.ceil(
+            max(self.query.layout.horizon, *(f.most(self.query.layout) for f in self.query.listed))
+        )
         if (s.users + users) * units > _MOST_UNITS:
             raise ValueError(
                 f"plan.users = {users}: sums of more than {_MOST_UNITS // units} users in all are not "
@@ -84,7 +90,8 @@ class CountChannel(Channel):
             changes: tuple[Plan, State] = parts.module("steered").plain_plan(self, s, plan)
             return changes
         s._check_no_group(plan)
-        return replace(plan, group=None, return_share=None, forget=False, cut=None), {}
+        context = {str(name): np.array(table) for name, table in plan.context.items()}
+        return replace(plan, context=context, group=None, return_share=None, forget=False, cut=None), {}
 
     def encoder(self, s: ChannelSession) -> Encoder:
         """Return the encoder for devices, which changes nothing because users trust the server."""
@@ -103,6 +110,9 @@ class CountChannel(Channel):
 
     def put(self, s: ChannelSession, record: Trajectory) -> None:
         """Add the checked record of a user who was counted before."""
+        if isinstance(self.query, FamilyQuery):
+            self.query.add(record, s.context, self.mechanism.reward_grid, s.state["cells"])
+            return
         add_record(self.query, self.begins, record, s.state["cells"], self.up_to(s))
         if self.query.groups:
             parts.module("steered").add_return(self.query, s, record)
@@ -116,6 +126,10 @@ class CountChannel(Channel):
         if grid is not None:
             rewards = SecureRng().rounded(rewards, grid)
         s._count(len(records))
+        if isinstance(query, FamilyQuery):
+            for record in records:
+                self.put(s, rounded(record, SecureRng(), grid))
+            return
         records_kernels.add_trajectories(
             records.states, records.actions, rewards, layout.row_index, query.counted.start,
             query.counted_steps, query.slots, layout.rows, self.begins, query.reward_shift, self.up_to(s),
@@ -165,6 +179,8 @@ class CountChannel(Channel):
         query, mechanism = self.query, self.mechanism
         scales = self.scales if scales is None else scales
         if self.key is not None:
+            if mechanism.family < 0:  # a noise without compiled code
+                return noise_vector(query, mechanism, factor, SeededRng(self.key, end, level), scales)
             noise = np.empty(query.cells)
             seeded = parts.module("seeded noise")
             seeded.fill_noise(mechanism.family, self.key, end, level, factor, query.offsets, scales, noise)

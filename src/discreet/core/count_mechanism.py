@@ -30,9 +30,9 @@ from discreet.core.correlated_noise.decaying_sum import FINE, Decaying
 from discreet.core.correlated_noise.factorization import Walk
 from discreet.core.count_query import CountQuery
 from discreet.core.events import Coordinate
-from discreet.core.families import COUNTS
 from discreet.core.guarantee import Guarantee, MechanismRecord, guarantee_of, no_guarantee
 from discreet.core.noise.noises import AdditiveNoise, is_declared
+from discreet.core.query import FamilyQuery
 from discreet.core.releases import Floats, Norm, Schedule, Trust
 from discreet.core.rng import Randomness, Secure, Seeded
 from discreet.core.short_repr import brief
@@ -110,7 +110,7 @@ class CountMechanism(OverTime):
 
     Parameters
     ----------
-    query : CountQuery
+    query : CountQuery or FamilyQuery
     schedule : Schedule
         Public times of release.
     source : "seeded" or "secure"
@@ -133,7 +133,7 @@ class CountMechanism(OverTime):
     __repr__ = brief
     __reduce__ = checks.by_constructor
 
-    query: CountQuery
+    query: CountQuery | FamilyQuery
     schedule: Schedule
     source: Literal["seeded", "secure"]
     strategy: Strategy
@@ -147,7 +147,7 @@ class CountMechanism(OverTime):
     def __post_init__(self) -> None:
         put = object.__setattr__
         exact: dict[str, tuple[type, ...]] = {
-            "query": (CountQuery,), "schedule": (Schedule,), "stated": (Stated,),
+            "query": (CountQuery, FamilyQuery), "schedule": (Schedule,), "stated": (Stated,),
             "strategy": tuple(STRATEGIES),
         }  # fmt: skip
         for name, kinds in exact.items():
@@ -187,6 +187,8 @@ class CountMechanism(OverTime):
     def _check_parts(self) -> None:
         """Raise ``ValueError`` if the strategy cannot answer the query on the schedule."""
         query, strategy = self.query, self.strategy
+        if self.stored or self.strategy.on_device:
+            _ = self.counts
         if query.stored_only and not self.stored:
             raise ValueError(
                 f"query.episodes = {query.episodes}, first visits: only for stored people (stored = True)"
@@ -371,13 +373,22 @@ class CountMechanism(OverTime):
 
     def data_grid(self, name: str) -> int | None:
         """Return g if a user's values of family ``name`` are multiples of 1 / g, or None if continuous."""
-        return self.reward_grid if self.reward_grid is None or name not in COUNTS else 1
+        if self.reward_grid is None:
+            return None
+        return 1 if self.query.integral(name) else self.reward_grid
 
     # -------------------------------------------------------------------------- privacy loss
     @property
     def norm(self) -> Norm:
         """Norm in which a change of the sums is measured."""
         return "l2" if self.noise is None else self.noise.norm
+
+    @property
+    def counts(self) -> CountQuery:
+        """The query, if it is a :class:`CountQuery`. Raises ``ValueError`` for other queries."""
+        if not isinstance(self.query, CountQuery):
+            raise ValueError(f"query = {self.query!r}: must be a CountQuery for {self.strategy!r}")
+        return self.query
 
     @property
     def declared(self) -> bool:

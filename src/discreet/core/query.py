@@ -95,6 +95,14 @@ class SumQuery(ABC):
         """Map each name to its shape over rows (admissible pairs), in the order of the flat vector."""
         return {family.name: family.shape(self.layout) for family in self.listed}
 
+    def integral(self, name: str) -> bool:
+        """Return whether a user adds integers to the family of this name."""
+        return name in self._integral
+
+    @cached_property
+    def _integral(self) -> frozenset[str]:
+        return frozenset(family.name for family in self.listed if family.integral)
+
     @property
     def families(self) -> Mapping[str, tuple[int, ...]]:
         """Map each name to its shape, e.g. ``visits (T, S, A)`` or ``transition_counts (T, S, A, S)``."""

@@ -20,6 +20,7 @@ from discreet.core.families import (
     TRANSITIONS,
     VISITS,
 )
+from discreet.core.query import SumQuery
 from discreet.core.releases import Floats, Ints, Message, Plan
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectory
@@ -65,11 +66,12 @@ def rounded(record: Trajectory, coins: Coins, grid: int | None) -> Trajectory:
 
 
 def noise_vector(
-    query: CountQuery, mechanism: CountMechanism, factor: float, coins: Coins, scales: Floats | None = None
+    query: SumQuery, mechanism: CountMechanism, factor: float, coins: Coins, scales: Floats | None = None
 ) -> Floats:
     """Return independent noise for every cell, in the order of families.
 
-    Family f has scale factor * scales[f].
+    Family f has scale factor * scales[f]. Raises ``RuntimeError`` if a noise of a user's own returns another
+    number of draws than requested, or a draw that is not finite.
     """
     scales = mechanism.noise_scales if scales is None else scales
     noise = mechanism.noise
@@ -79,6 +81,11 @@ def noise_vector(
         noise.draw(coins, factor * float(scale), int(size), mechanism.grid(name))
         for name, scale, size in zip(query.row_families, scales, sizes, strict=True)
     ]
+    for part, size in zip(parts, sizes.tolist(), strict=True):
+        if np.shape(part) != (size,) or not np.isfinite(part).all():
+            raise RuntimeError(
+                f"noise {noise.name!r}: drew {np.shape(part)} values, must be ({size},) finite numbers"
+            )
     return np.concatenate(parts)
 
 

@@ -203,6 +203,11 @@ class ChannelSession(StreamSession):
         _ = self.open_plan
         return self.channel.randomizer(self)
 
+    @property
+    def context(self) -> Mapping[str, Floats]:
+        """Public arrays of the newest plan; empty without a plan."""
+        return {} if self._plan is None else self._plan.context
+
     def laws_at(self, n: int) -> dict[str, NoiseDistribution]:
         """Return the noise distribution of every family in the sums after n users."""
         return self.channel.laws_at(n)

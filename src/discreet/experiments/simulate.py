@@ -35,6 +35,7 @@ from discreet.core.count_channels import is_of_counts
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CountQuery
 from discreet.core.noise.seeded_rng import SeededRng
+from discreet.core.query import FamilyQuery
 from discreet.core.rng import Seeded
 from discreet.core.session import ChannelSession
 from discreet.core.short_repr import brief
@@ -196,6 +197,8 @@ class Setup:
     def batched(self) -> bool:
         """True if users are simulated by batches."""
         if any(getattr(q, "pooled", "none") == "first" for q in (self.query, *(self.schedule.queries or ()))):
+            return False
+        if isinstance(self.query, FamilyQuery):  # its sums need each user's trajectory
             return False
         if self.by == "auto" and self._flow > _MOST_FLOW:
             return False

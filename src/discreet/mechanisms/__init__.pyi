@@ -7,9 +7,14 @@ from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot as Sq
 from discreet.core.count_mechanism import CountMechanism as CountMechanism
 from discreet.core.count_mechanism import Stated as Stated
 from discreet.core.count_query import CountQuery as CountQuery
+from discreet.core.families import rewards as rewards
+from discreet.core.families import transitions as transitions
+from discreet.core.families import visits as visits
+from discreet.core.noise.noises import AdditiveNoise as AdditiveNoise
 from discreet.core.noise.noises import Gaussian as Gaussian
 from discreet.core.noise.noises import Laplace as Laplace
 from discreet.core.noise.seeded_rng import SeededRng as SeededRng
+from discreet.core.query import FamilyQuery as FamilyQuery
 from discreet.core.rng import Secure as Secure
 from discreet.core.rng import SecureRng as SecureRng
 from discreet.core.rng import Seeded as Seeded
@@ -17,6 +22,7 @@ from discreet.core.strategies import Batches as Batches
 from discreet.core.strategies import Exact as Exact
 from discreet.core.strategies import OnDevice as OnDevice
 from discreet.core.strategies import Prefixes as Prefixes
+from discreet.core.vectors import BoundedVector as BoundedVector
 from discreet.mechanisms.batch_queries import BatchMechanism as BatchMechanism
 from discreet.mechanisms.dataset.partial_aggregate import PartialAggregate as PartialAggregate
 from discreet.mechanisms.features import Features as Features

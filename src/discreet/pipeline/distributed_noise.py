@@ -162,7 +162,7 @@ class SplitNoise:
     @cached_property
     def distance(self) -> float:
         """The number eta: the scales in the record are (1 - eta) times those of the summed shares."""
-        query = self.mechanism.query
+        query = self.mechanism.counts
         apart = math.sqrt(
             math.fsum(
                 moved_cells(query, name) * sum_distance(units, self.honest) ** 2

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from discreet.accounting.noise_distributions import distributions as laws
+from discreet.accounting.noise_distributions.declared_noise import DeclaredSumLaw
 from discreet.accounting.noise_distributions.prefix_variance import noise_of, sum_terms
 from discreet.core import clipped_returns as steered
 from discreet.core import count_kernels as kernels
 from discreet.core.correlated_noise.decaying_sum import Decaying
 from discreet.core.correlated_noise.factorization import Walk
 from discreet.core.families import CENTERED_REWARDS, CUT_REWARDS
+from discreet.core.noise.noises import is_declared
 from discreet.core.protocols import NoiseDistribution
 from discreet.core.releases import Floats, Ints
 
@@ -82,8 +84,11 @@ class CountLaws:
         rows = math.prod(mechanism.query.row_families[name][:2])
         grid = mechanism.grid(name)
         mixed = mechanism.fixed_point and sums  # noise terms with different weights have no common grid
-        law: type[laws.LaplaceSumLaw | laws.GaussianSumLaw | laws.SubGaussianSumLaw] = laws.GaussianSumLaw
-        if mixed:
+        law: type[laws.LaplaceSumLaw | laws.GaussianSumLaw | laws.SubGaussianSumLaw | DeclaredSumLaw]
+        law = laws.GaussianSumLaw
+        if mechanism.noise is not None and is_declared(mechanism.noise):
+            law, scale = DeclaredSumLaw, mechanism.noise.std(scale, grid)
+        elif mixed:
             law = laws.SubGaussianSumLaw
         elif mechanism.family == kernels.LAPLACE:
             law = laws.WeightedLaplaceLaw if walk is not None and walk.weighted else laws.LaplaceSumLaw
@@ -157,7 +162,7 @@ class CountLaws:
         return _PARTS if walk is not None and walk.weighted and gaussian else 1
 
     def _of_reports(self, users: int, most: int, share: float) -> Laws:
-        query, reported, plans = self.mechanism.query, self.mechanism.reported, self.mechanism.schedule.plans
+        query, reported, plans = self.mechanism.counts, self.mechanism.reported, self.mechanism.schedule.plans
         assert reported is not None
         return {name: reported.law(query, name, plans, users, most, share) for name in query.row_families}
 
@@ -223,7 +228,7 @@ class CountLaws:
             return mechanism.noise_scales
         scales = mechanism.scales_at(self.leaf(n))
         if query.cut:
-            return steered.taking_turns(query, scales, cut)
+            return steered.taking_turns(mechanism.counts, scales, cut)
         return steered.at_share(mechanism, scales, share if query.groups else None)
 
     # -------------------------------------------------------------------------- of all releases

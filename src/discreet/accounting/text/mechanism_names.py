@@ -22,8 +22,8 @@ def _remarks(mechanism: CountMechanism) -> Iterable[str]:
     query, shares = mechanism.query, mechanism.schedule.pooled_shares
     if query.groups:
         yield (
-            f"returns clipped at {query.clip:g} are summed over public groups, and the budget of each "
-            "release is split anew between them and the counts, by public shares, at the same joint loss"
+            f"returns clipped at {mechanism.counts.clip:g} are summed over public groups, and the budget of "
+            "each release is split anew between them and the counts, by public shares, at the same joint loss"
         )
     if query.cut:
         yield (

@@ -42,6 +42,7 @@ Norm = Literal["l1", "l2"]
 __all__ = ["GAUSSIAN", "LAPLACE", "NOISES", "Gaussian", "Laplace", "AdditiveNoise", "is_declared", "price"]
 
 _MOST_SHIFTS = 2**16  # a declared cost is evaluated at every shift of the grid up to the largest one
+_FINE, _MOST_REACH = 1024, 2**24  # grid of continuous noise, and largest integer, in sums of probabilities
 _NEAR = 1e-9  # relative difference of two computations of one cost
 
 
@@ -74,6 +75,20 @@ class AdditiveNoise(ABC):
         """
         raise NotImplementedError(f"noise {self.name!r} states no probabilities")
 
+    def std(self, scale: float, grid: int | None) -> float:
+        """Return the standard deviation of one draw; by default, computed from :meth:`log_mass`.
+
+        The sum over integers ends where it has all mass except 1e-12. Raises ``NotImplementedError`` if the
+        class defines no probabilities.
+        """
+        unit, reach = grid or _FINE, 2**10
+        while True:
+            values = np.arange(-reach, reach + 1)
+            masses = np.exp(self.log_mass(values, scale, unit))
+            if masses.sum() > 1.0 - 1e-12 or reach > _MOST_REACH:
+                return math.sqrt(float((masses * (values / unit) ** 2).sum()))
+            reach *= 4
+
     def record_name(self, grid: int | None) -> NoiseFamily:
         """Return the name in records: discrete noise has another one than continuous noise."""
         raise ValueError(f"noise {self.name!r}: is not derived by this library")
@@ -103,6 +118,10 @@ class Laplace(AdditiveNoise):
     def draw(self, coins: Coins, scale: float, size: int, grid: int | None) -> Floats:
         return coins.laplace(scale, size, grid)
 
+    def std(self, scale: float, grid: int | None) -> float:
+        """Return the standard deviation of continuous noise of this scale."""
+        return math.sqrt(2.0) * scale
+
     def record_name(self, grid: int | None) -> NoiseFamily:
         return "laplace" if grid is None else "discrete_laplace"
 
@@ -121,6 +140,10 @@ class Gaussian(AdditiveNoise):
 
     def draw(self, coins: Coins, scale: float, size: int, grid: int | None) -> Floats:
         return coins.normal(scale, size, grid)
+
+    def std(self, scale: float, grid: int | None) -> float:
+        """Return the standard deviation of continuous noise of this scale."""
+        return scale
 
     def record_name(self, grid: int | None) -> NoiseFamily:
         return "gaussian" if grid is None else "discrete_gaussian"

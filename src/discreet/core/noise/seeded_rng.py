@@ -54,18 +54,18 @@ def _no_grid(grid: int | None) -> None:
 
 
 class SeededRng:
-    """Random generator of one simulated user's device: the random stream (noise, user, 0) of a run.
+    """Random generator of one simulated user's device: the random stream (noise, user, level) of a run.
 
     key : (2,) uint64, noise key of the run (``dr.Seeded(seed, run).keys.noise``). user : number of the user,
-        starting at 0.
+        starting at 0. level : second part of the stream's address.
 
     Methods raise ``ValueError`` if a grid is requested, because a grid requires exact noise.
     """
 
     exact = False
 
-    def __init__(self, key: Key, user: int) -> None:
-        self._state = streams.open_at(key, streams.ROLE_NOISE, user, 0)
+    def __init__(self, key: Key, user: int, level: int = 0) -> None:
+        self._state = streams.open_at(key, streams.ROLE_NOISE, user, level)
 
     def laplace(self, scale: float, size: int, grid: int | None = None) -> Floats:
         """Return ``size`` independent centred Laplace variables of this scale, without a grid."""

@@ -68,7 +68,7 @@ def handed_over(session: ChannelSession) -> SessionKernel:
         raise RuntimeError("kernel: the fused simulation has no group returns or clipped rewards")
     channel, state = session.hand_over()
     assert isinstance(channel, CountChannel)
-    mechanism, query, key = channel.mechanism, channel.query, channel.key
+    mechanism, query, key = channel.mechanism, channel.mechanism.counts, channel.key
     assert key is not None
     walk, decaying = mechanism.walk, Decaying(mechanism.decay)
     return SessionKernel(

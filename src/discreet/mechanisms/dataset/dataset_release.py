@@ -99,7 +99,7 @@ class OneShotSession(Saveable):
             raise ValueError(f"mechanism = {mechanism!r}: must be a CountMechanism of stored people")
         mechanism = replace(mechanism)  # checked again, and shares no array
         mechanism.check_source(randomness)
-        query = mechanism.query
+        query = mechanism.counts
         check_query(query)
         super().__init__()
         self._mechanism, self._randomness = mechanism, randomness
@@ -239,7 +239,7 @@ class OneShotRelease(Guarded):
     def __init__(self, facts: _Facts, key: Key | None, tally: PartialAggregate) -> None:
         super().__init__()
         self._facts, self._key, self._tally = facts, key, tally
-        self._steps = facts.mechanism.query.slots
+        self._steps = facts.mechanism.counts.slots
         self._next = 0  # the step that is drawn next
         self._drawing = False
 
@@ -397,7 +397,7 @@ class KeptRelease:
 
 def _laws(mechanism: CountMechanism) -> dict[str, NoiseDistribution]:
     """Return the noise distribution of every family; bounds hold over all its cells."""
-    query = mechanism.query
+    query = mechanism.counts
     if mechanism.noise is None:
         return {name: laws.NoNoise() for name in query.row_families}
     law = laws.LaplaceSumLaw if mechanism.norm == "l1" else laws.GaussianSumLaw

@@ -105,11 +105,11 @@ class NoisyVectorChannel(DeviceMessages, ExactChannel):
 
     def device_for(self, session: int) -> CountDevice:
         """Return the device program for a session with this number."""
-        return device_of(self.query, self.mechanism, session)
+        return device_of(self.mechanism.counts, self.mechanism, session)
 
     def encoder(self, s: ChannelSession) -> Encoder:
         """Return the encoder for devices of the newest plan's users. It shares no array."""
-        return NoisyVectorEncoder(self.query.copy(), replace(self.own_device(s)), s._plans)
+        return NoisyVectorEncoder(self.mechanism.counts.copy(), replace(self.own_device(s)), s._plans)
 
     def add(self, s: ChannelSession, message: Message) -> None:
         """Check a message of the open plan, count its user, then add the message."""

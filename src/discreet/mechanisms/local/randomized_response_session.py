@@ -89,7 +89,7 @@ class ReportChannel(DeviceMessages, ExactChannel):
 
     def randomizer(self, s: ChannelSession) -> Encoder:
         """Return the randomizer of trajectories of the newest plan."""
-        return self._randomizer(s, self.query.copy())
+        return self._randomizer(s, self.mechanism.counts.copy())
 
     def _randomizer(self, s: ChannelSession, query: CountQuery) -> ReportEncoder:
         """Return the randomizer of trajectories of the newest plan. It has a reference to ``query``."""
@@ -103,7 +103,7 @@ class ReportChannel(DeviceMessages, ExactChannel):
         If the policy is stochastic, the alphabet covers all rows, otherwise the rows that the policy plays.
         """
         stochastic, rows = policy_table(plan, self.query.layout)
-        rows = rows[self.query.counted]
+        rows = rows[self.mechanism.counts.counted]
         declared = self.mechanism.schedule.plans
         if stochastic and declared == "deterministic":
             raise ValueError(
@@ -134,7 +134,7 @@ class ReportChannel(DeviceMessages, ExactChannel):
         visible before the user is counted, so an interrupted draw can be repeated.
         """
         coins = SecureRng() if self.key is None else SeededRng(self.key, user)
-        return self._randomizer(s, self.query)(record, s.open_plan, coins).message
+        return self._randomizer(s, self.mechanism.counts)(record, s.open_plan, coins).message
 
     def add_reports(self, s: ChannelSession, messages: Sequence[Any], nonce: bytes | None = None) -> None:
         """Add the debiased reports of users (one message each) to the cells.
@@ -150,11 +150,12 @@ class ReportChannel(DeviceMessages, ExactChannel):
             for report in local_reports.decode(self.reports, stochastic, message)
         ]
         codes, values = self.reports.arrays()
-        layout, cells = self.query.layout, s.state["cells"].copy()
+        query, cells = self.mechanism.counts, s.state["cells"].copy()
+        layout = query.layout
         for step, about, marks in found:
             local_kernels.add_report(
                 codes, values, about, step, stochastic, policy_rows, marks, layout.states, layout.rows,
-                self.query.slots, self.begins, self.query.reward_shift, cells,
+                query.slots, self.begins, query.reward_shift, cells,
             )  # fmt: skip
         if nonce is None:
             s._count(len(messages))
@@ -171,7 +172,7 @@ class ReportChannel(DeviceMessages, ExactChannel):
         ``sums`` is the result of :func:`discreet.envs.rollouts.rollout.reported_counts`.
         """
         reports = self.reports
-        query, layout = self.query, self.query.layout
+        query, layout = self.mechanism.counts, self.query.layout
         tables = reported_tables(reports, layout, sums, users)
         stochastic, policy_rows = s.state["policy"]
         if not stochastic:

@@ -1,0 +1,49 @@
+"""Noise distribution of sums with a noise of a user's own: standard deviation, and bounds by Chebyshev."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from discreet.core import checks
+
+__all__ = ["DeclaredSumLaw"]
+
+
+@dataclass(frozen=True)
+class DeclaredSumLaw:
+    """Sum of independent draws of a declared noise, known by its variance only.
+
+    scale : standard deviation of one draw. terms : number of draws in the sum. terms_bound : largest such
+    number of all releases so far. cells : number of cells of the family. row_size : number of cells of one
+    row. share : share of a failure probability that is assigned to this release, in (0, 1].
+    """
+
+    scale: float
+    terms: float
+    terms_bound: int
+    cells: int
+    rows: int
+    row_size: int
+    share: float
+    unit: float | None = None
+    family: ClassVar[str] = "declared"
+    exact: ClassVar[bool] = True
+
+    def std(self) -> float:
+        """Return the standard deviation of one cell."""
+        return self.scale * math.sqrt(self.terms)
+
+    def std_bound(self) -> float:
+        """Return a bound on the standard deviation at this and every earlier release."""
+        return self.scale * math.sqrt(self.terms_bound)
+
+    def bound(self, failure: float, rows: bool = False) -> float:
+        """Return E with P(any abs(noise) > E, over cells and releases) <= failure, by Chebyshev.
+
+        rows : True for the sum of the noise of a row.
+        """
+        checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
+        number, terms = (self.rows, self.row_size) if rows else (self.cells, 1)
+        return self.std_bound() * math.sqrt(terms * number / (failure * self.share))
