@@ -2,15 +2,14 @@
 Q-learning from a vector of one's own
 =====================================
 
-Each user's temporal-difference errors are one vector, a function of their trajectory and of the public Q table. The
-core clips its norm to B, so the printed epsilon holds for any function of one trajectory. The statement says what
-else it rests on.
+Each user's temporal-difference errors are one vector, a function of their trajectory and of the public Q
+table. The core clips its norm to B, so the printed epsilon holds for any function of one trajectory. The
+statement says what else it rests on.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-import shown
 
 import discreet as dr
 

@@ -147,10 +147,10 @@ def check(mechanism: CountMechanism) -> None:
         raise ValueError(
             "stated.numerical = True: must be False for a declared noise, whose costs are summed"
         )
-    if not mechanism.strategy.fresh or not mechanism.strategy.noisy:
+    if not mechanism.strategy.fresh or mechanism.strategy.on_device:
         raise ValueError(
-            f"strategy = {mechanism.strategy!r}: a declared noise needs draws that follow the records that "
-            "they hide"
+            f"strategy = {mechanism.strategy!r}: a declared noise needs draws by the server that follow "
+            "the records that they hide"
         )
     if query.steered or query.stored_only or mechanism.stored:
         raise ValueError(

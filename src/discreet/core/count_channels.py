@@ -17,6 +17,7 @@ from discreet.core import lazy as parts
 from discreet.core.correlated_noise.decaying_sum import FINE
 from discreet.core.correlated_noise.factorization import prefix_noise
 from discreet.core.count_mechanism import CountMechanism
+from discreet.core.noise.noises import is_declared
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.query import FamilyQuery
 from discreet.core.raw_encoder import RawEncoder, add_record, family_begins, noise_vector, rounded
@@ -179,7 +180,7 @@ class CountChannel(Channel):
         query, mechanism = self.query, self.mechanism
         scales = self.scales if scales is None else scales
         if self.key is not None:
-            if mechanism.family < 0:  # a noise without compiled code
+            if mechanism.noise is not None and is_declared(mechanism.noise):
                 return noise_vector(query, mechanism, factor, SeededRng(self.key, end, level), scales)
             noise = np.empty(query.cells)
             seeded = parts.module("seeded noise")

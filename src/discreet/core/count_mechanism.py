@@ -397,8 +397,15 @@ class CountMechanism(OverTime):
 
     @property
     def family(self) -> int:
-        """Number of the noise in compiled code; 0 without noise, -1 for a noise without compiled code."""
-        return 0 if self.noise is None else self.noise.code
+        """Number of the noise in compiled code; 0 without noise.
+
+        Raises ``ValueError`` for a declared noise: compiled code would draw another one.
+        """
+        if self.noise is None:
+            return 0
+        if is_declared(self.noise):
+            raise ValueError(f"noise {self.noise.name!r}: has no compiled code, only its own draws")
+        return self.noise.code
 
     @property
     def trust(self) -> Trust:

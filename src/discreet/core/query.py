@@ -300,6 +300,12 @@ class FamilyQuery(SumQuery):
             family.add(record, self.layout, context, grid, own[begin:end])
         cells += own
 
+    def contribution(self, trajectory: Trajectory, context: Context | None = None) -> Mapping[str, Floats]:
+        """Return one user's summand in every family, for audits and tests. Shapes are as in ``families``."""
+        cells = np.zeros(self.cells)
+        self.add(trajectory, context or {}, None, cells)
+        return self.from_cells(cells)
+
     def copy(self) -> FamilyQuery:
         """Return an equal query that shares no array (offsets, rows, mask) with this one."""
         return replace(self, layout=self.layout.copy())

@@ -231,8 +231,8 @@ class Setup:
         """True if the compiled loop runs this experiment."""
         if self.stepwise or not hasattr(self.learner, "kernel") or self.query.steered:
             return False
-        if not isinstance(self.mechanism, CountMechanism):
-            return False
+        if not isinstance(self.mechanism, CountMechanism) or self.mechanism.declared:
+            return False  # compiled code draws derived noise only, and calls no function of a user's own
         return isinstance(self.privatizer, Proposes) or is_of_counts(self.start(Seeded(0, 0)))
 
     @cached_property

@@ -23,7 +23,7 @@ from discreet.core import count_kernels as kernels
 from discreet.core.correlated_noise.decaying_sum import Decaying
 from discreet.core.correlated_noise.factorization import Walk
 from discreet.core.families import CENTERED_REWARDS, CUT_REWARDS
-from discreet.core.noise.noises import is_declared
+from discreet.core.noise.noises import GAUSSIAN, is_declared
 from discreet.core.protocols import NoiseDistribution
 from discreet.core.releases import Floats, Ints
 
@@ -158,7 +158,7 @@ class CountLaws:
         Gaussian noise of weighted factorizations can be divided into parts; for other noise the number is 1.
         """
         walk = self.mechanism.walk
-        gaussian = self.mechanism.family == kernels.GAUSSIAN
+        gaussian = self.mechanism.noise == GAUSSIAN
         return _PARTS if walk is not None and walk.weighted and gaussian else 1
 
     def _of_reports(self, users: int, most: int, share: float) -> Laws:

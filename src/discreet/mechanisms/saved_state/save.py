@@ -39,6 +39,9 @@ _HOMES = {
     "core.count_mechanism": ("CountMechanism", "Stated"),
     "core.strategies": ("Batches", "Exact", "OnDevice", "Prefixes"),
     "core.noise.noises": ("Gaussian", "Laplace"),
+    "core.exchange": ("AllSteps", "EachStep", "FirstVisitRecords", "OneStep"),
+    "core.families": ("RecordFamily",),
+    "core.query": ("FamilyQuery",),
     "accounting.noise_distributions.binomial": ("BinomialLaw",),
     "accounting.noise_distributions.distributions": (
         "GaussianSumLaw", "LaplaceSumLaw", "NoNoise", "SubGaussianSumLaw", "WeightedLaplaceLaw",

@@ -30,13 +30,15 @@ from discreet.audit.noise_matrix import noise_matrix
 from discreet.audit.noise_model import expected, expected_answer, readings, summand
 from discreet.core import count_channels
 from discreet.core.count_query import CountQuery
-from discreet.core.families import COUNTS
+from discreet.core.families import COUNTS, rewards, visits
 from discreet.core.layout import Layout
 from discreet.core.noise import discrete_samplers as exact
 from discreet.core.noise import seeded_noise_kernels as seeded_kernels
 from discreet.core.noise.seeded_rng import SeededRng
+from discreet.core.query import FamilyQuery
 from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
+from discreet.core.vectors import BoundedVector
 from discreet.data.schema import Schema
 from discreet.device import count_device as device_counts
 from discreet.device import discrete_noise as device_noise
@@ -236,7 +238,8 @@ def own(query: Any, one: Trajectory, context: dict[str, Any], session: Any) -> A
         return summand(query, one, context)
     group = getattr(session, "open_group", 0)
     cut = session.cut if query.cut else None
-    return query.to_cells(query.contribution(one, group=group, cut=cut))
+    more = {} if isinstance(query, FamilyQuery) else {"group": group, "cut": cut}
+    return query.to_cells(query.contribution(one, **more))
 
 
 COUNTED = CountQuery(LAYOUT)
@@ -725,9 +728,20 @@ def only(source: str, plants: dict[str, tuple[Any, str]]) -> dict[str, tuple[Any
     return {source: plants[source]}
 
 
+FAMILIES = FamilyQuery(
+    LAYOUT,
+    (visits(), rewards(0.5), BoundedVector("x", 600, 2.0, lambda record, _: np.eye(600)[record.states[0]])),
+)
+
 CASES: dict[str, Case] = {
     "counts, Gaussian": Case(batches(COUNTED, GAUSSIAN, 7), IN_CORE, CORE),
     "counts, Laplace": Case(batches(COUNTED, LAPLACE, 7), IN_CORE, CORE),
+    "families and a vector, Gaussian": Case(
+        batches(FAMILIES, GAUSSIAN, 14), (*IN_CORE, "mechanisms.privatizers.own_families"), CORE
+    ),
+    "families and a vector, Laplace": Case(
+        batches(FAMILIES, LAPLACE, 14), (*IN_CORE, "mechanisms.privatizers.own_families"), CORE
+    ),
     "centred counts": Case(batches(CENTRED, LAPLACE, 7), IN_CORE, CORE),
     "counts pooled beside": Case(batches(replace(CENTRED, pooled="all"), GAUSSIAN, 14), IN_CORE, CORE),
     "first visits pooled beside": Case(
