@@ -51,14 +51,14 @@ KERNELS = {  # compiled lines are not followed: the tests of what calls them
     ),
     "discreet/core/count_kernels.py": (
         "tests/core/test_count_query.py",
-        "tests/core/test_count_sessions.py",
+        "tests/core/test_count_channels.py",
         "tests/core/count_channels/test_pooled.py",
         "tests/core/correlated_noise/test_binary_tree.py",
     ),
     "discreet/core/noise/discrete_samplers_kernels.py": ("tests/core/noise/test_discrete_samplers.py",),
     "discreet/core/trajectory_checks_kernels.py": (
         "tests/core/stream_session/test_submit_many.py",
-        "tests/core/test_count_sessions.py",
+        "tests/core/test_count_channels.py",
     ),
     "discreet/core/trajectory_sums_kernels.py": (
         "tests/core/stream_session/test_submit_many.py",

@@ -18,7 +18,6 @@ from discreet.core.correlated_noise.decaying_sum import FINE
 from discreet.core.correlated_noise.factorization import prefix_noise
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.noise.noises import is_declared
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.query import FamilyQuery
 from discreet.core.raw_encoder import RawEncoder, add_record, family_begins, noise_vector, rounded
 from discreet.core.releases import Estimate, Floats, Measurement, Message, Plan
@@ -181,7 +180,8 @@ class CountChannel(Channel):
         scales = self.scales if scales is None else scales
         if self.key is not None:
             if mechanism.noise is not None and is_declared(mechanism.noise):
-                return noise_vector(query, mechanism, factor, SeededRng(self.key, end, level), scales)
+                coins = parts.module("seeds").SeededRng(self.key, end, level)
+                return noise_vector(query, mechanism, factor, coins, scales)
             noise = np.empty(query.cells)
             seeded = parts.module("seeded noise")
             seeded.fill_noise(mechanism.family, self.key, end, level, factor, query.offsets, scales, noise)

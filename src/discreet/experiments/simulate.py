@@ -73,7 +73,7 @@ _PATIENCE = 2.0
 # Largest number of transition probabilities of an MDP that is compared with its features.
 _MOST_PROJECTED = 10**6
 # With this mean number of users per batch, simulation by batches is about as fast as simulation by users.
-# (The specification measures 20 to 350.)
+# (Between 20 and 350 were measured.)
 _BATCH_PAYS = 50
 _CHUNK_SECONDS = 0.2
 _clock = time.perf_counter
@@ -149,7 +149,7 @@ class Setup:
 
     @cached_property
     def spec(self) -> ProblemSpec:
-        """Public problem specification that the learner receives."""
+        """Public description of the problem that the learner receives."""
         known = self.mdp.rewards if getattr(self.learner, "known_rewards", False) else None
         budget = getattr(self.privatizer, "budget", None)
         initial = self.mdp.initial if getattr(self.learner, "known_initial", False) else None
@@ -683,7 +683,7 @@ def _in_processes(
 ) -> Iterator[SeedRun]:
     """Simulate runs in worker processes.
 
-    If processes cannot be started, issue a warning and simulate the runs in this process, one after another.
+    If processes cannot be started, warn and simulate the runs in this process, one after another.
     """
     sent = packed(setup, f"workers = {workers}")
     done: set[int] = set()

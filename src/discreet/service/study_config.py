@@ -207,7 +207,7 @@ class Study:
     # ------------------------------------------------------------------------ values that the study fixes
     @cached_property
     def spec(self) -> ProblemSpec:
-        """Public problem specification that the learner receives."""
+        """Public description of the problem that the learner receives."""
         budget = getattr(self.privatizer, "budget", None)
         return ProblemSpec(self.layout, self.users, self.stationary, None, budget)
 

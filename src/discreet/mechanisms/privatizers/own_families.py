@@ -16,7 +16,7 @@ from discreet.core.families import RecordFamily
 from discreet.core.noise.noises import GAUSSIAN, LAPLACE, AdditiveNoise
 from discreet.core.query import FamilyQuery
 from discreet.core.releases import Schedule
-from discreet.core.rng import Randomness, Secure
+from discreet.core.rng import Randomness
 from discreet.core.strategies import Batches, Exact
 from discreet.core.vectors import BoundedVector
 from discreet.mechanisms.query_checks import private_schedule
@@ -50,7 +50,7 @@ def central_mechanism(
     if schedule.users is None:
         raise ValueError("users = None: a FamilyQuery needs a known number of users")
     options: list[tuple[AdditiveNoise, np.ndarray, float]] = []
-    mu = privatizer._target_mu(isinstance(randomness, Secure))
+    mu = privatizer._target_mu(randomness.kind == "secure")
     if privatizer.noise in ("laplace", "auto") and privatizer.epsilon is not None:
         scales = privatizer._laplace(query, 1)
         options.append((LAPLACE, scales, float(np.sqrt(2) * scales.mean())))

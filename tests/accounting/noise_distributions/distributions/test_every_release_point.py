@@ -736,12 +736,8 @@ FAMILIES = FamilyQuery(
 CASES: dict[str, Case] = {
     "counts, Gaussian": Case(batches(COUNTED, GAUSSIAN, 7), IN_CORE, CORE),
     "counts, Laplace": Case(batches(COUNTED, LAPLACE, 7), IN_CORE, CORE),
-    "families and a vector, Gaussian": Case(
-        batches(FAMILIES, GAUSSIAN, 14), (*IN_CORE, "mechanisms.privatizers.own_families"), CORE
-    ),
-    "families and a vector, Laplace": Case(
-        batches(FAMILIES, LAPLACE, 14), (*IN_CORE, "mechanisms.privatizers.own_families"), CORE
-    ),
+    "families and a vector, Gaussian": Case(batches(FAMILIES, GAUSSIAN, 14), IN_CORE, CORE),
+    "families and a vector, Laplace": Case(batches(FAMILIES, LAPLACE, 14), IN_CORE, CORE),
     "centred counts": Case(batches(CENTRED, LAPLACE, 7), IN_CORE, CORE),
     "counts pooled beside": Case(batches(replace(CENTRED, pooled="all"), GAUSSIAN, 14), IN_CORE, CORE),
     "first visits pooled beside": Case(
