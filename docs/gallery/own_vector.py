@@ -61,3 +61,12 @@ results = {
     name: dr.simulate(mdp, QLearning(), one, episodes=30_000, seeds=2, workers=1)
     for name, one in privacy.items()
 }
+
+# %%
+
+figure, axes = shown.figure()
+for colour, (name, result) in zip(shown.COLOURS, results.items(), strict=False):
+    axes.plot(result.episodes, result.regret.mean(axis=0), color=colour, label=name)
+axes.set(xlabel="users", ylabel="regret, in rewards")
+axes.legend()
+shown.stamp([results["epsilon 1"].guarantee], 2, figure)
