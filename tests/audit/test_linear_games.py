@@ -29,7 +29,7 @@ from discreet.mechanisms.linear import adaptive_queries as responses
 from discreet.mechanisms.linear import linear_queries as linear_sums
 from discreet.mechanisms.linear import sensitivities as gram
 from discreet.mechanisms.linear.linear_queries import MixtureQuery
-from discreet.mechanisms.linear.linear_session import Answers, LinearSession
+from discreet.mechanisms.linear.linear_session import Answers, LinearChannel
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
@@ -72,14 +72,14 @@ RIGHT = {
 }
 
 
-def broken(privatizer: Any, kind: type[LinearSession], answers: type[Answers] | None = None) -> Any:
-    """``start`` of a privatizer whose sessions, or their answers, are of another class."""
+def broken(privatizer: Any, kind: type[LinearChannel], answers: type[Answers] | None = None) -> Any:
+    """``start`` of a privatizer whose channels, or their answers, are of another class."""
 
     def start(query: Any, schedule: Any, randomness: Any) -> Any:
         made = privatizer.start(query, schedule, randomness)
-        made.__class__ = kind
+        made.channel.__class__ = kind
         if answers is not None:
-            made._answers.__class__ = answers
+            made.state["answers"].__class__ = answers
         return made
 
     return start
@@ -154,19 +154,19 @@ def test_expected_answers_are_those_without_noise(options: dict[str, Any]) -> No
 
 
 # ----------------------------------------------------------------------------------- bugs of sums
-class HalfScale(LinearSession):
+class HalfScale(LinearChannel):
     """Noise of half the scale that is claimed."""
 
-    def _draw(self, i: int, factor: float, j: int) -> Any:
-        return super()._draw(i, factor / 2, j)
+    def draw(self, i: int, factor: float, j: int) -> Any:
+        return super().draw(i, factor / 2, j)
 
 
-class SharedDraw(LinearSession):
+class SharedDraw(LinearChannel):
     """The response takes the standard draws of the Gram matrix's diagonal."""
 
-    def _draw(self, i: int, factor: float, j: int) -> Any:
-        noise, query = super()._draw(i, factor, j), self._query
-        scales = query.block_scales(self._mechanism.scales, self._mechanism.noise)
+    def draw(self, i: int, factor: float, j: int) -> Any:
+        noise, query = super().draw(i, factor, j), self.query
+        scales = query.block_scales(self.mechanism.scales, self.mechanism.noise)
         at = {(name, step, diagonal): n for n, (name, step, diagonal) in enumerate(query.blocks)}
         for (name, step, _), n in at.items():
             if name == linear_sums.RESPONSE:
@@ -176,42 +176,42 @@ class SharedDraw(LinearSession):
         return noise
 
 
-class FreshOnCumulative(LinearSession):
+class FreshOnCumulative(LinearChannel):
     """Every release is the sum over all users with noise for one batch."""
 
-    def _noisy(self, n: int, leaf: int) -> Any:
+    def noisy(self, s: Any, n: int, leaf: int) -> Any:
         if n == 0:
-            return super()._noisy(n, leaf)
-        self._raw = getattr(self, "_raw", 0.0) + self._cells
-        self._spent, self._cells = self._spent + 1, np.zeros(self._query.cells)
-        return self._raw + self._draw(self._spent, 1.0, 0)
+            return super().noisy(s, n, leaf)
+        self._raw = getattr(self, "_raw", 0.0) + s.state["cells"]
+        s.state.update(spent=s.state["spent"] + 1, cells=np.zeros(self.query.cells))
+        return self._raw + self.draw(s.state["spent"], 1.0, 0)
 
 
-class DrawnTwice(LinearSession):
+class DrawnTwice(LinearChannel):
     """The registers of running noises are forgotten, and all draws are made afresh for each release."""
 
-    def _noisy(self, n: int, leaf: int) -> Any:
-        self._held, self._registers = np.zeros_like(self._held), {}
-        assert self._key is not None
-        self._key = self._key + np.uint64(leaf)
-        return super()._noisy(n, leaf)
+    def noisy(self, s: Any, n: int, leaf: int) -> Any:
+        s.state.update(held=np.zeros_like(s.state["held"]), registers={})
+        assert self.key is not None
+        self.key = self.key + np.uint64(leaf)
+        return super().noisy(s, n, leaf)
 
 
-class RawLaws(LinearSession):
+class RawLaws(LinearChannel):
     """The stated law follows what came in."""
 
-    def _made(self, n: int, leaf: int) -> Any:
-        found, nothing = super()._made(n, leaf)
-        leak = float(np.abs(self._measured).sum())
+    def release(self, s: Any, n: int, leaf: int) -> Any:
+        found, nothing, changes = super().release(s, n, leaf)
+        leak = float(np.abs(s.state["measured"]).sum())
         laws = {name: dataclasses.replace(e.law, terms=e.law.terms + leak) for name, e in found.items()}
-        return {name: dataclasses.replace(e, law=laws[name]) for name, e in found.items()}, nothing
+        return {name: dataclasses.replace(e, law=laws[name]) for name, e in found.items()}, nothing, changes
 
 
-class VisitedOnly(LinearSession):
+class VisitedOnly(LinearChannel):
     """Cells to which nobody contributed get no noise."""
 
-    def _noisy(self, n: int, leaf: int) -> Any:
-        return np.where(self._cells == 0, 0.0, super()._noisy(n, leaf))
+    def noisy(self, s: Any, n: int, leaf: int) -> Any:
+        return np.where(s.state["cells"] == 0, 0.0, super().noisy(s, n, leaf))
 
 
 @pytest.mark.parametrize(
@@ -312,17 +312,16 @@ class Endless(Answers):
         return next(q for q in self._plan if q.step == step)
 
 
-class Unasked(LinearSession):
+class Unasked(LinearChannel):
     """Questions are not counted by releases."""
 
-    def _answer(self, question: Any) -> Any:
-        assert self._answers is not None
-        return self._answers.answer(question)
+    def answered(self, s: Any, question: Any) -> Any:
+        return s.state["answers"].answer(question)
 
 
 def test_bugs_of_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert failed(broken(GAUSS, LinearSession, Reused), REQUERY) >= {"cells", "fresh"}
-    assert "answers" in failed(broken(GAUSS, LinearSession, StoredTwice), REQUERY)
+    assert failed(broken(GAUSS, LinearChannel, Reused), REQUERY) >= {"cells", "fresh"}
+    assert "answers" in failed(broken(GAUSS, LinearChannel, StoredTwice), REQUERY)
     assert failed(broken(GAUSS, Unasked, Endless), REQUERY) == {"past"}
     noise = gram.vector_noise
     monkeypatch.setattr(responses.gram, "vector_noise", lambda s, *a, **k: noise(s / 2, *a, **k))

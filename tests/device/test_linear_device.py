@@ -101,7 +101,9 @@ def test_every_block_of_every_message_has_noise_of_its_own(query):
     user = (*life(0)[:2], np.array([0.0, 0.25, 0.5, 1.0]))  # rewards on the grid
     sent = [device.read(number, device(number, CONTEXT, *user, ExactCoins(below)))[1] for _ in range(60)]
     moved = (np.array(sent[::2]) - np.array(sent[1::2])) / np.sqrt(2.0)
-    scales = query.block_scales(session.scales, session.mechanism.noise) / device.units  # the record's
+    scales = (
+        query.block_scales(session.mechanism.scales, session.mechanism.noise) / device.units
+    )  # the record's
     for block, scale in zip(np.split(moved, device.offsets[1:-1], axis=1), scales, strict=True):
         total, n = float((block**2).sum()) / scale**2, block.size
         assert min(stats.chi2.cdf(total, n), stats.chi2.sf(total, n)) > 1e-9

@@ -16,7 +16,6 @@ from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, Seeded
-from discreet.core.session import ChannelSession
 from discreet.core.trajectories import Trajectory
 from discreet.device import session_config as forms
 from discreet.device.count_device import CountDevice
@@ -320,18 +319,13 @@ def test_numbers_of_the_sessions_own_encoder_have_no_nonce(name: str) -> None:
     assert session.users == 2
 
 
-def cells_of(session: Any) -> Any:
-    """Sums of a session."""
-    return session.state["cells"] if isinstance(session, ChannelSession) else session._cells
-
-
 @pytest.mark.parametrize("name", ["laplace", "subset", "linear"])
 def test_an_interrupt_adds_no_message_twice(name: str) -> None:
     """Ctrl-C at every line of a call, then the same bytes again: at most one of them is added."""
     sent: bytes | None = None
     at, stopped, ends = 0, True, set()
     state = started(name)
-    shape = cells_of(state).shape
+    shape = state.state["cells"].shape
     state.close()
     while stopped:
         session = started(name)
@@ -350,14 +344,14 @@ def test_an_interrupt_adds_no_message_twice(name: str) -> None:
             alone = started(name)
             alone.state["session"] = session.state["session"]
             alone.submit(Message(1, message=sent))
-            once = cells_of(alone)
+            once = alone.state["cells"]
         try:
             session.submit(Message(1, message=sent))
             ends.add("taken now")
         except MessageRejected as refusal:
             ends.add(refusal.reason)
         assert session.users <= 1, at
-        found = cells_of(session)
+        found = session.state["cells"]
         assert np.array_equal(found, once) or not found.any(), at
         at += 1
     assert ends == {"taken now", "replayed"}

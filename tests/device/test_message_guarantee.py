@@ -30,7 +30,6 @@ from discreet.mechanisms.features import Features
 from discreet.mechanisms.interfaces import Plan, Schedule
 from discreet.mechanisms.linear.linear_mechanism import LinearMechanism
 from discreet.mechanisms.linear.linear_queries import GramQuery, MixtureQuery
-from discreet.mechanisms.linear.linear_session import LinearSession
 from discreet.mechanisms.local import noisy_vector_session as device_session
 from discreet.mechanisms.shuffle.shuffle_session import BatchTooSmall
 
@@ -128,7 +127,7 @@ def test_linear_sums(privatizer: Any, name: str, source: Any) -> None:
     scaled = {k: 1.7 * v for k, v in mechanism.scales.items()}
     for made in (mechanism, dataclasses.replace(mechanism, scales=scaled)):
         assert isinstance(made, LinearMechanism)
-        with LinearSession(made, source) as session:
+        with dr.mechanisms.session_of(made, source) as session:
             same(session.device.guarantee, made.guarantee)
 
 

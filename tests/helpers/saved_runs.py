@@ -159,7 +159,7 @@ def digest(release: Any) -> str:
 
 def ask(session: Any, steps: tuple[int, ...]) -> list[str]:
     """Return the SHA-256 of answers to the questions that are due."""
-    if getattr(session, "_answers", None) is None:
+    if getattr(session, "state", {}).get("answers") is None:
         return []
     found = [
         session.answer(Response(h, np.minimum(VALUES[h + 1], 1 - h), (0.0, float(2 - h)))) for h in steps

@@ -8,7 +8,7 @@ from discreet.core import session as core
 from discreet.core.count_channels import CorrelatedChannel, ExactChannel
 from discreet.core.fresh_noise_channel import FreshNoiseChannel
 from discreet.core.rng import Seeded
-from discreet.mechanisms.linear.linear_session import LinearSession
+from discreet.mechanisms.linear.linear_session import LinearChannel
 from discreet.mechanisms.local.noisy_vector_session import NoisyVectorChannel
 from discreet.mechanisms.local.randomized_response_session import ReportChannel
 from discreet.mechanisms.open_stream import stream_of
@@ -19,7 +19,7 @@ from discreet.mechanisms.shuffle.shuffle_session import ShuffleSession
 @pytest.mark.parametrize(
     "kind",
     [
-        CorrelatedChannel, ExactChannel, FreshNoiseChannel, NoisyVectorChannel, ReportChannel, LinearSession,
+        CorrelatedChannel, ExactChannel, FreshNoiseChannel, NoisyVectorChannel, ReportChannel, LinearChannel,
         ShuffleSession, AmplifiedSession,
     ],
 )  # fmt: skip

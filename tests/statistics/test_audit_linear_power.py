@@ -23,7 +23,7 @@ from discreet.learners.online.ucrl_vtr import UCRLVTR, UCRLVTRPlus
 from discreet.mechanisms.linear import adaptive_queries as responses
 from discreet.mechanisms.linear import linear_queries as linear_sums
 from discreet.mechanisms.linear import sensitivities as gram
-from discreet.mechanisms.linear.linear_session import LinearSession
+from discreet.mechanisms.linear.linear_session import LinearChannel
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
 
@@ -58,14 +58,14 @@ def played(
 
 
 def found(
-    name: Any, runs: int, kind: type[LinearSession] = LinearSession, **options: Any
+    name: Any, runs: int, kind: type[LinearChannel] = LinearChannel, **options: Any
 ) -> BlackBoxEvidence:
     learner, privatizer, users = {**CENTRAL, **LOCAL}[name] if isinstance(name, str) else name
     probe, game = played(learner, privatizer, users)
 
     def start(query: Any, schedule: Any, randomness: Any) -> Any:
         made = privatizer.start(query, schedule, randomness)
-        made.__class__ = kind
+        made.channel.__class__ = kind
         return made
 
     return black_box(start, probe, runs, people=game, **options)
@@ -97,11 +97,11 @@ def test_the_learner_itself_plays_below_the_claim(nonneg: bool) -> None:
         assert not black_box(OWN.start, learner, 300, people=game).exceeded
 
 
-class HalfScale(LinearSession):
+class HalfScale(LinearChannel):
     """Noise of half the scale that is claimed."""
 
-    def _draw(self, i: int, factor: float, j: int) -> Any:
-        return super()._draw(i, factor / 2, j)
+    def draw(self, i: int, factor: float, j: int) -> Any:
+        return super().draw(i, factor / 2, j)
 
 
 @pytest.mark.parametrize("name", ["vtr", "vtr, raw, square root", "lsvi, model"])
@@ -130,12 +130,12 @@ def test_half_the_noise_of_devices_is_exposed(monkeypatch: pytest.MonkeyPatch) -
         assert found(name, 4000).exceeded
 
 
-class SharedDraw(LinearSession):
+class SharedDraw(LinearChannel):
     """The response takes the standard draws of the Gram matrix's diagonal."""
 
-    def _draw(self, i: int, factor: float, j: int) -> Any:
-        noise, query = super()._draw(i, factor, j), self._query
-        scales = query.block_scales(self._mechanism.scales, self._mechanism.noise)
+    def draw(self, i: int, factor: float, j: int) -> Any:
+        noise, query = super().draw(i, factor, j), self.query
+        scales = query.block_scales(self.mechanism.scales, self.mechanism.noise)
         at = {block[:2]: n for n, block in enumerate(query.blocks) if block[0] != "gram" or block[2]}
         for step in range(query.layout.horizon - 1):
             one, two = at["gram", step], at["response", step]
@@ -152,15 +152,15 @@ def test_one_draw_for_gram_and_response_is_exposed() -> None:
     assert "linear score" in {b.statistic for b in evidence.bounds if b.epsilon > 1}
 
 
-class FreshOnCumulative(LinearSession):
+class FreshOnCumulative(LinearChannel):
     """Every release is the sum over all users with noise for one batch."""
 
-    def _noisy(self, n: int, leaf: int) -> Any:
+    def noisy(self, s: Any, n: int, leaf: int) -> Any:
         if n == 0:
-            return super()._noisy(n, leaf)
-        self._raw = getattr(self, "_raw", 0.0) + self._cells
-        self._spent, self._cells = self._spent + 1, np.zeros(self._query.cells)
-        return self._raw + self._draw(self._spent, 1.0, 0)
+            return super().noisy(s, n, leaf)
+        self._raw = getattr(self, "_raw", 0.0) + s.state["cells"]
+        s.state.update(spent=s.state["spent"] + 1, cells=np.zeros(self.query.cells))
+        return self._raw + self.draw(s.state["spent"], 1.0, 0)
 
 
 def test_fresh_noise_on_a_cumulative_gram_is_exposed() -> None:

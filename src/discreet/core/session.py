@@ -13,7 +13,7 @@ A release puts its changes into a new table, and one statement replaces the tabl
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -62,6 +62,9 @@ class Channel(ABC):
         """
         return state
 
+    def drop(self, state: State) -> None:  # noqa: B027
+        """Delete what a closed session's state holds besides arrays and numbers."""
+
     @abstractmethod
     def admit(self, s: ChannelSession, plan: Plan, users: int) -> tuple[Plan, State]:
         """Return the plan to store, and the changes of the state when the plan is opened.
@@ -93,6 +96,9 @@ class Channel(ABC):
     def add_many(self, s: ChannelSession, records: Trajectories) -> None:
         """Count the users of checked records, then add all records."""
 
+    def note_absent(self, s: ChannelSession, users: int) -> None:  # noqa: B027
+        """Count users who sent nothing, after the session has counted them."""
+
     @abstractmethod
     def add_sum(self, s: ChannelSession, sums: Mapping[str, Floats], users: int, key: Key) -> None:
         """Check simulated sums, count their users, then add them."""
@@ -110,11 +116,19 @@ class Channel(ABC):
     def laws_at(self, n: int) -> dict[str, NoiseDistribution]:
         """Return the noise distribution of every family in the sums after n users."""
 
-    @abstractmethod
     def measurement_laws(
         self, n: int, senders: int, share: float | None, cut: float
     ) -> dict[str, NoiseDistribution]:
         """Return noise distributions of the newest measurement, per family."""
+        raise ValueError("measurement_laws: this session releases no measurement")
+
+    def answer(self, s: ChannelSession) -> Callable[[Any], Estimate] | None:
+        """Return the function that answers queries about offline data, or None if it has no data."""
+        return None
+
+    def answered(self, s: ChannelSession, question: Any) -> Estimate:
+        """Answer a query. The caller must hold the lock."""
+        raise ValueError("answer: this session stores no users, so it answers no new question")
 
 
 class ChannelSession(StreamSession):
@@ -147,7 +161,8 @@ class ChannelSession(StreamSession):
 
     def _drop(self) -> None:
         super()._drop()
-        self.state = {}
+        state, self.state = self.state, {}
+        self.channel.drop(state)
 
     @property
     def _table(self) -> State:
@@ -171,6 +186,11 @@ class ChannelSession(StreamSession):
     def query(self) -> Any:
         """Copy of the query. Writing to the arrays of the copy changes no sum."""
         return self._mechanism.query.copy()
+
+    @property
+    def records(self) -> Any:
+        """Privacy records from which the guarantee is computed; empty without privacy."""
+        return self._mechanism.records
 
     @property
     def reports(self) -> Any:
@@ -262,6 +282,10 @@ class ChannelSession(StreamSession):
             users = checks.integer("len(trajectories)", len(trajectories), 1, self._awaited)
             self.channel.add_many(self, checked(trajectories, self._layout, users))
 
+    def _count_absent(self, users: int) -> None:
+        super()._count_absent(users)
+        self.channel.note_absent(self, users)
+
     def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
         self.channel.add_sum(self, sums, users, key)
 
@@ -270,6 +294,24 @@ class ChannelSession(StreamSession):
         estimates, measurement, changes = self.channel.release(self, n, leaf)
         self._next = {"state": self.state | changes}
         return estimates, measurement
+
+    @property
+    def answer(self) -> Callable[[Any], Estimate]:
+        """Function that answers queries about offline data. Raises ``ValueError`` if no data are stored."""
+        return self.channel.answer(self) or super().answer
+
+    def _answer(self, question: Any) -> Estimate:
+        """Answer a question, in a separate thread.
+
+        If the lock is held, this method raises ``RuntimeError`` instead of waiting: the thread that waits for
+        the answer may itself hold the lock.
+        """
+        if not self._lock.acquire(blocking=False):
+            raise RuntimeError("answer: a call on this session is running: it must end first")
+        self._lock.release()
+        with self._call():
+            self._check_open()
+            return self.channel.answered(self, question)
 
     # -------------------------------------------------------------------------- simulation
     def hand_over(self) -> tuple[Channel, State]:

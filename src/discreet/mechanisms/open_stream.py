@@ -23,9 +23,10 @@ def stream_of(mechanism: Any, randomness: Randomness) -> Session:
         case "CountMechanism":
             return _counts(mechanism, randomness)
         case "LinearMechanism":
-            from discreet.mechanisms.linear.linear_session import LinearSession
+            from discreet.core.session import ChannelSession
+            from discreet.mechanisms.linear.linear_session import LinearChannel
 
-            return LinearSession(mechanism, randomness)
+            return ChannelSession(LinearChannel(mechanism, randomness))
         case "FlipMechanism":
             from discreet.mechanisms.shuffle.shuffle_session import ShuffleSession
 

@@ -17,7 +17,6 @@ from discreet.core.session import ChannelSession
 from discreet.mechanisms.batch_queries import BatchSession
 from discreet.mechanisms.dataset.dataset_release import OneShotSession
 from discreet.mechanisms.linear.adaptive_queries import ResponseSession
-from discreet.mechanisms.linear.linear_session import LinearSession
 from discreet.mechanisms.open_session import session_of
 from discreet.mechanisms.saved_state import state_file as saved_state
 from discreet.mechanisms.saved_state import version_2
@@ -25,10 +24,10 @@ from discreet.mechanisms.saved_state.save import CLASSES
 from discreet.mechanisms.shuffle.amplified_session import AmplifiedSession
 from discreet.mechanisms.shuffle.shuffle_session import ShuffleSession
 
-Restored = ChannelSession | LinearSession | ShuffleSession | BatchSession | ResponseSession | OneShotSession
+Restored = ChannelSession | ShuffleSession | BatchSession | ResponseSession | OneShotSession
 
 _CLASSES: tuple[type[Restored], ...] = (
-    LinearSession, ShuffleSession, AmplifiedSession, BatchSession, ResponseSession, OneShotSession,
+    ShuffleSession, AmplifiedSession, BatchSession, ResponseSession, OneShotSession,
 )  # fmt: skip
 _KINDS = {kind._kind: kind for kind in _CLASSES}
 

@@ -350,7 +350,9 @@ def test_rewards_by_features_have_a_share_of_the_budget(rewarded):
             assert {"reward_gram[3]", "reward_response[3]"} <= set(record.scales)
             numerical.verify(session.guarantee, session.records)
             noise = "laplace" if record.noise == "laplace" else "goe"
-            losses = np.array(session.query.losses(noise, session.scales)) ** (1 if noise == "laplace" else 2)
+            losses = np.array(session.query.losses(noise, session.mechanism.scales)) ** (
+                1 if noise == "laplace" else 2
+            )
             assert losses[-4:].sum() / losses.sum() == pytest.approx(learner.reward_share)
             for by in ("episode", "batch"):
                 assert np.isfinite(simulate(rewarded, learner, privatizer, 30, by=by, workers=1).regret).all()

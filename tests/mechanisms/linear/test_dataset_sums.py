@@ -28,6 +28,6 @@ def start(case: str, randomness: Any = None) -> Any:
 def test_kept_records_come_back_too(tmp_path, monkeypatch):
     """Of layouts that are too large for a table of counts."""
     monkeypatch.setattr(stored, "MOST_CELLS", 0)
-    assert not start("answers")._answers._stored.dense
+    assert not start("answers").state["answers"]._stored.dense
     whole = play(start("answers"), lambda s: s, WHEREVER)
     assert_same(whole, play(start("answers"), stopover(tmp_path), WHEREVER))

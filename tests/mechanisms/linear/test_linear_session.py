@@ -32,7 +32,7 @@ from discreet.mechanisms.linear.linear_queries import (
     GramQuery,
     MixtureQuery,
 )
-from discreet.mechanisms.linear.linear_session import LinearSession
+from discreet.mechanisms.linear.linear_session import LinearChannel
 
 S, A, H, D = 4, 2, 4, 3
 LAYOUT = Layout(S, A, H)
@@ -130,7 +130,9 @@ def test_a_changed_context_or_table_moves_nothing_after_begin():
             features.columns.flags.writeable = True
             features.columns[:] = 1e6
             session.query.features.columns.flags.writeable = True
-            session.scales[GRAM][:] = 0.0
+            scales = session.mechanism.scales[GRAM]
+            scales.flags.writeable = True
+            scales[:] = 0.0
         session.submit(encoder(user, session.open_plan, coins_of(randomness, 0)))
         found.append(cells(session, session.release()))
     np.testing.assert_array_equal(*found)
@@ -164,7 +166,7 @@ def test_noise_has_the_variance_that_its_law_states(release):
     session = dr.Central(mu=1.0, release=release, tree_estimate="plain").start(query, schedule, Seeded(7, 0))
     session.release()
     before, steps = np.zeros((5, d, d)), []
-    scale = session.scales[GRAM][0]
+    scale = session.mechanism.scales[GRAM][0]
     for k in range(1, 9):
         session.begin(Plan(np.zeros((5, 4), int), 1))
         session.absent()
@@ -193,11 +195,11 @@ def test_no_device_moves_a_cell_by_more_than_noise_does(query, randomness):
     session = dr.Local(epsilon=1.0).start(query, Schedule(9), randomness)
     session.release()
     session.begin(Plan(POLICY, 9, dict(CONTEXT)))
-    reach, rng = session._reach, np.random.default_rng(0)
-    scales = np.repeat(session._draws.scales, np.diff(query.offsets))
+    reach, rng = session.channel.reach, np.random.default_rng(0)
+    scales = np.repeat(session.channel.draws.scales, np.diff(query.offsets))
     own = np.abs(
         [
-            query.to_cells(query.user_tables(query.prepared(CONTEXT), trajectory(rng), session._grid))
+            query.to_cells(query.user_tables(query.prepared(CONTEXT), trajectory(rng), session.channel.grid))
             for _ in range(50)
         ]
     ).max(axis=0)
@@ -208,7 +210,7 @@ def test_no_device_moves_a_cell_by_more_than_noise_does(query, randomness):
         with pytest.raises(ValueError, match=r"message.message\[\d+\] = .* no device sends more"):
             session.submit(Message(1, message=message))
     assert session.users == 0
-    assert not session._cells.any()
+    assert not session.state["cells"].any()
     session.submit(Message(1, message=reach))
 
 
@@ -250,7 +252,9 @@ def test_simulated_users_bring_a_noise_each(privatizer):
         session.begin(Plan(POLICY, 50, dict(CONTEXT)))
         session.submit_sum(nobody, 40)
         session.submit_sum(nobody, 10)
-        scales = session._draws.scales * (1.0 if session.mechanism.noise != "laplace" else np.sqrt(2.0))
+        scales = session.channel.draws.scales * (
+            1.0 if session.mechanism.noise != "laplace" else np.sqrt(2.0)
+        )
         one = np.repeat(scales, np.diff(LINEAR.offsets))
         release = session.release()
         assert all(estimate.law.terms == 50.0 for estimate in release.estimates.values())
@@ -268,7 +272,7 @@ def test_exact_noise_sums_integers(query, privatizer):
     rng, schedule = np.random.default_rng(1), Schedule(8, times=np.array([0, 2, 5]))
     session = privatizer.start(query, schedule, Secure())
     releases = play(session, [trajectory(rng) for _ in range(5)], (2, 3), Secure())
-    units = np.repeat(session._draws.units, np.diff(query.offsets))
+    units = np.repeat(session.channel.draws.units, np.diff(query.offsets))
     found = cells(session, releases[-1]) / units
     assert (found == np.round(found)).all()
     law = releases[-1].estimates[next(iter(query.families))].law
@@ -308,7 +312,7 @@ def test_noise_of_the_specifications_table(privatizer, options, growth, scale):
     session = privatizer.start(
         MixtureQuery(**EXAMPLE, **options), Schedule(10**4, growth=growth), Seeded(0, 0)
     )
-    found = session.scales
+    found = session.mechanism.scales
     if scale is None:  # printed for H steps: sqrt(5/4) of ours
         assert found[GRAM] * math.sqrt(5 / 4) == pytest.approx([1561] * 4, rel=1e-3)
     else:
@@ -324,9 +328,9 @@ def test_noise_of_the_specifications_table(privatizer, options, growth, scale):
 def test_published_noise_says_what_it_buys(privatizer, std, true):
     query = MixtureQuery(**EXAMPLE, targets="raw", clip="horizon")
     session = privatizer(**STATED, calibration="published").start(query, Schedule(10**4), Seeded(0, 0))
-    assert session.scales[GRAM] == pytest.approx([std] * 4, rel=1e-3)
+    assert session.mechanism.scales[GRAM] == pytest.approx([std] * 4, rel=1e-3)
     nodes = 14 if privatizer is dr.Central else 1
-    mu = math.sqrt(nodes * 4 * 4.5) * 25 / session.scales[GRAM][0]
+    mu = math.sqrt(nodes * 4 * 4.5) * 25 / session.mechanism.scales[GRAM][0]
     assert session.guarantee.mu == pytest.approx(mu, rel=1e-9)
     assert session.guarantee.epsilon == pytest.approx(true, rel=0.05)
     assert session.guarantee.epsilon == pytest.approx(budget.gdp_epsilon(mu, 1e-5))
@@ -347,7 +351,7 @@ def test_published_noise_of_batched_lsvi(batches, nodes_std, std):
     query = GramQuery(layout=Layout(3, 2, 5), features=phi, model=False, centre=False, span="declared")
     schedule = Schedule(10**6, times=np.arange(batches))
     session = dr.Central(**STATED, calibration="published").start(query, schedule, Seeded(0, 0))
-    assert session.scales[GRAM] == pytest.approx([nodes_std] * 5, rel=0.05)
+    assert session.mechanism.scales[GRAM] == pytest.approx([nodes_std] * 5, rel=0.05)
     assert session.guarantee.epsilon < 0.01
     response = session.records[1]
     assert response.scales["0.response[4]"] == pytest.approx(std, rel=0.05)
@@ -358,9 +362,10 @@ def test_published_noise_of_second_moments():
     query = MixtureQuery(**EXAMPLE, targets="raw", clip="horizon", second=True, largest_weight=d / horizon**2)
     central = dr.Central(**STATED, calibration="published").start(query, Schedule(10**4), Seeded(0, 0))
     local = dr.Local(**STATED, calibration="published").start(query, Schedule(10**4), Seeded(0, 0))
-    assert central.scales[SECOND_GRAM][0] / central.scales[GRAM][0] == pytest.approx(horizon**4 / d)
+    scales = central.mechanism.scales
+    assert scales[SECOND_GRAM][0] / scales[GRAM][0] == pytest.approx(horizon**4 / d)
     root = math.sqrt(2 * math.log(8 * horizon / 1e-5))
-    assert local.scales[GRAM][0] == pytest.approx(8 * d * horizon * root)
+    assert local.mechanism.scales[GRAM][0] == pytest.approx(8 * d * horizon * root)
     assert local.guarantee.epsilon < 0.2
 
 
@@ -368,7 +373,7 @@ def test_pure_noise_follows_l1():
     session = dr.Central(epsilon=2.0, release="batches").start(SPAN, Schedule(100, growth=2.0), Seeded(0, 0))
     a, b = MIXED.signed_l1 / 2, MIXED.signed_bound / 2
     unit = MIXED.signed_bound  # of the matrix's scale, in the vector's
-    np.testing.assert_allclose(session.scales[GRAM], (a**2 + b**2 + unit * a) * (H - 1) / 2.0)
+    np.testing.assert_allclose(session.mechanism.scales[GRAM], (a**2 + b**2 + unit * a) * (H - 1) / 2.0)
     assert session.guarantee.epsilon == pytest.approx(2.0)
     assert session.guarantee.delta == 0
     numerical.verify(session.guarantee, session.records)
@@ -464,7 +469,7 @@ def test_noise_of_batched_lsvi(batches, node, response):
         query = GramQuery(layout=layout, features=phi, model=False, over_steps=over)
         session = dr.Central(**STATED, release="tree").start(query, schedule, Seeded(0, 0))
         if name == GRAM:
-            assert session.scales[GRAM] == pytest.approx([expected] * 5, rel=0.01)
+            assert session.mechanism.scales[GRAM] == pytest.approx([expected] * 5, rel=0.01)
         else:
             found = [session.records[1].scales[f"{4 - h}.response[{h}]"] * (5 - h) for h in range(5)]
             assert found == pytest.approx([expected] * 5, rel=0.01)
@@ -585,7 +590,7 @@ def test_exact_square_root_without_its_noise_is_the_exact_sum(query, monkeypatch
     """Also where a release was not asked for."""
     rng, schedule = np.random.default_rng(3), Schedule(12, times=np.array([0, 2, 5, 6, 9]))
     users = [trajectory(rng) for _ in range(9)]
-    monkeypatch.setattr(LinearSession, "_draw", lambda self, i, factor, j: np.zeros(self._query.cells))
+    monkeypatch.setattr(LinearChannel, "draw", lambda self, i, factor, j: np.zeros(self.query.cells))
     sums = []
     for asked in (True, False):
         session = dr.Central(rho=0.5, release="square-root").start(query, schedule, Secure())
@@ -599,7 +604,7 @@ def test_exact_square_root_without_its_noise_is_the_exact_sum(query, monkeypatch
             if asked or at in (2, 9):
                 release = session.release()
         sums.append(cells(session, release))
-    scale = np.repeat(session._draws.units, np.diff(query.offsets))
+    scale = np.repeat(session.channel.draws.units, np.diff(query.offsets))
     exact = sum(query.to_cells(query.user_tables(query.prepared(CONTEXT), user)) for user in users)
     for found in sums:
         np.testing.assert_allclose(found, exact, atol=9 * 2.0**-9)
@@ -633,7 +638,7 @@ def test_exact_square_root_readings_lose_at_most_rho_whoever_is_exchanged(query,
                     session.submit(encoder(user, session.open_plan, SecureRng()))
                 if due:
                     session.release()
-            readings.append(session._root[2])
+            readings.append(session.state["root"][2])
         assert readings[0].shape[0] == 4
         sigma = np.repeat(scales[-1], np.diff(query.offsets))
         assert all(np.array_equal(one, scales[-1]) for one in scales)

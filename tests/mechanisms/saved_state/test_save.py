@@ -25,7 +25,6 @@ from discreet.mechanisms.interfaces import Plan, Response, Schedule
 from discreet.mechanisms.linear import dataset_sums as stored
 from discreet.mechanisms.linear.adaptive_queries import Question, ResponseSession
 from discreet.mechanisms.linear.linear_queries import GramQuery, MixtureQuery
-from discreet.mechanisms.linear.linear_session import LinearSession
 from discreet.mechanisms.restore_session import brought_back
 from discreet.mechanisms.saved_state import state_file as saved_state
 from discreet.mechanisms.saved_state.save import CLASSES, taken_out
@@ -127,7 +126,7 @@ def play(session: Any, pause: Any, moments: set[tuple[int, str]], keep: str = ""
         if (k, "after") in moments:
             session = pause(session)
             out += shown(session.release())  # the same again
-        if k and getattr(session, "_answers", None) is not None:
+        if k and getattr(session, "state", {}).get("answers") is not None:
             out += ask(session, H - 1)
             if (k, "asked") in moments:
                 session = pause(session)
@@ -223,20 +222,20 @@ def test_secure_state_comes_back(case, tmp_path):
         before = shown(session.release())
         if case == "answers":
             before += ask(session, H - 1)
-        registers = {slot: noise.copy() for slot, noise in session._registers.items()}
-        root = session._root if case == "square root" else ()
+        registers = {slot: noise.copy() for slot, noise in session.state["registers"].items()}
+        root = session.state["root"] if case == "square root" else ()
         number = session.device.session if case == "local" else 0
         session.save(tmp_path / "a")
         session = dr.mechanisms.restore(tmp_path / "a")
-        for old, new in zip(root, session._root, strict=False):
+        for old, new in zip(root, session.state["root"], strict=False):
             np.testing.assert_array_equal(old, new)
         assert not root or root[1].shape[0] == 1
         assert number == (session.device.session if case == "local" else 0)
         after = shown(session.release())
         assert_same(before[: len(after)], after)
-        assert session._registers.keys() == registers.keys()
+        assert session.state["registers"].keys() == registers.keys()
         for slot, noise in registers.items():
-            np.testing.assert_array_equal(session._registers[slot], noise)
+            np.testing.assert_array_equal(session.state["registers"][slot], noise)
         if case == "answers":
             with pytest.raises(ValueError, match="must be response of step 1"):
                 ask(session, H - 1)
@@ -369,7 +368,7 @@ def test_a_batch_too_small_stays_too_small(tmp_path):
     assert_same(first, shown(dr.mechanisms.restore(tmp_path / "b").release()))
 
 
-KINDS = {"answers": LinearSession, "shuffle": ShuffleSession, "batches of central": BatchSession}
+KINDS = {"answers": ChannelSession, "shuffle": ShuffleSession, "batches of central": BatchSession}
 
 
 @pytest.mark.parametrize(("case", "kind"), KINDS.items())
@@ -393,7 +392,7 @@ def test_damaged_foreign_and_replayed_files_are_refused(case, kind, tmp_path, fo
         with pytest.raises(ValueError, match="path = "):
             dr.mechanisms.restore(bad)
     assert not folder.exists()  # nothing was recorded
-    for other in (ChannelSession, ResponseSession, *(set(KINDS.values()) - {kind})):
+    for other in (ResponseSession, *(set(KINDS.values()) - {kind})):
         with monkeypatch.context() as patched:  # what says it is of another kind, or of one to come
             patched.setattr(kind, "_kind", other._kind)
             twin = start(case)

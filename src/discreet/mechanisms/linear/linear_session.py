@@ -1,4 +1,4 @@
-"""Session of linear sums, which sums users' contributions and draws noise.
+"""Channel of linear sums, which sums users' contributions and draws noise.
 
 Calls and errors are those of :mod:`discreet.core.stream_session`: one call at a time, no copies, and a user
 is counted before their contribution is added. The address of a noise is marked as used before the noise is
@@ -32,18 +32,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.accounting.noise_distributions.linear_noise import GoeLaw, VectorLaw
 from discreet.core import count_kernels as kernels
 from discreet.core.call_protocols import Encoder
 from discreet.core.correlated_noise.factorization import prefix_noise
-from discreet.core.guarantee import MechanismRecord
 from discreet.core.noise import seeded_noise_kernels as seeded_kernels
 from discreet.core.protocols import Coins
 from discreet.core.raw_encoder import RawEncoder, rounded, same_plan
 from discreet.core.releases import Estimate, Floats, Message, Plan
-from discreet.core.rng import Key, Randomness, SecureRng, checked_on_grid
+from discreet.core.rng import Key, Randomness, SecureRng, Seeded, checked_on_grid
+from discreet.core.session import Channel, ChannelSession, Released, State
 from discreet.core.short_repr import brief
-from discreet.core.stream_session import StreamSession, read_only
+from discreet.core.stream_session import read_only
 from discreet.core.trajectories import Trajectories, Trajectory, checked
 from discreet.device.discrete_noise import drawn
 from discreet.device.linear_device import LinearDevice
@@ -52,11 +51,11 @@ from discreet.mechanisms.linear.adaptive_queries import ResponseSession
 from discreet.mechanisms.linear.exact_square_root import ExactSquareRoot
 from discreet.mechanisms.linear.linear_mechanism import LinearMechanism
 from discreet.mechanisms.linear.linear_queries import GramQuery, LinearQuery, Prepared
-from discreet.mechanisms.local.message_inbox import REACH, FromDevices, local_message
+from discreet.mechanisms.local.message_inbox import REACH, DeviceMessages, local_message
 from discreet.mechanisms.query_queue import Response, asking
 from discreet.mechanisms.saved_state.state_file import resume, state_of
 
-__all__ = ["Answers", "LinearEncoder", "LinearSession"]
+__all__ = ["Answers", "LinearChannel", "LinearEncoder"]
 
 _MOST_UNITS = 2.0**51  # limit of all contributions to a cell; their sum with noise is exact in float64
 
@@ -166,265 +165,238 @@ class Answers(ResponseSession):
             self._stored.add_counts(sums["transition_counts"], sums["reward_sums"])
 
 
-class LinearSession(FromDevices):
-    """One stream of releases of a :class:`~discreet.mechanisms.linear.linear_queries.LinearQuery`.
+class LinearChannel(DeviceMessages, Channel):
+    """Sums of one :class:`~discreet.mechanisms.linear.linear_queries.LinearQuery`.
 
-    Created by ``privatizer.start``. See :class:`~discreet.mechanisms.interfaces.Session` for the calls.
-
-    Raises
-    ------
-    RuntimeError
-        On calls in the wrong order, on a closed session, and in another process.
-    ValueError
-        On an invalid record or context (nothing is added) and on more users than the schedule declares.
+    Raises ``ValueError`` if the mechanism is not a :class:`LinearMechanism`, or its noise cannot be drawn
+    from ``randomness``.
     """
-
-    _kind = "linear"
-    _STATE = (
-        *StreamSession._STATE,
-        "_cells", "_measured", "_spent", "_noises", "_held", "_registers", "_prepared", "_root",
-        "_stored_users", *FromDevices._SAVED,
-    )  # fmt: skip
-    _DERIVED = (
-        *StreamSession._DERIVED, "_query", "_draws", "_grid", "_most", "_reach", "_answers", "_ask",
-        *FromDevices._OWN,
-    )  # fmt: skip
 
     def __init__(self, mechanism: LinearMechanism, randomness: Randomness) -> None:
         if type(mechanism) is not LinearMechanism:  # a subclass could state any privacy loss
             raise ValueError(f"mechanism = {mechanism!r}: must be a LinearMechanism, and no subclass of it")
+        super().__init__()
         mechanism = replace(mechanism)  # checked again, and shares no array
         mechanism.check_source(randomness)
-        query, schedule, questions = mechanism.query, mechanism.schedule, mechanism.questions
-        super().__init__(query.layout, schedule, randomness, mechanism.guarantee, mechanism.leaf)
-        self._mechanism, self._query, self._randomness = mechanism, query, randomness
-        self._draws = _Draws(mechanism, query) if mechanism.stream != "exact" else None
-        self._grid = mechanism.grid
-        self._take_no_messages_yet()
-        self._reach = np.zeros(0)  # bounds of a local user's cells, which honest devices satisfy
-        if mechanism.stream == "local" and self._draws is not None:
-            reach = _contributions(query, self._grid) + REACH * self._draws.scales
-            self._reach = np.repeat(reach, np.diff(query.offsets))
-        self._most = 2**62
-        if self._grid is not None:
-            self._most = int(_MOST_UNITS / max(1.0, _contributions(query, self._grid).max()))
-        self._answers: Answers | None = None
+        query = mechanism.query
+        self.mechanism, self.query, self.randomness = mechanism, query, randomness
+        self.key = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
+        self.draws = _Draws(mechanism, query) if mechanism.stream != "exact" else None
+        self.grid, self.local = mechanism.grid, mechanism.stream == "local"
+        self.reach = np.zeros(0)  # bounds of a local user's cells, which honest devices satisfy
+        if self.local and self.draws is not None:
+            reach = _contributions(query, self.grid) + REACH * self.draws.scales
+            self.reach = np.repeat(reach, np.diff(query.offsets))
+        self.most = 2**62
+        if self.grid is not None:
+            self.most = int(_MOST_UNITS / max(1.0, _contributions(query, self.grid).max()))
         self._ask: Callable[[Response], Estimate] | None = None  # the function given to learners
+
+    # ------------------------------------------------------------------------------- state
+    def start(self) -> State:
+        """Return the state before the first user.
+
+        - cells : sums of the open batch under "batches", otherwise sums of all users.
+        - measured, noises : noisy sum of all closed batches, and the number of noise draws in it.
+        - spent : number of noise draws, also for interrupted calls.
+        - held, registers : as in the channel of correlated noise.
+        - root : exact square root: cells of the open time step, (n, cells) sums of closed time steps, and
+          measurements.
+        - prepared : context of the open plan.
+        - answers : session that stores users and answers questions, or None.
+        """
+        query, walk = self.query, self.mechanism.walk
+        answers = None
         if isinstance(query, GramQuery) and query.requeries:
-            self._answers = Answers(query.layout, query.features, questions, randomness)
-            self._most = min(self._most, self._answers.most)  # begin rejects more users
-        self._cells = np.zeros(query.cells)  # Batches: sums of the open batch; otherwise: sums of all users.
-        self._measured = np.zeros(query.cells)  # Batches: noisy sum of all closed batches.
-        self._spent = 0  # Batches: number of noise draws requested, also by interrupted calls.
-        self._noises = 0  # Batches: number of noise draws in the sum of closed batches.
-        walk = mechanism.walk
-        # Exact square root: cells of the open time step, (n, cells) sums of closed time steps, and
-        # measurements.
-        self._root = np.zeros(query.cells), np.zeros((0, query.cells), np.int64), np.zeros((0, query.cells))
-        self._held = np.zeros(walk.registers + 1 if walk else 1, np.int64)
-        self._registers: dict[int, Floats] = {}
-        self._prepared = Prepared({})
+            answers = Answers(query.layout, query.features, self.mechanism.questions, self.randomness)
+            self.most = min(self.most, answers.most)  # begin rejects more users
+        return self.start_messages() | {
+            "cells": np.zeros(query.cells), "measured": np.zeros(query.cells), "spent": 0, "noises": 0,
+            "held": np.zeros(walk.registers + 1 if walk else 1, np.int64), "registers": {},
+            "prepared": Prepared({}), "answers": answers,
+            "root": (
+                np.zeros(query.cells), np.zeros((0, query.cells), np.int64), np.zeros((0, query.cells)),
+            ),
+        }  # fmt: skip
 
-    def _drop(self) -> None:
-        super()._drop()
-        self._cells = self._measured = np.zeros(0)
-        self._registers = {}
-        self._root = np.zeros(0), np.zeros((0, 0), np.int64), np.zeros((0, 0))
+    def drop(self, state: State) -> None:
+        """Delete the data of a closed session."""
         self._ask = None
-        if self._answers is not None:
-            self._answers.close()
+        if (answers := state.get("answers")) is not None:
+            answers.close()
 
-    @property
-    def _stored_users(self) -> dict[str, Any]:
-        """State of the users' trajectories for a saved file; empty if none are stored."""
-        return {} if self._answers is None else state_of(self._answers)
+    def plain(self, state: State) -> State:
+        """Return a state in the form that a file contains. ``stored_users`` is empty without requeries."""
+        plain = self.plain_messages(state)
+        answers = plain.pop("answers")
+        return plain | {"stored_users": {} if answers is None else state_of(answers)}
 
-    @_stored_users.setter
-    def _stored_users(self, state: Mapping[str, Any]) -> None:
-        if self._answers is not None:
-            resume(self._answers, state)
-
-    # -------------------------------------------------------------------------- public facts
-    @property
-    def records(self) -> tuple[MechanismRecord, ...]:
-        """Privacy records from which the guarantee is computed; empty without privacy."""
-        return self._mechanism.records
-
-    @property
-    def query(self) -> LinearQuery:
-        """Copy of the query of the sums. Writing to the arrays of the copy changes no sum."""
-        return self._query.copy()
-
-    @property
-    def mechanism(self) -> LinearMechanism:
-        """Copy of the mechanism, with its guarantee."""
-        return replace(self._mechanism)
-
-    @property
-    def scales(self) -> dict[str, Floats]:
-        """Copies of the (n,) scales of one noise term, by family; empty for exact sums."""
-        return {name: np.array(scale) for name, scale in self._mechanism.scales.items()}
-
-    def _device_for(self, session: int) -> LinearDevice:
-        return _device_of(self._mechanism, self._query, self._draws, session)
+    def from_plain(self, s: ChannelSession, state: State) -> State:
+        """Return the state of a file. Raises ``ValueError`` if it is invalid."""
+        state = self.messages_from_plain(s, state)
+        stored, answers = state.pop("stored_users"), s.state["answers"]
+        if answers is not None:
+            resume(answers, stored)
+        return state | {"answers": answers}
 
     # -------------------------------------------------------------------------------- users
-    def _admitted(self, plan: Plan, users: int) -> Plan:
-        if self._users + users > self._most:
-            raise ValueError(f"plan.users = {users}: sums of more than {self._most} users are not exact")
-        self._check_no_group(plan)
-        self._prepared = self._query.prepared(plan.context)
-        return plan
+    def device_for(self, session: int) -> LinearDevice:
+        """Return the device program for a session with this number."""
+        return _device_of(self.mechanism, self.query, self.draws, session)
 
-    def _encoder(self) -> Encoder:
-        if self._mechanism.stream != "local":
-            return RawEncoder(self._plans)
+    def admit(self, s: ChannelSession, plan: Plan, users: int) -> tuple[Plan, State]:
+        """Return the plan to store, and its context."""
+        if s.users + users > self.most:
+            raise ValueError(f"plan.users = {users}: sums of more than {self.most} users are not exact")
+        s._check_no_group(plan)
+        return plan, {"prepared": self.query.prepared(plan.context)}
+
+    def encoder(self, s: ChannelSession) -> Encoder:
+        """Return the encoder for devices of the newest plan's users. It shares no array."""
+        if not self.local:
+            return RawEncoder(s._plans)
+        prepared = s.state["prepared"]
         own = Prepared(
-            {name: values.copy() for name, values in self._prepared.values.items()},
-            None if self._prepared.roots is None else self._prepared.roots.copy(),
+            {name: values.copy() for name, values in prepared.values.items()},
+            None if prepared.roots is None else prepared.roots.copy(),
         )
-        return LinearEncoder(self._query.copy(), self._device, own, self._plans)
+        return LinearEncoder(self.query.copy(), self.own_device(s), own, s._plans)
 
-    def _add(self, message: Message) -> None:
-        if self._mechanism.stream == "local":
-            sent, nonce = self._sent(message)
-            own = local_message(sent, self._reach)
-            self._count_sender(nonce)
-            self._cells += own
+    def add(self, s: ChannelSession, message: Message) -> None:
+        """Check a message of the open plan, count its user, then add the contribution."""
+        if self.local:
+            sent, nonce = self.sent(s, message)
+            own = local_message(sent, self.reach)
+            self.count_sender(s, nonce)
+            s.state["cells"] += own
             return
-        record = self._record(message)
-        exact = rounded(record, SecureRng(), self._grid)
-        if self._grid is not None:
-            checked_on_grid(exact.rewards, self._grid)  # contributions are rounded again
-        cells = self._query.to_cells(self._query.user_tables(self._prepared, exact, self._grid))
-        self._count(1)
-        if self._answers is not None:
+        record, answers = s._record(message), s.state["answers"]
+        exact = rounded(record, SecureRng(), self.grid)
+        if self.grid is not None:
+            checked_on_grid(exact.rewards, self.grid)  # contributions are rounded again
+        cells = self.query.to_cells(self.query.user_tables(s.state["prepared"], exact, self.grid))
+        s._count(1)
+        if answers is not None:
             one = Trajectories(record.states[None], record.actions[None], record.rewards[None])
-            self._answers.submit_many(one)
-        self._cells += cells
+            answers.submit_many(one)
+        s.state["cells"] += cells
 
-    def _count_absent(self, users: int) -> None:
-        super()._count_absent(users)
-        if self._answers is not None:
-            self._answers.absent(users)
+    def add_many(self, s: ChannelSession, records: Trajectories) -> None:
+        """Count and add the users of checked records one after another."""
+        for record in records:
+            self.add(s, Message(s._plans, record))
 
-    def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add ``users`` simulated users from exact count tables ``sums`` (``query.simulated``).
+    def note_absent(self, s: ChannelSession, users: int) -> None:
+        """Count absent users in the session that answers questions."""
+        if (answers := s.state["answers"]) is not None:
+            answers.absent(users)
+
+    def add_sum(self, s: ChannelSession, sums: Mapping[str, Floats], users: int, key: Key) -> None:
+        """Count simulated users, then add them, from exact count tables ``sums`` (``query.simulated``).
 
         All are users of the open plan, with its context. In the local model, the sum of the devices' noise is
-        drawn from the exact distribution of that sum. For simulation only: raises ``ValueError`` with secure
-        randomness.
+        drawn from the exact distribution of that sum.
         """
-        super().submit_sum(sums, users)
-
-    def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
-        if self._answers is not None:
-            self._answers.check_counts()
-        cells = self._query.to_cells(self._query.sum_tables(self._prepared, sums))
-        if self._mechanism.stream == "local":
-            assert self._draws is not None
-            cells = cells + self._draws.of_users(key, self._users, users)
-        self._count(users)
-        if self._answers is not None:
-            self._answers.submit_counts(sums, users)
-        self._cells += cells
+        answers = s.state["answers"]
+        if answers is not None:
+            answers.check_counts()
+        cells = self.query.to_cells(self.query.sum_tables(s.state["prepared"], sums))
+        if self.local:
+            assert self.draws is not None
+            cells = cells + self.draws.of_users(key, s.users, users)
+        s._count(users)
+        if answers is not None:
+            answers.submit_counts(sums, users)
+        s.state["cells"] += cells
 
     # ----------------------------------------------------------------------------- releases
-    def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], None]:
-        cells = self._noisy(n, leaf)
-        laws = self._mechanism.laws(self._mechanism.terms(n, leaf, n - self._absent, self._noises))
+    def release(self, s: ChannelSession, n: int, leaf: int) -> Released:
+        """Return the sums over all users, with their noise."""
+        cells = self.noisy(s, n, leaf)
+        laws = self.mechanism.laws(self.mechanism.terms(n, leaf, n - s._absent, s.state["noises"]))
         tables = read_only(
-            self._query.from_cells(cells if self._draws is None else self._draws.in_values(cells))
+            self.query.from_cells(cells if self.draws is None else self.draws.in_values(cells))
         )
         estimates = {name: Estimate(table, laws[name], "sum", n, float(n)) for name, table in tables.items()}
-        return estimates, None
+        return estimates, None, {}
 
-    def _noisy(self, n: int, leaf: int) -> Floats:
+    def noisy(self, s: ChannelSession, n: int, leaf: int) -> Floats:
         """Return the cells with noise."""
-        stream, walk = self._mechanism.stream, self._mechanism.walk
-        if n == 0 or stream in ("exact", "local"):
-            return self._cells.copy()
-        self._on_grid(self._cells)
+        state, walk = s.state, self.mechanism.walk
+        cells: Floats = state["cells"]
+        if n == 0 or self.mechanism.stream in ("exact", "local"):
+            return cells.copy()
+        self.on_grid(cells)
         if isinstance(walk, ExactSquareRoot):
-            return self._rooted(walk, leaf)
+            return self.rooted(s, walk, leaf)
         if walk is not None:
-            noise, self._held, self._registers = prefix_noise(
-                walk, leaf, self._held, self._registers, self._draw
-            )
-            return self._on_grid(self._cells + noise)
-        self._spent += 1  # before the draw: an interrupt can lose a draw, but no noise is drawn twice
-        fresh = self._on_grid(self._cells + self._draw(self._spent, 1.0, 0))
-        # one statement without a function call moves the batch from the cells to the sum of measurements
-        self._cells, self._measured, self._noises = (
-            np.zeros(self._query.cells), self._measured + fresh, self._noises + 1,
-        )  # fmt: skip
-        return self._measured.copy()
+            noise, held, registers = prefix_noise(walk, leaf, state["held"], state["registers"], self.draw)
+            state.update(held=held, registers=registers)  # one call, so that both are of the same time step
+            return self.on_grid(cells + noise)
+        state["spent"] += 1  # before the draw: an interrupt can lose a draw, but no noise is drawn twice
+        measured = state["measured"] + self.on_grid(cells + self.draw(state["spent"], 1.0, 0))
+        # one call moves the batch from the cells to the sum of measurements
+        state.update(cells=np.zeros(self.query.cells), measured=measured, noises=state["noises"] + 1)
+        copied: Floats = measured.copy()
+        return copied
 
-    def _on_grid(self, cells: Floats) -> Floats:
+    def on_grid(self, cells: Floats) -> Floats:
         """Return the cells, in units.
 
         Raises ``RuntimeError`` if a cell is off the grid of exact noise or too large.
         """
-        return cells if self._grid is None else checked_on_grid(cells, 1)
+        return cells if self.grid is None else checked_on_grid(cells, 1)
 
-    def _draw(self, i: int, factor: float, j: int) -> Floats:
-        assert self._draws is not None
-        if self._key is not None:
-            return self._draws.at(self._key, i, j, factor)
-        return self._draws.from_coins(SecureRng(), factor)
+    def draw(self, i: int, factor: float, j: int) -> Floats:
+        """Return the noise of every cell at address (i, j); each address is drawn once."""
+        assert self.draws is not None
+        if self.key is not None:
+            return self.draws.at(self.key, i, j, factor)
+        return self.draws.from_coins(SecureRng(), factor)
 
-    def _rooted(self, walk: ExactSquareRoot, leaf: int) -> Floats:
+    def rooted(self, s: ChannelSession, walk: ExactSquareRoot, leaf: int) -> Floats:
         """Return the prefix sum from exact measurements.
 
         Time steps without a requested release are treated as empty.
         """
-        closed, leaves, readings = self._root
+        cells, (closed, leaves, readings) = s.state["cells"], s.state["root"]
         while len(leaves) < leaf:
             last = len(leaves) + 1 == leaf
-            newest = (self._cells - closed if last else np.zeros_like(closed)).astype(np.int64)
+            newest = (cells - closed if last else np.zeros_like(closed)).astype(np.int64)
             leaves = np.concatenate([leaves, newest[None]])
-            noisy = walk.measured(leaves) + self._draw(len(leaves), walk.norm, 0).astype(np.int64)
+            noisy = walk.measured(leaves) + self.draw(len(leaves), walk.norm, 0).astype(np.int64)
             readings = np.concatenate([readings, noisy[None].astype(np.float64)])
-        self._root = self._cells.copy(), leaves, readings
+        s.state["root"] = cells.copy(), leaves, readings
         return walk.prefix(readings)
 
-    def laws_at(self, n: int) -> dict[str, GoeLaw | VectorLaw]:
+    def laws_at(self, n: int) -> dict[str, Any]:
         """Return the noise distributions, by family, after ``n`` users if all of them send a message."""
-        return self._mechanism.laws_at(n)
+        return self.mechanism.laws_at(n)
 
     # ------------------------------------------------------------------------------ questions
-    @property
-    def answer(self) -> Callable[[Response], Estimate]:
-        """Function that answers the next planned response about all users so far.
+    def answer(self, s: ChannelSession) -> Callable[[Response], Estimate] | None:
+        """Return the function that answers the next planned response about all users so far.
 
-        Call it after a release, starting with the last step. Raises ``RuntimeError`` when no question is due,
-        and ``ValueError`` for a question that differs from the plan.
+        Learners call it after a release, starting with the last step. It raises ``RuntimeError`` when no
+        question is due, and ``ValueError`` for a question that differs from the plan. None if no users are
+        stored.
         """
-        if self._answers is None:
-            return super().answer
+        if s.state.get("answers") is None:
+            return None
         if self._ask is None:
-            self._ask = asking(self._answer)
+            self._ask = asking(s._answer)
         return self._ask
 
-    def _answer(self, question: Response) -> Estimate:
-        """Answer a question, in a separate thread.
-
-        If the lock is held, this method raises ``RuntimeError`` instead of waiting: the thread that waits for
-        the answer may itself hold the lock.
-        """
-        if not self._lock.acquire(blocking=False):
-            raise RuntimeError("answer: a call on this session is running: it must end first")
-        self._lock.release()
-        with self._call():
-            self._check_open()
-            answers = self._answers
-            assert answers is not None
-            if not self._fresh or self._number == 0:
-                raise RuntimeError("answer: questions are due after a release of at least one user")
-            each = len(self._mechanism.questions) // max(1, self._schedule.releases or 1)
-            if not self._schedule.answers and answers.asked >= self._number * each:
-                raise RuntimeError(f"answer: all questions of this release are spent, {each} at each")
-            return answers.answer(question)
+    def answered(self, s: ChannelSession, question: Response) -> Estimate:
+        """Answer a question. The caller must hold the lock."""
+        answers = s.state["answers"]
+        if not s._fresh or s._number == 0:
+            raise RuntimeError("answer: questions are due after a release of at least one user")
+        each = len(self.mechanism.questions) // max(1, self.mechanism.schedule.releases or 1)
+        if not self.mechanism.schedule.answers and answers.asked >= s._number * each:
+            raise RuntimeError(f"answer: all questions of this release are spent, {each} at each")
+        found: Estimate = answers.answer(question)
+        return found
 
 
 def _device_of(

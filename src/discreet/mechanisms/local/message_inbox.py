@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from abc import abstractmethod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.releases import ON_DEVICE, Floats, Message
@@ -28,7 +26,7 @@ from discreet.core.session import ChannelSession, State
 from discreet.core.stream_session import StreamSession
 from discreet.device.message_envelope import NONCE, MessageRejected
 
-__all__ = ["REACH", "DeviceMessages", "FromDevices", "local_message", "session_number"]
+__all__ = ["REACH", "DeviceMessages", "local_message", "session_number"]
 
 REACH = 40.0  # in noise scales; a Laplace draw is larger with probability 4e-18
 
@@ -162,102 +160,3 @@ def _payload(message: Message) -> Any:
     if message.trajectory is not None:
         raise ValueError(f"message.trajectory: must be None, not raw data but {ON_DEVICE}")
     return message.message
-
-
-class FromDevices(StreamSession):
-    """Base class of sessions whose users' devices can send bytes."""
-
-    _SAVED = ("_messages",)  # attributes that are saved
-    _OWN = ("_made_device", "_number_of_session", "_came")  # ``_messages`` contains the last two
-
-    def _take_no_messages_yet(self) -> None:
-        """Initialize without messages; called by the constructor."""
-        self._number_of_session = session_number(self._key)
-        self._came: tuple[int, set[bytes]] = (0, set())  # a plan's number and its received nonces
-        self._made_device: Any = None
-
-    @property
-    def _messages(self) -> tuple[int, int, NDArray[np.uint8]]:
-        """State for a saved file: session number, plan of the received messages, (n, 16) their nonces."""
-        plan, nonces = self._came
-        rows = np.frombuffer(b"".join(sorted(nonces)), np.uint8).reshape(-1, NONCE)
-        return self._number_of_session, plan, rows
-
-    @_messages.setter
-    def _messages(self, state: tuple[int, int, NDArray[np.uint8]]) -> None:
-        number, plan, rows = state
-        self._number_of_session = checks.integer("_messages[0]", number, 0, 2**64 - 1)
-        checks.integer("_messages[1]", plan, 0, self._plans)
-        if rows.ndim != 2 or rows.shape[1] != NONCE:
-            raise ValueError(f"_messages[2]: must be rows of {NONCE} bytes")
-        self._came = plan, {row.tobytes() for row in rows}
-
-    @abstractmethod
-    def _device_for(self, session: int) -> Any:
-        """Return the device program for a session with this number."""
-
-    @property
-    def _device(self) -> Any:
-        """Device program, created once for each session number; a restored session has the saved number."""
-        if self._made_device is None or self._made_device.session != self._number_of_session:
-            self._made_device = self._device_for(self._number_of_session)
-        return self._made_device
-
-    @property
-    def device(self) -> Any:
-        """Copy of the device program of local users, with its parameters. It is published once.
-
-        Raises ``ValueError`` unless the session is local.
-        """
-        if self._guarantee.trust != "local":
-            raise ValueError("device: must be asked of a local session, users of others send trajectories")
-        own = self._device
-        return type(own).from_bytes(own.to_bytes())
-
-    def _check_in_time(self, message: Message) -> None:
-        """Refuse a message of bytes that is late or comes after the messages of all users of the plan.
-
-        In the second case a copy of an earlier message is refused with the reason "replayed".
-        """
-        if self._plan is None or not isinstance(message.message, bytes):
-            return super()._check_in_time(message)
-        if message.plan != self._plans:
-            raise MessageRejected("late", f"was made for plan {message.plan}, not {self._plans}")
-        if not self._awaited:
-            self._sent(message)
-            raise MessageRejected("full", "all users of the plan have come")
-
-    def _sent(self, message: Message) -> tuple[Any, bytes | None]:
-        """Return the numbers that a local user sent, and the nonce of the message (None for an array).
-
-        Raises :class:`~discreet.device.message_envelope.MessageRejected` if the bytes are not accepted.
-        """
-        payload = self._payload(message)
-        if not isinstance(payload, bytes):
-            return payload, None
-        nonce, numbers = self._read(message.plan, payload)
-        if self._came[0] == self._plans and nonce in self._came[1]:
-            raise MessageRejected("replayed", "came before, and counts already")
-        return numbers, nonce
-
-    @staticmethod
-    def _payload(message: Message) -> Any:
-        """Return the content of a local user's message: bytes or an array of numbers."""
-        if message.message is None:
-            raise ValueError(f"message.message = None: takes randomized messages only, {ON_DEVICE}")
-        if message.trajectory is not None:
-            raise ValueError(f"message.trajectory: must be None, not raw data but {ON_DEVICE}")
-        return message.message
-
-    def _read(self, plan: int, message: bytes) -> tuple[bytes, Any]:
-        """Return the nonce and the numbers of a message to the open plan."""
-        found: tuple[bytes, Any] = self._device.read(plan, message)
-        return found
-
-    def _count_sender(self, nonce: bytes | None) -> None:
-        """Record the nonce, then count the sender; both before the message is added to the sums."""
-        if nonce is not None:
-            if self._came[0] != self._plans:  # messages to the previous plan are late now
-                self._came = self._plans, set()
-            self._came[1].add(nonce)
-        self._count(1)

@@ -12,7 +12,7 @@ __all__ = ["STREAMS", "converted"]
 
 STREAMS = (
     "counts", "prefix counts", "decaying counts", "group counts", "cut counts", "device counts",
-    "reported counts",
+    "reported counts", "linear",
 )  # fmt: skip
 """Kinds of sessions in files of version 2 that are streams now."""
 

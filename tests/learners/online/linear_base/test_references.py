@@ -63,7 +63,7 @@ def run(learner, mdp, users, privatizer, seed=0):
             people.append(life)
             came += 1
         found.append(SimpleNamespace(plan=plan, state=state, release=release, people=people, asked=asked))
-    found[0].scales, found[0].releases = session.scales, release.number
+    found[0].scales, found[0].releases = session.mechanism.scales, release.number
     session.close()
     return found
 
@@ -337,7 +337,7 @@ def test_the_shares_of_steps_follow_the_power_rule(mixture):
     b = np.array([H - 1 - h for h in range(H - 1)], float)
     for targets, shape in (("raw", b ** (4 / 3)), ("centred", b ** (4 / 3)), ("span", np.ones(H - 1))):
         setup = Setup(mixture, UCRLVTR(targets=targets), dr.Central(rho=1.0, release="batches"), 500)
-        scales = setup.start(Seeded(0)).scales["gram"]
+        scales = setup.start(Seeded(0)).mechanism.scales["gram"]
         np.testing.assert_allclose(scales / scales[0], shape / shape[0], rtol=1e-12)
     # span, F+- = 1, H - 1 steps, own sums: mu^2 = (H - 1) / (4 s^2)
     mu = math.sqrt(2.0)

@@ -30,7 +30,7 @@ from discreet.mechanisms.interfaces import Plan, Response, Schedule
 from discreet.mechanisms.linear import dataset_sums as stored
 from discreet.mechanisms.linear.adaptive_queries import ResponseSession
 from discreet.mechanisms.linear.linear_queries import GRAM, GramQuery, MixtureQuery
-from discreet.mechanisms.linear.linear_session import LinearSession
+from discreet.mechanisms.linear.linear_session import LinearChannel
 
 MU, USERS = 0.6, 30
 MIXTURE = linear_mixture(states=4, actions=2, horizon=3, models=3, seed=1)
@@ -108,7 +108,7 @@ def spent(session, one, other):
         per_step = np.square(moved).reshape(len(moved), -1).sum(axis=1)
         if query.is_gram(name):
             per_step /= 2.0  # GOE(s): the Frobenius norm over sqrt(2) s
-        total += float((per_step / session.scales[name] ** 2).sum())
+        total += float((per_step / session.mechanism.scales[name] ** 2).sum())
     return math.sqrt(total * session.records[0].levels), change
 
 
@@ -156,7 +156,7 @@ def test_the_worst_user_spends_all_of_mu():
             session.submit(encoder(user, session.open_plan, SeededRng(Seeded(0, 0).keys.noise, k)))
         found.append(session.release().estimates)
     moved = [
-        np.linalg.norm(found[0][name].value - found[1][name].value) / session.scales[name][0]
+        np.linalg.norm(found[0][name].value - found[1][name].value) / session.mechanism.scales[name][0]
         for name in (GRAM, "response")
     ]
     assert math.hypot(moved[0] / math.sqrt(2), moved[1]) == pytest.approx(MU)
@@ -217,7 +217,7 @@ def test_answers_have_noise_of_their_own_and_their_number_is_the_plan():
             found = session.answer(Response(h, values, (0.0, float(horizon - h))))
             assert found.law.std() == pytest.approx((1 + values[-1]) * base(session, h), rel=1e-9), span
             drawn.append(found.value / found.law.std())
-            diagonal.append(np.diag((gram - before)[h]) / (math.sqrt(2) * session.scales[GRAM][h]))
+            diagonal.append(np.diag((gram - before)[h]) / (math.sqrt(2) * session.mechanism.scales[GRAM][h]))
         before = gram
     assert len(drawn) == (batches - 1) * horizon
     with pytest.raises(RuntimeError, match="spent"):
@@ -239,13 +239,13 @@ def test_no_address_of_noise_is_drawn_twice(release, randomness, monkeypatch, tm
     """Exact noise has no address: drawn again, also after a restore, it is another noise on the same sum."""
     query = GramQuery(layout=Layout(3, 2, 3), features=one_hot(3, 2))
     session = dr.Central(rho=0.5, release=release).start(query, Schedule(17), randomness)
-    drawn, draw = [], LinearSession._draw
+    drawn, draw = [], LinearChannel.draw
 
     def recorded(self, i, factor, j):
         drawn.append((i, j))
         return draw(self, i, factor, j)
 
-    monkeypatch.setattr(LinearSession, "_draw", recorded)
+    monkeypatch.setattr(LinearChannel, "draw", recorded)
     session.release()
     for n in range(16):
         session.begin(Plan(np.zeros((3, 3), int), 1))
@@ -350,6 +350,7 @@ def test_an_interrupt_anywhere_loses_no_release_and_adds_nobody_twice(release):
         (
             "mechanisms/linear/linear_session.py",
             "core/stream_session.py",
+            "core/session.py",
             "mechanisms/linear/adaptive_queries.py",
         ),
     )
@@ -365,9 +366,9 @@ def test_an_interrupt_anywhere_loses_no_release_and_adds_nobody_twice(release):
 
         def draw(key, i, j, factor=1.0, drawn=drawn, session=session):
             drawn.append((i, j))
-            return np.zeros(session._draws.offsets[-1])
+            return np.zeros(session.channel.draws.offsets[-1])
 
-        session._draws.at = draw
+        session.channel.draws.at = draw
         session.release()
         total, k, stopped = 0.0, 0, False
         for size in (2, 1, 3):
@@ -375,7 +376,7 @@ def test_an_interrupt_anywhere_loses_no_release_and_adds_nobody_twice(release):
             for user in users[k : k + size]:
                 before = session.users
                 report = encoder(user, session.open_plan, SeededRng(Seeded(0, 0).keys.noise, k))
-                cells = session._cells.copy()
+                cells = session.state["cells"].copy()
                 again = k < 2 and interrupted(
                     lambda r=report, s=session: s.submit(r), at, files=files, besides=apart
                 )
@@ -383,26 +384,26 @@ def test_an_interrupt_anywhere_loses_no_release_and_adds_nobody_twice(release):
                 if k >= 2:
                     session.submit(report)
                 if again and session.users == before:
-                    assert np.array_equal(session._cells, cells)
+                    assert np.array_equal(session.state["cells"], cells)
                     session.submit(report)
                 assert session.users == before + 1
-                total = total + (session._cells - cells)
+                total = total + (session.state["cells"] - cells)
                 k += 1
             if k == 3:
                 stopped |= interrupted(session.release, at, files=files, besides=apart)
             found = session.release()
             law = found.estimates[GRAM].law
-            assert law.terms == session._noises or release != "batches"
+            assert law.terms == session.state["noises"] or release != "batches"
             mine = query.from_cells(total)
             for name in query.families:
                 np.testing.assert_allclose(found.estimates[name].value, mine[name], atol=1e-12)
             assert release != "batches" or len(set(drawn)) == len(drawn)  # no noise for two sums
             if query is QUERY and k == 3:
                 question = Response(1, np.zeros(3), (0.0, 1.0))
-                spent = session._answers.asked
+                spent = session.state["answers"].asked
                 stopped |= interrupted(
                     lambda q=question, s=session: s.answer(q), at, files=files, besides=apart
                 )
-                assert session._answers.asked in (spent, spent + 1)
+                assert session.state["answers"].asked in (spent, spent + 1)
         at += 1
     assert at > 30
