@@ -1,7 +1,8 @@
 """A noise of one's own: `discreet check-noise staircase:Staircase --scale 1 --grid 16` in this folder.
 
-The staircase (Geng & Viswanath 2014, arXiv 1212.1186) has the least mean absolute value of all pure-epsilon
-noises for one coordinate that moves by at most `width`. Its discrete form on multiples of 1 / grid is
+The continuous staircase (Geng & Viswanath 2014, arXiv 1212.1186) has the least mean absolute value of all
+pure-epsilon noises for one coordinate that moves by at most `width`. Its discrete form on multiples of 1 /
+grid is
 
     P(k) = p b^j if |k| = j D + i with 0 <= i < r,  p b^(j + 1) if r <= i < D,    b = exp(-1 / scale),
 
@@ -23,8 +24,8 @@ class Staircase(dr.mechanisms.AdditiveNoise):
     """Staircase noise; scale : 1 / epsilon of a coordinate that moves by at most ``width``.
 
     The sampler is exact: every decision is one integer below another, so the distribution has no error if
-    ``coins.below`` is uniform, as for secure noise. It needs about ten integers a draw if scale >= 1, and at
-    most D / r times as many below.
+    ``coins.below`` is uniform, as for secure noise. Seeded coins have a bias of up to n 2^-64. A draw needs
+    about ten integers if scale >= 1; below, rejections are frequent (at most D / r tries on average).
     """
 
     name: ClassVar[str] = "staircase"

@@ -5,9 +5,9 @@ This library has not derived the cost of a declared noise, and cannot see what a
 same probabilities. :func:`check_vector` calls the function of a vector on random records. Both search for
 errors; a pass is no proof.
 
-A statistical check compares its statistic with the quantile of its limit distribution at 1e-12. The
-probability of a false alarm is then at most 1e-9 for each check, because a cell of a chi-square statistic has
-at least 1000 expected draws.
+The probability of a false alarm is at most 1e-9 for each check of draws. Single values have exact binomial
+tails. The other checks compare a statistic with the quantile of its limit distribution at 1e-12; the factor
+1000 is for the error of the limit, as a cell of a chi-square statistic has at least 1000 expected draws.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ __all__ = ["DeclaredChecks", "check_noise", "check_vector"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_NOMINAL = 1e-12  # probability of a false alarm under the limit distribution; at most 1e-9 in truth
+_NOMINAL = 1e-12  # probability of a false alarm under a limit distribution
+_ALARM = 1e-9  # probability of a false alarm of exact tests
 _EXPECTED = 1000.0  # expected draws of a cell in a chi-square statistic, at least
 _MASS = 1e-9  # difference of a sum of probabilities from 1
 _NEAR = 1e-9  # relative difference of two computations of one cost
 _WIDEST = 2**21  # largest multiple of 1 / grid of which a probability is used
 _MOST_SHIFTS = 2**16
-_MODULUS = 64  # residues of draws are tested, because neighbouring cells are pooled
 _REPLAYED = 1000  # draws that are repeated with the same random bits
 _ORDERS = (1.1, 2.0, 4.0, 8.0, 16.0)  # orders of Renyi divergences
 _IN_PROCESS = 20  # records that a new process evaluates
@@ -148,6 +148,7 @@ def check_noise(
             "draws are on the grid": subject.on_the_grid,
             "draws have the probabilities": subject.fits,
             "residues of draws have the probabilities": subject.residues_fit,
+            "single values have the probabilities": subject.single_values_fit,
             "draws are uncorrelated": subject.is_uncorrelated,
             "calls are uncorrelated": subject.calls_are_uncorrelated,
             "draws depend on coins only": subject.depends_on_coins,
@@ -291,12 +292,30 @@ class _NoiseSubject:
         return self._chi_square(self.counted, self.masses)
 
     def residues_fit(self) -> str:
-        size = self.masses.size
-        residue = np.arange(-self.reach, size - self.reach) % _MODULUS
-        counted, masses = np.zeros(_MODULUS), np.zeros(_MODULUS)
+        """Compare residues modulo a power of two, so that neighbouring cells are not pooled."""
+        modulus = 2 ** min(6, int(math.log2(2 * self.half / _EXPECTED)))
+        residue = np.arange(-self.reach, self.masses.size - self.reach) % modulus
+        counted, masses = np.zeros(modulus), np.zeros(modulus)
         np.add.at(counted, residue, self.counted)
         np.add.at(masses, residue, self.masses)
         return self._chi_square(counted, masses)
+
+    def single_values_fit(self) -> str:
+        """Compare the number of draws of each single value with its exact binomial tails."""
+        from scipy import stats
+
+        total, probabilities = 2 * self.half, np.minimum(self.masses, 1.0)
+        tails = np.minimum(
+            stats.binom.cdf(self.counted, total, probabilities),
+            stats.binom.sf(self.counted - 1, total, probabilities),
+        )
+        least, worst = _ALARM / (2 * tails.size), int(tails.argmin())
+        text = (
+            f"{(worst - self.reach) / self.grid:g} drawn {self.counted[worst]:.0f} times, expected "
+            f"{total * probabilities[worst]:.4g}, tail {tails[worst]:.1e}, at least {least:.1e}"
+        )
+        _expect(tails[worst] >= least, text)
+        return text
 
     @cached_property
     def counted(self) -> Floats:
