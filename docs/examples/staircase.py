@@ -1,4 +1,4 @@
-"""A noise of one's own: `discreet check-noise staircase:Staircase --scale 1 --grid 16` in this folder.
+"""Staircase noise, checked by `discreet check-noise staircase:Staircase --grid 16` in this folder.
 
 The continuous staircase (Geng & Viswanath 2014, arXiv 1212.1186) has the least mean absolute value of all
 pure-epsilon noises for one coordinate that moves by at most `width`. Its discrete form on multiples of 1 /
@@ -23,9 +23,10 @@ import discreet as dr
 class Staircase(dr.mechanisms.AdditiveNoise):
     """Staircase noise; scale : 1 / epsilon of a coordinate that moves by at most ``width``.
 
-    The sampler is exact: every decision is one integer below another, so the distribution has no error if
-    ``coins.below`` is uniform, as for secure noise. Seeded coins have a bias of up to n 2^-64. A draw needs
-    about ten integers if scale >= 1; below, rejections are frequent (at most D / r tries on average).
+    The sampler is exact: every decision is one integer below another. So the distribution has no error if
+    ``coins.below`` is uniform, as for secure noise. A seeded generator has a bias of up to n 2^-64. A draw
+    needs about ten integers if scale >= 1. For smaller scales rejections are frequent (at most D / r tries on
+    average).
     """
 
     name: ClassVar[str] = "staircase"

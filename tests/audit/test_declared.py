@@ -307,6 +307,13 @@ def test_a_rare_value_is_found() -> None:
     assert failed(check_noise(Outliers(), 1.0, 16, DRAWS)) == {"single values have the probabilities"}
 
 
+def test_a_grid_that_is_too_fine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("discreet.audit.declared._WIDEST", 2**10)
+    found = check_noise(OwnLaplace(), 100.0, 16, DRAWS)
+    assert failed(found) == {"probabilities sum to 1", "cost bounds the privacy loss", *LAW}
+    assert "coarser grid" in message(found, "probabilities sum to 1")
+
+
 def test_without_probabilities_their_checks_are_skipped() -> None:
     class Silent(Laplace):
         def log_mass(self, values: Any, scale: float, grid: int) -> Any:

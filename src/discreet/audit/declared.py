@@ -1,13 +1,14 @@
-"""Checks of what users declare: a noise of their own, and a vector of their own.
+"""Checks of declared noises and declared vectors.
 
 This library has not derived the cost of a declared noise, and cannot see what a declared function remembers.
-:func:`check_noise` compares the cost with the probabilities that the noise states, and its draws with the
-same probabilities. :func:`check_vector` calls the function of a vector on random records. Both search for
-errors; a pass is no proof.
+:func:`check_noise` compares the cost with the probabilities that the noise states, and draws with the same
+probabilities. :func:`check_vector` calls the function of a vector on random records. Both search for errors.
+They cannot prove that a declaration is true.
 
 The probability of a false alarm is at most 1e-9 for each check of draws. Single values have exact binomial
-tails. The other checks compare a statistic with the quantile of its limit distribution at 1e-12; the factor
-1000 is for the error of the limit, as a cell of a chi-square statistic has at least 1000 expected draws.
+tails. Each of the other checks compares a statistic with the quantile of its limit distribution at 1e-12. The
+factor 1000 allows for the error of the limit. A cell of a chi-square statistic has at least 1000 expected
+draws.
 """
 
 from __future__ import annotations
@@ -40,17 +41,17 @@ __all__ = ["DeclaredChecks", "check_noise", "check_vector"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_NOMINAL = 1e-12  # probability of a false alarm under a limit distribution
-_ALARM = 1e-9  # probability of a false alarm of exact tests
-_EXPECTED = 1000.0  # expected draws of a cell in a chi-square statistic, at least
-_MASS = 1e-9  # difference of a sum of probabilities from 1
-_NEAR = 1e-9  # relative difference of two computations of one cost
-_WIDEST = 2**21  # largest multiple of 1 / grid of which a probability is used
+_NOMINAL = 1e-12  # Probability of a false alarm under a limit distribution.
+_ALARM = 1e-9  # Probability of a false alarm of exact tests.
+_EXPECTED = 1000.0  # Expected draws of a cell in a chi-square statistic, at least.
+_MASS = 1e-9  # Difference of a sum of probabilities from 1.
+_NEAR = 1e-9  # Relative difference of two computations of one cost.
+_WIDEST = 2**22  # Largest multiple of 1 / grid of which a probability is used.
 _MOST_SHIFTS = 2**16
-_REPLAYED = 1000  # draws that are repeated with the same random bits
-_ORDERS = (1.1, 2.0, 4.0, 8.0, 16.0)  # orders of Renyi divergences
-_IN_PROCESS = 20  # records that a new process evaluates
-_ENTRIES = 2 * 10**7  # entries of vectors that are held at a time
+_REPLAYED = 1000  # Draws that are repeated with the same random bits.
+_ORDERS = (1.1, 2.0, 4.0, 8.0, 16.0)  # Orders of Renyi divergences.
+_IN_PROCESS = 20  # Records that a new process evaluates.
+_ENTRIES = 2 * 10**7  # Entries of vectors that memory holds at a time.
 _GRID = 1024
 _CHILD = """
 import pickle, sys
@@ -63,7 +64,11 @@ pickle.dump([vector.of(record, context, None) for record in records], out)
 
 @dataclass(frozen=True)
 class DeclaredChecks:
-    """Results of all checks of one declaration. The message of a check that passed states what was found."""
+    """Results of all checks of one declaration.
+
+    subject : the noise or the vector, by name. results : one for each check. The message of a check that
+        passed states what was found.
+    """
 
     subject: str
     results: tuple[CheckResult, ...]
@@ -106,7 +111,8 @@ def check_noise(
     Parameters
     ----------
     noise : AdditiveNoise
-        Checks that need probabilities are skipped if its class does not define ``log_mass``.
+        Checks that need probabilities are skipped if its class does not define ``log_mass``. Logarithms must
+        be accurate far in the tails, where probabilities are 0 in floating point.
     scale : float
         Scale of the noise.
     grid : int
@@ -191,12 +197,16 @@ class _NoiseSubject:
     def reach(self) -> int:
         """Integer k so that probabilities beyond -k and k are negligible."""
         reach, before = 64, -1.0
-        while reach < _WIDEST:
+        while True:
             total = math.fsum(np.exp(self.log_mass(reach)))
             if total >= 1.0 - 1e-12 or 0.5 < total <= before + 1e-14:
-                break
+                return reach
             reach, before = 2 * reach, total
-        return reach
+            _expect(
+                reach <= _WIDEST,
+                f"values within {_WIDEST} multiples of 1 / {self.grid} have probability {total:.6g} only: "
+                "take a coarser grid if the scale allows it",
+            )
 
     @cached_property
     def masses(self) -> Floats:
@@ -414,7 +424,7 @@ def _correlated(one: Floats, other: Floats) -> str:
 
 
 class _Recorded(SecureRng):
-    """Secure coins that record what they gave. calls : (method, arguments, result) of each call."""
+    """Secure random generator that records its calls. calls : (method, arguments, result) of each call."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any, Any]] = []
@@ -436,7 +446,10 @@ _METHODS = ("laplace", "normal", "rounded", "below", "flip", "words")
 
 
 class _Replayed:
-    """Coins that give again what other coins gave. Raises ``AssertionError`` if they are asked otherwise."""
+    """Random generator that repeats recorded results.
+
+    Its methods raise ``AssertionError`` if a call differs from the record.
+    """
 
     exact = True
 
@@ -469,7 +482,7 @@ def check_vector(
     Parameters
     ----------
     vector : BoundedVector
-        A vector of a user's own.
+        Its function is called on random records.
     layout : Layout
         Records are random trajectories of this layout; some have one state, or equal rewards 0 or 1.
     context : mapping of arrays, optional

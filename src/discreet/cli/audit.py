@@ -84,7 +84,7 @@ def check_noise(
     draws: Annotated[int, typer.Option(help="Number of draws, from 10000 on.")] = 200_000,
     as_json: JsonFlag = False,
 ) -> None:
-    """Check a noise of your own: its cost, its probabilities and its draws."""
+    """Check the cost, the probabilities and the draws of a noise that you define."""
     from discreet.audit import declared
 
     _declared(declared.check_noise(_named("noise", noise), scale, grid, draws, largest), as_json)
@@ -103,7 +103,7 @@ def check_vector(
     records: Annotated[int, typer.Option(help="Number of random trajectories, from 10 on.")] = 200,
     as_json: JsonFlag = False,
 ) -> None:
-    """Check a vector of your own: is it a function of one user's trajectory only?"""
+    """Check that a vector that you define is a function of one user's trajectory only."""
     import numpy as np
 
     from discreet import registry
