@@ -1,10 +1,12 @@
-"""Commands that give evidence: check-plugin, audit and warmup."""
+"""Commands that give evidence: check-plugin, check-noise, check-vector, audit and warmup."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from commands import call, document
 
@@ -128,6 +130,99 @@ def test_check_of_a_module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert "2 passed, 0 not applicable, 2 failed" in text
     found = document("check-plugin", "toy_cli_module", code=1)
     assert (found["passed"], found["failed"], found["skipped"]) == (2, 2, 0)
+
+
+DECLARED = """
+import numpy as np
+import discreet as dr
+
+class Half(dr.mechanisms.Laplace):
+    name = "half"
+    def cost(self, shift, scale):
+        return 0.5 * shift / scale
+    def log_mass(self, values, scale, grid):
+        unit = 1 / (scale * grid)
+        return -np.abs(values) * unit + np.log(np.tanh(unit / 2))
+
+class Honest(Half):
+    name = "honest"
+    cost = dr.mechanisms.Laplace.cost
+
+class Needy(Honest):
+    def __init__(self, width):
+        pass
+
+honest = Honest()
+
+def states(record, context):
+    return np.bincount(record.states, minlength=6) * context.get("w", 1.0)
+
+seen = []
+def remembers(record, context):
+    seen.append(record.states[0])
+    return np.full(6, len(seen))
+
+vector = dr.mechanisms.BoundedVector("visited", 6, 9.0, states)
+leak = dr.mechanisms.BoundedVector("leak", 6, 900.0, remembers)
+"""
+
+
+@pytest.fixture
+def declared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "toy_declared", raising=False)
+    (tmp_path / "toy_declared.py").write_text(DECLARED)
+    return tmp_path
+
+
+def test_check_of_a_noise(declared: Path) -> None:
+    few = "--draws", "10000", "--grid", "16", "--scale", "2"
+    for name in ("honest", "Honest"):
+        text = call("check-noise", f"toy_declared:{name}", *few).stdout
+        assert "passed  noise honest: cost bounds the privacy loss: nearest at shift" in text
+        assert "12 passed, 0 not applicable, 0 failed" in text
+    text = call("check-noise", "toy_declared:Half", *few, code=1).stdout
+    assert (
+        "failed  noise half: cost bounds the privacy loss: shift 1: largest log-likelihood ratio 0.5" in text
+    )
+    found = document("check-noise", "toy_declared:Half", *few, "--largest", "0.5", code=1)
+    assert (found["passed"], found["skipped"], found["failed"]) == (11, 0, 1)
+    assert len(found["cases"]) == 12
+
+
+def test_check_of_a_vector(declared: Path) -> None:
+    text = call("check-vector", "toy_declared:vector", "--records", "20").stdout
+    assert "passed  vector visited: equal results in any order: 20 records" in text
+    assert "2 B = 18 is assumed" in text
+    assert "6 passed, 0 not applicable, 0 failed" in text
+    np.savez(declared / "public.npz", w=np.arange(6.0))
+    more = "--env", "random", "--env-option", "states=4", "--context", str(declared / "public.npz")
+    found = document("check-vector", "toy_declared:vector", "--records", "20", *more)
+    assert (found["passed"], found["failed"]) == (6, 0)
+    found = document("check-vector", "toy_declared:leak", "--records", "20", code=1)
+    failed = {one["check"] for one in found["cases"] if one["status"] == "failed"}
+    assert "equal results in any order" in failed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["check-noise", "toy_declared"], "noise = 'toy_declared': must be MODULE:NAME"),
+        (["check-noise", "toy_declared:nothing"], "has no 'nothing'"),
+        (["check-noise", "no_such_module:noise"], "cannot be imported"),
+        (["check-noise", "toy_declared:Needy"], "class has no such instance"),
+        (["check-noise", "toy_declared:vector"], "noise = BoundedVector"),
+        (["check-noise", "toy_declared:honest", "--grid", "10"], "grid = 10: must be a power of two"),
+        (["check-vector", "toy_declared:honest"], "vector = Honest"),
+        (["check-vector", "toy_declared:vector", "--env", "nowhere"], "nowhere"),
+        (["check-vector", "toy_declared:vector", "--records", "1"], "records"),
+        (["check-vector", "toy_declared:vector", "--context", "absent.npz"], "no such file"),
+    ],
+)
+def test_checks_of_declarations_refuse_bad_input(declared: Path, arguments: list[str], message: str) -> None:
+    result = call(*arguments, code=2)
+    assert message in result.stderr
+    assert result.stdout == ""
 
 
 def test_mechanisms_are_every_combination_that_fits() -> None:

@@ -71,7 +71,7 @@ class NotApplicable(Exception):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Result of a check; ``message`` is empty if the check passed."""
+    """Result of a check; ``message`` is empty if a check of a plug-in passed."""
 
     subject: str
     check: str

@@ -1,20 +1,27 @@
-"""Commands that test implementations and privacy claims (check-plugin and audit), and the command warmup."""
+"""Commands that test implementations, declarations and privacy claims, and the command warmup.
+
+The commands are check-plugin, check-noise, check-vector and audit.
+"""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from discreet.cli.common import (
+    EnvOption,
+    EnvOptions,
     JsonFlag,
     KnobOptions,
     PluginOption,
     announce_compilation,
+    check_files,
     command,
     console,
     new_table,
@@ -22,6 +29,10 @@ from discreet.cli.common import (
     print_json,
     say,
 )
+
+if TYPE_CHECKING:
+    from discreet.audit.conformance import CheckResult
+    from discreet.audit.declared import DeclaredChecks
 
 
 @command
@@ -40,7 +51,17 @@ def check_plugin(
         outcome = case.outcome()
         outcomes.append(outcome)
         if not as_json:
-            print(f"{outcome.status:8}{case}{f': {outcome.message}' if outcome.message else ''}", flush=True)
+            _print_outcome(outcome)
+    _summarize(outcomes, as_json)
+
+
+def _print_outcome(outcome: CheckResult) -> None:
+    message = f": {outcome.message}" if outcome.message else ""
+    print(f"{outcome.status:8}{outcome.subject}: {outcome.check}{message}", flush=True)
+
+
+def _summarize(outcomes: Sequence[CheckResult], as_json: bool) -> None:
+    """Print how many checks passed. The exit status is 1 if a check failed."""
     tally = Counter(outcome.status for outcome in outcomes)
     if as_json:
         counts = {status: tally[status] for status in ("passed", "skipped", "failed")}
@@ -49,6 +70,74 @@ def check_plugin(
         print(f"{tally['passed']} passed, {tally['skipped']} not applicable, {tally['failed']} failed")
     if tally["failed"]:
         raise typer.Exit(1)
+
+
+# -------------------------------------------------------------------------------- declarations
+@command
+def check_noise(
+    noise: Annotated[
+        str, typer.Argument(metavar="MODULE:NAME", help="A module, and in it a noise or its class.")
+    ],
+    scale: Annotated[float, typer.Option(help="Scale of the noise.")] = 1.0,
+    grid: Annotated[int, typer.Option(help="Draws are multiples of 1 / GRID; a power of two.")] = 64,
+    largest: Annotated[float, typer.Option(help="Largest shift of one coordinate.")] = 1.0,
+    draws: Annotated[int, typer.Option(help="Number of draws, from 10000 on.")] = 200_000,
+    as_json: JsonFlag = False,
+) -> None:
+    """Check the cost, the probabilities and the draws of a noise that you define."""
+    from discreet.audit import declared
+
+    _declared(declared.check_noise(_named("noise", noise), scale, grid, draws, largest), as_json)
+
+
+@command
+def check_vector(
+    vector: Annotated[
+        str, typer.Argument(metavar="MODULE:NAME", help="A module, and in it a bounded vector.")
+    ],
+    env: EnvOption = None,
+    env_option: EnvOptions = None,
+    context: Annotated[
+        Path | None, typer.Option(help="File .npz of the public arrays that the function receives.")
+    ] = None,
+    records: Annotated[int, typer.Option(help="Number of random trajectories, from 10 on.")] = 200,
+    as_json: JsonFlag = False,
+) -> None:
+    """Check that a vector that you define is a function of one user's trajectory only."""
+    import numpy as np
+
+    from discreet import registry
+    from discreet.audit import declared
+
+    check_files([], **({} if context is None else {"context": context}))
+    found = _named("vector", vector)
+    world = registry.build("environment", env or "riverswim", None, pairs("env-option", env_option))
+    arrays = {} if context is None else dict(np.load(context, allow_pickle=False))
+    _declared(declared.check_vector(found, world.layout, arrays, records), as_json)
+
+
+def _named(what: str, path: str) -> Any:
+    """Return the object MODULE:NAME; an instance if it is a class without required arguments."""
+    from discreet import registry
+
+    module, _, name = path.partition(":")
+    if not module or not name:
+        raise ValueError(f"{what} = {path!r}: must be MODULE:NAME")
+    registry.load_plugin(module)
+    found = getattr(sys.modules[module], name, None)
+    if found is None:
+        raise ValueError(f"{what} = {path!r}: module {module!r} has no {name!r}")
+    try:
+        return found() if isinstance(found, type) else found
+    except TypeError as error:
+        raise ValueError(f"{what} = {path!r}: the class has no such instance ({error})") from error
+
+
+def _declared(found: DeclaredChecks, as_json: bool) -> None:
+    if not as_json:
+        for outcome in found.results:
+            _print_outcome(outcome)
+    _summarize(found.results, as_json)
 
 
 # ------------------------------------------------------------------------------------- audit

@@ -72,6 +72,14 @@ EXAMPLES = {
         "discreet shuffler shuffle.toml --service https://study.example --service-key KEY",
     ),
     "check-plugin": ("discreet check-plugin", "discreet check-plugin my_module"),
+    "check-noise": (
+        "discreet check-noise staircase:Staircase",
+        "discreet check-noise my_module:MyNoise --scale 2 --grid 16",
+    ),
+    "check-vector": (
+        "discreet check-vector my_module:my_vector",
+        "discreet check-vector my_module:my_vector --env ward --context public.npz",
+    ),
     "audit": (
         "discreet audit --privatizer central --epsilon 1 --delta 1e-6",
         "discreet audit --all --epsilon 1 --out audits.md",
