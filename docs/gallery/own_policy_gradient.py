@@ -2,8 +2,8 @@
 Policy gradients from a vector of one's own
 ===========================================
 
-Each user's policy-gradient estimate is one vector, whose norm the core clips to B. The server adds noise to the sum of
-a batch and takes a step. Users act by a softmax policy of the public parameters.
+Each user's policy-gradient estimate is one vector, whose norm the core clips to B. The server adds noise to
+the sum of a batch and takes a step. Users act by a softmax policy of the public parameters.
 """
 
 from dataclasses import dataclass

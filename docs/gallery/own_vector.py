@@ -10,6 +10,7 @@ statement says what else it rests on.
 from dataclasses import dataclass
 
 import numpy as np
+import shown
 
 import discreet as dr
 

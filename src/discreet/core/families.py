@@ -80,16 +80,19 @@ class SumFamily(ABC):
 
     @abstractmethod
     def shape(self, layout: Layout) -> tuple[int, ...]:
-        """Return the shape over rows (admissible pairs), e.g. (H, R, S)."""
+        """Return the shape over rows (admissible pairs) of ``layout``, e.g. (H, R, S)."""
 
     @abstractmethod
     def most(self, layout: Layout) -> float:
-        """Return the largest absolute value that one user adds to a cell."""
+        """Return the largest absolute value that one user adds to a cell, for this ``layout``."""
 
     def add(
         self, record: Trajectory, layout: Layout, context: Context, grid: int | None, cells: Floats
     ) -> None:
-        """Add one user's checked record to the flat cells of this family.
+        """Add one user's checked ``record`` to the flat ``cells`` of this family.
+
+        layout, context : sizes, and public arrays of the plan. grid : of values that are no counts, under
+            exact noise.
 
         Raises ``ValueError`` if plans set values that the sum needs: such a family is added by compiled code.
         """
@@ -151,17 +154,26 @@ class RecordFamily(SumFamily):
 
 
 def visits(over: Over = EACH_STEP, name: str = VISITS) -> RecordFamily:
-    """Return the family of visits N(h, s, a)."""
+    """Return the family of visits N(h, s, a).
+
+    over : way in which records reach cells. name : key of the family in releases.
+    """
     return RecordFamily(name, over)
 
 
 def transitions(over: Over = EACH_STEP, name: str = TRANSITIONS) -> RecordFamily:
-    """Return the family of transitions N(h, s, a, s')."""
+    """Return the family of transitions N(h, s, a, s').
+
+    over : way in which records reach cells. name : key of the family in releases.
+    """
     return RecordFamily(name, over, by_successor=True)
 
 
 def rewards(center: float = 0.0, over: Over = EACH_STEP, name: str | None = None) -> RecordFamily:
-    """Return the family of sums of r - ``center`` per pair, with ``center`` in [0, 1]."""
+    """Return the family of sums of r - ``center`` per pair, with ``center`` in [0, 1].
+
+    over : way in which records reach cells. name : key of the family in releases.
+    """
     return RecordFamily(name or (CENTERED_REWARDS if center else REWARDS), over, center=center)
 
 
@@ -178,7 +190,8 @@ class OwnBound(SumFamily):
     def price(self, cost: Cost, layout: Layout, squares: bool) -> float:
         """Return the largest cost of one replaced user if a cell that moves by x costs ``cost(x)``.
 
-        squares : True if costs are squares of changes in units of the noise, False if they are linear.
+        layout : public sizes. squares : True if costs are squares of changes in units of the noise, False if
+        they are linear.
         """
 
 

@@ -301,7 +301,10 @@ class FamilyQuery(SumQuery):
         cells += own
 
     def contribution(self, trajectory: Trajectory, context: Context | None = None) -> Mapping[str, Floats]:
-        """Return one user's summand in every family, for audits and tests. Shapes are as in ``families``."""
+        """Return one user's summand in every family, for audits and tests. Shapes are as in ``families``.
+
+        trajectory : checked. context : public arrays of the plan, by name.
+        """
         cells = np.zeros(self.cells)
         self.add(trajectory, context or {}, None, cells)
         return self.from_cells(cells)

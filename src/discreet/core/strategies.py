@@ -70,7 +70,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def column_norm(self, norm: Norm) -> float:
-        """Return the largest norm of one user's column; infinity if noise of this norm has no price."""
+        """Return the largest norm ("l1" or "l2") of one user's column; infinity if ``norm`` has no price."""
 
     @property
     def fresh(self) -> bool:
@@ -98,7 +98,10 @@ class Strategy(ABC):
         """Raise ``ValueError`` unless the strategy can answer the query."""
 
     def record(self, schedule: Schedule) -> Record | None:
-        """Return the record of one user's whole loss, or None if the noise of the sums determines it."""
+        """Return the record of one user's whole loss, or None if the noise of the sums determines it.
+
+        schedule : public times of release, and kind of the policies.
+        """
         return None
 
     @abstractmethod

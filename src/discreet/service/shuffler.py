@@ -6,9 +6,9 @@ The shuffler is between devices and the service (:mod:`discreet.service.app`). I
   of the study's schedule, and that devices draw as many random bits as the study's guarantee requires. It
   derives the mechanism from the same study file that the service reads. Therefore the service cannot request
   less noise or smaller batches than the study file states.
-- It **hands out tickets and marks them as used**, gives places, and receives messages. It uses the same code for
-  its database as the service. A ticket is marked and its message stored in one transaction, which is on the
-  disk before the shuffler answers with code 202. The service never sees a ticket. Therefore a party that
+- It **hands out tickets and marks them as used**, gives places, and receives messages. It uses the same code
+  for its database as the service. A ticket is marked and its message stored in one transaction, which is on
+  the disk before the shuffler answers with code 202. The service never sees a ticket. Therefore a party that
   handed out tickets by name learns nothing from the service.
 - When every user of a batch has answered or is absent, it **sums the messages**
   (:class:`discreet.mechanisms.shuffle.shuffle_session.Shuffler`). It stores the sum and removes the messages

@@ -66,10 +66,15 @@ class AdditiveNoise(ABC):
 
     @abstractmethod
     def draw(self, coins: Coins, scale: float, size: int, grid: int | None) -> Floats:
-        """Return ``size`` independent draws, multiples of 1 / grid if there is a grid."""
+        """Return ``size`` independent draws of scale ``scale``, multiples of 1 / grid if there is a grid.
+
+        coins : random generator (:class:`~discreet.core.protocols.Coins`), the only source of randomness.
+        """
 
     def log_mass(self, values: Ints, scale: float, grid: int) -> Floats:
-        """Return ln P(noise = k / grid) for integers k; optional, for tests of draws.
+        """Return ln P(noise = k / grid) for integers k in ``values`` under noise of scale ``scale``; optional.
+
+        Logarithms of small probabilities must be exact: minus infinity means that a value cannot occur.
 
         Raises ``NotImplementedError`` if the class does not define it.
         """
