@@ -75,3 +75,24 @@ def test_without_the_extra_a_clear_word_is_said() -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ended.returncode == 2
     assert "the service needs fastapi, uvicorn: pip install 'discreet[serve]'" in ended.stderr
+
+
+def test_an_epsilon_that_rests_on_a_declaration_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A privatizer of one's own that proposes a noise of one's own: its cost is a declaration."""
+    from dataclasses import replace
+
+    from discreet.core.noise.noises import Laplace
+    from discreet.mechanisms.privatizers.central import Central
+
+    class Own(Laplace):
+        name = "own"
+
+    right = Central.mechanism
+
+    def proposed(self: Central, *given: Any) -> Any:
+        found = right(self, *given)
+        return replace(found, noise=Own(), release_scales=None, stated=replace(found.stated, numerical=False))
+
+    monkeypatch.setattr(Central, "mechanism", proposed)
+    with pytest.raises(ValueError, match="rests on a declaration"):
+        study_of({**table(), "privatizer": {"name": "central", "epsilon": 1.0, "release": "batches"}})

@@ -40,7 +40,7 @@ def broken(privatizer: Any, change: Any) -> Any:
 
 def halve(session: Any) -> None:
     draw = session.channel.node_noise
-    session.channel.node_noise = lambda end, factor, level=0: draw(end, factor / 2, level)
+    session.channel.node_noise = lambda end, factor, *how: draw(end, factor / 2, *how)
 
 
 PURE, GAUSS = Central(epsilon=1.0, release="batches"), Central(mu=1.0, release="decaying")
@@ -116,8 +116,8 @@ def test_power_is_what_sessions_show() -> None:
 def shared(session: Any) -> None:
     draw = session.channel.node_noise
 
-    def one(end: int, factor: float, level: int = 0) -> Any:
-        noise = draw(end, factor, level)
+    def one(*how: Any) -> Any:
+        noise = draw(*how)
         noise[:] = noise[0]
         return noise
 
@@ -126,7 +126,7 @@ def shared(session: Any) -> None:
 
 def visited_only(session: Any) -> None:
     noisy = session.channel.noisy
-    session.channel.noisy = lambda walk, leaf: np.where(session.state["cells"] == 0, 0.0, noisy(walk, leaf))
+    session.channel.noisy = lambda s, leaf: np.where(s.state["cells"] == 0, 0.0, noisy(s, leaf))
 
 
 def test_scores_without_a_noise_law_see_shared_draws_and_sparse_releases() -> None:
@@ -141,15 +141,16 @@ def test_scores_without_a_noise_law_see_shared_draws_and_sparse_releases() -> No
 
 def fresh_prefix(session: ChannelSession) -> None:
     """Batches whose every release is the exact prefix with one fresh noise."""
-    measure, raw = session.channel.measure, np.zeros(session.query.cells)
+    channel: Any = session.channel
+    measure, raw = channel.measure, np.zeros(session.query.cells)
 
-    def cumulative(n: int, reports: int, due: Any) -> Any:
-        raw[:] += session.state["cells"]
-        batch = session.state["cells"].copy()
-        _, fresh = measure(n, reports, due)
-        return raw + (fresh - batch), fresh
+    def cumulative(s: ChannelSession, n: int) -> Any:
+        raw[:] += s.state["cells"]
+        batch = s.state["cells"].copy()
+        _, fresh, changes = measure(s, n)
+        return raw + (fresh - batch), fresh, changes
 
-    session.channel.measure = cumulative  # type: ignore[method-assign]
+    channel.measure = cumulative
 
 
 def test_fresh_noise_on_a_cumulative_count_is_exposed() -> None:
@@ -164,11 +165,11 @@ def test_fresh_noise_on_a_cumulative_count_is_exposed() -> None:
 def raw_weights(session: Any) -> None:
     described = session.channel.described
 
-    def leaking(fresh: Any, laws: Any, n: int, due: Any) -> Any:
-        made = described(fresh, laws, n, due)
-        seen = 1.0 + abs(float(session.state["filtered"][:4].sum()))
+    def leaking(s: Any, fresh: Any, laws: Any, n: int) -> Any:
+        made, changes = described(s, fresh, laws, n)
+        seen = 1.0 + abs(float(s.state["filtered"][:4].sum()))
         estimates = {k: dataclasses.replace(e, effective=seen) for k, e in made.estimates.items()}
-        return dataclasses.replace(made, estimates=estimates)
+        return dataclasses.replace(made, estimates=estimates), changes
 
     session.channel.described = leaking
 

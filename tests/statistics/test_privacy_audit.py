@@ -74,7 +74,7 @@ def flat(release):
 def halve(session):
     """What the power checks break: the session draws noise of half the scale that it claims."""
     draw = session.channel.node_noise
-    session.channel.node_noise = lambda end, factor, level=0: draw(end, factor / 2, level)
+    session.channel.node_noise = lambda end, factor, *how: draw(end, factor / 2, *how)
     return session
 
 
@@ -205,8 +205,8 @@ def clocked_loss(privatizer, k, clock, run):
     session = privatizer.start(QUERY, Schedule(None), Seeded(51, run))
     nodes, draw = {}, session.channel.node_noise
 
-    def recorded(end, factor, level=0):
-        nodes[end] = (draw(end, factor, level), factor)
+    def recorded(end, factor, *how):
+        nodes[end] = (draw(end, factor, *how), factor)
         return nodes[end][0]
 
     session.channel.node_noise = recorded

@@ -246,6 +246,11 @@ class Study:
                 f"privatizer: a session of {found.asks} sums ({found.stream}) is not served, whose plans say "
                 "more than a policy"
             )
+        if found.guarantee.rests_on:
+            raise ValueError(
+                f"privatizer: its epsilon rests on a declaration, which a service does not accept: "
+                f"{found.guarantee.rests_on[0]}"
+            )
         if self.releases > MOST_RELEASES:
             raise ValueError(
                 f"schedule: has {self.releases} releases, at most {MOST_RELEASES} are served: give "
