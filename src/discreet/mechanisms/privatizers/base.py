@@ -216,7 +216,7 @@ class Budgeted(Knobs):
         stated: Stated,
         randomness: Randomness,
     ) -> Floats:
-        """Return the scales, or smaller ones if numerical accounting of exact noise shows that they suffice."""
+        """Return the scales, or smaller scales if numerical accounting shows that these meet the budget."""
         if not (stated.numerical and isinstance(randomness, Secure)):
             return scales
         assert self.epsilon is not None and self.delta is not None
