@@ -166,7 +166,7 @@ class BatchMechanism:
         return parallel([(kind.words, kind.guarantee) for kind in self.kinds])
 
     def shared(self, law: Any) -> NoiseDistribution:
-        """Return a batch's noise distribution ``law`` with the failure probability of its bounds divided.
+        """Return a batch's noise distribution ``law`` with a smaller failure probability of its bounds.
 
         The mechanism of a batch does not take the other batches into account. Therefore this method divides
         the failure probability by the number of batches.
@@ -462,7 +462,7 @@ class BatchSession(StreamSession):
         return estimates, Measurement(estimates, 0.0, 1.0)
 
     def _told(self, made: Release) -> dict[str, Estimate]:
-        """Return the estimates of a batch's release, with noise distributions as in ``shared``."""
+        """Return the estimates of a batch's release. :meth:`BatchMechanism.shared` adapts their noise."""
         return {
             name: replace(one, law=self._mechanism.shared(one.law)) for name, one in made.estimates.items()
         }

@@ -282,7 +282,7 @@ class MixtureFeatures:
     def nonneg(self) -> bool:
         """True if every coordinate is at least 0.
 
-        Then phi_v >= 0 for v >= 0 (raw targets, not centred targets).
+        Then phi_v >= 0 for all v >= 0. Raw targets have v >= 0, but centred targets do not.
         """
         return bool(self.columns.min() >= 0)
 
@@ -344,7 +344,7 @@ def _suprema(pairs: Floats) -> tuple[Floats, bool]:
     count = successors.sum(axis=1)
     for n in set(count[mixed & (count <= _ENUMERATED)].tolist()):
         at = np.flatnonzero(mixed & (count == n))
-        signs = 1.0 - 2.0 * ((np.arange(2 ** (n - 1))[:, None] >> np.arange(n)) & 1)  # last sign is +1
+        signs = 1.0 - 2.0 * ((np.arange(2 ** (n - 1))[:, None] >> np.arange(n)) & 1)  # the last is +1
         for part in np.array_split(at, -(-at.size * len(signs) * pairs.shape[2] // _CHUNK)):
             own = np.stack([pairs[i, successors[i]] for i in part])
             whole, turned = own.sum(axis=1, keepdims=True), signs @ own

@@ -83,7 +83,7 @@ def check_query(query: CountQuery) -> None:
 
 
 class OneShotSession(Saveable):
-    """Session for offline data: chunks of episodes, then one release. Created by ``privatizer.stored``.
+    """Session that takes offline data in chunks and makes one release; created by ``privatizer.stored``.
 
     Raises
     ------

@@ -27,10 +27,10 @@ users in common, so merging them raises an error. Examples are a partial aggrega
 read twice, and two continuations of one file. If two machines counted the same user independently, the marks
 do not show this. Only the data curators can know it.
 
-Partial aggregates can be merged in any order. A user added afterwards must have a number above all numbers in
-the merged partial aggregates. The last of these users can also be added again, with their remaining episodes.
-If two partial aggregates end with the same user number, the number of remaining episodes is computed as if
-both belonged to one user.
+Partial aggregates can be merged in any order. A user who is added afterwards must have a number above all
+numbers in the merged partial aggregates. One exception is the last user in them, whose remaining episodes can
+still be added. If two partial aggregates end with the same user number, the number of remaining episodes is
+computed as if both belonged to one user.
 
 Limits. Counts are 32-bit and rewards are summed exactly in float64. Data that could exceed one of these
 ranges are rejected before any data are added. Users are counted before their records are added, so an
@@ -73,7 +73,7 @@ from discreet.mechanisms.saved_state.save import CLASSES
 __all__ = ["PartialAggregate", "same_sums"]
 
 NEAREST = 2**20  # grid of rewards if ``grid`` is None
-_LAYOUT = saved_state.FileLayout(b"\x89discreet-tally\n", 2, "a tally")  # version 1: full tables
+_LAYOUT = saved_state.FileLayout(b"\x89discreet-tally\n", 2, "a tally")  # version 1 stored full tables
 _RAW = "exact sums of people's data: raw, private to them, and protected by nothing"
 _MOST_COUNT = 2**32 - 1  # Limit of the count in a cell.
 _MOST_UNITS = 2**51  # Limit of the sum of rewards in a cell. The sum must be exact after noise is added.

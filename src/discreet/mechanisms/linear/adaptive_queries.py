@@ -95,8 +95,8 @@ _RANGE = 2**10  # Least number of units in a target's range.
 _MOST_FLOAT = 2**51  # Limit of all contributions to an entry of a Gram matrix, summed exactly in float64.
 _MOST_INT = 2**61  # Limit of all contributions to an entry of another sum, in int64.
 _NOISE_UNITS = 2.0**-20, 2.0**40  # Range of exact noise scales, in units of the grid.
-_CHUNK = 1024  # Pairs per multiplication: two blocks of features fit into the cache.
-_FLAT = 1e-6  # Smallest range of targets that noise is scaled to.
+_CHUNK = 1024  # Pairs per matrix product, so that two blocks of features fit into the cache.
+_FLAT = 1e-6  # Smallest range that noise is scaled to; it replaces smaller ranges of targets.
 
 __all__ = ["Answer", "Kind", "Question", "ResponseSession", "checked_plan", "planned_records"]
 
@@ -127,7 +127,7 @@ class Question:
         True if r is part of the target.
     centre
         If True, the middle of the range is subtracted from targets, and the learner adds it again. This is
-        unbiased if ``Features.constant``. If False, sums are raw.
+        unbiased if ``Features.constant`` is True. If False, sums are raw.
     span
         "values": the range is that of the array in the call. "declared": the range is always [low, high].
     share
@@ -261,7 +261,7 @@ class ResponseSession(Saveable):
     layout : Layout
         S, A, H and the mask of admissible actions.
     features : Features
-        phi (S, A, d) with certified contracts.
+        Features phi (S, A, d) with certified bounds.
     plan : sequence of Question
         All questions that will be asked, in order. Either all questions have mu, or all have epsilon, or none
         has a budget.
@@ -329,7 +329,7 @@ class ResponseSession(Saveable):
                 self._plan, self._features, layout.states, self._episodes, randomness.reward_grid
             )
         self._most = _most_episodes(self._plan, self._features, layout.states, self._reward_grid)
-        self._asked = 0  # number of used questions; increased before noise is drawn
+        self._asked = 0  # number of questions that were asked; it increases before noise is drawn
         self._stored = Stored(
             layout,
             halves=any(question.half is not None for question in self._plan),

@@ -195,7 +195,8 @@ class LinearMechanism(OverTime):
         low, high = _NOISE_UNITS
         units = query.block_scales(scales, noise) / query.block_units(grid)
         if isinstance(walk, ExactSquareRoot):
-            units, high = walk.norm * units, _MOST_UNITS  # draws are summed as integers, which allows more
+            # Its draws are summed as integers, so the noise can have a larger scale.
+            units, high = walk.norm * units, _MOST_UNITS
         bad = np.flatnonzero((units < low) | (units > high))
         if not bad.size:
             return ""
@@ -291,7 +292,7 @@ class LinearMechanism(OverTime):
         return terms, terms
 
     def laws(self, terms: tuple[float, float]) -> dict[str, GoeLaw | VectorLaw]:
-        """Return the noise distributions, by family, of sums with ``terms`` (the result of :meth:`terms`)."""
+        """Return the noise distributions, by family, for the numbers of noise terms from :meth:`terms`."""
         found: dict[str, GoeLaw | VectorLaw] = {}
         releases = self.schedule.releases or 2**31
         laplace, discrete = self.noise == "laplace", self.grid is not None

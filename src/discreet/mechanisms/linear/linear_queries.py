@@ -147,15 +147,15 @@ class Pair:
     low, high
         Bounds of y.
     target
-        Case of lemma 3.
+        Case of lemma 3 that applies.
     dimension
         Length d of x.
     share
         Share of the pair in the budget of the query.
     ratio
-        Ratio of the noise scale of the matrix to that of the vector: the bound of the features. With this
-        ratio the unit of the features does not matter (if features are multiplied by c, the scales are
-        multiplied by c^2 and c).
+        Ratio of the noise scale of the matrix to that of the vector, which is set to the bound of the
+        features. With this ratio the unit of the features does not matter (if features are multiplied by c,
+        the scales are multiplied by c^2 and c).
     """
 
     matrix: str
@@ -228,7 +228,7 @@ class LinearQuery(ABC):
     def losses(self, noise: Noise, scales: Mapping[str, Floats]) -> tuple[float, ...]:
         """Return mu of every unit (epsilon for Laplace noise) under ``noise`` of these ``scales``.
 
-        scales : by family, (n,) one for each step.
+        scales : (n,) noise scales of each family, one for each step.
         """
 
     @abstractmethod
@@ -314,7 +314,7 @@ class LinearQuery(ABC):
 
         On the diagonal of a GOE matrix, this scale is sqrt(2) s.
 
-        scales : (n,) for each family, one scale for each step.
+        scales : (n,) noise scales of each family, one for each step.
 
         noise : "goe", "triangle" or "laplace".
         """
@@ -372,7 +372,7 @@ class LinearQuery(ABC):
         norm : "l1" or "l2". The l2 norm of a matrix is in the metric of GOE noise: Frobenius norm over
         sqrt(2).
 
-        weight : by family.
+        weight : weight of each family.
         """
         scales = {name: np.full(shape[0], 1.0 / weight[name]) for name, shape in self.families.items()}
         found = self.losses("laplace" if norm == "l1" else "goe", scales)
@@ -541,7 +541,7 @@ class MixtureQuery(LinearQuery):
 
     @property
     def bounds(self) -> tuple[float, ...]:
-        """(H - 1,) b_{h+1}, bounds of the values of the next step."""
+        """Bounds b_{h+1} of the values of the next step, as a tuple of H - 1 numbers."""
         horizon = self.layout.horizon
         return tuple(
             float(horizon if self.clip == "horizon" else horizon - 1 - h) for h in range(horizon - 1)
@@ -683,7 +683,7 @@ class MixtureQuery(LinearQuery):
         return x
 
     def sum_tables(self, prepared: Prepared, sums: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Return the summands of a batch by family. Matrices are upper triangles (n, d (d + 1) / 2).
+        """Return the sums of a batch by family. Matrices are upper triangles (n, d (d + 1) / 2).
 
         prepared : the plan's public arrays (:meth:`prepared`).
 
@@ -897,7 +897,7 @@ class GramQuery(LinearQuery):
         )
 
     def sum_tables(self, prepared: Prepared, sums: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Return the summands of a batch by family. Matrices are upper triangles (n, d (d + 1) / 2).
+        """Return the sums of a batch by family. Matrices are upper triangles (n, d (d + 1) / 2).
 
         prepared : the plan's public arrays (:meth:`prepared`).
 

@@ -416,7 +416,7 @@ def _unit(
     variance: float, cross: float, idle: float, visit: float, worst: float, reach: float, row_worst: float,
     row_reach: float,
 ) -> ReportLaw:  # fmt: skip
-    """Return the noise distribution of one cell after one user's report."""
+    """Return the distribution of the noise that one user's report adds to one cell."""
     return ReportLaw(variance, cross, idle, visit, worst, reach, row_worst, row_reach, 1, 1, 1, 1)
 
 
@@ -530,7 +530,7 @@ def law(
     one, cells = rewards, rows
     if name == TRANSITIONS:
         one, cells = moves, rows * size
-    elif name == VISITS:  # the sum of the moves over a row
+    elif name == VISITS:  # a count of visits is the sum of the transition counts in its row
         variance = moves.variance * size + moves.cross * size * (size - 1)
         worst, reach = moves.row_worst, moves.row_reach
         one = _unit(variance, 0.0, variance, 0.0, worst, reach, worst, reach)

@@ -94,13 +94,16 @@ class Budgeted(Knobs):
         return shares_of(query, self.weights)
 
     def _unit_scales(self, query: CountQuery, norm: Norm) -> Floats:
-        """Return one noise scale for each family, up to a common factor, in line with its budget share."""
+        """Return the noise scale of each family, up to a common factor.
+
+        With these scales, every family uses its share of the privacy loss of one sum.
+        """
         own = [query.sensitivity(norm, {name: 1.0}) for name in query.row_families]
         power = 1.0 if norm == "l1" else 0.5
         return np.array([d / w**power for d, w in zip(own, self._shares(query), strict=True)])
 
     def _loss(self, query: CountQuery, norm: Norm, scales: Floats) -> float:
-        """Return the privacy loss of one noisy sum: its sensitivity with each family divided by its scale."""
+        """Return the privacy loss of one noisy sum, i.e. its sensitivity in units of the noise scales."""
         return query.sensitivity(norm, dict(zip(query.row_families, (1.0 / scales).tolist(), strict=True)))
 
     def _laplace(self, query: CountQuery, levels: int) -> Floats:
@@ -176,7 +179,8 @@ class Budgeted(Knobs):
         the worst replacement of one user is known.
         """
         wanted = discrete if noise == GAUSSIAN else self.noise == "laplace"
-        known = self.delta is not None and self.delta >= numerical.LEAST_DELTA  # a smaller delta: closed form
+        # Noise for a smaller delta is calibrated by a closed form.
+        known = self.delta is not None and self.delta >= numerical.LEAST_DELTA
         asked = self.epsilon is not None and known and self.calibration == "exact"
         return wanted and asked and fresh and calibration.shift_patterns(query, 1) is not None
 
@@ -202,7 +206,7 @@ class Budgeted(Knobs):
         )
 
     def _stated(self, query: CountQuery, noise: AdditiveNoise, randomness: Randomness, fresh: bool) -> Stated:
-        """Return how the guarantee states its privacy loss: delta, nominal epsilon, and numerical or not."""
+        """Return how the guarantee states its loss: delta, nominal epsilon, and kind of accounting."""
         numerical = self._numerical(query, noise, isinstance(randomness, Secure), fresh)
         numerical = numerical and (grid_of(randomness) or 1) <= FINEST_ACCOUNTED
         return Stated(self.delta or _STATED_DELTA, self.epsilon, numerical)

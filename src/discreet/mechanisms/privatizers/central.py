@@ -55,14 +55,15 @@ ReleaseName = Literal["auto", "tree", "signed-digits", "square-root", "batches",
 TreeEstimate = Literal["plain", "optimal"]
 
 _RELEASES = ("auto", "tree", "signed-digits", "square-root", "batches", "decaying", "reports")
-_WALKS = ("tree", "signed-digits", "square-root")  # correlated noise on prefix sums
-DECAYS = (0.0, *(round(0.5 + 0.05 * i, 2) for i in range(10)), 0.97, 0.98, 0.99)  # "auto" compares these
+_WALKS = ("tree", "signed-digits", "square-root")  # these add correlated noise to prefix sums
+# Release "auto" compares these decay factors.
+DECAYS = (0.0, *(round(0.5 + 0.05 * i, 2) for i in range(10)), 0.97, 0.98, 0.99)
 
 
 def _fresh(walk: Walk) -> bool:
     """Return whether each noise is drawn after the records that it protects.
 
-    This holds for trees with a known number of time steps. Their levels all have equal noise.
+    This holds for trees with a known number of time steps. All levels of such a tree have equal noise.
     """
     return isinstance(walk, Tree | OptimalTree) and walk.leaves is not None
 
@@ -104,7 +105,7 @@ class Choice:
 
     @property
     def noise(self) -> str:
-        """Noise family, in words."""
+        """Name of the noise family, or of the randomizer of the reports."""
         if self.reports is not None:
             return NAMES[self.reports.kind]
         return "Laplace" if self.drawn == LAPLACE else "Gaussian"
@@ -143,7 +144,7 @@ class Central(Budgeted, Proposes):
         from public numbers before any data (:meth:`choices`). ``tree``: binary tree in which the noise of
         each node is drawn once. ``signed-digits``: trees of a higher arity with balanced digits, with Laplace
         noise at a pure epsilon (:mod:`discreet.core.correlated_noise.signed_digit_tree`). ``square-root``:
-        Gaussian noise that a Toeplitz matrix correlates
+        Gaussian noise that is correlated by a Toeplitz matrix
         (:mod:`discreet.core.correlated_noise.square_root_toeplitz`). ``batches``: fresh noise on the sum of
         each scheduled batch. ``decaying``: fresh Gaussian noise on a decaying sum of batches
         (:mod:`discreet.core.correlated_noise.decaying_sum`). ``reports``: the server draws, from each
@@ -159,8 +160,8 @@ class Central(Budgeted, Proposes):
     tree_estimate : "plain" or "optimal"
         Estimate from the nodes of ``tree``. ``plain`` (default): a prefix sum is the sum of the noisy values
         of its nodes. ``optimal``: a prefix sum is the sum of the least-squares estimates of its nodes, which
-        has less noise at the same privacy loss. It requires a known number of users and seeded randomness
-        (:mod:`discreet.core.correlated_noise.optimal_tree`). Release ``auto`` tries both.
+        has less noise at the same privacy loss. ``optimal`` requires a known number of users and seeded
+        randomness (:mod:`discreet.core.correlated_noise.optimal_tree`). Release ``auto`` tries both.
     leaf : "batch" or "user"
         Users in one time step of a tree or another factorization. ``batch`` (default): the users between two
         scheduled releases, i.e. one user if there is a release after every user. ``user``: one user, as in

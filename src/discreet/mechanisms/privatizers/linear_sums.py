@@ -242,9 +242,10 @@ def published_scales(
 
 
 def published_lsvi(horizon: int, releases: int, epsilon: float, delta: float) -> tuple[float, float]:
-    """Return the paper's standard deviations of noise in (a node of Gram sums, a response) for batched LSVI.
+    """Return two standard deviations of the paper's noise for batched LSVI.
 
-    There are B = releases + 1 batches.
+    The first is for a node of the tree of Gram matrices, the second for a response. There are
+    B = releases + 1 batches.
     """
     batches = releases + 1
     nodes = math.ceil(math.log2(batches) + 1)

@@ -191,7 +191,7 @@ class Local(Budgeted, Proposes):
                 name = noise.name
                 found.append(LocalChoice(name, 0, 0.0, std, scales))
         kinds = KINDS if self.randomizer == "auto" else tuple(k for k in KINDS if k == self.randomizer)
-        if query.pooled != "none":  # reports have no pooled counts: zeros would mislead
+        if query.pooled != "none":  # reports contain no pooled counts, whose sums would wrongly be zero
             if steps_only or self.randomizer in KINDS:
                 raise ValueError(
                     f"pooled = {query.pooled!r}: reports of random steps hold no pooled counts; use "

@@ -45,7 +45,7 @@ class NoPrivacy(Knobs, Proposes):
 
     @property
     def budget(self) -> Budget:
-        """Budget that learners may read: no privacy."""
+        """Stated budget "none", without privacy."""
         return Budget("none")
 
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:

@@ -36,9 +36,9 @@ ShuffleRandomizer = Literal["bits", "amplified"]
 class Shuffle(Knobs, Proposes):
     """Privatizer of shuffle privacy: devices randomize messages, and a shuffler releases sums of batches.
 
-    No party sees a trajectory. The privatizer works with every learner whose schedule is public and to whose
-    sums each user contributes one bit per counter. It does not support sums that are pooled over steps, or
-    returns of groups. The relative noise decreases with the size of the batches.
+    No party sees a trajectory. The privatizer works with every learner that has a public schedule, if each
+    user contributes one bit to each counter. It does not support sums that are pooled over steps, or returns
+    of groups. The relative noise decreases with the size of the batches.
 
     Parameters
     ----------

@@ -196,7 +196,7 @@ class FlipMechanism(ShuffledMechanism):
     Parameters
     ----------
     query : CountQuery
-        Counts to sum; one episode per user.
+        Query that defines the counts. Each user has one episode.
     schedule : Schedule
         Public times of release, which are the ends of the batches. The number of users must be known.
     source : "seeded" or "secure"
@@ -228,7 +228,7 @@ class FlipMechanism(ShuffledMechanism):
         query, sizes = self.query, self.sizes
         if query.steered or query.stationary or query.pooled != "none":
             raise ValueError("query: must be of bits, not with pooled steps, group returns or cut rewards")
-        # Tuples at every level: the content of a list could change after the first user.
+        # Tuples are used at every level, because a list could be changed after the first user.
         noises = tuple(tuple((name, flips) for name, flips in noise) for noise in self.noises)
         object.__setattr__(self, "noises", noises)
         if len(self.noises) != len(sizes):
@@ -338,7 +338,7 @@ class AmplifiedMechanism(ShuffledMechanism):
                 "query: reports of random steps hold counts per step; counts pooled over steps (stationary, "
                 "pooled) and group returns are not"
             )
-        # Tuples at every level: the content of a list could change after the first user.
+        # Tuples are used at every level, because a list could be changed after the first user.
         object.__setattr__(self, "choices", tuple((honest, reports) for honest, reports in self.choices))
         if len(self.choices) != len(sizes):
             raise ValueError(
@@ -352,7 +352,7 @@ class AmplifiedMechanism(ShuffledMechanism):
 
     @cached_property
     def records(self) -> tuple[AmplifiedRecord, ...]:
-        """Record with the number of honest users of each batch and the privacy loss of one message."""
+        """Privacy record with the number of honest users of each batch and the loss of one message."""
         batches = tuple(sorted({(honest, _loss(reports)) for honest, reports in self.choices}))
         most, steps = max(reports.steps for _, reports in self.choices), self.query.counted_steps
         words = f"{'1' if most == 1 else f'up to {most}'} random step{'s'[: most - 1]} of {steps}"
