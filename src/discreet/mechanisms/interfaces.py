@@ -336,8 +336,8 @@ class StepwiseRelease(Protocol):
 class Session(Protocol):
     """Stateful session in the trusted core. Call order: release, begin, submit (once per user), release, ...
 
-    Calls in the wrong order raise ``RuntimeError``, and invalid messages and plans raise ``ValueError``. In
-    these cases no sum changes.
+    Calls in the wrong order raise ``RuntimeError``, and invalid messages and plans raise ``ValueError``. A
+    call that raises one of these errors does not change the sums.
     """
 
     @property
@@ -467,16 +467,16 @@ class Learner(Protocol):
         ...
 
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> Any:
-        """Return the first state for ``spec``.
+        """Return the learner's initial state for the problem ``spec``.
 
         ties : (2,) uint64, key of the public random numbers that break ties.
         """
         ...
 
     def plan(self, state: Any, release: Release, ask: Ask) -> tuple[Plan, Any]:
-        """Return the plan for the next users, and the new state.
+        """Return the plan for the next users, and the learner's new state.
 
-        state : state from :meth:`begin` or from the previous call. It is not modified.
+        state : the learner's state from :meth:`begin` or from the previous call. It is not modified.
 
         release : the newest release. The same release is passed again until a plan exists for all users
             before the next release.

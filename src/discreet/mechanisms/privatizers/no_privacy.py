@@ -45,7 +45,7 @@ class NoPrivacy(Knobs, Proposes):
 
     @property
     def budget(self) -> Budget:
-        """Stated budget "none", without privacy."""
+        """Stated budget, with trust model "none" and without a limit on the privacy loss."""
         return Budget("none")
 
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:

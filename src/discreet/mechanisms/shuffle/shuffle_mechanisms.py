@@ -189,7 +189,7 @@ class ShuffledMechanism(ABC):
 class FlipMechanism(ShuffledMechanism):
     """Mechanism with random bits (flips) in every counter of every message.
 
-    The mechanism is a corrected version of that of Bai, Talebi, Zhao and Cheng 2024. ``Shuffle()`` chooses
+    This is a corrected version of the mechanism of Bai, Talebi, Zhao and Cheng 2024. ``Shuffle()`` chooses
     this mechanism. ``guarantee`` is computed from the flips of each batch. It is the largest loss of any
     batch, since a user is in one batch.
 
