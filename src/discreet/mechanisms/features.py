@@ -287,7 +287,7 @@ class MixtureFeatures:
         return bool(self.columns.min() >= 0)
 
     def values_features(self, values: ArrayLike) -> Floats:
-        """Return the features phi_v, with shape (..., S, A, d), for the values v (..., S).
+        """Return the features phi_v (..., S, A, d) for the values v (..., S).
 
         The computation is one matrix product without another temporary array. The last bit of a result can
         depend on the number of vectors in the call. Raises ``ValueError`` if the last axis of ``values`` does
