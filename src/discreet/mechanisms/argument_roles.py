@@ -10,7 +10,7 @@ __all__ = ["Role", "check_role"]
 
 Role = Literal["learner", "offline learner", "privatizer"]
 
-# Methods that each part must have; no other part has the first of these methods.
+# Methods that a part with this role must have. The first method of each role exists in no other role.
 _CALLS: dict[Role, tuple[str, ...]] = {
     "learner": ("plan", "schedule", "query", "begin"),
     "offline learner": ("learn", "schedule", "query"),
@@ -26,8 +26,8 @@ _SUCH: dict[Role, str] = {
 def check_role(name: str, value: Any, role: Role) -> None:
     """Raise ``ValueError`` unless the value has the methods of its role in a run.
 
-    name : name of the argument, for the error. If the value is another part of a run, the error names that
-        part, because learner and privatizer are easily swapped.
+    name : name of the argument, for the error message. If the value has a different role in a run, the
+        message names that role, because learner and privatizer are easily swapped.
     """
     if not isinstance(value, type) and all(hasattr(value, call) for call in _CALLS[role]):
         return

@@ -1,26 +1,27 @@
 """Session with a separate query for each batch of users, as policy elimination needs.
 
-A learner that eliminates policies asks a different query of every batch (the transitions of one step, then
-everything) and does not use earlier answers. ``Schedule.queries`` declares the queries, one for each batch
-between two times of release. A :class:`BatchSession` starts the privatizer again for each of them, with that
-batch's query and :meth:`~discreet.mechanisms.interfaces.Schedule.one_shot` of its size. The release of a
+A learner that eliminates policies asks a different query of every batch (first the transitions of one step,
+later all counts) and does not use earlier answers. ``Schedule.queries`` declares the queries, one for each
+batch between two times of release. A :class:`BatchSession` starts the privatizer again for each batch, with
+that batch's query and :meth:`~discreet.mechanisms.interfaces.Schedule.one_shot` of its size. The release of a
 batch is therefore bit for bit that of the privatizer's one-shot session.
 
-Guarantee. Batch sizes are fixed before data, and users are counted on arrival: a user's batch is public, and
-each user is in exactly one. A plan cannot extend beyond the end of its batch. The session of a batch accepts
-no more users than the batch has. It is closed after its release and never opened again. Every batch has its
-own randomness: secure draws are always fresh, and seeded ones use a key of the run and the batch
-(:meth:`~discreet.core.rng.Seeded.of_batch`).
+Guarantee. Batch sizes are fixed before any data, and users are numbered on arrival. A user's batch is
+therefore public, and each user is in at most one batch. A plan cannot extend beyond the end of its batch. The
+session of a batch accepts no more users than the batch has. This session is closed after its release and is
+never opened again. Every batch has its own randomness: secure draws are always fresh, and seeded draws use a
+key that is derived from the run and the batch (:meth:`~discreet.core.rng.Seeded.of_batch`).
 
-Suppose that one user is replaced. Given the earlier releases, the batches without that user have the same
-distribution, and policies are functions of releases. All releases of the session together are therefore as
-private as the batch with the weakest guarantee (parallel composition;
+Suppose that one user is replaced. Given the earlier releases, the releases of batches without that user have
+the same distribution, because policies are functions of releases. All releases of the session together are
+therefore as private as the batch with the weakest guarantee (parallel composition;
 :func:`~discreet.core.guarantee.parallel`), and every batch gets the full budget. Users after the last release
 are counted, and nothing about them is stored: their devices send nothing.
 
-A batch that a privatizer does not release
-(:class:`~discreet.mechanisms.shuffle.shuffle_session.BatchTooSmall`) is lost. Its release raises, the next
-call returns the last release again, and the next batch may begin.
+A privatizer can refuse to release a batch
+(:class:`~discreet.mechanisms.shuffle.shuffle_session.BatchTooSmall`). That batch is lost: the call of
+``release`` raises this exception, the next call returns the previous release again, and the next batch can
+begin.
 
 Source: Bai, Talebi, Zhao, Cheng and Chen 2024, the protocol of SDP-PE.
 """
@@ -69,7 +70,10 @@ __all__ = ["BatchEncoder", "BatchKind", "BatchMechanism", "BatchSession", "batch
 
 @dataclass(frozen=True)
 class BatchKind:
-    """Batches with one mechanism: the description, the number of batches, and the guarantee of each batch."""
+    """Group of batches that have the same guarantee.
+
+    ``words`` describes the batches, ``batches`` is their number, and ``guarantee`` is that of each batch.
+    """
 
     words: str
     batches: int
@@ -78,12 +82,12 @@ class BatchKind:
 
 @dataclass(frozen=True, eq=False)
 class BatchMechanism:
-    """Mechanism of each batch of users; no user is in two batches.
+    """Mechanisms of all batches of users. No user is in two batches.
 
     Parameters
     ----------
     query
-        The learner's standing query.
+        The learner's main query. The batches have their own queries.
     schedule
         Schedule with ``queries``.
     parts
@@ -141,12 +145,12 @@ class BatchMechanism:
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """Privacy records of each kind of batch."""
+        """Distinct privacy records of all batches."""
         return tuple(dict.fromkeys(record for part in self.parts for record in part.records))
 
     @cached_property
     def kinds(self) -> tuple[BatchKind, ...]:
-        """Kinds of batches; the guarantee is that of the worst kind."""
+        """Groups of batches with the same guarantee. The session has the guarantee of the worst group."""
         told: dict[tuple[str, str], list[Any]] = {}
         for part in self.parts:
             what = "counts of every step" if part.query.step is None else "counts of one step"
@@ -164,9 +168,10 @@ class BatchMechanism:
         return parallel([(kind.words, kind.guarantee) for kind in self.kinds])
 
     def shared(self, law: Any) -> NoiseDistribution:
-        """Return the noise distribution ``law`` with one batch's share of the failure probability.
+        """Return a batch's noise distribution ``law`` with a smaller failure probability of its bounds.
 
-        The mechanism of a batch does not take the other batches into account.
+        The mechanism of a batch does not take the other batches into account. Therefore this method divides
+        the failure probability by the number of batches.
         """
         if isinstance(law, NoNoise):
             return law
@@ -188,9 +193,10 @@ class BatchMechanism:
 
 @dataclass(frozen=True, eq=False)
 class BatchEncoder:
-    """Encoder of the open batch's session, with the plan number of the whole session.
+    """Encoder of the open batch. Its messages carry the plan's number in the whole session.
 
-    inner : None for users outside all batches; their devices send nothing.
+    inner : encoder of the batch's session. If users are outside all batches, the value is None and their
+        devices send nothing.
     """
 
     __repr__ = brief
@@ -227,14 +233,14 @@ class BatchSession(StreamSession):
     The calls are those of :class:`~discreet.mechanisms.interfaces.Session`. A batch can contain several
     plans: each of these except the last has ``Plan.last = False``. A release covers its batch only:
 
-    - ``estimates`` : sums over the users of the newest batch, in the families of its query. ``covers`` is the
-      number of these users. The failure probabilities of the noise distributions are divided equally among
-      the batches. So with the stated probability the bounds of all batches are valid simultaneously. Each
-      bound is for one batch.
+    - ``estimates`` : sums over the users of the newest batch, for each family of its query. The number of
+      these users is ``covers``. The failure probabilities of the noise distributions are divided equally
+      among the batches. Therefore the bounds of all batches are valid simultaneously with the stated
+      probability. Each bound is for one batch.
     - ``measurement`` : the same sums, with decay 0 and gain 1.
     - ``users`` : all users so far.
-    - ``number`` : number of the batch, starting at 1. The number is 0 before the first user. That release
-      contains zeros in the families of the first query.
+    - ``number`` : number of the batch, starting at 1. The release before the first user has number 0 and
+      contains zeros for the families of the first query.
 
     Raises
     ------
@@ -253,20 +259,20 @@ class BatchSession(StreamSession):
     def __init__(self, mechanism: BatchMechanism, randomness: Randomness) -> None:
         if type(mechanism) is not BatchMechanism:  # a subclass could state any privacy loss
             raise ValueError(f"mechanism = {mechanism!r}: must be a BatchMechanism, and no subclass of it")
-        mechanism = replace(mechanism)  # checked again
+        mechanism = replace(mechanism)  # a new object, whose constructor checks all fields again
         super().__init__(mechanism.query.layout, mechanism.schedule, randomness, mechanism.guarantee)
         self._mechanism, self._randomness = mechanism, randomness
         self._times = mechanism.schedule.release_times
-        self._inner: Any = None  # session of the open batch; only it counts the users of that batch
-        self._open = -1  # index of that batch
-        with self._started(0) as session:  # a release without users
+        self._inner: Any = None  # session of the open batch; only this session counts the batch's users
+        self._open = -1  # index of the batch that was opened last
+        with self._started(0) as session:  # this session makes release 0, which contains no users
             nobody = self._told(session.release())
         self._last = Release(nobody, 0, 0, self._guarantee, Measurement(nobody, 0.0, 1.0))
 
     # ------------------------------------------------------------------------ public facts
     @property
     def kinds(self) -> tuple[BatchKind, ...]:
-        """Kinds of batches; the guarantee is that of the worst kind."""
+        """Groups of batches with the same guarantee. The session has the guarantee of the worst group."""
         return self._mechanism.kinds
 
     @property
@@ -281,7 +287,7 @@ class BatchSession(StreamSession):
 
     @property
     def query(self) -> CountQuery:
-        """Copy of the query for the next user's batch. After the last batch: the learner's standing query."""
+        """Copy of the query for the next user's batch. After the last batch: the learner's main query."""
         at = self._batch_at(self.users)
         return (self._mechanism.query if at is None else self._mechanism.parts[at].query).copy()
 
@@ -327,7 +333,7 @@ class BatchSession(StreamSession):
             self._inner.close()
 
     def _batch_at(self, users: int) -> int | None:
-        """Return the index of the next user's batch after ``users`` users, or None for no batch."""
+        """Return the index of the batch that the user after ``users`` users is in, or None for no batch."""
         at = int(np.searchsorted(self._times, users, side="right")) - 1
         return at if at < len(self._mechanism.parts) else None
 
@@ -336,7 +342,7 @@ class BatchSession(StreamSession):
 
     @property
     def _inside(self) -> dict[str, Any]:
-        """State of the open batch for a saved file; empty if none is open."""
+        """State of the open batch's session, to be saved in a file. Empty if no batch is open."""
         return {} if self._inner is None else state_of(self._inner)
 
     @_inside.setter
@@ -379,7 +385,7 @@ class BatchSession(StreamSession):
         return BatchEncoder(self._inner.open_encoder, self._inner.open_plan, self._plans)
 
     def _check_in_time(self, message: Message) -> None:
-        """Reject a message for a plan that is full, or for a closed batch, with a reason."""
+        """Raise ``MessageRejected`` with a reason if the message's plan is full or its batch is closed."""
         if self._awaited or self._plan is None or not isinstance(message.message, bytes):
             return super()._check_in_time(message)
         if self._inner is None or message.plan != self._plans:
@@ -423,10 +429,11 @@ class BatchSession(StreamSession):
             self._inner.absent(users)
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add many simulated users, from the exact sums of their data.
+        """Add many simulated users, given the exact sums of their data.
 
-        The sum of the devices' noise (local or shuffle) has its exact distribution. For simulation only:
-        raises ``ValueError`` under secure randomness. Sums of users outside all batches are not read.
+        Under local and shuffle privacy, the sum of the devices' noise is drawn from its exact distribution.
+        This method is for simulation only: it raises ``ValueError`` under secure randomness. Sums of users
+        outside all batches are not read.
         """
         super().submit_sum(sums, users)
 
@@ -438,21 +445,21 @@ class BatchSession(StreamSession):
 
     # ---------------------------------------------------------------------------- releases
     def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement]:
-        """Return the sums of the batch that is complete."""
+        """Release the completed batch, close its session, and return the batch's sums."""
         inner = self._inner
         try:
             made = inner.release()
         finally:  # also after an error: this batch is never opened again
-            # one statement without a function call, so that users are counted once, here or in the batch's
-            # session
+            # This is one statement without a function call, so an interrupt cannot split it. Users are then
+            # counted exactly once, either here or in the batch's session.
             self._users, self._inner, self._fresh = n, None, True
             inner.close()
-        self._number = leaf - 1  # the number of a release is that of its batch, also after lost batches
+        self._number = leaf - 1  # a release has the number of its batch, also if earlier batches were lost
         estimates = self._told(made)
         return estimates, Measurement(estimates, 0.0, 1.0)
 
     def _told(self, made: Release) -> dict[str, Estimate]:
-        """Return the estimates of a batch's release, with the batch's share of the failure probability."""
+        """Return the estimates of a batch's release. :meth:`BatchMechanism.shared` adapts their noise."""
         return {
             name: replace(one, law=self._mechanism.shared(one.law)) for name, one in made.estimates.items()
         }
@@ -466,7 +473,7 @@ def batch_mechanism(
 ) -> BatchMechanism:
     """Return the mechanism with which ``privatizer`` processes each batch of a ``schedule`` with queries.
 
-    query : the learner's standing query.
+    query : the learner's main query.
 
     randomness : source of the noise.
 
@@ -499,7 +506,7 @@ def _own_query(i: int, given: Any, standing: CountQuery) -> CountQuery:
 
 
 def _facts(query: CountQuery) -> tuple[Any, ...]:
-    """Return all values, except the common layout, that noise and guarantee depend on."""
+    """Return the values of a query that determine noise and guarantee, except the layout."""
     return (
         query.stationary, query.visits, query.center_rewards, query.known_rewards, query.reward_share,
         query.pooled, query.pooled_share, query.episodes, query.step is None, query.first,

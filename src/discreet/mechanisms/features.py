@@ -1,9 +1,9 @@
-"""Public feature maps whose bounds, which determine sensitivities, are certified at construction.
+"""Public feature maps with bounds that are certified at construction. The bounds determine sensitivities.
 
-:class:`Features` are phi(s, a) of linear MDPs, :class:`MixtureFeatures` phi(s' | s, a) of linear mixtures.
-Their ``bound``, ``signed_bound``, ``l1``, ``signed_l1`` and ``nonneg`` are certified. The tables contain
-every pair, visited or not. A certified bound is therefore a maximum over a public array and reveals nothing
-about data. The trusted core uses only these types, never the model from which the features come.
+:class:`Features` are phi(s, a) of linear MDPs, and :class:`MixtureFeatures` are phi(s' | s, a) of linear
+mixtures. Their ``bound``, ``signed_bound``, ``l1``, ``signed_l1`` and ``nonneg`` are certified. The tables
+contain every pair, visited or not. A certified bound is therefore a maximum over a public array and reveals
+nothing about data. The trusted core uses only these types, never the model from which the features come.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SLACK = 1e-12  # Relative rounding error of a norm.
 _LEAST, _MOST = 1e-50, 1e50  # Range of bounds, in which fourth powers are float64 numbers of full precision.
 _SPAN = 1e-9  # Largest residual of 1 = phi^T v that counts as rounding.
 _ENUMERATED = 12  # Largest number of successors with which all 2^11 sign vectors are tried.
-_CHUNK = 2**22  # Numbers in memory at the same time for these sign vectors.
+_CHUNK = 2**22  # Largest number of array entries in memory while these sign vectors are tried.
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -36,9 +36,9 @@ class Features:
     ----------
     table : (S, A, d), finite
     bound : float
-        b > 0, bound on the Euclidean norm. All bounds must be from 1e-50 to 1e50.
+        Bound b > 0 on the Euclidean norm. All bounds must be from 1e-50 to 1e50.
     l1 : float, optional
-        a, bound on the sum of absolute values. None: sqrt(d) b, which is always valid.
+        Bound a on the sum of absolute values. None: sqrt(d) b, which is always valid.
     nonneg : bool
         Declare (and check) that every coordinate is at least 0: some sensitivities are then smaller.
 
@@ -75,22 +75,22 @@ class Features:
 
     @property
     def states(self) -> int:
-        """S."""
+        """Number of states S."""
         return int(self.table.shape[0])
 
     @property
     def actions(self) -> int:
-        """A."""
+        """Number of actions A."""
         return int(self.table.shape[1])
 
     @property
     def dimension(self) -> int:
-        """d."""
+        """Number of features d."""
         return int(self.table.shape[2])
 
     @cached_property
     def rows(self) -> Floats:
-        """(S A, d) read-only, row s A + a."""
+        """Features as a read-only (S A, d) array. Row s A + a belongs to the pair (s, a)."""
         return self.table.reshape(-1, self.dimension)
 
     @cached_property
@@ -112,11 +112,11 @@ class Features:
         return tuple(np.flatnonzero(~self.table.any(axis=(0, 1))).tolist())
 
     def copy(self) -> Features:
-        """Return a copy with a separate table, certified again."""
+        """Return a copy with a separate table, whose bounds are certified again."""
         return Features(self.table, self.bound, l1=self.l1, nonneg=self.nonneg)
 
     def scaled(self, factor: float) -> Features:
-        """Return the features and bounds times ``factor``.
+        """Return features that are multiplied by ``factor``, with bounds multiplied by the same factor.
 
         Raises ``ValueError`` unless ``factor`` is above 0.
         """
@@ -134,7 +134,10 @@ def _certify(name: str, measured: Floats, bound: float, words: str) -> None:
 
 
 def one_hot(states: int, actions: int) -> Features:
-    """Return phi(s, a) = e_{s A + a}, d = S A: the tabular special case, with b = a = 1."""
+    """Return one-hot features phi(s, a) = e_{s A + a} with d = S A, the tabular special case.
+
+    Both bounds are 1: b = a = 1.
+    """
     s, a = checks.integer("states", states, 1), checks.integer("actions", actions, 1)
     return Features(np.eye(s * a).reshape(s, a, s * a), 1.0, l1=1.0, nonneg=True)
 
@@ -158,16 +161,16 @@ class MixtureFeatures:
     table : (S, A, S, d), finite
         Entry [s, a, s'] is phi(s' | s, a).
     weight_bound : float
-        C_w > 0, the declared (public) bound of ||w_h||_2. Confidence widths depend on C_w, noise does not.
+        Declared (public) bound C_w > 0 of ||w_h||_2. Confidence widths depend on C_w, noise does not.
     bound, signed_bound, l1, signed_l1 : float, optional
-        Bounds to declare; None: the smallest value that is proved. ``exact`` is True if that value is the
+        Declared bounds. None: the smallest value that is proved. ``exact`` is True if that value is the
         supremum.
     rewards : Features, optional
-        psi (S, A, p) in which mean rewards are linear, r_h(s, a) = <psi(s, a), theta_h>: public, for learners
-        that do not know the rewards.
+        Public features psi (S, A, p) in which mean rewards are linear: r_h(s, a) = <psi(s, a), theta_h>. They
+        are for learners that do not know the rewards.
     reward_weight_bound : float, optional
-        C_r > 0, the declared bound of ||theta_h||_2; None: sqrt(p) / ``rewards.bound``. Used only for
-        confidence widths.
+        Declared bound C_r > 0 of ||theta_h||_2. None: sqrt(p) / ``rewards.bound``. Only confidence widths
+        depend on it.
 
     Raises
     ------
@@ -254,17 +257,17 @@ class MixtureFeatures:
 
     @property
     def states(self) -> int:
-        """S."""
+        """Number of states S."""
         return int(self.columns.shape[0])
 
     @property
     def actions(self) -> int:
-        """A."""
+        """Number of actions A."""
         return int(self.columns.shape[1])
 
     @property
     def dimension(self) -> int:
-        """d."""
+        """Number of features d."""
         return int(self.columns.shape[2])
 
     @property
@@ -279,12 +282,12 @@ class MixtureFeatures:
     def nonneg(self) -> bool:
         """True if every coordinate is at least 0.
 
-        Then phi_v >= 0 for v >= 0 (raw targets, not centred targets).
+        Then phi_v >= 0 for all v >= 0. Raw targets have v >= 0, but centred targets do not.
         """
         return bool(self.columns.min() >= 0)
 
     def values_features(self, values: ArrayLike) -> Floats:
-        """Return phi_v (..., S, A, d) of values v (..., S).
+        """Return the features phi_v (..., S, A, d) for the values v (..., S).
 
         The computation is one matrix product without another temporary array. The last bit of a result can
         depend on the number of vectors in the call. Raises ``ValueError`` if the last axis of ``values`` does
@@ -329,7 +332,10 @@ def _restore(features: Features | MixtureFeatures, state: dict[str, Any]) -> Non
 
 
 def _suprema(pairs: Floats) -> tuple[Floats, bool]:
-    """Return ((4, P) proved F01, F+- and their l1 versions, True if suprema) of (P, S, d) features."""
+    """Return proved bounds of the features of P pairs, and whether all these bounds are suprema.
+
+    pairs : (P, S, d) features. The bounds (4, P) are F01 and F+-, and then the same two for the l1 norm.
+    """
     positive = np.maximum(pairs, 0.0).sum(axis=1)
     negative = np.maximum(-pairs, 0.0).sum(axis=1)
     found = np.array(_norms(np.maximum(positive, negative), positive + negative))
@@ -338,7 +344,7 @@ def _suprema(pairs: Floats) -> tuple[Floats, bool]:
     count = successors.sum(axis=1)
     for n in set(count[mixed & (count <= _ENUMERATED)].tolist()):
         at = np.flatnonzero(mixed & (count == n))
-        signs = 1.0 - 2.0 * ((np.arange(2 ** (n - 1))[:, None] >> np.arange(n)) & 1)  # the last one is +1
+        signs = 1.0 - 2.0 * ((np.arange(2 ** (n - 1))[:, None] >> np.arange(n)) & 1)  # the last is +1
         for part in np.array_split(at, -(-at.size * len(signs) * pairs.shape[2] // _CHUNK)):
             own = np.stack([pairs[i, successors[i]] for i in part])
             whole, turned = own.sum(axis=1, keepdims=True), signs @ own

@@ -85,16 +85,17 @@ class Budget:
     Parameters
     ----------
     trust
-        Trust model, which says which party sees raw data.
+        Trust model, i.e. which party sees raw data.
     epsilon, delta
-        (epsilon, delta)-DP; delta = 0 is pure epsilon-DP.
+        Parameters of (epsilon, delta)-DP; delta = 0 is pure epsilon-DP.
     rho
-        Zero-concentrated DP.
+        Parameter of zero-concentrated DP.
     mu
-        Gaussian DP.
+        Parameter of Gaussian DP.
     reports
-        True if a trusted server releases counts as randomized responses, which have no counts pooled over
-        steps. False: never. None: only if the privatizer expects less noise from randomized responses.
+        True if a trusted server always releases counts as randomized responses. False if it never does. None
+        if it does so only when the privatizer expects less noise from randomized responses. Randomized
+        responses contain no counts that are pooled over steps.
     """
 
     trust: Trust
@@ -122,26 +123,27 @@ class ReturnBounds:
     Parameters
     ----------
     low, high
-        Range of one step's reward in the user's units. It corresponds to [0, 1].
+        Range of one step's reward in the units of the data. This range is mapped to [0, 1].
     terminal
         Absorbing states. An episode that reaches one has ended and has no further reward.
     outcomes
-        Rewards on arrival, if a rule determines them: a table from terminal state to reward in the user's
-        units. The rewards in the records are then not read.
+        If a rule determines the rewards: dictionary from terminal state to the reward for arriving there, in
+        the units of the data. The rewards in the records are then not read.
     least, most
-        Bounds of an episode's return in the user's units. A return outside them counts as the nearest bound.
-        None: the bounds that the other arguments imply (H low and H high, or the smallest and the largest
-        outcome).
+        Bounds of an episode's return in the units of the data. A return outside them counts as the nearest
+        bound. None: the bounds that the other arguments imply (H low and H high, or the smallest and the
+        largest of 0 and the outcomes).
     censored
-        Terminal state of episodes with unknown outcome. Such an episode has the middle of the bounds as its
-        return, and ``outcomes`` then contains that value. An evaluation of a policy uses both bounds.
-        Requires ``outcomes``.
+        Terminal state of episodes with unknown outcome. The return of such an episode is set to the middle of
+        the bounds, and ``outcomes`` then contains that value. The evaluation of a policy also considers each
+        bound as the unknown return. This argument requires ``outcomes``.
 
     Raises
     ------
     ValueError
-        If a number is not finite, ``high`` is not above ``low``, all outcomes are 0, a state with an outcome
-        or ``censored`` is not terminal, or ``censored`` has an outcome.
+        If a number is not finite, ``high`` is not above ``low``, or all outcomes are 0. If the state
+        ``censored`` or a state with an outcome is not terminal. If ``censored`` is given without
+        ``outcomes``, or if ``outcomes`` gives it a value other than the middle of the bounds.
     """
 
     low: float = 0.0
@@ -176,7 +178,7 @@ class ReturnBounds:
             self._put_middle(checks.integer("censored", self.censored, 0))
 
     def _put_middle(self, censored: int) -> None:
-        """Set the outcome of the censored state to the middle of the bounds."""
+        """Set the outcome of the state ``censored`` to the middle of the bounds of an episode's return."""
         if self.outcomes is None:
             raise ValueError(
                 f"censored = {censored}: must be given with outcomes; what those who left would have earned "
@@ -207,7 +209,7 @@ class ReturnBounds:
 
 
 class Sized:
-    """Base class of classes with a layout. It provides the sizes of the layout."""
+    """Base class that provides the sizes of the attribute ``layout``."""
 
     layout: Layout
 
@@ -234,11 +236,11 @@ class ProblemSpec(Sized):
     Parameters
     ----------
     layout
-        Sizes and the mask of admissible actions.
+        Numbers of states and actions, horizon, and mask of admissible actions.
     users
         Number of users K, or None if unknown.
     stationary
-        True allows a learner to pool steps: the MDP is declared to be the same at every step.
+        True if the MDP is declared to be the same at every step. A learner may then sum counts over steps.
     known_rewards
         (H, S, A) mean rewards in [0, 1] if they are public, otherwise None.
     budget
@@ -251,8 +253,9 @@ class ProblemSpec(Sized):
     returns
         Units, bounds and rules of an episode's return. None: rewards in [0, 1] are summed.
     groups
-        Number of public groups of users, at least 1. Decision points count users by group at the start of an
-        episode (:mod:`discreet.learners.ope.first_visit_query`). Other learners ignore groups.
+        Number of public groups of users, at least 1. The query for decision points
+        (:mod:`discreet.learners.ope.first_visit_query`) counts users by group at the start of an episode.
+        Other learners ignore groups.
 
     Raises
     ------
@@ -318,7 +321,7 @@ class StepwiseRelease(Protocol):
     def users(self) -> int: ...
     @property
     def laws(self) -> Mapping[str, NoiseDistribution]:
-        """Noise distributions by family of the query; their bounds are over the cells of all steps."""
+        """Noise distribution of each family of the query; its bounds cover the cells of all steps."""
         ...
 
     @property
@@ -333,8 +336,8 @@ class StepwiseRelease(Protocol):
 class Session(Protocol):
     """Stateful session in the trusted core. Call order: release, begin, submit (once per user), release, ...
 
-    Calls in the wrong order raise ``RuntimeError``, and invalid messages and plans raise ``ValueError``. In
-    these cases no sum changes.
+    Calls in the wrong order raise ``RuntimeError``, and invalid messages and plans raise ``ValueError``. A
+    call that raises one of these errors does not change the sums.
     """
 
     @property
@@ -380,14 +383,14 @@ class Session(Protocol):
 
 
 class Mechanism(Protocol):
-    """Mechanism: the processing of user data, fixed before data.
+    """Complete description of how user data are processed, fixed before any data arrive.
 
     A mechanism is a frozen value that computes its privacy guarantee.
     """
 
     @property
     def query(self) -> Any:
-        """Query of the sums."""
+        """Query that defines the released sums."""
         ...
 
     @property
@@ -449,7 +452,7 @@ Ask = Callable[[Response], Estimate]
 
 @runtime_checkable
 class Learner(Protocol):
-    """Learner as frozen options and pure functions of its state.
+    """Learner: frozen options, and methods that are pure functions of their arguments.
 
     A learner has no reference to data or to the internals of a session. Every method raises ``ValueError`` if
     learner and problem do not fit.
@@ -464,20 +467,20 @@ class Learner(Protocol):
         ...
 
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> Any:
-        """Return the first state for ``spec``.
+        """Return the learner's initial state for the problem ``spec``.
 
         ties : (2,) uint64, key of the public random numbers that break ties.
         """
         ...
 
     def plan(self, state: Any, release: Release, ask: Ask) -> tuple[Plan, Any]:
-        """Return the plan for the next users, and the new state.
+        """Return the plan for the next users, and the learner's new state.
 
-        state : state from :meth:`begin` or from the previous call. It is not modified.
+        state : the learner's state from :meth:`begin` or from the previous call. It is not modified.
 
-        release : the newest release. The same release is passed again until all users before the next one
-            have a plan.
+        release : the newest release. The same release is passed again until a plan exists for all users
+            before the next release.
 
-        ask : answers a planned :class:`Response` (``session.answer``).
+        ask : function that returns the answer to a planned :class:`Response` (``session.answer``).
         """
         ...

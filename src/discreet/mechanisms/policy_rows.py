@@ -1,4 +1,4 @@
-"""Policies as rows of admissible state-action pairs."""
+"""Policies given by indices of admissible state-action pairs (the rows of a layout)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ Ints = NDArray[np.int64]
 
 
 class PolicyRows(NamedTuple):
-    """Checked policy in the form of the kernels, for callers that use one policy many times.
+    """Checked policy as the arrays that compiled kernels read.
 
-    A deterministic policy has ``rows`` (H, S), the row that is played at (h, s). A stochastic policy has
-    ``probabilities`` (H, R) over rows. The other array is empty.
+    A row is the index of an admissible state-action pair. For a deterministic policy, ``rows`` (H, S) has the
+    row that the policy plays in state s at step h. For a stochastic policy, ``probabilities`` (H, R) has the
+    probability of each row's action in the row's state. The array of the other kind is empty. A caller that
+    uses one policy many times keeps this object, so that the policy is checked only once.
     """
 
     stochastic: bool
@@ -30,13 +32,13 @@ class PolicyRows(NamedTuple):
 
 
 def policy_rows(layout: Layout, policy: ArrayLike | PolicyRows) -> PolicyRows:
-    """Check a deterministic (H, S) integer policy or a stochastic (H, S, A) policy, and return its rows.
+    """Check a deterministic (H, S) integer policy or a stochastic (H, S, A) policy, and convert it to rows.
 
     Raises
     ------
     ValueError
-        If the shape is neither of these, an action is out of range or not admissible, or probabilities are
-        negative or do not sum to 1 over the admissible actions (within 1e-9).
+        If the policy has neither of these shapes, if an action is out of range or not admissible, or if
+        probabilities are negative or do not sum to 1 over the admissible actions (within 1e-9).
     """
     if isinstance(policy, PolicyRows):
         return policy

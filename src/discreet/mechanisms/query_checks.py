@@ -25,10 +25,10 @@ _MOST_CELLS = 2 * 10**8  # largest number of cells of a session with many releas
 
 
 def private_query(query: Any, cuts: bool = False) -> CountQuery:
-    """Return a checked copy of the query, so that later changes of the learner's query change no noise.
+    """Check a query of counts and return a copy. Later changes of the original then do not affect the noise.
 
-    ``cuts`` : True if the caller can release clipped rewards. Raises ``ValueError`` for other kinds of
-        queries.
+    ``cuts`` : True if the caller can release clipped rewards. Raises ``ValueError`` unless the query is a
+        :class:`CountQuery`, and if it clips rewards but ``cuts`` is False.
     """
     if type(query).__name__ in ("MixtureQuery", "GramQuery"):
         raise ValueError(
@@ -39,7 +39,7 @@ def private_query(query: Any, cuts: bool = False) -> CountQuery:
         raise ValueError(
             f"query is a {type(query).__name__}: this privatizer answers a CountQuery, and no subclass of it"
         )
-    query = query.copy()  # the copy that is checked is the copy that is used
+    query = query.copy()  # copied before the checks, so that the checked object is the one that is used
     if query.cut and not cuts:
         raise ValueError(
             "privatizer: must be 'central' (with release 'batches', 'decaying' or 'auto') or 'none' for a "
@@ -59,7 +59,10 @@ def check_cut(query: CountQuery, schedule: Schedule) -> None:
 
 
 def continual_query(query: Any, cuts: bool = False) -> CountQuery:
-    """Return a copy of a query for a session of many releases. Raises ``ValueError`` if it does not fit."""
+    """Check a query for a session with many releases and return a copy.
+
+    Raises ``ValueError`` if the query does not fit such a session.
+    """
     query = private_query(query, cuts)
     if query.episodes > 1:
         raise ValueError(
@@ -72,7 +75,7 @@ def continual_query(query: Any, cuts: bool = False) -> CountQuery:
 
 
 def private_schedule(schedule: Any) -> Schedule:
-    """Return a copy of a schedule that no other code can change. Raises ``ValueError`` for another class."""
+    """Return a copy of a schedule, which other code cannot change. Raises ``ValueError`` for other types."""
     if type(schedule) is not Schedule:  # a subclass could change the times of release
         raise ValueError(f"schedule = {schedule!r}: must be a Schedule, and no subclass of it")
     return dataclasses.replace(schedule)
@@ -84,7 +87,7 @@ def is_linear(query: Any) -> bool:
     The result is False for a subclass, which could declare another sensitivity.
     """
     if type(query) is CountQuery:
-        return False  # the modules of features are then not imported
+        return False  # returns here, so that the modules for feature sums are not imported
     from discreet.mechanisms.linear.linear_queries import GramQuery, MixtureQuery
 
     return type(query) in (GramQuery, MixtureQuery)

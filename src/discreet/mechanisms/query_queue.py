@@ -9,8 +9,8 @@ This only protects honest code from mistakes. Code in the same process can find 
 caller's frames, the garbage collector), and no library can prevent this.
 
 The checks of the session still apply. Calls from a forked process are refused here, because that process has
-no such thread. The session refuses a question during a running call. If the caller is interrupted while
-waiting, the answer is lost, but the question counts as asked.
+no such thread. The session refuses a question while another call on it is running. If the caller is
+interrupted while waiting, the answer is lost, but the question counts as asked.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ __all__ = ["Response", "asking"]
 
 @dataclass(frozen=True, eq=False)
 class Response:
-    """Query for a new sum over earlier users, with public arrays (LSVI, DP-VAPVI): sum phi (r + values[s']).
+    """Query for one more sum over the records of earlier users: sum phi (r + values[s']).
+
+    phi is the feature vector of a record's state-action pair, r is its reward and s' its next state. The
+    arrays of the query are public. LSVI and DP-VAPVI send such queries.
 
     Attributes
     ----------
@@ -44,7 +47,7 @@ class Response:
     interval : (low, high)
         Range of the values, which determines the noise.
     weights : (S, A) or None
-        Weights of the records, at least 0. None: all weights are 1.
+        Weight, at least 0, of a record with this state and action. None: all weights are 1.
     gram : bool
         True to return the weighted Gram matrix too.
     """
@@ -67,13 +70,13 @@ def asking(answer: Answer) -> Answer:
     process = os.getpid()
 
     def ask(question: Response) -> Estimate:
-        """Return the next planned response. Raises the exceptions of the session."""
+        """Return the session's answer to the next planned question. Raises the session's exceptions."""
         if os.getpid() != process:
             raise RuntimeError("this session was started in another process: it answers nothing here")
         if type(question) is not Response:
             raise ValueError(f"question is a {type(question).__name__}: must be a Response")
         weights = None if question.weights is None else np.array(question.weights)
-        # plain arrays, so that reading them runs no code of the caller
+        # These are copies of class numpy.ndarray: reading a subclass could run code of the caller.
         question = replace(question, values=np.array(question.values), weights=weights)
         reply: SimpleQueue[Any] = SimpleQueue()
         questions.put((question, reply))
@@ -84,7 +87,7 @@ def asking(answer: Answer) -> Answer:
         try:
             raise error
         finally:
-            del error  # it has a reference to this frame
+            del error  # the exception refers to this frame, which would refer to the exception
 
     weakref.finalize(ask, questions.put, None)
     serving = threading.Thread(
@@ -106,6 +109,6 @@ def _reply(question: Response, reply: SimpleQueue[Any], answer: Answer | None) -
         if answer is None:
             raise RuntimeError("this session is closed: start another one")
         reply.put((answer(question), None))
-    except BaseException as error:  # any exception is raised in the caller
+    except BaseException as error:  # every exception is raised again in the caller's thread
         error.__cause__ = error.__context__ = None
         reply.put((None, error.with_traceback(None)))

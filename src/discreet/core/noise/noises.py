@@ -72,7 +72,7 @@ class AdditiveNoise(ABC):
         """
 
     def log_mass(self, values: Ints, scale: float, grid: int) -> Floats:
-        """Return ln P(noise = k / grid) for integers k in ``values`` under noise of scale ``scale``; optional.
+        """Return ln P(noise = k / grid) for integers k in ``values`` at noise scale ``scale``; optional.
 
         Logarithms of small probabilities must be exact: minus infinity means that a value cannot occur.
 

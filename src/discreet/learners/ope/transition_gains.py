@@ -382,8 +382,10 @@ class TransitionPath(Path):
     kept : available numbers of changed states. ``expected``, ``risk``, ``estimate``, ``deviation`` and
     ``noise`` have one entry for each of these numbers.
 
-    censored : the gains (2) with the worst and with the best outcomes of censored ends; None if no episode
-    can end censored. If it is not None, ``expected`` and ``risk`` are for the worst outcomes.
+    censored : two results for episodes whose outcome is not known (censored). The first has the gains if
+    these unknown outcomes are the worst for the policy, the second if they are the best. Both are computed by
+    equation (2) of the module docstring. None if no episode can be censored. If it is not None, ``expected``
+    and ``risk`` are for the worst outcomes.
     """
 
     kept: Ints

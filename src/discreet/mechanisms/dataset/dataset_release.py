@@ -1,8 +1,8 @@
 """One-shot release of counts in the trusted core: offline data in chunks, then noise one step at a time.
 
 ``privatizer.stored(query, randomness)`` starts the session before the number of users is known: the noise of
-one sum over all users does not depend on that number. The calls are submit_many and absent, any number of
-times, and then one call of release.
+one sum over all users does not depend on that number. The methods ``submit_many`` and ``absent`` can be
+called any number of times. Then ``release`` is called once.
 
 Guarantee. Each user is in one noisy sum with at most m = ``query.episodes`` episodes. The session enforces
 this: users are submitted in the order of their numbers, so a user's episodes are adjacent. Only the last user
@@ -23,8 +23,9 @@ The code ensures the guarantee as follows:
 
 Memory. A transition cell takes four bytes (exact for fewer than 2^32 episodes), and a reward cell eight.
 There is one table for each step. For S = 716, A = 25 and H = 20 without a mask the 2.6e8 cells take 1.0 GB of
-address space, of which only visited cells use memory. A release processes one step at a time. It needs memory
-for the noisy sums of the step (eight bytes for each cell) and one block of noise for each core.
+address space, of which only the parts with visited cells use memory. A release processes one step at a time.
+It needs memory for the noisy sums of the step (eight bytes for each cell) and one block of noise for each
+core.
 
 Rewards. With exact noise (:class:`~discreet.core.rng.Secure`) a reward that is not a multiple of 1 /
 reward_grid is rounded randomly and without bias to such a multiple. Otherwise it is rounded to the nearest
@@ -64,7 +65,7 @@ from discreet.utils.system import processors
 
 __all__ = ["KeptRelease", "OneShotRelease", "OneShotSession", "check_query"]
 
-_BLOCK = 2**18  # noise values per call of a sampler; more are drawn in threads
+_BLOCK = 2**18  # noise values in one call of a sampler; several calls run in threads
 
 
 def check_query(query: CountQuery) -> None:
@@ -82,7 +83,7 @@ def check_query(query: CountQuery) -> None:
 
 
 class OneShotSession(Saveable):
-    """Session for offline data: chunks of episodes, then one release. Created by ``privatizer.stored``.
+    """Session that takes offline data in chunks and makes one release; created by ``privatizer.stored``.
 
     Raises
     ------
@@ -97,7 +98,7 @@ class OneShotSession(Saveable):
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         if type(mechanism) is not CountMechanism or not mechanism.stored:
             raise ValueError(f"mechanism = {mechanism!r}: must be a CountMechanism of stored people")
-        mechanism = replace(mechanism)  # checked again, and shares no array
+        mechanism = replace(mechanism)  # a new object that is checked again and shares no array
         mechanism.check_source(randomness)
         query = mechanism.counts
         check_query(query)
@@ -113,7 +114,7 @@ class OneShotSession(Saveable):
 
     @property
     def _counted(self) -> dict[str, Any]:
-        """State of the partial aggregate for a saved file."""
+        """State of the partial aggregate, to be saved in a file."""
         return state_of(self._tally)
 
     @_counted.setter
@@ -134,7 +135,7 @@ class OneShotSession(Saveable):
 
     @property
     def query(self) -> CountQuery:
-        """Copy of the query of the sums."""
+        """Copy of the query that defines the sums."""
         return self._query.copy()
 
     @property
@@ -144,7 +145,7 @@ class OneShotSession(Saveable):
 
     @property
     def laws(self) -> Mapping[str, NoiseDistribution]:
-        """Noise distribution of every family, known before data; bounds are over the cells of all steps."""
+        """Noise distribution of every family, known before data. Its bounds cover the cells of all steps."""
         return _laws(self._mechanism)
 
     @property
@@ -210,8 +211,9 @@ class OneShotSession(Saveable):
                 raise RuntimeError("release: nobody has come")
             tally = self._tally
             if self._mechanism.noisy and self._key is None:
-                tally.check_on_grid(self._mechanism.reward_grid or 1)  # all steps, before one is released
-            self._drop()  # before the release exists: there are never two
+                # All steps are checked before the first step is released.
+                tally.check_on_grid(self._mechanism.reward_grid or 1)
+            self._drop()  # called before the release is created, so that two releases cannot exist
             return OneShotRelease(_Facts(self._mechanism, self._query.copy(), tally.people), self._key, tally)
 
 
@@ -220,17 +222,18 @@ class _Facts:
     """Public facts about a release."""
 
     mechanism: CountMechanism
-    shown: CountQuery  # a copy, so that changes of its arrays change no noise
+    shown: CountQuery  # copy that callers get, so that they cannot change the noise
     users: int
 
 
 class OneShotRelease(Guarded):
-    """Noisy sums of all users: an iterator over the steps 0 .. H - 1 that draws the noise of each step once.
+    """Noisy sums of all users, as an iterator over the steps 0 .. H - 1. Each step's noise is drawn once.
 
-    For first visits there is one table for all steps together.
+    If the query counts first visits, there is one table for all steps together.
 
     ``for sums in release`` yields :class:`~discreet.mechanisms.interfaces.StepSums` (read-only arrays).
-    The iterator does not store yielded sums; the caller can store them, or call :meth:`keep`. An interrupt
+    The iterator does not store the sums that it has yielded. The caller can store them, or call :meth:`keep`
+    to get all steps. An interrupt
     inside a step ends the release. Every later call then raises ``RuntimeError``.
     """
 
@@ -249,12 +252,12 @@ class OneShotRelease(Guarded):
 
     @property
     def query(self) -> CountQuery:
-        """Copy of the query of the sums."""
+        """Copy of the query that defines the sums."""
         return self._facts.shown
 
     @property
     def layout(self) -> Layout:
-        """S, A, H and the mask."""
+        """Numbers of states and actions, horizon, and mask of admissible actions."""
         return self._facts.shown.layout
 
     @property
@@ -274,7 +277,7 @@ class OneShotRelease(Guarded):
 
     @property
     def laws(self) -> Mapping[str, NoiseDistribution]:
-        """Noise distribution of every family; bounds are over the cells of all steps."""
+        """Noise distribution of every family. Its bounds cover the cells of all steps."""
         return _laws(self._facts.mechanism)
 
     def __iter__(self) -> Self:
@@ -322,7 +325,7 @@ class OneShotRelease(Guarded):
         )
 
     def _add_noise(self, step: int, tables: Mapping[str, Floats]) -> None:
-        """Add independent noise to every cell, in place; seeded noise has one random stream per step."""
+        """Add independent noise to every cell in place. Seeded noise uses one random stream for each step."""
         mechanism = self._facts.mechanism
         law = mechanism.noise
         if law is None:
@@ -351,7 +354,7 @@ class OneShotRelease(Guarded):
         if max(part.size for part, *_ in parts) < _BLOCK:
             for part in parts:
                 add(*part)
-        else:  # the samplers release Python's lock, and each draw has separate random numbers
+        else:  # the samplers run in parallel without Python's lock, and draw separate random numbers
             with ThreadPoolExecutor(min(len(parts), processors())) as pool:
                 for _ in pool.map(add, *zip(*parts, strict=True)):
                     pass
@@ -359,7 +362,7 @@ class OneShotRelease(Guarded):
             checked_on_grid(table, mechanism.grid(name) or 1)
 
     def keep(self) -> KeptRelease:
-        """Return all steps in memory, readable in any order.
+        """Draw the noise of all steps, and return a release in memory whose steps can be read in any order.
 
         Raises ``RuntimeError`` if a step was already read.
         """
@@ -384,7 +387,7 @@ class KeptRelease:
 
     @property
     def layout(self) -> Layout:
-        """S, A, H and the mask."""
+        """Numbers of states and actions, horizon, and mask of admissible actions."""
         return self.query.layout
 
     def step(self, h: int) -> StepSums:
@@ -396,7 +399,7 @@ class KeptRelease:
 
 
 def _laws(mechanism: CountMechanism) -> dict[str, NoiseDistribution]:
-    """Return the noise distribution of every family; bounds hold over all its cells."""
+    """Return the noise distribution of every family. Its bounds hold simultaneously for all its cells."""
     query = mechanism.counts
     if mechanism.noise is None:
         return {name: laws.NoNoise() for name in query.row_families}

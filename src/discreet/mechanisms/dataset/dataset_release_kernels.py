@@ -9,7 +9,7 @@ from discreet.core.compile import kernel
 
 Ints = NDArray[np.int64]
 
-# kinds of errors
+# These are the kinds of errors that :func:`check_users` returns.
 FALLS, TOO_MANY = 1, 2
 
 
@@ -17,10 +17,17 @@ FALLS, TOO_MANY = 1, 2
 def check_users(
     user: Ints, any_before: bool, last: int, episodes: int, most: int
 ) -> tuple[int, int, int, int]:
-    """Follow the users of some episodes: (kind, index of the first error; new users, episodes of the last).
+    """Check the users of some episodes, given the last user of the previous episodes.
 
-    ``last``, ``episodes`` : the last user of the episodes before, if ``any_before``, and the number of their
-    episodes. Without an error kind is 0 and the index -1.
+    Returns (kind of the first error, index of its episode, number of new users, number of episodes of the
+    last user). Without an error, the kind is 0 and the index is -1.
+
+    user : user number of each episode.
+
+    any_before : True if there are previous episodes. Then ``last`` is the last user of these episodes, and
+        ``episodes`` is the number of this user's episodes.
+
+    most : largest number of episodes that a user may have.
     """
     new = 0
     for i in range(user.shape[0]):

@@ -1,4 +1,4 @@
-"""Partial aggregates: exact sums of disjoint users for one count query. Raw data without protection.
+"""Partial aggregates: exact sums over disjoint sets of users for one count query. They are raw data.
 
 A :class:`PartialAggregate` is the stage between user data and a release. Many machines can each count their
 own users and send their partial aggregates to the machine that draws the noise. A data set can be counted
@@ -8,30 +8,29 @@ and delete it like the trajectories themselves.
 Contents. For every counted step (or for all steps together if they are pooled), it contains the number of
 times that each pair was followed by each state. It also contains the sum of the rewards of each pair in units
 of 1 / ``grid``. All these numbers are integers, so sums depend neither on the order of users nor on the
-machine that
-counted them. Two partial aggregates of the same users are equal bit for bit, and two releases of them with
-the same noise are too (:meth:`OneShotSession.submit_tally
+machine that counted them. Two partial aggregates of the same users are equal bit for bit. Two releases of
+them with the same noise are also equal bit for bit (:meth:`OneShotSession.submit_tally
 <discreet.mechanisms.dataset.dataset_release.OneShotSession.submit_tally>`). Visits, and counts pooled over
-steps, can be computed from these numbers. Group returns, clipped rewards and pooled first visits cannot. A
-query of first visits only (``query.first``) is supported: then first visits of whole trajectories are
-counted.
+steps, can be computed from these numbers. Group returns, clipped rewards and pooled first visits cannot be
+computed from them. A query that counts only first visits (``query.first``) is supported. For this query, the
+first visits of whole trajectories are counted.
 
-Rewards. On a ``grid``, a power of two, a reward that is not a multiple of 1 / grid is rounded randomly and
+Rewards. The ``grid`` is a power of two. A reward that is not a multiple of 1 / grid is rounded randomly and
 without bias to such a multiple, with random bits from the operating system. With ``grid = None`` rewards are
 rounded to the nearest multiple of 2^-20. Both kinds of rounding keep rewards in [0, 1], so no sensitivity
 increases.
 
 Disjoint users. A user must not be in two partial aggregates that are merged, because the user's contribution
-would be twice the one that the noise is calibrated to. A new partial aggregate gets a random mark. A merge
-also adopts the marks of the other partial aggregate, and a file contains all marks. Two partial aggregates
-with a common mark have users in common, so merging them raises an error. Examples are a partial aggregate and
-itself, a file that was read twice, and two continuations of one file. Only data curators can know whether two
-machines counted the same user independently.
+would then be twice as large as the noise allows. A new partial aggregate gets a random mark. A merged partial
+aggregate has the marks of both, and a file contains all marks. Two partial aggregates with a common mark have
+users in common, so merging them raises an error. Examples are a partial aggregate and itself, a file that was
+read twice, and two continuations of one file. If two machines counted the same user independently, the marks
+do not show this. Only the data curators can know it.
 
-Partial aggregates can be merged in any order. A user added afterwards must have a number above all numbers in
-the merged partial aggregates. The last of these users can also be added again, with their remaining episodes.
-If two partial aggregates end with the same user number, the number of remaining episodes is computed as if
-both belonged to one user.
+Partial aggregates can be merged in any order. A user who is added afterwards must have a number above all
+numbers in the merged partial aggregates. One exception is the last user in them, whose remaining episodes can
+still be added. If two partial aggregates end with the same user number, the number of remaining episodes is
+computed as if both belonged to one user.
 
 Limits. Counts are 32-bit and rewards are summed exactly in float64. Data that could exceed one of these
 ranges are rejected before any data are added. Users are counted before their records are added, so an
@@ -74,12 +73,12 @@ from discreet.mechanisms.saved_state.save import CLASSES
 __all__ = ["PartialAggregate", "same_sums"]
 
 NEAREST = 2**20  # grid of rewards if ``grid`` is None
-_LAYOUT = saved_state.FileLayout(b"\x89discreet-tally\n", 2, "a tally")  # version 1: full tables
+_LAYOUT = saved_state.FileLayout(b"\x89discreet-tally\n", 2, "a tally")  # version 1 stored full tables
 _RAW = "exact sums of people's data: raw, private to them, and protected by nothing"
-_MOST_COUNT = 2**32 - 1  # Limit of a cell.
-_MOST_UNITS = 2**51  # Limit of all rewards in a cell. Their sum with noise must be exact.
+_MOST_COUNT = 2**32 - 1  # Limit of the count in a cell.
+_MOST_UNITS = 2**51  # Limit of the sum of rewards in a cell. The sum must be exact after noise is added.
 _BLOCK = 2**12  # Number of episodes per block, which fits into the processor cache.
-_MANY = 2**12  # Least number of episodes for threads.
+_MANY = 2**12  # Least number of episodes that are counted in several threads.
 _SHARES = ("reward_share", "pooled_share", "return_share")  # Shares of the budget: they do not affect sums.
 _MARK = re.compile("[0-9a-f]{32}")
 
@@ -94,12 +93,12 @@ def same_sums(one: CountQuery, other: CountQuery) -> bool:
 
 
 class PartialAggregate:
-    """Exact sums of disjoint users for one count query. **Raw data: it protects nobody.**
+    """Exact sums over a set of users for one count query. **These are raw data without any protection.**
 
     Parameters
     ----------
     query : CountQuery
-        Query of the sums. It must not have groups, clipped rewards or pooled first visits. At most
+        Query that defines the sums. It must not have groups, clipped rewards or pooled first visits. At most
         ``query.episodes`` episodes of each user are accepted.
     grid : int, optional
         Power of two up to 2^20. Rewards are rounded randomly and without bias to multiples of 1 / grid, as
@@ -140,15 +139,15 @@ class PartialAggregate:
         self._query, self._grid = query.copy(), grid
         layout, steps = query.layout, query.counted
         pooled = (query.stationary and not query.first) or query.pooled == "all"
-        in_a_cell = query.counted_steps if pooled else 1  # most records of an episode in one cell
+        in_a_cell = query.counted_steps if pooled else 1  # largest number of an episode's records in a cell
         self._most = min(_MOST_COUNT, _MOST_UNITS // self.grid) // in_a_cell
-        # for each slot: its first step, and its number of steps
+        # A slot is one step, or all steps together. These are the first step and the number of steps of each.
         self._steps = (
             [(steps.start, query.counted_steps)] if query.slots == 1 else [(h, 1) for h in range(query.slots)]
         )
         self._people = 0
         self._episodes = 0  # Private: number of episodes.
-        self._last: tuple[int, int] | None = None  # Last user and their episodes.
+        self._last: tuple[int, int] | None = None  # Number of the last user, and number of their episodes.
         self._marks = [secrets.token_hex(16)]
         self._counts = [np.zeros(layout.rows * layout.states, np.uint32) for _ in self._steps]
         self._sums = np.zeros((query.slots, 0 if query.known_rewards else layout.rows))
@@ -156,12 +155,12 @@ class PartialAggregate:
     # -------------------------------------------------------------------------------- properties
     @property
     def query(self) -> CountQuery:
-        """Copy of the query of the sums."""
+        """Copy of the query that defines the sums."""
         return self._query.copy()
 
     @property
     def grid(self) -> int:
-        """Grid of rewards: they are summed in units of 1 / grid."""
+        """Grid of rewards, which are summed in units of 1 / grid."""
         return NEAREST if self._grid is None else self._grid
 
     @property
@@ -228,7 +227,7 @@ class PartialAggregate:
                         steps, query.first, query.reward_shift, self._counts[slot], self._sums[slot],
                     )  # fmt: skip
 
-        # one thread adds all sums of a slot, so the sums do not depend on the number of threads
+        # One thread computes all sums of a slot, so the sums do not depend on the number of threads.
         threads = min(processors(), len(self._steps)) if n >= _MANY else 1
         shares = [range(first, len(self._steps), threads) for first in range(threads)]
         if threads == 1:
@@ -304,7 +303,8 @@ class PartialAggregate:
         self._check_room(f"other: has {other._people} people", other._episodes)
         checks.integer("other.people", other._people, 0, 2**62 - self._people)
         marks, last = sorted((*self._marks, *other._marks)), self._later(other)
-        # one statement without a function call, executed before the sums change
+        # This is one statement without a function call, so an interrupt cannot split it. It comes before the
+        # sums change.
         self._marks, self._last, self._people, self._episodes = (
             marks, last, self._people + other._people, self._episodes + other._episodes,
         )  # fmt: skip
@@ -337,13 +337,13 @@ class PartialAggregate:
 
     # -------------------------------------------------------------------------------- sums
     def emptied(self) -> PartialAggregate:
-        """Return a partial aggregate with the same number of users and without other data."""
+        """Return a partial aggregate that has the same number of users and marks but no sums."""
         new = PartialAggregate(self._query, self._grid)
         new._people, new._marks, new._counts, new._sums = self._people, self._marks, [], np.zeros((0, 0))
         return new
 
     def pop(self, slot: int) -> tuple[NDArray[np.uint32], Floats]:
-        """Remove and return the (R S,) counts and (R,) rewards of a ``slot``.
+        """Remove the (R S,) counts and the (R,) sums of rewards of a ``slot``, and return them.
 
         The caller adds noise to them.
         """
@@ -353,11 +353,11 @@ class PartialAggregate:
         return counts, sums
 
     def check_on_grid(self, grid: int) -> None:
-        """Raise ``RuntimeError`` unless all rewards are multiples of 1 / ``grid``; counts are integers."""
+        """Raise ``RuntimeError`` unless all sums of rewards are multiples of 1 / ``grid``."""
         checked_on_grid(self._sums, grid)
 
     def cells(self) -> Floats:
-        """Return (cells,) the exact sums of all families, in the order of the query."""
+        """Return the exact sums of all families as one (cells,) array, in the order of the query."""
         rows, states = self._query.layout.rows, self._query.layout.states
         moves = np.stack(self._counts).reshape(-1, rows, states).astype(np.float64)
         parts = []
@@ -370,9 +370,9 @@ class PartialAggregate:
 
     # -------------------------------------------------------------------------------- as integers
     def units(self) -> NDArray[np.int64]:
-        """Return all contents as integers: users, episodes, then counts and rewards by slot.
+        """Return all contents as integers: number of users, number of episodes, counts, and sums of rewards.
 
-        Rewards are in units of 1 / grid.
+        Counts and rewards are in the order of the slots. Rewards are in units of 1 / grid.
 
         **Raw data.** If partial aggregates can be merged, the sum of their integers equals the integers of
         the merged one.
@@ -498,12 +498,12 @@ class PartialAggregate:
                 raise ValueError(
                     f"sums[{slot}]: must be of rewards in [0, 1], in units of 1/{self.grid}, one a visit"
                 )
-        # new arrays that are writeable and not shared
+        # These copies are writeable, and no other object refers to them.
         self._counts, self._sums = [np.array(counts) for counts in self._counts], np.array(self._sums)
 
 
 def _packed(counts: NDArray[np.uint32]) -> NDArray[np.uint32] | tuple[NDArray[np.uint32], ...]:
-    """Return the table, or (cells, counts) of its nonzero cells if these need less space."""
+    """Return the table, or the indices and counts of its nonzero cells if these need less space."""
     filled = np.flatnonzero(counts)
     if 2 * filled.size >= counts.size or counts.size > 2**32:
         return counts
@@ -511,7 +511,10 @@ def _packed(counts: NDArray[np.uint32]) -> NDArray[np.uint32] | tuple[NDArray[np
 
 
 def _unpacked(stored: Any, size: int) -> NDArray[np.uint32]:
-    """Return the table of ``size`` cells. Raises ``ValueError`` if :func:`_packed` did not make it."""
+    """Return the table of ``size`` cells that :func:`_packed` stored as ``stored``.
+
+    Raises ``ValueError`` if :func:`_packed` cannot have returned ``stored``.
+    """
     if isinstance(stored, np.ndarray):
         return stored
     cells, counts = stored

@@ -1,4 +1,4 @@
-"""Compiled sums over many stored records at once: :meth:`PartialAggregate.add`."""
+"""Compiled code that sums many stored records in one call, for :meth:`PartialAggregate.add`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ def add_stored(
     states: Ints, actions: Ints, rewards: Floats, row_index: Ints, first: int, steps: int,
     first_visits: bool, reward_shift: float, counts: Counts, sums: Floats,
 ) -> None:  # fmt: skip
-    """Add some steps of checked users to one table of transitions and one of rewards, step after step.
+    """Add the records of ``steps`` steps, starting at step ``first``, to tables of counts and of rewards.
 
-    The sums are those of :func:`discreet.core.trajectory_sums_kernels.add_trajectories` in another order, for
-    rewards whose sums are exact in any order. ``counts`` (R S,); ``sums`` (R,), or (0,): no rewards.
-    ``first_visits``: only a user's first visit to each state, which needs all steps.
+    The sums are equal to those of :func:`discreet.core.trajectory_sums_kernels.add_trajectories`, which adds
+    the records in another order: rewards must have sums that are exact in any order. ``counts`` (R S,) has
+    the number of transitions. ``sums`` (R,) has the sums of rewards, or the shape (0,) if rewards are not
+    summed. If ``first_visits`` is True, only the first visit of each episode to each state is counted; this
+    needs all steps.
 
-    All cells of a step are found before any is added to. Cell indices are unsigned, and no index is tested
-    for counting from the end. This is several times faster than one record after the other.
+    The indices of all cells of a step are computed before a cell is changed. The indices are unsigned, so the
+    compiler adds no test for negative indices. This is several times faster than a loop over single records.
     """
     users, to = states.shape[0], np.uint64(row_index.shape[0])
     rows, cells = np.empty(users, np.uint64), np.empty(users, np.uint64)

@@ -33,9 +33,9 @@ one-hot or on a simplex.
 Centre and scale of a response are computed from the public array over *all* states (``span="values"``), never
 only over visited states. They affect only the scale of the noise. The bounds of features are certified for
 every (s, a) by :class:`~discreet.mechanisms.features.Features`. Records are checked on submission, so invalid
-records raise an error before the first question. The index of a noise is marked as used before the noise is
-drawn. A session cannot be copied, pickled, or used in another process, since a copy would draw the same noise
-again.
+records raise an error before the first question. A question counts as asked before its noise is drawn, so no
+noise is used twice. A session cannot be copied, pickled, or used in another process, since a copy would draw
+the same noise again.
 
 Exact noise (secure randomness). Three roundings make every sum an integer on a public grid, and keep every
 bound valid:
@@ -89,14 +89,14 @@ from discreet.mechanisms.saved_state.state_file import resume, state_of
 
 Kind = Literal["gram", "response", "pair", "model", "start"]
 
-_GRID = 2**12  # Grid of features under exact noise.
-_ROOTS = 2**5  # Finest grid of square roots of weights.
+_GRID = 2**12  # Under exact noise, features are multiples of 1 / _GRID.
+_ROOTS = 2**5  # Square roots of weights are multiples of 1 / _ROOTS or of a coarser unit.
 _RANGE = 2**10  # Least number of units in a target's range.
 _MOST_FLOAT = 2**51  # Limit of all contributions to an entry of a Gram matrix, summed exactly in float64.
 _MOST_INT = 2**61  # Limit of all contributions to an entry of another sum, in int64.
 _NOISE_UNITS = 2.0**-20, 2.0**40  # Range of exact noise scales, in units of the grid.
-_CHUNK = 1024  # Pairs per multiplication: two blocks of features fit into the cache.
-_FLAT = 1e-6  # Smallest range of targets that noise is scaled to.
+_CHUNK = 1024  # Pairs per matrix product, so that two blocks of features fit into the cache.
+_FLAT = 1e-6  # Smallest range that noise is scaled to; it replaces smaller ranges of targets.
 
 __all__ = ["Answer", "Kind", "Question", "ResponseSession", "checked_plan", "planned_records"]
 
@@ -122,19 +122,19 @@ class Question:
     epsilon
         Budget instead of mu: pure epsilon-DP with Laplace noise.
     low, high
-        Bounds of r + V(s') (of V(s') without reward), checked against every state's value.
+        Bounds of r + V(s'), or of V(s') without reward. The values of all states are checked against them.
     reward
         True if r is part of the target.
     centre
         If True, the middle of the range is subtracted from targets, and the learner adds it again. This is
-        unbiased if ``Features.constant``. If False, sums are raw.
+        unbiased if ``Features.constant`` is True. If False, sums are raw.
     span
         "values": the range is that of the array in the call. "declared": the range is always [low, high].
     share
-        Share of mu^2 for the Gram matrix of a pair.
+        Share of mu^2 that the Gram matrix of a "pair" question gets.
     shares
-        Shares of Gram matrix, next states and rewards of a model; the last share is 0 without ``reward``.
-        None: 0.4, 0.3 and 0.3, or 4/7 and 3/7 without rewards.
+        Shares of Gram matrix, next states and rewards in the budget of a "model" question. Without
+        ``reward`` the last share is 0. None: 0.4, 0.3 and 0.3, or 4/7, 3/7 and 0 without ``reward``.
     half
         None: all users. 0 or 1: one half of the users, at random; with seeded noise, those at even or odd
         positions in the order of submission.
@@ -193,7 +193,7 @@ class Question:
 
     @property
     def parts(self) -> tuple[float, float, float]:
-        """Shares of a model."""
+        """Shares of the three statistics of a "model" question in its budget."""
         if self.shares is None:
             return (0.4, 0.3, 0.3) if self.reward else (4 / 7, 3 / 7, 0.0)
         return self.shares
@@ -208,13 +208,13 @@ class Answer:
     gram, vector, successors, rewards
         (d, d), (d,), (d, S) and (d,) noisy sums. The vector of a "start" question is (S,).
     gram_scale
-        s of the GOE noise, which is the standard deviation off the diagonal. 0: exact.
+        Scale s of the GOE noise, which is the standard deviation off the diagonal. 0: the sums are exact.
     vector_scale, successors_scale, rewards_scale
         Standard deviation of the noise of one entry.
     centre
         Value subtracted from the targets of ``vector``.
     span
-        Range of the targets to which the noise of ``vector`` was scaled.
+        Range of the targets. The noise of ``vector`` is proportional to this range.
     """
 
     __repr__ = brief
@@ -244,7 +244,7 @@ def _target(question: Question, low: float, high: float, nonneg: bool) -> _Targe
     least = 1.0 if question.reward else _FLAT  # with r the range is at least 1, except for rounding
     if question.centre:
         return _Target(0.5 * (low + high), max(high - low, least), "centred")
-    if low < 0:  # |y| <= max(|low|, |high|): half of a centred range
+    if low < 0:  # |y| <= max(|low|, |high|), so y is in a centred range of twice this size
         return _Target(0.0, max(2 * max(-low, abs(high)), least), "centred")
     return _Target(0.0, max(high, least), "raw-nonneg" if nonneg else "raw")
 
@@ -261,7 +261,7 @@ class ResponseSession(Saveable):
     layout : Layout
         S, A, H and the mask of admissible actions.
     features : Features
-        phi (S, A, d) with certified contracts.
+        Features phi (S, A, d) with certified bounds.
     plan : sequence of Question
         All questions that will be asked, in order. Either all questions have mu, or all have epsilon, or none
         has a budget.
@@ -329,7 +329,7 @@ class ResponseSession(Saveable):
                 self._plan, self._features, layout.states, self._episodes, randomness.reward_grid
             )
         self._most = _most_episodes(self._plan, self._features, layout.states, self._reward_grid)
-        self._asked = 0  # number of used questions; increased before noise is drawn
+        self._asked = 0  # number of questions that were asked; it increases before noise is drawn
         self._stored = Stored(
             layout,
             halves=any(question.half is not None for question in self._plan),
@@ -338,7 +338,8 @@ class ResponseSession(Saveable):
         )
         self._users = 0
         self._taken = 0  # number of episodes, private if m > 1
-        self._last: tuple[int, int, int] | None = None  # last user, their episodes, their half
+        # This tuple has the number of the last user, the number of their episodes, and their half.
+        self._last: tuple[int, int, int] | None = None
 
     def _drop(self) -> None:
         super()._drop()
@@ -347,7 +348,7 @@ class ResponseSession(Saveable):
 
     @property
     def _people(self) -> dict[str, Any]:
-        """State of the stored records for a saved file."""
+        """State of the stored records, to be saved in a file."""
         return state_of(self._stored)
 
     @_people.setter
@@ -407,7 +408,7 @@ class ResponseSession(Saveable):
         return self._asked
 
     def budget_left(self) -> float:
-        """Return mu^2 (or epsilon) of the remaining questions; 0.0 if answers are exact."""
+        """Return the sum of mu^2 (or of epsilon) over the remaining questions; 0.0 if answers are exact."""
         return math.fsum((q.mu or 0.0) ** 2 + (q.epsilon or 0.0) for q in self._plan[self._asked :])
 
     # --------------------------------------------------------------------------------- users
@@ -445,7 +446,7 @@ class ResponseSession(Saveable):
             rewards = records.rewards
             if self._exact:
                 rewards = SecureRng().rounded(rewards, self._reward_grid)
-            # executed before records are added, so that an interrupt can only lose records
+            # These numbers are set before records are added, so that an interrupt can only lose records.
             self._users, self._taken, self._last = users, self._taken + n, last
             self._stored.add(records.states, records.actions, rewards, half)
 
@@ -499,7 +500,10 @@ class ResponseSession(Saveable):
         return half, self._users + int(count[-1]), (int(who[-1]), int(runs[-1]), int(half[-1]))
 
     def _halves(self, people: int) -> Ints:
-        """Return (people,) the half, 0 or 1, of each new user: random, or by position with seeded noise."""
+        """Return the half, 0 or 1, of each of ``people`` new users; shape (people,).
+
+        The halves are random. With seeded noise they alternate in the order of submission.
+        """
         if self._exact:
             return np.frombuffer(secrets.token_bytes(people), np.uint8).astype(np.int64) & 1
         return (self._users + np.arange(people)) % 2
@@ -542,7 +546,7 @@ class ResponseSession(Saveable):
         return self._ask("start", 0, None, None)
 
     def answer(self, question: Response) -> Estimate:
-        """Return the answer to a planned "response", as :mod:`discreet.mechanisms.interfaces` requires.
+        """Answer a planned "response" question in the form of :mod:`discreet.mechanisms.interfaces`.
 
         ``question.interval`` must contain all targets and be within the planned bounds. Raises ``ValueError``
         for ``gram=True``: the two parts of the answer have different noise distributions, so use
@@ -601,7 +605,7 @@ class ResponseSession(Saveable):
         return planned
 
     def _roots(self, weights: ArrayLike | None) -> Floats | None:
-        """Return the (S A,) square roots of public weights."""
+        """Return the (S A,) square roots of public weights, rounded up to a grid if noise is exact."""
         if weights is None:
             return None
         table = checks.floats("weights", weights, (self._layout.states, self._layout.actions))
@@ -623,20 +627,26 @@ class ResponseSession(Saveable):
         return _target(question, low, high, self._features.nonneg)
 
     def _grid_of(self, weighted: bool) -> int:
-        """Return the number of units of sqrt(w) phi sqrt(w) in 1."""
+        """Return the number of grid units in 1 for the factor that multiplies a target.
+
+        The factor is phi, or sqrt(w) phi sqrt(w) if ``weighted``.
+        """
         return _GRID * self._root_grid if weighted else _GRID
 
     def _unit(self, question: Question, span: float) -> float:
-        """Return the unit u, a power of two. The range has at least 2^10 units.
+        """Return the grid unit u of targets, a power of two.
 
-        If r is part of the target, 1/g is a multiple of u.
+        The range ``span`` has at least 2^10 units. If r is part of the target, 1/g is a multiple of u.
         """
         fine = int(math.log2(_RANGE)) - math.floor(math.log2(span))
         return 2.0 ** -(max(fine, self._reward_grid.bit_length() - 1) if question.reward else fine)
 
     def _rows(self, pairs: Ints, root: Floats | None, out: Floats | None = None) -> Floats:
-        """Return sqrt(w) phi of these pairs. With exact noise it is truncated and in units of 2^-12."""
-        x = np.take(self._features.rows, pairs, axis=0, out=out, mode="clip")  # other modes buffer out
+        """Return the rows sqrt(w) phi of state-action pairs. ``root`` is sqrt(w), or None for weights 1.
+
+        With exact noise, the rows are truncated to integers in units of 2^-12.
+        """
+        x = np.take(self._features.rows, pairs, axis=0, out=out, mode="clip")  # other modes copy ``out``
         if root is not None:
             x *= root[pairs, None]
         if self._exact:
@@ -647,11 +657,10 @@ class ResponseSession(Saveable):
     def _sums(
         self, question: Question, root: Floats | None, values: Floats, target: _Target
     ) -> dict[str, NDArray[Any]]:
-        """Return the exact sums.
+        """Return the sums without noise that answer a question, by name.
 
-        They are computed from counts of pairs, because features are functions of (s, a).
-
-        With exact noise all sums are integers, in units of the grid.
+        They are computed from counts of pairs, because features are functions of (s, a). If the noise will be
+        exact, all sums are integers in units of the grid.
         """
         h, half, stored = question.step, question.half, self._stored
         visits = stored.visits(h, half)
@@ -677,7 +686,10 @@ class ResponseSession(Saveable):
         return out
 
     def _gram(self, seen: Ints, visits: Ints, root: Floats | None) -> NDArray[Any]:
-        """Return the sum of n x x^T over the pairs that occur, computed one block of rows at a time."""
+        """Return the sum of n x x^T over the pairs in ``seen``, computed one block of pairs at a time.
+
+        n is the number of visits to a pair, and x = sqrt(w) phi.
+        """
         d = self._features.dimension
         total, rows, times = np.zeros((d, d)), np.empty((_CHUNK, d)), np.empty((_CHUNK, d))
         for begin in range(0, len(seen), _CHUNK):
@@ -687,7 +699,7 @@ class ResponseSession(Saveable):
         return total.astype(np.int64) if self._exact else total
 
     def _times(self, seen: Ints, y: NDArray[Any], root: Floats | None) -> NDArray[Any]:
-        """Return the sum of x y over the pairs that occur."""
+        """Return the sum of x y over the pairs in ``seen``, where x = sqrt(w) phi and y is given by pair."""
         total: NDArray[Any] = np.zeros(self._features.dimension, y.dtype)
         for begin in range(0, len(seen), _CHUNK):
             pairs = seen[begin : begin + _CHUNK]
@@ -697,7 +709,7 @@ class ResponseSession(Saveable):
     def _target_units(
         self, question: Question, values: Floats, target: _Target, visits: Ints
     ) -> NDArray[np.int64]:
-        """Return (P,) sums of r + V - centre in units of u. Each summand stays inside the range."""
+        """Return the (P,) sums of r + V - centre by pair, in units of u. Each summand is inside the range."""
         unit = self._unit(question, target.span)
         most = math.floor((target.span / 2 if target.row == "centred" else target.span) / unit)
         low = -most if target.row == "centred" else 0
@@ -710,7 +722,11 @@ class ResponseSession(Saveable):
         return y
 
     def _model(self, question: Question, visits: Ints) -> dict[str, NDArray[Any]]:
-        """Return sums of x (e_{s'} - 1/S), times S under exact noise, and of x (r - 1/2)."""
+        """Return the sums of x (e_{s'} - 1/S)^T and, with ``reward``, of x (r - 1/2).
+
+        If the noise will be exact, the sums are integers in units of the grid, and the first sum is
+        multiplied by S.
+        """
         h, half, states = question.step, question.half, self._layout.states
         x: NDArray[Any] = self._rows(np.arange(len(self._features.rows)), None)
         if self._exact:
@@ -727,9 +743,10 @@ class ResponseSession(Saveable):
     def _released(
         self, question: Question, sums: dict[str, NDArray[Any]], weighted: bool, target: _Target
     ) -> Answer:
-        """Return the sums with noise, each in its own units; exact sums without a budget.
+        """Add noise to the sums, convert them from grid units, and return them as an answer.
 
-        Sums on a grid are added to noise in 64-bit integers and rounded to float64 only afterwards.
+        If the question has no budget, the sums get no noise. Sums on a grid and their noise are added as
+        64-bit integers and are rounded to float64 only afterwards.
         """
         coins: Coins = SecureRng() if self._key is None else SeededRng(self._key, self._asked - 1)
         d, states = self._features.dimension, self._layout.states
@@ -759,7 +776,7 @@ class ResponseSession(Saveable):
                 noise = coins.laplace(scale, math.prod(shapes[name]), grid).reshape(shapes[name])
             else:
                 noise = gram.vector_noise(scale, shapes[name], coins, grid)
-            if self._exact:  # int64 sums may be larger than float64 ones
+            if self._exact:  # exact sums can be larger in int64 than in float64
                 checked_on_grid(exact, 1, _MOST_INT)
                 noise = checked_on_grid(noise, 1).astype(np.int64)
             out[name] = (exact + noise) * units[name]
@@ -807,10 +824,12 @@ def _delta(delta: float) -> float:
 def _scales(
     question: Question, features: Features, states: int, row: gram.Target, episodes: int
 ) -> dict[str, float]:
-    """Return the noise scales of a question: the GOE scale, and standard deviations of vectors.
+    """Return the noise scale of each statistic of a question.
 
-    The standard deviation of a response is for a range of 1. A user with m episodes changes every sum by m
-    times as much, so each episode gets mu / m.
+    The scale is s of the GOE noise for the Gram matrix, and the standard deviation for the other statistics.
+    For pure epsilon it is the scale of Laplace noise. The scale of a response is for targets with a range of
+    1. A user with m episodes changes every sum by m times as much as a user with one, so each episode gets mu
+    / m.
     """
     if question.epsilon is not None:
         own = _sensitivities(features, states, row, episodes, pure=True)
@@ -843,9 +862,9 @@ _FAMILIES: dict[Kind, tuple[str, ...]] = {
 def _sensitivities(
     features: Features, states: int, row: gram.Target, episodes: int, pure: bool = False
 ) -> dict[str, float]:
-    """Return the sensitivities to one replaced user, in the units of :func:`_scales`.
+    """Return the sensitivity of each statistic to one replaced user, in the units of :func:`_scales`.
 
-    For the Gram matrix, the unit is such that GOE(s) has scale s.
+    Noise of scale s then has the loss sensitivity / s, also for the GOE(s) noise of the Gram matrix.
     """
     b = features.bound
     if pure:
@@ -871,9 +890,9 @@ def _sensitivities(
 def planned_records(
     plan: Sequence[Question], features: Features, layout: Layout, exact: bool, episodes: int
 ) -> tuple[MechanismRecord, ...]:
-    """Return one record for all questions, with exact (discrete) or continuous noise.
+    """Return one privacy record for all questions; empty if the questions have no budget.
 
-    Empty without privacy.
+    ``exact`` is True for exact (discrete) noise and False for continuous noise.
     """
     if not plan[0].private:
         return ()
@@ -907,7 +926,7 @@ def planned_records(
 
 
 def _widest(question: Question, features: Features) -> float:
-    """Return the largest range that the declared bounds allow."""
+    """Return the largest range of a question's targets that its declared bounds allow."""
     return _target(question, question.low, question.high, features.nonneg).span
 
 
@@ -926,14 +945,15 @@ def _exact_grids(
         row = _target(question, question.low, question.high, features.nonneg).row
         widest = math.ceil(_widest(question, features)) if question.reward else 0
         for name, scale in _scales(question, features, states, row, episodes).items():
-            least = most = _GRID * {"gram": _GRID, "successors": states}.get(name, 1)  # grid units in 1
+            # These are the least and the largest possible number of grid units in 1.
+            least = most = _GRID * {"gram": _GRID, "successors": states}.get(name, 1)
             if name == "start":
                 least = most = 1
             if name == "rewards":
                 while grid > 2 and 2 * scale * _GRID * grid > high:
                     grid //= 2
                 least = most = _GRID * grid
-            elif name == "response":  # the range has 2^10 to 2^11 units, or 1 has g units
+            elif name == "response":  # there are 2^10 to 2^11 units in the range, or g units in 1
                 while 2 * scale * _GRID * roots * max(2 * _RANGE, grid * widest) > high:
                     if grid > 2 and grid * widest > 2 * _RANGE:
                         grid //= 2
@@ -942,7 +962,8 @@ def _exact_grids(
                     else:
                         break
                 least, most = _GRID * _RANGE, _GRID * roots * max(2 * _RANGE, grid * widest)
-            if not (low <= scale * least and 2 * scale * most <= high):  # GOE: up to sqrt(2)
+            # The factor 2 covers the diagonal of GOE noise, whose scale is sqrt(2) times as large.
+            if not (low <= scale * least and 2 * scale * most <= high):
                 raise ValueError(
                     f"plan[{i}].mu = {question.mu or question.epsilon!r}: exact noise of {scale:.6g} on "
                     f"{name} is outside what can be drawn, [{low / least:.3g}, {high / (2 * most):.3g}]"

@@ -4,7 +4,7 @@ Features and weights are functions of the pair p = (s, a). Every question of
 :mod:`discreet.mechanisms.linear.adaptive_queries` is therefore a function of the following sums over the
 records of a step:
 
-* n_p, the number of records with pair p; R_p, the sum of their rewards;
+* n_p, the number of records with pair p, and R_p, the sum of the rewards of these records;
 * the sum of values[s'] over the records with pair p, for a public array ``values``;
 * for each s', the sum of x[p] over the records that lead to s', for a public table x.
 
@@ -25,22 +25,22 @@ from numpy.typing import NDArray
 from discreet.core.layout import Layout
 from discreet.core.releases import Floats, Ints
 
-MOST_CELLS = 2**23  # H S A S (times 2 with halves): 64 MB of counts
+MOST_CELLS = 2**23  # largest H S A S (with halves: 2 H S A S) for tables of counts, which then need 64 MB
 
-_BEGINS = np.array([-1, 0, 0, -1, -1, 0, -1], np.int64)  # transitions and rewards only
+_BEGINS = np.array([-1, 0, 0, -1, -1, 0, -1], np.int64)  # selects the sums of transitions and of rewards
 
 __all__ = ["MOST_CELLS", "Stored"]
 
 
 class Stored:
-    """Records of all steps of a layout, for all users together or for each half of the users.
+    """Stored records of all steps, for all users together or for each half of the users.
 
     Parameters
     ----------
     layout
-        S, A, H.
+        Layout, which gives S, A and H.
     halves
-        True if sums for each half are needed.
+        True if sums for each half of the users are needed.
     rewards
         True if sums of rewards are needed.
     dense
@@ -49,7 +49,7 @@ class Stored:
         True if rewards are multiples of 2^-20 or of a coarser power of two. Single precision is then enough.
     """
 
-    _STATE = ("_cells", "_sums", "_chunks")  # saved in a file: raw data
+    _STATE = ("_cells", "_sums", "_chunks")  # raw data that are saved in a file
 
     def __init__(
         self, layout: Layout, *, halves: bool, rewards: bool, fine: bool, dense: bool | None = None
@@ -71,7 +71,9 @@ class Stored:
     def add(self, states: Ints, actions: Ints, rewards: Floats, half: Ints) -> None:
         """Add n checked episodes.
 
-        states : ``(n, H + 1)``. actions, rewards : ``(n, H)``. half : ``(n,)`` in {0, 1}.
+        states : ``(n, H + 1)``. actions, rewards : ``(n, H)``.
+
+        half : ``(n,)``, the half (0 or 1) of each episode's user.
         """
         from discreet.core import trajectory_sums_kernels as records_kernels
 
@@ -133,7 +135,7 @@ class Stored:
         self._cells, self._sums, self._chunks = self._cells[:0], self._sums[:0], []
 
     def _table(self, step: int, half: int | None) -> Ints:
-        """Return the (P, S) counts of a step."""
+        """Return the (P, S) counts of (pair, next state) at a step, for one half or for all users (None)."""
         table: Ints = self._cells[:, step].sum(axis=0) if half is None else self._cells[half, step]
         return table
 
@@ -152,7 +154,7 @@ class Stored:
     def rewards(self, step: int, half: int | None) -> Floats:
         """Return (P,) R_p, the sum of rewards at each pair.
 
-        Exact if rewards are multiples of a power of two.
+        The sums are exact if rewards are multiples of a power of two.
         """
         from discreet.mechanisms.linear import dataset_sums_kernels as kernels
 
@@ -165,7 +167,10 @@ class Stored:
         return out
 
     def values(self, step: int, half: int | None, values: NDArray[Any]) -> NDArray[Any]:
-        """Return (P,) sums of values[s'], with the dtype of ``values`` (S,), int64 or float64."""
+        """Return the (P,) sums of values[s'] over the records with each pair.
+
+        The sums have the dtype of ``values`` (S,), which is int64 or float64.
+        """
         from discreet.mechanisms.linear import dataset_sums_kernels as kernels
 
         if self.dense:
@@ -176,9 +181,9 @@ class Stored:
         return out
 
     def moves(self, step: int, half: int | None, x: NDArray[Any]) -> NDArray[Any]:
-        """Return (d, S): column s' is the sum of x[p] over records that lead to s'.
+        """Return a (d, S) array whose column s' is the sum of x[p] over the records that lead to s'.
 
-        The dtype is that of ``x`` (P, d).
+        The array has the dtype of ``x`` (P, d).
         """
         from discreet.mechanisms.linear import dataset_sums_kernels as kernels
 

@@ -1,6 +1,7 @@
-"""Compiled sums by pair (s, a) over stored records of one step.
+"""Compiled code that sums the stored records of one step, by pair (s, a) or by next state.
 
-Used by :mod:`discreet.mechanisms.linear.dataset_sums`.
+:mod:`discreet.mechanisms.linear.dataset_sums` uses it. In every function, ``wanted`` is the half of the users
+whose records are summed (0 or 1), or -1 for all users.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Any1 = NDArray[Any]
 
 @kernel
 def add_visits(pairs: Any1, half: Any1, wanted: int, out: Ints) -> None:
-    """Add to out (P,) the number of times each pair occurs among records of a half (-1: all)."""
+    """Add the number of records with each pair to ``out`` (P,)."""
     for i in range(pairs.shape[0]):
         if wanted < 0 or half[i] == wanted:
             out[pairs[i]] += 1
@@ -26,7 +27,7 @@ def add_visits(pairs: Any1, half: Any1, wanted: int, out: Ints) -> None:
 
 @kernel
 def add_values(pairs: Any1, to: Any1, half: Any1, wanted: int, values: Any1, out: Any1) -> None:
-    """Add values[s'] to out (P,) by pair."""
+    """For each record, add values[s'] to the entry of ``out`` (P,) that belongs to the record's pair."""
     for i in range(pairs.shape[0]):
         if wanted < 0 or half[i] == wanted:
             out[pairs[i]] += values[to[i]]
@@ -34,7 +35,7 @@ def add_values(pairs: Any1, to: Any1, half: Any1, wanted: int, values: Any1, out
 
 @kernel
 def add_numbers(pairs: Any1, numbers: Any1, half: Any1, wanted: int, out: Any1) -> None:
-    """Add numbers to out (P,) by pair."""
+    """Add each record's entry of ``numbers`` to the entry of ``out`` (P,) that belongs to its pair."""
     for i in range(pairs.shape[0]):
         if wanted < 0 or half[i] == wanted:
             out[pairs[i]] += numbers[i]
@@ -42,7 +43,7 @@ def add_numbers(pairs: Any1, numbers: Any1, half: Any1, wanted: int, out: Any1) 
 
 @kernel
 def add_moves(pairs: Any1, to: Any1, half: Any1, wanted: int, x: Any1, out: Any1) -> None:
-    """Add x[pair] to row s' of out (S, d)."""
+    """For each record, add x[pair] to row s' of ``out`` (S, d), where s' is the record's next state."""
     for i in range(pairs.shape[0]):
         if wanted < 0 or half[i] == wanted:
             for j in range(x.shape[1]):

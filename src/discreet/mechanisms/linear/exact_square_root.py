@@ -1,4 +1,4 @@
-r"""Square-root factorization mechanism with exact noise: prefix sums from noisy integers.
+r"""Square-root factorization mechanism with exact noise: prefix sums are estimated from noisy integers.
 
 :mod:`discreet.core.correlated_noise.square_root_toeplitz` adds correlated noise to prefix sums. The weights
 of that noise are real numbers, so the noise is not on a grid and cannot be exact. Here noise is added to
@@ -7,16 +7,17 @@ integer combinations of the sums:
     y_n = sum_{j < n} k_j x_{n - j} + z_n,      k_j = round(2^m c_j),  c_j = binom(2j, j) 4^{-j},  m = 6.
 
 x_i are the integer sums of the time steps (batches of users). z_n is fresh discrete Gaussian noise of
-parameter 2^m nu s, with nu = ||k||_2 / 2^m over the M releases, rounded up. A user's change v (integers) in
-time step i moves y_n by the integers k_{n - i} v. Since shifts are integers (Canonne, Kamath and Steinke
-2020), all releases together are zero-concentrated with
+parameter 2^m nu s, with nu = ||k||_2 / 2^m over the M releases, rounded up. Replacing a user changes x_i of
+one time step i by an integer vector v, and y_n by the integer vector k_{n - i} v. Since these changes are
+integers (Canonne, Kamath and Steinke 2020), all releases together satisfy zero-concentrated DP with
 
     rho = sum_n sum_cells (k_{n-i} v)^2 / (2 (2^m nu s)^2) <= sum_cells v^2 / (2 s^2),
 
-the loss of one sum with noise of scale s: ``levels`` is 1. The noise z_n is fresh at release n. The data of a
-time step enter at its own release, so later users may depend on earlier releases. All computation with y is
-post-processing, including floating-point arithmetic. With b(x) = 1 / ((1 - x) c(x)) for the rounded c, sum_j
-b_j y_{n - j} / 2^m is the prefix sum plus noise of variance (nu s)^2 sum_{j < n} b_j^2.
+which is the loss of one sum with noise of scale s. ``levels`` is therefore 1. The noise z_n is fresh at
+release n. The data of a time step first enter the release after this time step, so later users may depend on
+earlier releases. All computation with y is post-processing, including floating-point arithmetic. With
+b(x) = 1 / ((1 - x) c(x)) for the rounded c, sum_j b_j y_{n - j} / 2^m is the prefix sum plus noise of
+variance (nu s)^2 sum_{j < n} b_j^2.
 
 Rounding c increases the noise only slightly. At M = 20, 200, 1000 and 4000 the root mean square of the noise
 std over the releases, in units of s, is:
@@ -39,7 +40,7 @@ import numpy as np
 from discreet.core.correlated_noise.factorization import Floats, Form, Ints
 from discreet.core.correlated_noise.square_root_toeplitz import Toeplitz
 
-BITS = 6  # m; more bits increase the noise scale, fewer bits give a worse strategy
+BITS = 6  # m; more bits need integer noise of a larger scale, fewer bits approximate c less well
 MOST_LEAVES = 4097
 
 __all__ = ["BITS", "MOST_LEAVES", "ExactSquareRoot"]
@@ -47,7 +48,7 @@ __all__ = ["BITS", "MOST_LEAVES", "ExactSquareRoot"]
 
 @lru_cache(maxsize=16)
 def _tables(releases: int) -> tuple[Ints, Floats]:
-    """Return (k_0 .. k_{M-1}, nu b_0 .. nu b_{M-1})."""
+    """Return two arrays for M = ``releases``: k_0 .. k_{M-1}, and nu b_0 .. nu b_{M-1}."""
     steps = np.arange(1, releases)
     column = np.concatenate([[1.0], np.cumprod((2 * steps - 1) / (2 * steps))])
     integers = np.rint(2.0**BITS * column).astype(np.int64)
@@ -65,7 +66,10 @@ def _tables(releases: int) -> tuple[Ints, Floats]:
 
 @dataclass(frozen=True)
 class ExactSquareRoot(Toeplitz):
-    """Toeplitz factorization for N <= 4097 time steps, without a program (``form`` is empty)."""
+    """Toeplitz factorization with integer coefficients, for at most 4097 time steps.
+
+    ``form`` is empty, because this factorization has no compiled program.
+    """
 
     most_leaves = MOST_LEAVES
     form = Form(0, 0)
@@ -77,7 +81,7 @@ class ExactSquareRoot(Toeplitz):
 
     @property
     def row(self) -> Floats:
-        """(M,) nu b_j: weights of the draws in the noise of a prefix, the newest first."""
+        """(M,) nu b_j, the weights of the draws in the noise of a prefix sum. The newest draw is first."""
         return _tables(self.releases)[1]
 
     @property
@@ -86,10 +90,16 @@ class ExactSquareRoot(Toeplitz):
         return float(self.row[0]) * 2.0**BITS
 
     def measured(self, leaves: Ints) -> Ints:
-        """Return (cells,) sum_j k_j x_{n - j} of time steps x_1 .. x_n (n, cells). It is exact below 2^63."""
+        """Return the (cells,) combination sum_j k_j x_{n - j} of the sums x_1 .. x_n of n time steps.
+
+        The argument has the shape (n, cells). The result is exact if it is below 2^63.
+        """
         return np.asarray(self.column[: len(leaves)][::-1] @ leaves)
 
     def prefix(self, measurements: Floats) -> Floats:
-        """Return (cells,) the estimate of x_1 + .. + x_n from y_1 .. y_n (n, cells)."""
+        """Return the (cells,) estimate of the prefix sum x_1 + .. + x_n.
+
+        measurements : (n, cells) the noisy combinations y_1 .. y_n.
+        """
         weights = self.row[: len(measurements)][::-1] / self.norm
         return np.asarray(weights @ measurements)

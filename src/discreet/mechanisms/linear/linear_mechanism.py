@@ -3,9 +3,9 @@
 The class :class:`LinearMechanism` corresponds to :class:`~discreet.core.count_mechanism.CountMechanism` for
 counts. A user is in N noisy sums (one batch, nodes of a tree, or one message). Each sum consists of units,
 and ``query.losses`` computes the loss of each unit from the scales. For Gaussian noise the squared losses of
-all units in all N sums are summed, for Laplace noise the losses. With ``query.requeries`` there are planned
-questions in addition to the sums (:mod:`discreet.mechanisms.linear.adaptive_queries`), and their losses
-compose.
+all units in all N sums are added, for Laplace noise the losses themselves. If ``query.requeries`` is True,
+there are planned questions in addition to the sums (:mod:`discreet.mechanisms.linear.adaptive_queries`). The
+guarantee composes their losses with those of the sums.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LINEAR_WALKS = (ExactSquareRoot, OptimalTree, SquareRoot, Tree)
 LinearStrategy = Exact | Batches | Prefixes | OnDevice
 
 _NOISE_UNITS = 2.0**-20, 2.0**38
-_MOST_UNITS = 2.0**40  # largest scale of the sampler
+_MOST_UNITS = 2.0**40  # largest noise scale of the exact sampler, in grid units
 _STREAMS: dict[type, Literal["exact", "batches", "walk", "local"]] = {
     Exact: "exact", Batches: "batches", Prefixes: "walk", OnDevice: "local",
 }  # fmt: skip
@@ -50,7 +50,7 @@ _STREAMS: dict[type, Literal["exact", "batches", "walk", "local"]] = {
 
 @dataclass(frozen=True, eq=False)
 class LinearMechanism(OverTime):
-    """Mechanism of linear sums: everything that is fixed before data.
+    """Mechanism of linear sums, which contains everything that is fixed before any data.
 
     Parameters
     ----------
@@ -63,15 +63,15 @@ class LinearMechanism(OverTime):
     strategy
         Exact(), Batches(), Prefixes(walk, leaf) or OnDevice().
     noise
-        Distribution of one draw.
+        Noise distribution: "goe", "triangle" or "laplace".
     scales
-        (n,) scales for each family; empty: exact sums.
+        Noise scales (n,) for each family, one for each step. Empty for exact sums.
     grid
-        Grid of rewards under exact noise.
+        With exact noise, rewards are multiples of 1 / grid. Otherwise None.
     questions
         Planned questions, in order.
     stated
-        Options for the statement of the loss.
+        Delta and form in which the guarantee states the privacy loss.
 
     Raises
     ------
@@ -186,7 +186,7 @@ class LinearMechanism(OverTime):
     def inexact(
         query: LinearQuery, noise: Noise, scales: Mapping[str, Floats], grid: int, walk: Walk | None
     ) -> str:
-        """Return the reason why noise of these scales cannot be exact; empty if it can.
+        """Return the reason why noise of these scales cannot be exact, or an empty text if it can be exact.
 
         query, noise, scales, grid : as in the class.
 
@@ -195,7 +195,8 @@ class LinearMechanism(OverTime):
         low, high = _NOISE_UNITS
         units = query.block_scales(scales, noise) / query.block_units(grid)
         if isinstance(walk, ExactSquareRoot):
-            units, high = walk.norm * units, _MOST_UNITS  # draws are summed as integers, not as floats
+            # Its draws are summed as integers, so the noise can have a larger scale.
+            units, high = walk.norm * units, _MOST_UNITS
         bad = np.flatnonzero((units < low) | (units > high))
         if not bad.size:
             return ""
@@ -208,7 +209,7 @@ class LinearMechanism(OverTime):
     # -------------------------------------------------------------------------- parts, by name
     @property
     def stream(self) -> Literal["exact", "batches", "walk", "local"]:
-        """Code of the strategy."""
+        """Name of the noise strategy."""
         return _STREAMS[type(self.strategy)]
 
     @property
@@ -219,7 +220,7 @@ class LinearMechanism(OverTime):
     # -------------------------------------------------------------------------- privacy loss
     @cached_property
     def records(self) -> tuple[MechanismRecord, ...]:
-        """Privacy records: effect of a user on sums with noise of these scales; empty without noise."""
+        """Privacy records of the noisy sums and of the planned questions; empty without noise."""
         if isinstance(self.strategy, Exact):
             return ()
         losses = self.query.losses(self.noise, self.scales)
@@ -269,9 +270,9 @@ class LinearMechanism(OverTime):
 
     # -------------------------------------------------------------------------- noise distributions
     def terms(self, n: int, leaf: int, senders: int, noises: int | None) -> tuple[float, float]:
-        """Return the number of noise terms after ``n`` users, and the largest such number so far.
+        """Return the number of noise terms in the release after ``n`` users, and the largest number so far.
 
-        Both are public.
+        Both numbers are public.
 
         ``leaf`` : number of time steps of the noise strategy up to the release.
 
@@ -291,7 +292,7 @@ class LinearMechanism(OverTime):
         return terms, terms
 
     def laws(self, terms: tuple[float, float]) -> dict[str, GoeLaw | VectorLaw]:
-        """Return the noise distributions, by family, of sums with these noise ``terms``."""
+        """Return the noise distributions, by family, for the numbers of noise terms from :meth:`terms`."""
         found: dict[str, GoeLaw | VectorLaw] = {}
         releases = self.schedule.releases or 2**31
         laplace, discrete = self.noise == "laplace", self.grid is not None

@@ -1,14 +1,16 @@
 """Queries of linear statistics summed over arriving users, for UCRL-VTR and LSVI, with their sensitivities.
 
-A user's contribution depends on public arrays of the user's plan (``Plan.context``). The contribution is
-therefore a fixed summand, for which local noise, batches and trees can be used.
+A user's contribution depends only on the user's trajectory and on public arrays of the user's plan
+(``Plan.context``). It does not change after the user's episode. Local noise, batches and trees can therefore
+be used for sums of contributions.
 
 :class:`MixtureQuery` (value-targeted regression, Luyo et al. 2021). At steps h = 0 .. H - 2, with
 V = ``context["values"]`` (H + 1, S), b = b_{h+1} the bound of V_{h+1} and a public centre c and scale m,
 
-    x = phi_{(V_{h+1} - c) / m}(s_h, a_h),   y = (V_{h+1}(s_{h+1}) - c) / m;   released: x x^T and x y.
+    x = phi_{(V_{h+1} - c) / m}(s_h, a_h),   y = (V_{h+1}(s_{h+1}) - c) / m.
 
-The argument ``targets`` sets c and m, and so the bounds of x and y (their *contract*):
+The sums of x x^T and of x y over users are released. The argument ``targets`` sets c and m, and so the bounds
+of x and y (their *contract*):
 
 - "raw": c = 0, m = 1; ||x|| <= b F01, y in [0, b].
 - "centred": c = b / 2, m = 1; ||x|| <= b F+- / 2, y in [-b/2, b/2].
@@ -23,7 +25,7 @@ for any context and any device.
 Weights w(s, a) in [0, W] are given as ``context["weights"]`` (H - 1, S, A), with W = ``largest_weight``. The
 pair is then (sqrt(w) x, sqrt(w) y), and its bounds are multiplied by sqrt(W).
 
-``second`` adds the unweighted pair of V-bar^2 for V-bar = (V - c) / m:
+``second`` adds a pair for second moments, without weights. For V-bar = (V - c) / m, this pair is
 
     x2 = phi_{V-bar^2},   y2 = V-bar(s')^2 in [0, q],   ||x2|| <= q F01.
 
@@ -42,11 +44,12 @@ are summed, with the bound a on ||x||_1 for the released x.
 
 Budget. ``over_steps`` gives each unit a share of mu^2 (for Laplace noise: of epsilon):
 
-- "power": b_{h+1}^{4/3} (raw, centred; their noise is then s_h ~ b_{h+1}^{4/3}), b_h^{2/3} (model form), flat
-  (span).
+- "power": for Gaussian noise and the targets "raw" and "centred", shares proportional to b_{h+1}^{4/3} (the
+  noise scale s_h is then also proportional to b_{h+1}^{4/3}). In the model form, shares proportional to
+  b_h^{2/3}. For the targets "span", equal shares.
 - "flat": equal shares.
 - "noise": shares such that s_h is the same for all steps.
-- A tuple of shares.
+- A tuple: the shares themselves.
 """
 
 from __future__ import annotations
@@ -89,9 +92,14 @@ from discreet.mechanisms.linear import sensitivities as gram
 
 Targets = Literal["raw", "centred", "span"]
 Noise = Literal["goe", "triangle", "laplace"]
-"""GOE(s) of the lemmas; N(0, s^2) in the upper triangle, mirrored (Luyo et al.); Laplace(s) there."""
+"""Noise on symmetric matrices.
 
-_WEIGHTS = 1e-30, 1e30  # range of largest_weight, whose powers are computed
+- "goe": GOE(s), as in the lemmas.
+- "triangle": N(0, s^2) in the upper triangle, mirrored (Luyo et al.).
+- "laplace": Laplace(s) in the upper triangle, mirrored.
+"""
+
+_WEIGHTS = 1e-30, 1e30  # range of largest_weight, in which its powers are finite
 OverSteps = str | tuple[float, ...]
 
 __all__ = [
@@ -117,7 +125,7 @@ class Unit:
     scales
         Noise scales by family at which the unit is exactly 1-GDP (Laplace noise: 1-DP).
     own
-        Separate sensitivity of each family, in the metric in which noise of scale s has loss own / s.
+        Sensitivity of each family alone, in units in which noise of scale s has the privacy loss own / s.
     """
 
     step: int
@@ -139,15 +147,15 @@ class Pair:
     low, high
         Bounds of y.
     target
-        Case of lemma 3.
+        Case of lemma 3 that applies.
     dimension
-        d.
+        Length d of x.
     share
-        Share of the budget.
+        Share of the pair in the budget of the query.
     ratio
-        Ratio of the noise scale of the matrix to that of the vector: the bound of the features. With this
-        ratio the unit of the features does not matter (if features are multiplied by c, the scales are
-        multiplied by c^2 and c).
+        Ratio of the noise scale of the matrix to that of the vector, which is set to the bound of the
+        features. With this ratio the unit of the features does not matter (if features are multiplied by c,
+        the scales are multiplied by c^2 and c).
     """
 
     matrix: str
@@ -163,7 +171,7 @@ class Pair:
 
     @property
     def steps(self) -> int:
-        """Number of steps with the pair."""
+        """Number of steps at which the pair is released."""
         return len(self.bounds)
 
     def loss(self, step: int, gram_scale: float, response_scale: float, noise: Noise) -> float:
@@ -176,7 +184,7 @@ class Pair:
         return gram.pair_mu(2 * alpha if noise == "triangle" else alpha, beta, self.target)
 
     def unit(self, step: int, noise: Noise, share: float) -> Unit:
-        """Return the unit of the pair at one step; both noise scales are equal if features have bound 1."""
+        """Return the unit of the pair at one step. If features have bound 1, both its scales are equal."""
         b, c, a = self.bounds[step], self.high[step] - self.low[step], self.l1[step]
         scale = self.loss(step, self.ratio, 1.0, noise)
         if noise == "laplace":
@@ -197,7 +205,10 @@ class LinearQuery(ABC):
 
     layout: Layout
     simulated: ClassVar[tuple[str, ...]] = ("visits", "transition_counts", "reward_sums")
-    """Exact tables of a batch for ``session.submit_sum``: (H, S, A), (H, S, A, S), (H, S, A)."""
+    """Names of the exact tables of a batch that ``session.submit_sum`` needs.
+
+    Their shapes are (H, S, A), (H, S, A, S) and (H, S, A).
+    """
 
     @property
     def requeries(self) -> bool:
@@ -208,16 +219,16 @@ class LinearQuery(ABC):
     @property
     @abstractmethod
     def families(self) -> Mapping[str, tuple[int, ...]]:
-        """Map each name to its shape.
+        """Map the name of each family to its shape.
 
-        The first axis is the step: Gram families (n, d, d), other families (n, ...).
+        The first axis is the step: matrices have the shape (n, d, d), other families (n, ...).
         """
 
     @abstractmethod
     def losses(self, noise: Noise, scales: Mapping[str, Floats]) -> tuple[float, ...]:
         """Return mu of every unit (epsilon for Laplace noise) under ``noise`` of these ``scales``.
 
-        scales : by family, (n,) one for each step.
+        scales : (n,) noise scales of each family, one for each step.
         """
 
     @abstractmethod
@@ -226,7 +237,7 @@ class LinearQuery(ABC):
 
     @abstractmethod
     def copy(self) -> LinearQuery:
-        """Return an equal query with copies of all arrays, certified again."""
+        """Return an equal query with copies of all arrays, whose bounds are certified again."""
 
     @property
     @abstractmethod
@@ -235,7 +246,9 @@ class LinearQuery(ABC):
 
     @abstractmethod
     def sum_tables(self, prepared: Prepared, sums: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Return the summands of a batch whose users share one context. Matrices are upper triangles.
+        """Return, by family, the sum of the contributions of a batch whose users share one context.
+
+        Matrices are given as upper triangles.
 
         prepared : the plan's public arrays.
 
@@ -243,8 +256,9 @@ class LinearQuery(ABC):
         """
 
     def unit(self, family: str, step: int, grid: int) -> float:
-        """Return the unit of a cell of ``family`` at ``step`` for exact noise and rewards in units of 1 /
-        ``grid``.
+        """Return the size of one grid step in the cells of ``family`` at ``step``, for exact noise.
+
+        grid : rewards are multiples of 1 / grid.
         """
         return self.form.unit(family, step, grid)
 
@@ -259,21 +273,21 @@ class LinearQuery(ABC):
     def user_tables(
         self, prepared: Prepared, record: Trajectory, grid: int | None = None
     ) -> dict[str, Floats]:
-        """Return one user's summand by family. Matrices are upper triangles (n, d (d + 1) / 2).
+        """Return one user's contribution by family. Matrices are upper triangles (n, d (d + 1) / 2).
 
         prepared : the plan's public arrays (:meth:`prepared`).
 
         record : the user's trajectory.
 
-        grid : for exact noise: rewards are multiples of 1 / grid, and cells are integers in the units of
-            :meth:`unit`.
+        grid : None for real numbers. Otherwise the contribution is for exact noise: rewards are multiples of
+            1 / grid, and cells are integers in units of the grid step (:meth:`unit`).
         """
         return self.form.tables(prepared, record.states, record.actions, record.rewards, grid)
 
     # --------------------------------------------------------------------------- the flat vector
     @property
     def support(self) -> Mapping[str, NDArray[np.bool_]]:
-        """Cells with noise, by family: all cells have noise."""
+        """Boolean array for each family that marks the cells with noise. All cells have noise."""
         return {name: np.ones(shape, bool) for name, shape in self.families.items()}
 
     def is_gram(self, family: str) -> bool:
@@ -287,7 +301,7 @@ class LinearQuery(ABC):
 
     @property
     def offsets(self) -> Ints:
-        """(blocks + 1,) start of each block in the flat vector."""
+        """Start of each block in the flat vector, and then the length of the vector; shape (blocks + 1,)."""
         return self.form.offsets
 
     @property
@@ -296,9 +310,11 @@ class LinearQuery(ABC):
         return int(self.offsets[-1])
 
     def block_scales(self, scales: Mapping[str, Floats], noise: Noise) -> Floats:
-        """Return (blocks,) the scale of one draw in each block: sqrt(2) s on the diagonal of a GOE.
+        """Return the (blocks,) scale of one noise draw in each block.
 
-        scales : (n,) for each family, one scale for each step.
+        On the diagonal of a GOE matrix, this scale is sqrt(2) s.
+
+        scales : (n,) noise scales of each family, one for each step.
 
         noise : "goe", "triangle" or "laplace".
         """
@@ -310,7 +326,7 @@ class LinearQuery(ABC):
         )
 
     def block_units(self, grid: int) -> Floats:
-        """Return (blocks,) units of exact noise for rewards in multiples of 1 / ``grid`` (:meth:`unit`)."""
+        """Return the (blocks,) grid step of the cells in each block, for exact noise (:meth:`unit`)."""
         return self.form.units(grid)
 
     def to_cells(self, tables: Mapping[str, Floats]) -> Floats:
@@ -339,7 +355,7 @@ class LinearQuery(ABC):
     def contribution(
         self, trajectory: Trajectory, context: Mapping[str, Any] | None = None
     ) -> Mapping[str, Floats]:
-        """Return the contribution of one ``trajectory`` to every family (dense; for tests).
+        """Return the contribution of one ``trajectory`` to every family, as complete arrays; for tests.
 
         context : arrays of the plan.
 
@@ -356,17 +372,18 @@ class LinearQuery(ABC):
         norm : "l1" or "l2". The l2 norm of a matrix is in the metric of GOE noise: Frobenius norm over
         sqrt(2).
 
-        weight : by family.
+        weight : weight of each family.
         """
         scales = {name: np.full(shape[0], 1.0 / weight[name]) for name, shape in self.families.items()}
         found = self.losses("laplace" if norm == "l1" else "goe", scales)
         return math.fsum(found) if norm == "l1" else math.hypot(*found)
 
     def calibrated(self, noise: Noise, loss: float, levels: int) -> dict[str, Floats]:
-        """Return (n,) scales by family at which a user in ``levels`` noisy sums has mu (or epsilon) =
-        ``loss``.
+        """Return the noise scales at which a user in ``levels`` noisy sums has the privacy loss ``loss``.
 
-        noise : "goe", "triangle" or "laplace" (then ``loss`` is epsilon).
+        Each family has (n,) scales, one for each step.
+
+        noise : "goe", "triangle" or "laplace". For "laplace" the loss is epsilon, otherwise mu.
         """
         scales = {name: np.zeros(shape[0]) for name, shape in self.families.items()}
         for unit in self.units(noise):
@@ -380,7 +397,10 @@ class LinearQuery(ABC):
 
 
 def _mirrored(upper: Floats, d: int) -> Floats:
-    """Return symmetric matrices (n, d, d) from (n, d (d + 1) / 2): the diagonal, then the cells above it."""
+    """Return symmetric matrices (n, d, d) from their upper triangles (n, d (d + 1) / 2).
+
+    An upper triangle is stored as the diagonal, followed by the cells above it.
+    """
     out = np.empty((len(upper), d, d))
     above = np.triu_indices(d, 1)
     diagonal = np.arange(d)
@@ -401,7 +421,7 @@ def _upper(matrices: Floats) -> Floats:
 def _shares(over_steps: OverSteps, single: Sequence[float], power: Sequence[float], noise: Noise) -> Floats:
     """Return (n,) shares by step that sum to 1.
 
-    single : loss of each step alone at scale 1.
+    single : privacy loss of each step alone, at noise scale 1.
 
     power : weights of the steps for over_steps = "power".
     """
@@ -435,7 +455,7 @@ class MixtureQuery(LinearQuery):
     Parameters
     ----------
     layout : Layout
-        H at least 2.
+        Layout with H of at least 2.
     features : MixtureFeatures
         Features with certified bounds.
     targets : "span", "centred" or "raw"
@@ -448,22 +468,23 @@ class MixtureQuery(LinearQuery):
     largest_weight : float
         W, the bound of ``context["weights"]``; weights outside [0, W] are projected.
     rewards : None, "tabular" or Features
-        Unknown rewards. "tabular": noisy visits and sums of r - 1/2. Features: a separate pair, psi psi^T and
-        psi (r - c). If 1 is in the span of psi (``psi.constant``), c = 1/2, and the sensitivity is that of
-        the centred case of lemma 3. Otherwise c = 0, because centring would bias the estimate, and the
-        sensitivity is that of the raw case.
+        None: rewards are known. "tabular": noisy visits and noisy sums of r - 1/2 are released. Features psi:
+        a separate pair is released, the sums of psi psi^T and psi (r - c). If 1 is in the span of psi
+        (``psi.constant``), c = 1/2, and the sensitivity is that of the centred case of lemma 3. Otherwise
+        c = 0, because centring would bias the estimate, and the sensitivity is that of the raw case.
     over_steps : "power", "flat", "noise" or tuple
         Split of each pair's budget over steps: see the module's docstring.
     moment_share : float in (0, 1)
-        Share of the first pair in the budget of values, if there are two pairs.
+        With ``second``, share of the first pair in the budget that the two pairs of values have.
     reward_share : float in (0, 1)
-        Share of the rewards in the budget.
+        Share of the rewards in the budget, if rewards are unknown.
 
     Raises ``ValueError`` on values that are not allowed, or if features have other sizes than the layout.
 
-    Families: "gram" (H - 1, d, d), "response" (H - 1, d). With ``second``: "second_gram", "second_response"
-    of the same shapes. Rewards: "visits", "centered_reward_sums" (H, S, A), or "reward_gram" (H, p, p),
-    "reward_response" (H, p).
+    The families are "gram" (H - 1, d, d) and "response" (H - 1, d). With ``second`` there are also
+    "second_gram" and "second_response" of the same shapes. Tabular rewards add "visits" and
+    "centered_reward_sums" (H, S, A). Features of rewards add "reward_gram" (H, p, p) and "reward_response"
+    (H, p).
     """
 
     __repr__ = brief
@@ -507,7 +528,7 @@ class MixtureQuery(LinearQuery):
             put(self, name, share)
 
     def copy(self) -> MixtureQuery:
-        """Return an equal query with copies of all arrays, certified again."""
+        """Return an equal query with copies of all arrays, whose bounds are certified again."""
         own, rewards = self.features, self.rewards
         features = MixtureFeatures(
             own.table, own.weight_bound, bound=own.bound, signed_bound=own.signed_bound, l1=own.l1,
@@ -520,7 +541,7 @@ class MixtureQuery(LinearQuery):
 
     @property
     def bounds(self) -> tuple[float, ...]:
-        """(H - 1,) b_{h+1}, bounds of the values of the next step."""
+        """Bounds b_{h+1} of the values of the next step, as a tuple of H - 1 numbers."""
         horizon = self.layout.horizon
         return tuple(
             float(horizon if self.clip == "horizon" else horizon - 1 - h) for h in range(horizon - 1)
@@ -528,7 +549,7 @@ class MixtureQuery(LinearQuery):
 
     @cached_property
     def pairs(self) -> tuple[Pair, ...]:
-        """Pairs of statistics with their bounds."""
+        """Pairs (matrix and vector) of statistics that are released, with their bounds."""
         own, d = self.features, self.features.dimension
         values = 1.0 if self.rewards is None else 1.0 - self.reward_share
         raw: gram.Target = "raw-nonneg" if own.nonneg else "raw"
@@ -651,7 +672,7 @@ class MixtureQuery(LinearQuery):
         )
 
     def _rows(self, pair: Pair, prepared: Prepared, step: int, at: Ints) -> Floats:
-        """Return x (n, d) of the pairs ``at`` of one step."""
+        """Return x (n, d) at one step, for the n state-action pairs with the indices ``at``."""
         if pair.matrix == REWARD_GRAM:
             assert isinstance(self.rewards, Features)
             return self.rewards.rows[at]
@@ -662,7 +683,7 @@ class MixtureQuery(LinearQuery):
         return x
 
     def sum_tables(self, prepared: Prepared, sums: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Return the summands of a batch by family. Matrices are upper triangles (n, d (d + 1) / 2).
+        """Return the sums of a batch by family. Matrices are upper triangles (n, d (d + 1) / 2).
 
         prepared : the plan's public arrays (:meth:`prepared`).
 
@@ -711,28 +732,30 @@ def _count_tables(layout: Layout, sums: Mapping[str, Floats]) -> tuple[Floats, F
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GramQuery(LinearQuery):
-    """Gram matrices of linear MDPs, with next states and rewards (model form) or with later response queries.
+    """Gram matrices of linear MDPs, with next states and rewards (model form) or with later responses.
 
     Parameters
     ----------
     layout : Layout
         S, A, H and the mask of admissible actions.
     features : Features
-        phi (S, A, d) with certified contracts.
+        Features phi (S, A, d) with certified bounds.
     model : bool
         True: the families are "gram" (n, d, d), "successors" (H - 1, d, S) and, unless rewards are known,
-        "rewards" (H, d). False: only "gram"; ``session.answer`` then answers response queries.
+        "rewards" (H, d). False: the only family is "gram", and ``session.answer`` answers response queries.
     rewards : bool
-        True if rewards are unknown: n = H. Otherwise n = H - 1, since nothing is learned from the last step.
+        True if rewards are unknown. The number n of steps with a Gram matrix is then H. Otherwise n = H - 1,
+        since nothing is learned from the last step.
     over_steps : "power", "flat", "noise" or tuple (n,)
         Split of the budget over steps: see the module's docstring.
     shares : tuple
-        Shares of Gram matrix, next states and rewards in the budget of a step (model form). Without rewards
-        the last share is not used.
+        Shares of Gram matrix, next states and rewards in the budget of a step (model form). If rewards are
+        known, the last share is not used.
     answer_share : float in (0, 1)
         Share of responses in the budget if ``model`` is False; the Gram matrices have the remaining share.
     centre : bool
-        For responses only. True: subtract the middle of the range (unbiased if ``Features.constant``).
+        For responses only. True: the middle of the range is subtracted from targets. This is unbiased if
+        ``Features.constant`` is True.
     span : "values" or "declared"
         For responses only. The range is that of the values in the query ("values"), or always [0, b_h].
 
@@ -772,7 +795,7 @@ class GramQuery(LinearQuery):
         checks.choice("span", self.span, ("values", "declared"))
 
     def copy(self) -> GramQuery:
-        """Return an equal query with copies of all arrays, certified again."""
+        """Return an equal query with copies of all arrays, whose bounds are certified again."""
         layout = Layout(self.layout.states, self.layout.actions, self.layout.horizon, self.layout.mask)
         return replace(self, layout=layout, features=self.features.copy())
 
@@ -837,8 +860,9 @@ class GramQuery(LinearQuery):
         }
 
     def _unit_scales(self, noise: Noise, step: int) -> dict[str, float]:
-        """Return scales of a step's families: first from separate shares, then reduced so that the joint loss
-        is 1.
+        """Return the noise scales of a step's families at which their joint privacy loss is 1.
+
+        Each scale is first set from the family's share alone. A common factor then makes the joint loss 1.
         """
         own, root = self._own(noise), 1.0 if noise == "laplace" else 0.5
         at = {name: own[name] / share**root for name, share in self._parts(step).items()}
@@ -873,7 +897,7 @@ class GramQuery(LinearQuery):
         )
 
     def sum_tables(self, prepared: Prepared, sums: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Return the summands of a batch by family. Matrices are upper triangles (n, d (d + 1) / 2).
+        """Return the sums of a batch by family. Matrices are upper triangles (n, d (d + 1) / 2).
 
         prepared : the plan's public arrays (:meth:`prepared`).
 

@@ -25,8 +25,9 @@ The number of users is limited such that no sum with its noise exceeds 2^52 (:me
 from public numbers). If a sum overflowed, it would change by 2^64 when one user is replaced.
 
 The noise on the sums is discrete Gaussian of an integer sigma, drawn exactly
-(:mod:`discreet.core.noise.discrete_samplers`). Each sum costs rho = Delta^2 / (2 sigma^2) of zCDP. If several
-sums are chosen adaptively, from earlier releases, their rho is summed (``levels`` of the record).
+(:mod:`discreet.core.noise.discrete_samplers`). Each sum has the zCDP loss rho = Delta^2 / (2 sigma^2), where
+Delta is the sensitivity. If several sums are chosen adaptively, from earlier releases, their losses are added
+(``levels`` of the record is the number of sums).
 """
 
 from __future__ import annotations
@@ -48,25 +49,26 @@ Ints = NDArray[np.int64]
 
 GRID = 2**20
 MOST_UNITS = 2**52  # Limit of a cell's sum over all users: far below 2^63 and exact in float64.
-# In units of sigma. One of 10^10 draws exceeds it with probability 10^10 2 exp(-72) < 1.1e-21.
+# Bound on the noise, in units of sigma. At least one of 10^10 draws exceeds it with probability at most
+# 10^10 2 exp(-72) < 1.1e-21.
 _TAIL = 12
 _SLACK = 1e-9  # relative error of a norm from floating point
 
 
 @dataclass(frozen=True)
 class PersonSums:
-    """Public sizes of a sum of one vector per user (see the module's docstring).
+    """Sum of one vector per user, given by its public sizes and bounds. The module's docstring defines them.
 
     Parameters
     ----------
     cells, width
-        k and p.
+        Number k of cells, and length p of the values y.
     bound, apart
-        B and D.
+        Bound B on the norm of y, and bound D on the distance of two values in one cell.
     touched
-        Largest number of cells that one user can visit (c).
+        Largest number c of cells that one user can visit.
     largest
-        Bound on the absolute value of every coordinate of y (the default means B).
+        Bound on the absolute value of every coordinate of y. By default, B is this bound.
     """
 
     cells: int
@@ -107,7 +109,7 @@ class PersonSums:
             )
 
     def exact(self, owner: Ints, cell: Ints, payload: Floats) -> Ints:
-        """Return the (k, p) exact sum in grid units. RAW DATA.
+        """Return the exact (k, p) sum over all users in grid units. The result is **raw data**.
 
         owner : (n,) user number of each step, in non-decreasing order.
 
@@ -141,7 +143,7 @@ class PersonSums:
         return out
 
     def record(self, name: str, sigma: int, times: int) -> MechanismRecord:
-        """Return the privacy record of ``times`` such sums with noise of ``sigma`` grid units.
+        """Return the privacy record of ``times`` such sums with noise of parameter ``sigma`` (grid units).
 
         name : start of the record's description.
         """
@@ -167,5 +169,5 @@ def noisy(sums: Ints, sigma: int, source: Callable[[int], bytes]) -> Floats:
 
 
 def guaranteed(record: MechanismRecord, delta: float, randomness: Source) -> Guarantee:
-    """Return the guarantee for the sums in ``record``, all about the same users."""
+    """Return the guarantee for the sums in ``record``. All these sums are about the same users."""
     return guarantee_of("central", [record], randomness=randomness, delta=delta)

@@ -72,7 +72,7 @@ from discreet.device import linear_sensitivity as lemmas
 
 Floats = NDArray[np.float64]
 Target = Literal["centred", "raw", "raw-nonneg"]
-"""Range of y: |y| <= c/2; [0, c]; [0, c] with x >= 0."""
+"""Range of y: |y| <= c/2 ("centred"), [0, c] ("raw"), or [0, c] with x >= 0 ("raw-nonneg")."""
 
 TARGETS: tuple[Target, ...] = ("centred", "raw", "raw-nonneg")
 
@@ -87,17 +87,17 @@ __all__ = [
 
 
 def gram_mu(bound: float, scale: float) -> float:
-    """Return mu = b^2 / s of GOE(s) on the sum of phi phi^T: lemma 1."""
+    """Return mu = b^2 / s, the privacy loss of the sum of phi phi^T with noise GOE(s) (lemma 1)."""
     return checks.positive("bound", bound) ** 2 / checks.positive("scale", scale)
 
 
 def gram_scale(bound: float, mu: float) -> float:
-    """Return the GOE scale s = b^2 / mu that makes the Gram matrix mu-GDP: lemma 1."""
+    """Return the GOE scale s = b^2 / mu that makes the Gram matrix mu-GDP (lemma 1)."""
     return checks.positive("bound", bound) ** 2 / checks.positive("mu", mu)
 
 
 def vector_sensitivity(bound: float, span: float, target: Target) -> float:
-    """Return the l2 sensitivity of the sum of phi y for y of range ``span`` = c: lemma 2.
+    """Return the l2 sensitivity of the sum of phi y, where y has the range ``span`` = c (lemma 2).
 
     It is b c for centred y, 2 b c for raw y, and sqrt(2) b c for raw y with nonnegative features.
     """
@@ -108,7 +108,7 @@ def vector_sensitivity(bound: float, span: float, target: Target) -> float:
 
 
 def pair_mu(alpha: float, beta: float, target: Target) -> float:
-    """Return the exact mu of a Gram matrix and a vector together: lemma 3.
+    """Return the exact mu of a Gram matrix and a vector that are released together (lemma 3).
 
     alpha : b^4 / s_G^2 > 0.
 
@@ -120,17 +120,20 @@ def pair_mu(alpha: float, beta: float, target: Target) -> float:
 
 
 class PairScales(NamedTuple):
-    """Noise scales of a pair: GOE scale of the Gram matrix, and scale of the vector for a range c = 1."""
+    """Noise scales of a Gram matrix and a vector that are released together.
+
+    ``gram`` is the GOE scale, and ``vector`` the standard deviation of the noise for a range c = 1.
+    """
 
     gram: float
     vector: float
 
 
 def pair_scales(bound: float, mu: float, share: float, target: Target) -> PairScales:
-    """Return scales at which a pair is exactly mu-GDP; the Gram matrix has ``share`` in (0, 1) of the budget.
+    """Return the scales at which a Gram matrix and a vector together are exactly mu-GDP.
 
-    alpha = share x and beta = (1 - share) x, where lemma 3 determines x. s_G = b^2 / sqrt(alpha), s_u = b /
-    sqrt(beta).
+    The Gram matrix has ``share`` in (0, 1) of the budget: alpha = share x and beta = (1 - share) x, where
+    lemma 3 determines x. The scales are s_G = b^2 / sqrt(alpha) and s_u = b / sqrt(beta).
     """
     bound, mu = checks.positive("bound", bound), checks.positive("mu", mu)
     share = checks.real("share", share, 0.0, 1.0, open_low=True, open_high=True)
@@ -139,7 +142,7 @@ def pair_scales(bound: float, mu: float, share: float, target: Target) -> PairSc
 
 
 def successor_sensitivity(bound: float, states: int, nonneg: bool = False) -> float:
-    """Return the l2 sensitivity of the sum of phi (e_{s'} - 1/S)^T: lemma 4."""
+    """Return the l2 sensitivity of the sum of phi (e_{s'} - 1/S)^T (lemma 4)."""
     bound, states = checks.positive("bound", bound), checks.integer("states", states, 1)
     if states == 1:
         return 0.0
@@ -147,7 +150,7 @@ def successor_sensitivity(bound: float, states: int, nonneg: bool = False) -> fl
 
 
 def model_mu(alpha: float, beta: float, gamma: float, states: int, nonneg: bool = False) -> float:
-    """Return the exact mu of Gram matrix, next-state matrix and centred rewards together: lemma 5.
+    """Return the exact mu of Gram matrix, next-state matrix and centred rewards together (lemma 5).
 
     alpha : b^4 / s_G^2.
 
@@ -161,7 +164,11 @@ def model_mu(alpha: float, beta: float, gamma: float, states: int, nonneg: bool 
 
 
 class ModelScales(NamedTuple):
-    """Noise scales of a model: GOE scale of the Gram matrix, std for next-state matrix and for rewards."""
+    """Noise scales of the three statistics of a model.
+
+    ``gram`` is the GOE scale of the Gram matrix. ``successors`` and ``rewards`` are the standard deviations
+    of the noise in the next-state matrix and in the rewards.
+    """
 
     gram: float
     successors: float
@@ -171,11 +178,11 @@ class ModelScales(NamedTuple):
 def model_scales(
     bound: float, mu: float, shares: tuple[float, float, float], states: int, nonneg: bool = False
 ) -> ModelScales:
-    """Return scales of (Gram, next states, rewards) that together are exactly mu-GDP: lemma 5.
+    """Return the scales at which Gram matrix, next states and rewards together are exactly mu-GDP (lemma 5).
 
-    ``shares`` sum to 1. They divide mu^2 among the separate worst cases of the three statistics (lemmas 1, 4
-    and 2). The joint supremum is smaller, so all three scales are reduced until it equals mu. A last share of
-    0 means known rewards: the scale of rewards is infinite, and rewards must not be released.
+    The ``shares`` sum to 1. They divide mu^2 among the separate worst cases of the three statistics (lemmas
+    1, 4 and 2). The joint supremum is smaller, so all three scales are reduced until it equals mu. A last
+    share of 0 means known rewards: the scale of rewards is infinite, and rewards must not be released.
     """
     bound, mu = checks.positive("bound", bound), checks.positive("mu", mu)
     parts = tuple(checks.real("shares", share, 0.0) for share in shares)
@@ -196,7 +203,7 @@ def gram_l1(bound: float, l1: float) -> float:
 
 
 def vector_l1(l1: float, span: float, target: Target) -> float:
-    """Return the l1 sensitivity of the sum of phi y: a c if centred, 2 a c if raw (also with x >= 0)."""
+    """Return the l1 sensitivity of the sum of phi y: a c for centred y, 2 a c for raw y (also if x >= 0)."""
     checks.choice("target", target, TARGETS)
     return lemmas.vector_l1(checks.positive("l1", l1), checks.positive("span", span), target)
 
@@ -228,7 +235,10 @@ def goe(scale: float, dimension: int, coins: Coins, grid: int | None = None) -> 
 
 
 def vector_noise(scale: float, shape: tuple[int, ...], coins: Coins, grid: int | None = None) -> Floats:
-    """Return independent centred normals of standard deviation ``scale``."""
+    """Return independent normal noise with mean 0 and standard deviation ``scale``.
+
+    If a ``grid`` is given, the noise is discrete Gaussian on multiples of 1 / grid.
+    """
     return coins.normal(scale, math.prod(shape), grid).reshape(shape)
 
 

@@ -8,23 +8,23 @@ comparison is made at a number of users at which the learner does not know yet w
 
 - :func:`weighed_error` compares at the n at which the standard deviation of a rate, u / sqrt(n), is 1 % (the
   noise of reports is then 100 u^2). If a twentieth of all users is larger, it compares there. If the last
-  release is earlier, it compares at the last release. With many users, only a few arrive before the learner
-  knows anything; later errors cost all other users.
+  release is earlier, it compares at the last release. With many users, only a small share of them arrives
+  before the learner has useful estimates. Later errors increase the regret of all remaining users.
 - :func:`reports_pay` is the same rule for a decision before the query is known. It compares 100 u^2, or the
   value at a twentieth of the users, with the noise of batches that grow by 2 %, 10 sqrt(2) 2 H / (0.8
-  epsilon). For few users the rule is u^2 epsilon <= 0.35 H, with a margin.
+  epsilon). For few users the rule is u^2 epsilon <= 0.35 H; the code uses 0.33 H as a margin.
 
-The 1 % was measured on the training environments (``benchmarks.leaderboard.env_suites.TRAINING``), at epsilon
-1 to 14 and 20,000 users. The bound 0.375 on u^2 epsilon / H had the lowest regret of all bounds tried. The
-learner was one that requests counts pooled over steps if reports are not used
-(:mod:`discreet.learners.online.noise_aware`).
+The 1 % was chosen by measurements on the training environments
+(``benchmarks.leaderboard.env_suites.TRAINING``), at epsilon 1 to 14 and 20,000 users. The bound 0.375 on u^2
+epsilon / H had the lowest regret of all bounds tried. The learner was one that requests counts pooled over
+steps if reports are not used (:mod:`discreet.learners.online.noise_aware`).
 
-The twentieth was measured at epsilon 10 on the same environments and four random FrozenLake environments. The
-regret with noisy sums, relative to that with reports, is
+The share of one twentieth was chosen by measurements at epsilon 10 on the same environments and four random
+FrozenLake environments. The regret with noisy sums, divided by the regret with reports, is
 
-* 1.05 times at 20,000 users,
-* 1.03 times at 200,000 users (0.66 times in the last quarter),
-* 0.65 times at two million users (0.27 times in the last quarter).
+* 1.05 at 20,000 users,
+* 1.03 at 200,000 users (0.66 in the last quarter of the users),
+* 0.65 at two million users (0.27 in the last quarter of the users).
 
 Learners are allowed to call this module, because it uses only sizes and epsilon.
 """
@@ -45,18 +45,19 @@ NAMES: Mapping[str, str] = {
     "subset": "subset selection", "oue": "unary encoding", "krr": "randomized response",
 }  # fmt: skip
 _REWARD_SHARE = 0.15  # Share of the reports that are about rewards, if the query sets no share.
-_KNOWN_RATE = 0.01  # With few users, compare at the n at which the std of a rate is this.
+# With few users, noise is compared at the number of users at which the std of a rate has this value.
+_KNOWN_RATE = 0.01
 _OF_USERS = 1 / 20  # With many users, noise is compared at this share of all users.
-_PAYS = 0.33  # Bound on u^2 epsilon / H.
+_PAYS = 0.33  # With few users, reports are used if u^2 epsilon / H is at most this value.
 
 
 def reports_of(
     query: CountQuery, kind: Kind, epsilon: float, steps: int, reward_share: float | None = None
 ) -> StepReports:
-    """Return the parameters of reports of ``steps`` steps.
+    """Return the parameters of reports about ``steps`` random steps.
 
-    The share of rewards is ``reward_share``. If it is None, it is the query's share, or 0.15 if the query has
-    none.
+    reward_share : share of the reports that are about rewards. None: the share that the query sets, or 0.15
+        if it sets none.
     """
     return StepReports.of(query, kind, epsilon, steps, reward_share or query.reward_share or _REWARD_SHARE)
 
@@ -98,11 +99,12 @@ def best_reports(query: CountQuery, epsilon: float, stochastic: bool) -> StepRep
 
 
 def weighed_error(reports: StepReports, query: CountQuery, schedule: Schedule) -> float:
-    """Return the noise of a transition count for the comparison with noise in sums (module docstring).
+    """Return the noise std of a transition count, for the comparison with noisy sums (module docstring).
 
-    The count is over n users whose policies all play its action. If the query pools steps, the count is over
-    the H n records of these users, whose reports are nearly independent. An open-ended schedule has no last
-    release.
+    The std is computed at the number n of users that the module docstring defines. All n users are assumed to
+    follow policies that play the action of the count. If the query sums counts over steps, the count is over
+    the H n records of these users, whose reports are nearly independent. A schedule without an end has no
+    last release.
     """
     one = reports.unit_std(schedule.plans == "stochastic")
     each = reports.horizon if query.stationary else 1
@@ -113,7 +115,9 @@ def weighed_error(reports: StepReports, query: CountQuery, schedule: Schedule) -
 def _learning(unit: float, users: int | None) -> float:
     """Return the number of users at which noise is compared.
 
-    unit : noise std of a report per square root of a user. users : total number of users, or None.
+    unit : noise std that one user's report adds; it grows with the square root of the number of users.
+
+    users : total number of users, or None if unknown.
     """
     return max((unit / _KNOWN_RATE) ** 2, 0.0 if users is None else _OF_USERS * users)
 
@@ -121,7 +125,7 @@ def _learning(unit: float, users: int | None) -> float:
 def reports_pay(
     layout: Layout, epsilon: float, reward_share: float | None = None, users: int | None = None
 ) -> bool:
-    """Return whether reports of public policies are less noisy than batches with fresh noise.
+    """Return whether reports under deterministic policies are less noisy than batches with fresh noise.
 
     The comparison is made at the number of users that the module docstring defines.
     """

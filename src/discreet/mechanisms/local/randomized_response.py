@@ -10,14 +10,16 @@ finite alphabet:
 
 If a user did not follow pi, the triple can be outside the alphabet. The device then reports a uniform element
 instead. Sending nothing would reveal that the user did not follow pi. The uniform report adds 1 / d to the
-expectation of each of the d cells: the estimates are unbiased for users who follow their policy.
+expectation of each of the d cells. The estimates are therefore unbiased only for users who follow their
+policy.
 
 Privacy
 -------
 Steps and types are drawn by randomness that does not depend on data. Given steps and types, each randomizer
-uses one record and has likelihood ratio at most e^(epsilon/m) between any two elements. This includes a
-uniform element, which is a mixture. The m randomizers use independent randomness, so the whole message
-(steps, types, elements) has ratio at most e^epsilon between any two trajectories. Nothing else is sent.
+uses one record and has likelihood ratio at most e^(epsilon/m) between any two elements. The bound also holds
+for a uniform element, whose output is a mixture over the elements. The m randomizers use independent
+randomness, so the whole message (steps, types, elements) has ratio at most e^epsilon between any two
+trajectories. Nothing else is sent.
 
 It would *not* be private to choose a step or a type from the data, or to send nothing if the triple is
 outside the alphabet. It would also not be private to send any value that depends on the record in addition to
@@ -45,10 +47,11 @@ Let b_e be 1 if e is reported, with P(b_e | x = e) = p and P(b_e | x != e) = q.
 Let F = H / (m (1 - q_rewards)). The estimate of one user's count of e at step h is X_e = F 1{h reported, as a
 move} (b_e - q) / (p - q). This estimate is unbiased.
 
-Its variance is F v_0 if the user is not in the cell and F (v_1 + 1) - 1 if the user is. Here v_0 = q (1 - q)
-/ (p - q)^2 and v_1 = p (1 - p) / (p - q)^2. The variance depends on the data through the cell of the user.
-The user is in exactly one cell of a step, so the *mean over the d cells of a step* does not depend on the
-data. This mean is F ((1 - 1/d) v_0 + v_1 / d) + (F - 1) / d, and its square root is ``std``.
+Its variance is F (v_1 + 1) - 1 if the user's record is in the cell, and F v_0 otherwise. Here v_0 = q (1 - q)
+/ (p - q)^2 and v_1 = p (1 - p) / (p - q)^2. The variance in a cell depends on whether the user's record is in
+it, and so on the data. The record is in exactly one cell of a step, so the *mean over the d cells of a step*
+does not depend on the data. This mean is F ((1 - 1/d) v_0 + v_1 / d) + (F - 1) / d, and its square root is
+``std``.
 
 Visits are the sums of the same move estimates over s'. For rewards, F = H / (m q_rewards): (X_1 - X_0) / 2
 estimates r - 1/2 (centred), and X_1 estimates r.
@@ -108,7 +111,11 @@ __all__ = [
 
 
 def _own_probability(epsilon: Fraction, elements: int, size: int) -> int:
-    """Return floor(2^53 w / (w + (d - w) e^-epsilon)), e^-epsilon rounded up: ratio at most e^epsilon."""
+    """Return the probability p of subset selection, as a numerator over 2^53 that is rounded down.
+
+    Let d = ``elements`` and w = ``size``. The result is floor(2^53 w / (w + (d - w) x)), where x is an upper
+    bound on e^-epsilon. The likelihood ratio is then at most e^epsilon.
+    """
     _, high = exp_minus(epsilon, _WORK_BITS)
     top = size << _WORK_BITS
     return int((top << 53) // (top + (elements - size) * high))
@@ -125,7 +132,7 @@ def randomizer(kind: Kind, epsilon: Fraction, elements: int) -> Randomizer:
         return Randomizer(False, 1, 1, GRID, 0)
     if kind == "oue":
         low, high = exp_minus(epsilon, _WORK_BITS)
-        # q' = e^-eps / (1 + e^-eps) increases with e^-eps; rounded up
+        # q' = e^-eps / (1 + e^-eps) increases with e^-eps, so the upper bound on e^-eps is used here.
         other = -((-high << 53) // ((1 << _WORK_BITS) + high))
         found = [Randomizer(True, elements, 0, GRID // 2, int(other))]
     else:
@@ -158,13 +165,15 @@ class StepReports:
         Numerator over 2^53 of the probability that a report is about the reward; 0 if there is no reward
         family.
     horizon : int
-        Number of steps that may be reported.
+        Number of steps that can be reported.
     shift : float
         Number that is subtracted from a reward.
     moves, rewards : tuple of Randomizer
-        Randomizers for a deterministic and for a stochastic policy.
+        Two randomizers of moves and two of rewards: the first is for deterministic policies, the second for
+        stochastic policies.
     step : int or None
-        The step of a query of one step. ``horizon`` is then 1, and devices use only the record of this step.
+        Index of the counted step if the query counts only one step. ``horizon`` is then 1, and devices use
+        only the record of this step.
     """
 
     __repr__ = brief
@@ -230,7 +239,7 @@ class StepReports:
 
     @property
     def counted(self) -> int:
-        """Number of steps that may be reported: ``horizon``."""
+        """Number of steps that can be reported, which is equal to ``horizon``."""
         return self.horizon
 
     @property
@@ -244,16 +253,18 @@ class StepReports:
         return self.horizon / (self.steps * share)
 
     def unit_std(self, stochastic: bool = False) -> float:
-        """Return the noise std of a transition count per square root of a user (RMS over a step's cells).
+        """Return the noise std that one user adds to a transition count (RMS over the cells of a step).
 
-        If the moves have one element (a single state and public actions), the result is the noise std of a
-        sum of rewards in [-1/2, 1/2]. stochastic : True if the policy is stochastic.
+        The noise std of n users is sqrt(n) times this value. If there is only one possible move (a single
+        state and public actions), the result is for a sum of rewards in [-1/2, 1/2].
+
+        stochastic : True if the policy is stochastic.
         """
         one, factor = self.randomizer(MOVES, stochastic), self.factor(MOVES)
         if one.elements > 1 or not self.share:
             return math.sqrt(factor * one.spread + (factor - 1.0) / one.elements)
         bit, factor = self.randomizer(REWARDS_BIT, stochastic), self.factor(REWARDS_BIT)
-        apart = 2.0 if bit.unary else 4.0  # if one element is drawn, the two bits have opposite noise
+        apart = 2.0 if bit.unary else 4.0  # in a subset of one element, the two bits have opposite noise
         return math.sqrt((apart * factor * bit.spread + (factor - 1.0)) / 4.0)
 
     @cached_property
@@ -271,7 +282,10 @@ class StepReports:
         return np.array(codes, np.int64), np.array(values)
 
     def arrays(self) -> tuple[Ints, Floats]:
-        """Return copies of (codes, values), :mod:`discreet.mechanisms.local.randomized_response_kernels`."""
+        """Return copies of the arrays ``codes`` and ``values`` that the compiled code reads.
+
+        See :mod:`discreet.mechanisms.local.randomized_response_kernels`.
+        """
         codes, values = self._arrays
         return codes.copy(), values.copy()
 
@@ -285,7 +299,9 @@ class StepReports:
 
 
 def policy_table(plan: Plan, layout: Layout) -> tuple[bool, Ints]:
-    """Return (stochastic, rows (H, S)): public rows of a deterministic policy, zeros for a stochastic one.
+    """Return whether the plan's policy is stochastic, and the (H, S) rows that it plays if it is not.
+
+    A row is the index of an admissible state-action pair. The rows of a stochastic policy are set to zero.
 
     Raises ``ValueError`` if the policy plays an action that is not admissible.
     """
@@ -320,8 +336,8 @@ class ReportEncoder:
     The program is :mod:`discreet.device.randomized_response_device`. If the query has one step, the encoder
     treats that step as step 0 of a problem with one step, and ``policy_rows`` has the shape (1, S).
 
-    The message is int64. For each reported step, in ascending order, it contains (step, 0 for a move or 1 for
-    a reward, number of elements, the elements in ascending order).
+    The message is an int64 array. For each reported step, in ascending order, it contains (step, 0 for a move
+    or 1 for a reward, number of elements, the elements in ascending order).
     """
 
     __repr__ = brief
@@ -354,7 +370,10 @@ class ReportEncoder:
 
 
 def reported_tables(reports: StepReports, layout: Layout, sums: Mapping[str, Any], users: int) -> list[Ints]:
-    """Return (T, R, S) and (T, R, 2) counts of elements that simulated users report, unrandomized.
+    """Return the number of simulated users who report each element, before randomization.
+
+    The first table (T, R, S) counts moves, and the second table (T, R, 2) counts reward bits. T is the number
+    of steps that can be reported, and R the number of admissible pairs.
 
     Raises ``ValueError`` unless ``sums`` contains the tables of
     :func:`discreet.envs.rollouts.rollout.reported_counts` for ``users`` users.
@@ -378,9 +397,11 @@ def reported_tables(reports: StepReports, layout: Layout, sums: Mapping[str, Any
 
 
 def decode(reports: StepReports, stochastic: bool, message: Any) -> list[tuple[int, int, NDArray[np.int64]]]:
-    """Return (step, about, marks (d,)) of each report of a message.
+    """Return (step, about, marks) for each report in a message.
 
-    Raises ``ValueError`` if no device creates such a message: wrong dtype, steps, types, sizes or order.
+    ``about`` is 0 for a move and 1 for a reward. ``marks`` (d,) is 1 for each element that the report
+    contains, else 0. Raises ``ValueError`` if no device creates such a message: wrong dtype, steps, types,
+    sizes or order.
     """
     words = np.array(message)
     if words.ndim != 1 or words.dtype.kind not in "iu":
@@ -395,12 +416,15 @@ def _unit(
     variance: float, cross: float, idle: float, visit: float, worst: float, reach: float, row_worst: float,
     row_reach: float,
 ) -> ReportLaw:  # fmt: skip
-    """Return the noise distribution of one user in one cell."""
+    """Return the distribution of the noise that one user's report adds to one cell."""
     return ReportLaw(variance, cross, idle, visit, worst, reach, row_worst, row_reach, 1, 1, 1, 1)
 
 
 def _most(one: ReportLaw, other: ReportLaw) -> ReportLaw:
-    """Return a distribution whose bounds are valid for both, with the moments of the noisier one."""
+    """Return a distribution with bounds that are valid for both arguments.
+
+    Its variances are those of the argument with the larger variance.
+    """
     first = one if one.variance >= other.variance else other
     bounds = ("worst", "reach", "row_worst", "row_reach")
     return replace(first, **{name: max(getattr(one, name), getattr(other, name)) for name in bounds})
@@ -409,14 +433,15 @@ def _most(one: ReportLaw, other: ReportLaw) -> ReportLaw:
 def _indicator(
     reports: StepReports, pooled: bool, out: float, own: float, high: float, low: float
 ) -> tuple[float, float]:
-    """Return (worst, reach) of an estimated indicator.
+    """Return the largest variance and the largest absolute error of one user's estimated count.
 
-    The debiased variance is ``own`` if the record is in the cell, else ``out``. ``high`` and ``low`` are the
-    largest and the smallest possible sum of debiased bits.
+    The count is the number of the user's records in a cell (or in a row): at one step, or summed over all
+    steps if ``pooled``. The estimate of a record is a sum of debiased bits. Its variance is ``own`` if the
+    record is in the cell, else ``out``. Its largest and smallest possible values are ``high`` and ``low``.
 
-    For one step, the variance is F out or F (own + 1) - 1. For pooled steps with c records in the cell, the m
-    drawn steps are a sample without replacement. The variance is F ((H - c) out + c own) + (F - H/m) c +
-    (H/m) c (1 - c/H) (H - m) / (H - 1).
+    For one step, the variance of the count is F out or F (own + 1) - 1. For pooled steps, let c records be in
+    the cell. The m drawn steps are a sample without replacement. The variance is therefore F ((H - c) out + c
+    own) + (F - H/m) c + (H/m) c (1 - c/H) (H - m) / (H - 1).
     """
     factor, horizon, m = reports.factor(MOVES), reports.horizon, reports.steps
     if not pooled:
@@ -453,10 +478,10 @@ def _move_unit(reports: StepReports, stochastic: bool, size: int, pooled: bool) 
 
 
 def _reward_unit(reports: StepReports, stochastic: bool, pooled: bool) -> ReportLaw:
-    """Return the distribution of one user's reward estimate, with second moments of w1 X_1 + w0 X_0 as
-    bounds.
+    """Return the noise distribution of one user's estimate of a reward sum.
 
-    (w1, w0) is (1/2, -1/2) for centred rewards, otherwise (1, 0).
+    The estimate is w1 X_1 + w0 X_0, where (w1, w0) is (1/2, -1/2) for centred rewards, otherwise (1, 0). The
+    second moment of the estimate is used as a bound on its variance.
     """
     one, factor = reports.randomizer(REWARDS_BIT, stochastic), reports.factor(REWARDS_BIT)
     gap, own, other, both, others = one.moments
@@ -473,7 +498,8 @@ def _reward_unit(reports: StepReports, stochastic: bool, pooled: bool) -> Report
     if pooled:
         h, m = reports.horizon, reports.steps
         variance *= h
-        worst = h * worst + h * h / (4 * m) * (h - m) / max(1, h - 1)  # drawn steps, from a range of 1
+        # The second term is the variance from drawing m of the h steps, for rewards with a range of 1.
+        worst = h * worst + h * h / (4 * m) * (h - m) / max(1, h - 1)
         reach = m * factor * size + h
     times = reports.horizon if pooled else 1
     return _unit(variance, 0.0, times * factor * out, factor * (inside - out), worst, reach, worst, reach)
@@ -481,7 +507,10 @@ def _reward_unit(reports: StepReports, stochastic: bool, pooled: bool) -> Report
 
 @lru_cache(maxsize=64)
 def _units(reports: StepReports, size: int, pooled: bool, plans: str) -> tuple[ReportLaw, ReportLaw]:
-    """Return the distributions (moves, rewards) under the plans that the schedule allows."""
+    """Return one user's noise distributions (moves, rewards), valid for all policies that ``plans`` allows.
+
+    size : number of states.
+    """
     allowed = {"deterministic": (False,), "stochastic": (True,)}.get(plans, (False, True))
     moves = [_move_unit(reports, stochastic, size, pooled) for stochastic in allowed]
     bits = [_reward_unit(reports, stochastic, pooled) for stochastic in allowed] if reports.share else moves
@@ -491,14 +520,17 @@ def _units(reports: StepReports, size: int, pooled: bool, plans: str) -> tuple[R
 def law(
     reports: StepReports, query: CountQuery, name: str, plans: str, terms: int, terms_bound: int, share: float
 ) -> ReportLaw:
-    """Return the noise distribution of one family after ``terms`` users reported."""
+    """Return the noise distribution of one family after ``terms`` users reported.
+
+    The arguments are those of :meth:`~discreet.mechanisms.local.randomized_response_strategy.Reported.law`.
+    """
     size = query.layout.states
     moves, rewards = _units(reports, size, query.stationary, plans)
     rows = query.slots * query.layout.rows
     one, cells = rewards, rows
     if name == TRANSITIONS:
         one, cells = moves, rows * size
-    elif name == VISITS:  # the sum of the moves over a row
+    elif name == VISITS:  # a count of visits is the sum of the transition counts in its row
         variance = moves.variance * size + moves.cross * size * (size - 1)
         worst, reach = moves.row_worst, moves.row_reach
         one = _unit(variance, 0.0, variance, 0.0, worst, reach, worst, reach)

@@ -1,8 +1,8 @@
-"""Compiled parts of local reports: one report, its debiased cells, the sum of many reports.
+"""Compiled code for local reports: randomize one report, debias it, and draw sums of many reports.
 
 The distribution and the order of draws of one report are those of
-:class:`discreet.mechanisms.local.randomized_response.ReportEncoder`. From the same stream both draw the same
-bits. ``codes`` and ``values`` are the arrays of
+:class:`discreet.mechanisms.local.randomized_response.ReportEncoder`. Given the same random stream, the class
+and this module draw the same bits. ``codes`` and ``values`` are the arrays of
 :meth:`discreet.mechanisms.local.randomized_response.StepReports.arrays`.
 """
 
@@ -21,24 +21,34 @@ Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 SUBSET, UNARY = 0, 1
-MOVES, REWARDS = 0, 1  # what a report is about
-# codes: the three below, then (elements, size, own, other) of each alphabet 2 * about + stochastic
+MOVES, REWARDS = 0, 1  # values of ``about``: the report is about the move or about the reward
+# These are positions in ``codes``. At FIRST, the numbers (elements, size, own, other) of each alphabet start.
+# The alphabets are in the order of 2 * about + stochastic.
 (KIND, STEPS, SHARE, FIRST) = range(4)
 GRID_BITS = 53
-_GRID = 9007199254740992.0  # 2^53: probabilities are integers over it
+_GRID = 9007199254740992.0  # 2^53, the denominator of all probabilities
 _S11 = np.uint64(11)
 
 
 class ReportArrays(NamedTuple):
-    """Public parameters of the reports, and scratch for one alphabet and one batch's reported records."""
+    """Public parameters of the reports, and work arrays for one report and for the records of one batch.
+
+    - codes, values : parameters. The latter are ``gain`` and ``miss`` of each alphabet (:func:`add_hits`).
+    - chosen : 1 for each step that is reported, else 0.
+    - marks : 1 for each element that a report contains, else 0.
+    - hits : number of users whose report contains each element.
+    - counts : number of users with each element.
+    - moves, bits : number of users in a batch who report each move and each reward bit.
+    - flow : work array for the simulation of many users.
+    """
 
     codes: Ints  # (FIRST + 16,)
-    values: Floats  # (8,) gain and miss of each alphabet
+    values: Floats  # (8,)
     chosen: Ints  # (H,)
     marks: Ints  # (elements,)
     hits: Ints  # (elements,)
     counts: Ints  # (elements,)
-    moves: Ints  # (H, R, S) of a batch
+    moves: Ints  # (H, R, S)
     bits: Ints  # (H, R, 2)
     flow: Ints
 
@@ -51,7 +61,10 @@ def flip(state: Words, numerator: int) -> bool:
 
 @inlined
 def choose_steps(state: Words, steps: int, chosen: Ints) -> None:
-    """Mark a uniform subset of ``steps`` places in ``chosen`` (Floyd's algorithm)."""
+    """Choose ``steps`` steps uniformly at random: set their entries of ``chosen`` to 1 and the others to 0.
+
+    This is Floyd's algorithm.
+    """
     size = chosen.shape[0]
     for h in range(size):
         chosen[h] = 0
@@ -66,7 +79,7 @@ def choose_steps(state: Words, steps: int, chosen: Ints) -> None:
 def randomize(
     state: Words, kind: int, elements: int, size: int, own: int, other: int, element: int, marks: Ints
 ) -> None:
-    """Randomize one element of the alphabet: marks[e] = 1 if e is reported, else 0."""
+    """Draw the randomized report of ``element``: set marks[e] to 1 if the report contains e, else to 0."""
     if kind == UNARY:
         for e in range(elements):
             marks[e] = 1 if flip(state, own if e == element else other) else 0
@@ -90,7 +103,10 @@ def add_hits(
     about: int, step: int, stochastic: bool, policy_rows: Ints, users: int, gain: float, miss: float,
     hits: Ints, states: int, rows: int, slots: int, begins: Ints, shift: float, cells: Floats,
 ) -> None:  # fmt: skip
-    """Add the debiased hits of ``users`` reports about one step: users * miss + gain * hits, per element."""
+    """Add the debiased counts of ``users`` reports about one step to ``cells``.
+
+    hits[e] of these reports contain the element e. The debiased count of e is users * miss + gain * hits[e].
+    """
     base = 0 if slots == 1 else step * rows
     offset = users * miss
     for g in range(rows if stochastic else states):
@@ -113,7 +129,10 @@ def add_report(
     codes: Ints, values: Floats, about: int, step: int, stochastic: bool, policy_rows: Ints, marks: Ints,
     states: int, rows: int, slots: int, begins: Ints, shift: float, cells: Floats,
 ) -> None:  # fmt: skip
-    """Add one decoded report."""
+    """Add the debiased counts of one decoded report to ``cells``.
+
+    marks[e] is 1 if the report contains the element e, else 0.
+    """
     a = 2 * about + (1 if stochastic else 0)
     add_hits(
         about, step, stochastic, policy_rows, 1, values[2 * a], values[2 * a + 1], marks, states, rows, slots,
@@ -127,7 +146,7 @@ def report_episode(
     policy_rows: Ints, state: Words, states: int, rows: int, slots: int, begins: Ints, shift: float,
     cells: Floats,
 ) -> None:  # fmt: skip
-    """Randomize the episode of one user who followed the policy, and add the debiased reports."""
+    """Randomize the episode of one user who followed the policy, and add its debiased counts to ``cells``."""
     codes, values, chosen, marks = arrays.codes, arrays.values, arrays.chosen, arrays.marks
     kind, share = codes[KIND], codes[SHARE]
     choose_steps(state, codes[STEPS], chosen)
@@ -158,12 +177,14 @@ def randomize_sum(
     state: Words, kind: int, elements: int, size: int, own: int, other: int, counts: Ints, marks: Ints,
     hits: Ints,
 ) -> int:  # fmt: skip
-    """Draw hits[e], the number of users who report e if counts[e] users hold e: exact joint distribution.
+    """Draw ``hits`` from its exact joint distribution and return the number of users.
 
-    Unary bits are independent, so their sums are binomial. Subsets of few users are drawn one by one. Subsets
-    of many users with one element e are drawn together: the own bits are binomial, and the uniform subsets of
-    the other elements are filled element by element. A user with k places left and r elements to go takes the
-    next one with probability k / r (``marks[k]`` users have k places left). Returns the number of users.
+    counts[e] is the number of users whose element is e, and hits[e] is the number of users whose report
+    contains e. In unary encoding, the bits are independent, so their sums are binomial. In subset selection,
+    the subsets of few users are drawn one by one. The subsets of many users with the same element e are drawn
+    together: the number of subsets that contain e is binomial, and the rest of the subsets is filled element
+    by element. Suppose that a user's subset has k free places, and that r elements remain. Then the subset
+    gets the next element with probability k / r. ``marks[k]`` is the number of users with k free places.
     """
     users = 0
     for e in range(elements):
@@ -188,7 +209,7 @@ def randomize_sum(
         kept = binomial(state, many, own / _GRID)
         hits[e] += kept
         marks[size - 1] = kept
-        if size < elements:  # else every subset contains the user's own element
+        if size < elements:  # otherwise every subset contains the user's own element
             marks[size] = many - kept
         left = elements - 1
         for x in range(elements):
@@ -208,7 +229,10 @@ def add_batch(
     arrays: ReportArrays, stochastic: bool, policy_rows: Ints, key: Words, first_user: int, state: Words,
     states: int, rows: int, slots: int, begins: Ints, shift: float, cells: Floats,
 ) -> None:  # fmt: skip
-    """Randomize and debias the reported records of a batch, from stream (noise, first user, 1)."""
+    """Randomize the reported records of a batch, and add the debiased counts to ``cells``.
+
+    The random numbers are from the stream (ROLE_NOISE, first_user, 1).
+    """
     codes, values, moves, bits = arrays.codes, arrays.values, arrays.moves, arrays.bits
     counts, marks, hits = arrays.counts, arrays.marks, arrays.hits
     open_stream(key, ROLE_NOISE, first_user, 1, state)
@@ -257,7 +281,10 @@ def draw_sums(
     state: Words, kind: int, elements: int, size: int, own: int, other: int, counts: Ints, draws: int,
     singly: bool,
 ) -> Ints:  # fmt: skip
-    """Return (draws, elements) sums of hits, from their joint distribution or user by user; for tests."""
+    """Return ``draws`` random vectors of hits, with shape (draws, elements); for tests.
+
+    singly : True randomizes user by user, False draws the sums from their joint distribution.
+    """
     out = np.zeros((draws, elements), np.int64)
     marks, hits = np.zeros(elements, np.int64), np.zeros(elements, np.int64)
     for i in range(draws):

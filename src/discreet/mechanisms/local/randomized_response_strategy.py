@@ -38,7 +38,7 @@ class Reported(Strategy):
     noisy: ClassVar[bool] = False
 
     def column_norm(self, norm: Norm) -> float:
-        return math.inf  # no noise is added to sums: :meth:`record` states the loss
+        return math.inf  # no noise is added to sums; :meth:`record` states the privacy loss instead
 
     @property
     def on_device(self) -> bool:
@@ -48,13 +48,13 @@ class Reported(Strategy):
         return self.reports.words()
 
     def plain(self) -> Reported:
-        """Return a copy whose parts have the exact classes. Raises ``ValueError`` on other classes."""
+        """Return a checked copy. Raises ``ValueError`` unless ``reports`` is exactly a ``StepReports``."""
         if type(self.reports) is not StepReports:  # a subclass could randomize in another way than it states
             raise ValueError(f"strategy.reports = {self.reports!r}: must be StepReports, no subclass")
         return Reported(self.reports, checks.choice("strategy.by", self.by, ("device", "server")))
 
     def check(self, query: SumQuery) -> None:
-        """Raise ``ValueError`` unless the reports are exact randomizers of this query's records."""
+        """Raise ``ValueError`` unless the reports fit this query and are private."""
         if not isinstance(query, CountQuery):
             raise ValueError(f"query = {query!r}: must be a CountQuery, reports hold its families only")
         if query.pooled != "none":
@@ -62,7 +62,11 @@ class Reported(Strategy):
         self.reports.check(query)
 
     def record(self, schedule: Schedule) -> ReportRecord:
-        """Return the privacy record of all randomizers that policies of the schedule's kind use."""
+        """Return the privacy record of the reports.
+
+        It contains the randomizers for each kind of policy (deterministic, stochastic) that the schedule
+        allows.
+        """
         reports, alphabets = self.reports, {}
         plans = {"deterministic": (False,), "stochastic": (True,)}.get(schedule.plans, (False, True))
         for about, name in enumerate(("moves", "rewards")[: 2 if reports.share else 1]):

@@ -1,4 +1,4 @@
-"""Common part of the central and local privatizers: budget, noise family and their calibration."""
+"""Base class of the central and local privatizers: budget, noise family and calibration of the noise."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Noise = Literal["laplace", "gaussian", "auto"]
 Calibration = Literal["exact", "published"]
 
 
-_STATED_DELTA = 1e-6  # delta of the (epsilon, delta) statement if the budget is in rho or mu
+_STATED_DELTA = 1e-6  # delta at which the guarantee states epsilon if the budget is given as rho or mu
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,13 +95,16 @@ class Budgeted(Knobs):
         return shares_of(query, self.weights)
 
     def _unit_scales(self, query: SumQuery, norm: Norm) -> Floats:
-        """Return the scales, up to a common factor, at which every family uses its share of the budget."""
+        """Return the noise scale of each family, up to a common factor.
+
+        With these scales, every family uses its share of the privacy loss of one sum.
+        """
         own = [query.sensitivity(norm, {name: 1.0}) for name in query.row_families]
         power = 1.0 if norm == "l1" else 0.5
         return np.array([d / w**power for d, w in zip(own, self._shares(query), strict=True)])
 
     def _loss(self, query: SumQuery, norm: Norm, scales: Floats) -> float:
-        """Return the joint sensitivity in units of the noise: the privacy loss of one noisy sum."""
+        """Return the privacy loss of one noisy sum, i.e. its sensitivity in units of the noise scales."""
         return query.sensitivity(norm, dict(zip(query.row_families, (1.0 / scales).tolist(), strict=True)))
 
     def _laplace(self, query: SumQuery, levels: int) -> Floats:
@@ -110,9 +113,10 @@ class Budgeted(Knobs):
         return scales * (levels * self._loss(query, "l1", scales) / self.epsilon)
 
     def _target_mu(self, discrete: bool) -> float | None:
-        """Return mu of the Gaussian noise, by the exact curve or, for discrete noise, by zCDP.
+        """Return the mu of Gaussian DP that the budget allows, or None if the budget is a pure epsilon.
 
-        Returns None if the budget is a pure epsilon.
+        If the budget is (epsilon, delta), mu is computed from the exact privacy curve. For discrete noise, it
+        is computed from zCDP.
         """
         if self.mu is not None:
             return self.mu
@@ -137,11 +141,19 @@ class Budgeted(Knobs):
         gaussian: bool = True,
         fresh: bool = True,
     ) -> list[tuple[AdditiveNoise, Floats, float]]:
-        """Return (family, scales, std of one draw in a transition cell) for each noise that meets the budget.
+        """Return (noise, scales, std) for each kind of noise that meets the budget.
 
-        With a single state the std is for a cell of rewards, because transitions then have no information.
+        ``scales`` has one entry for each family of the query. ``std`` is the standard deviation of the noise
+        that is added to one transition count in one noisy sum. With a single state, it is that of a reward
+        sum, because transitions then have no information.
 
-        ``fresh`` : True if each noise is drawn after the records that it protects, as numerical accounting
+        levels : number of noisy sums that contain one user.
+
+        discrete : True for discrete noise, which is exact.
+
+        laplace, gaussian : False excludes this kind of noise.
+
+        fresh : True if each noise is drawn after the records that it protects, as numerical accounting
             requires.
         """
         mu = self._target_mu(discrete)
@@ -161,12 +173,15 @@ class Budgeted(Knobs):
         return options
 
     def _numerical(self, query: CountQuery, noise: AdditiveNoise, discrete: bool, fresh: bool) -> bool:
-        """Return whether the noise is calibrated by its privacy-loss distribution.
+        """Return whether the noise is calibrated by its privacy-loss distribution instead of a closed form.
 
-        This is the case if no closed form is equally good.
+        Numerical calibration is used for noise whose closed form is not tight. It requires exact calibration,
+        an epsilon, a delta that is not too small, ``fresh`` noise (:meth:`_options`), and a query for which
+        the worst replacement of one user is known.
         """
         wanted = discrete if noise == GAUSSIAN else self.noise == "laplace"
-        known = self.delta is not None and self.delta >= numerical.LEAST_DELTA  # below it: closed forms
+        # Noise for a smaller delta is calibrated by a closed form.
+        known = self.delta is not None and self.delta >= numerical.LEAST_DELTA
         asked = self.epsilon is not None and known and self.calibration == "exact"
         return wanted and asked and fresh and calibration.shift_patterns(query, 1) is not None
 
@@ -179,7 +194,11 @@ class Budgeted(Knobs):
         grid: int | None,
         guess: float,
     ) -> float:
-        """Return the least factor with which scales from a closed form still meet the budget."""
+        """Return the least factor by which ``scales`` can be multiplied so that they still meet the budget.
+
+        levels : number of noisy sums that contain one user. grid : number of grid steps per unit of reward if
+        the noise is discrete, else None. guess : first guess of the factor.
+        """
         patterns = calibration.shift_patterns(query, levels)
         assert patterns is not None and self.epsilon is not None and self.delta is not None
         named = calibration.named(query, scales, grid)
@@ -193,7 +212,7 @@ class Budgeted(Knobs):
         return self.delta or _STATED_DELTA
 
     def _stated(self, query: CountQuery, noise: AdditiveNoise, randomness: Randomness, fresh: bool) -> Stated:
-        """Return the options for stating the privacy loss of noise of this family."""
+        """Return how the guarantee states its loss: delta, nominal epsilon, and kind of accounting."""
         numerical = self._numerical(query, noise, isinstance(randomness, Secure), fresh)
         numerical = numerical and (grid_of(randomness) or 1) <= FINEST_ACCOUNTED
         return Stated(self.stated_delta, self.epsilon, numerical)
@@ -207,7 +226,7 @@ class Budgeted(Knobs):
         stated: Stated,
         randomness: Randomness,
     ) -> Floats:
-        """Return the scales, reduced if privacy-loss distributions of exact noise allow it."""
+        """Return the scales, or smaller scales if numerical accounting shows that these meet the budget."""
         if not (stated.numerical and isinstance(randomness, Secure)):
             return scales
         assert self.epsilon is not None and self.delta is not None
@@ -222,7 +241,10 @@ class Budgeted(Knobs):
 
 
 def checked_weights(weights: Any) -> tuple[float, ...] | None:
-    """Return the shares, or None if None is given. Raises ``ValueError`` unless the shares sum to 1."""
+    """Check that the shares are positive and sum to 1, and return them as a tuple. None is returned as None.
+
+    Raises ``ValueError`` for other shares.
+    """
     if weights is None:
         return None
     if not isinstance(weights, Iterable):
@@ -234,9 +256,9 @@ def checked_weights(weights: Any) -> tuple[float, ...] | None:
 
 
 def shares_of(query: SumQuery, weights: tuple[float, ...] | None = None) -> tuple[float, ...]:
-    """Return the share of the budget of each family, in order. The shares in one release sum to 1.
+    """Return the share of the budget of each family, in the query's order. In each release they sum to 1.
 
-    If rewards are clipped, each of the two reward families has the share of rewards by default, since a
+    If rewards are clipped, each of the two reward families has the whole share of rewards by default, since a
     release contains only one of them.
 
     weights : shares that replace the default. Raises ``ValueError`` unless there is one share for each

@@ -1,6 +1,6 @@
-"""Central privatizer, for a trusted server. It computes the best mechanism before any data.
+"""Central privatizer, for a trusted server. It selects the mechanism with the least error before any data.
 
-Calibration and sources are described in :mod:`discreet.mechanisms.privatizers.no_privacy`.
+Calibration and sources are described in :mod:`discreet.mechanisms.privatizers`.
 """
 
 from __future__ import annotations
@@ -56,38 +56,43 @@ ReleaseName = Literal["auto", "tree", "signed-digits", "square-root", "batches",
 TreeEstimate = Literal["plain", "optimal"]
 
 _RELEASES = ("auto", "tree", "signed-digits", "square-root", "batches", "decaying", "reports")
-_WALKS = ("tree", "signed-digits", "square-root")  # correlated noise on prefix sums
-DECAYS = (0.0, *(round(0.5 + 0.05 * i, 2) for i in range(10)), 0.97, 0.98, 0.99)  # "auto" compares these
+_WALKS = ("tree", "signed-digits", "square-root")  # these add correlated noise to prefix sums
+# Release "auto" compares these decay factors.
+DECAYS = (0.0, *(round(0.5 + 0.05 * i, 2) for i in range(10)), 0.97, 0.98, 0.99)
 
 
 def _fresh(walk: Walk) -> bool:
-    """Return whether noise is drawn after the records it protects, with a known number of equal levels."""
+    """Return whether each noise is drawn after the records that it protects.
+
+    This holds for trees with a known number of time steps. All levels of such a tree have equal noise.
+    """
     return isinstance(walk, Tree | OptimalTree) and walk.leaves is not None
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One mechanism that meets a budget, with the size of its noise.
+    """One mechanism that meets a budget, with the standard deviation of its noise.
 
     Attributes
     ----------
     release : str
         Value of the option ``release`` of :class:`Central`.
     decay : float
-        Decay of the stream.
+        Factor in [0, 1) of the decaying sum of batches; 0 for all other releases.
     levels : int
         Number of noisy sums that contain one user.
     drawn, scales
-        Noise and scales of one draw.
+        Noise distribution of one draw, and its scale for each family of the query.
     error : float
-        For sums, the root mean square over the releases of the standard deviation of a transition count. For
-        measurements, the standard deviation of the equivalent count at the last release. For reports,
+        Size of the noise, by which mechanisms are compared. If the learner reads sums: the standard deviation
+        of the noise in a transition count, as root mean square over the releases. If it reads measurements:
+        the standard deviation of the equivalent count at the last release. For reports:
         :func:`~discreet.mechanisms.local.choose_randomizer.weighed_error`.
     walk : factorization, optional
         Factorization mechanism, for "tree", "signed-digits" and "square-root".
     reports : StepReports, optional
-        For "reports": parameters of the server's randomized reports. There is then no other noise and no
-        scales.
+        For "reports": parameters of the server's randomized reports. ``drawn`` is then None and ``scales`` is
+        empty, because no noise is added.
     """
 
     release: str
@@ -101,14 +106,14 @@ class Choice:
 
     @property
     def noise(self) -> str:
-        """Noise family, in words."""
+        """Name of the noise family, or of the randomizer of the reports."""
         if self.reports is not None:
             return NAMES[self.reports.kind]
         return "Laplace" if self.drawn == LAPLACE else "Gaussian"
 
     @property
     def name(self) -> str:
-        """Name of the release, with its decay, arity, steps or estimate."""
+        """Name of the release, followed by its decay, arity, number of reported steps or kind of estimate."""
         if isinstance(self.walk, SignedDigits):
             return f"{self.release} (arity {self.walk.arity}, {self.levels} levels)"
         if isinstance(self.walk, OptimalTree):
@@ -129,45 +134,51 @@ class Central(Budgeted, Proposes):
     Parameters
     ----------
     epsilon : float
-        Privacy loss, above 0 (or give ``rho`` of zCDP or ``mu`` of Gaussian DP instead).
+        Privacy loss, above 0. Give ``rho`` of zCDP or ``mu`` of Gaussian DP instead for a budget in these
+        units.
     delta : float
-        In (0, 1); 0 or None for pure epsilon.
+        Failure probability of the guarantee, in (0, 1); 0 or None for a pure epsilon.
     noise : "laplace", "gaussian" or "auto"
-        ``auto`` (default): the smaller error at this budget, both computed.
+        ``auto`` (default): the noise with the smaller error at this budget; both errors are computed.
     release : "auto", "tree", "signed-digits", "square-root", "batches", "decaying" or "reports"
-        ``tree``: binary tree, each node's noise is drawn once. ``signed-digits``: trees of a higher arity
-        with balanced digits, Laplace noise at a pure epsilon
-        (:mod:`discreet.core.correlated_noise.signed_digit_tree`). ``square-root``: Gaussian noise correlated
-        by a Toeplitz matrix (:mod:`discreet.core.correlated_noise.square_root_toeplitz`). ``batches``: fresh
-        noise on each scheduled batch. ``decaying``: fresh Gaussian noise on a decaying sum of batches
+        ``auto`` (default): the release with the least expected error for the learner's schedule, computed
+        from public numbers before any data (:meth:`choices`). ``tree``: binary tree in which the noise of
+        each node is drawn once. ``signed-digits``: trees of a higher arity with balanced digits, with Laplace
+        noise at a pure epsilon (:mod:`discreet.core.correlated_noise.signed_digit_tree`). ``square-root``:
+        Gaussian noise that is correlated by a Toeplitz matrix
+        (:mod:`discreet.core.correlated_noise.square_root_toeplitz`). ``batches``: fresh noise on the sum of
+        each scheduled batch. ``decaying``: fresh Gaussian noise on a decaying sum of batches
         (:mod:`discreet.core.correlated_noise.decaying_sum`). ``reports``: the server draws, from each
         trajectory, the randomized report of a few steps that a device would send under :class:`Local`, and
-        keeps nothing else of it; a pure epsilon, without delta, and less noise than Laplace noise at a large
-        epsilon (:mod:`discreet.core.count_mechanism`). ``auto`` (default): the least expected error for the
-        learner's schedule, computed from public numbers before any data (:meth:`choices`).
+        deletes the rest of the trajectory. The guarantee of ``reports`` is a pure epsilon without delta. At a
+        large epsilon, reports have less noise than sums with Laplace noise
+        (:mod:`discreet.core.count_mechanism`).
     decay : float, optional
-        Decay of ``decaying``, in [0, 1); None: the best of a grid for the schedule.
+        Decay factor of ``decaying``, in [0, 1). None: the value of a grid that is best for the schedule.
     arity : int, optional
-        Arity of ``signed-digits``, 2 to 1024; None: the least root mean square error over the releases.
+        Arity of ``signed-digits``, 2 to 1024. None: the arity with the least root mean square error over the
+        releases.
     tree_estimate : "plain" or "optimal"
-        Estimate of ``tree``. ``plain`` (default): a prefix is the sum of its nodes' measurements.
-        ``optimal``: the sum of their least-squares estimates, with less noise at the same loss (known number
-        of users, seeded randomness; :mod:`discreet.core.correlated_noise.optimal_tree`). ``auto`` tries both.
+        Estimate from the nodes of ``tree``. ``plain`` (default): a prefix sum is the sum of the noisy values
+        of its nodes. ``optimal``: a prefix sum is the sum of the least-squares estimates of its nodes, which
+        has less noise at the same privacy loss. ``optimal`` requires a known number of users and seeded
+        randomness (:mod:`discreet.core.correlated_noise.optimal_tree`). Release ``auto`` tries both.
     leaf : "batch" or "user"
-        Time step of a tree or another factorization: the users between two scheduled releases (default; the
-        same as one user if every user is followed by a release), or one user, as in the papers.
+        Users in one time step of a tree or another factorization. ``batch`` (default): the users between two
+        scheduled releases, i.e. one user if there is a release after every user. ``user``: one user, as in
+        the papers.
     calibration : "exact" or "published"
-        ``exact``: the stated budget is the true one. ``published``: the papers' 3 H log(K) / epsilon
-        per node of the tree; the guarantee states the actual epsilon.
+        ``exact``: the stated budget is the true one. ``published``: the scale of the papers, 3 H log(K) /
+        epsilon for each node of the tree; the guarantee states the actual epsilon.
     clocks, clock_growth : "common", 0.0
-        Options of version 0.2, kept so that its files are read. Other values were removed and raise
-        ``ValueError``.
+        Options of version 0.2, kept so that its files can be read. Other values are no longer supported and
+        raise ``ValueError``.
     log_base : 2 or e
-        Base of the logarithm in the published scale; the papers do not state it.
+        Base of the logarithm in the published scale; the papers do not state the base.
     weights : tuple, optional
-        Shares of the budget per family, in the order of the query; the query's own by default.
+        Shares of the budget for each family, in the order of the query. None: the shares that the query sets.
     preset : "default" or "paper"
-        ``paper``: calibration published, Laplace noise, tree, leaf = "user".
+        ``paper``: published calibration, Laplace noise, tree, ``leaf = "user"``.
     """
 
     release: ReleaseName | None = None
@@ -261,13 +272,15 @@ class Central(Budgeted, Proposes):
 
     @property
     def budget(self) -> Budget:
-        """Stated budget. It also states whether counts are always, possibly or never randomized reports."""
+        """Stated budget. Its ``reports`` is True, None or False if counts are always, possibly or never
+        released as randomized reports.
+        """
         reports = True if self.release == "reports" else None if self._may_report else False
         return replace(super().budget, reports=reports)
 
     @property
     def _may_report(self) -> bool:
-        """True if budget and options allow reports."""
+        """True if the budget and the options allow ``release = "reports"``."""
         pure = self.epsilon is not None and self.delta is None
         plain = self.noise == "auto" and self.weights is None
         return pure and plain and self.release in ("auto", "reports")
@@ -278,9 +291,9 @@ class Central(Budgeted, Proposes):
         """Return every mechanism that meets the budget for this query and schedule, least error first.
 
         The result depends only on public numbers. The kind of ``randomness`` determines whether noise must be
-        exact. A learner that reads measurements gets no tree or other factorization, whose releases share
-        noise. If ``schedule`` has a separate query for each batch, the result is for a batch that answers
-        ``query``. Raises ``ValueError`` if no mechanism fits.
+        exact. If the learner reads measurements, the result contains no tree or other factorization, because
+        the releases of a factorization share noise. If ``schedule`` has a separate query for each batch, the
+        result is for the last batch and ``query``. Raises ``ValueError`` if no mechanism meets the budget.
         """
         schedule = standing_batch(schedule)
         if is_linear(query):
@@ -311,15 +324,15 @@ class Central(Budgeted, Proposes):
         if self.release == "reports":
             found.append(self._reported(query, schedule))
         elif self._may_report and self._reports_fit(query, schedule):
-            with suppress(ValueError):  # epsilon is too small for the grid of their probabilities
+            with suppress(ValueError):  # epsilon is too small for the grid of the reports' probabilities
                 found.append(self._reported(query, schedule))
         # A single release has no earlier noise to correlate with.
         alone = schedule.final and schedule.releases == 1
         if self.release in _WALKS or (self.release == "auto" and schedule.reads == "sums" and not alone):
             leaves = leaves_of(schedule, self.leaf or "batch")
             for release, laplace, walk in self._walks(leaves, discrete):
-                # signed digits need a pure guarantee; the square root needs Gaussian noise, since its columns
-                # have a large l1 norm
+                # "signed-digits" needs a pure epsilon, i.e. Laplace noise. "square-root" needs Gaussian
+                # noise, because the columns of its matrix have a large l1 norm.
                 for noise, scales, std in self._options(
                     query,
                     walk.levels,
@@ -339,7 +352,7 @@ class Central(Budgeted, Proposes):
             sizes = np.diff(schedule.release_times)
             for decay in self._decays():
                 if decay and discrete and schedule.pooled_shares is not None:
-                    continue  # the rounding of fixed point is accounted at one set of scales
+                    continue  # the loss by fixed-point rounding is computed for one set of scales only
                 stream = Decaying(decay)
                 name = "batches" if decay == 0.0 else "decaying"
                 rates = schedule.reads == "measurements"
@@ -367,20 +380,20 @@ class Central(Budgeted, Proposes):
             )
 
     def _reports_fit(self, query: CountQuery, schedule: Schedule) -> bool:
-        """Return whether ``auto`` considers reports.
+        """Return whether ``release = "auto"`` considers randomized reports.
 
-        The result is False if reports do not contain a family of the query, or if the number of users is
-        unknown. It is also False for a single release, so that :meth:`stored` (offline data) and sessions use
-        the same mechanism.
+        The result is False if the query has a family that reports do not contain, or if the number of users
+        is unknown. It is also False for a single release, so that :meth:`stored` (offline data) and sessions
+        use the same mechanism.
         """
         alone = schedule.final and schedule.releases == 1
         held = query.pooled == "none" and not query.steered and schedule.pooled_shares is None
         return held and schedule.users is not None and not alone
 
     def _reported(self, query: CountQuery, schedule: Schedule) -> Choice:
-        """Return the least noisy reports.
+        """Return the choice "reports", with the randomizer and number of steps that give the least noise.
 
-        Raises ``ValueError`` if they lack counts of the query or schedule.
+        Raises ``ValueError`` if the query or the schedule needs sums that reports do not contain.
         """
         assert self.epsilon is not None
         for name, value, nothing in (
@@ -397,7 +410,7 @@ class Central(Budgeted, Proposes):
         return Choice("reports", 0.0, 1, None, np.zeros(0), error, reports=reports)
 
     def _by_preset(self, option: str) -> str:
-        """Return a note for errors if a preset chose the option's value, else an empty string."""
+        """Return a note for an error message: that the preset set this option's value, or an empty string."""
         chosen = self.preset != "default" and self.PRESETS[self.preset].get(option) == getattr(self, option)
         return f" (set by preset = {self.preset!r})" if chosen else ""
 
@@ -411,7 +424,11 @@ class Central(Budgeted, Proposes):
     def _walks(self, leaves: int | None, discrete: bool) -> Iterator[tuple[str, bool | None, Walk]]:
         """Yield (release, laplace, factorization) for each factorization mechanism that the options allow.
 
-        laplace : True for Laplace noise only, False for no Laplace noise, None for both families.
+        The second item is True if only Laplace noise fits, False if only Gaussian noise fits, and None if
+        both fit.
+
+        ``leaves`` is the number of time steps, or None if unknown. ``discrete`` is True if the noise must be
+        exact.
         """
         auto, optimal = self.release == "auto", self.tree_estimate == "optimal"
         for wanted, name in (
@@ -433,7 +450,8 @@ class Central(Budgeted, Proposes):
         if optimal or (auto and not discrete):
             yield "tree", None, OptimalTree(leaves)
         digits = best_digits(leaves, self.arity) if auto or self.release == "signed-digits" else None
-        if digits is not None and (not auto or digits.levels > 1):  # one level is the same as "batches"
+        # With one level, "signed-digits" is the same as "batches".
+        if digits is not None and (not auto or digits.levels > 1):
             yield "signed-digits", True, digits
         if self.release == "square-root" or (auto and not discrete and leaves <= MOST_LEAVES):
             yield "square-root", False, SquareRoot(leaves)
@@ -496,7 +514,7 @@ class Central(Budgeted, Proposes):
         )
 
     def _chosen(self, query: CountQuery, schedule: Schedule, randomness: Randomness) -> Choice:
-        """Return the mechanism with the least error, or the published one."""
+        """Return the mechanism with the least error. With published calibration, return the papers' tree."""
         if self.calibration != "published":
             return self._count_choices(query, schedule, randomness)[0]
         for name, given in (
@@ -540,7 +558,7 @@ class Central(Budgeted, Proposes):
         )  # fmt: skip
 
     def stored(self, query: Any, randomness: Randomness) -> OneShotSession:
-        """Return a session for an offline data set: one noisy sum over users, released by steps.
+        """Return a session for an offline data set. It releases one noisy sum over all users, step by step.
 
         Noise and guarantee are those of ``start(query, Schedule.one_shot(n), randomness)`` for every n, so n
         is not an argument. Each user has at most ``query.episodes`` episodes. Raises the ``ValueError`` of
@@ -551,13 +569,14 @@ class Central(Budgeted, Proposes):
         return OneShotSession(self.stored_mechanism(query, randomness), randomness)
 
     def _release_scales(self, query: CountQuery, schedule: Schedule, choice: Choice) -> Floats:
-        """Return (releases + 1, families) scales for the shares of each release.
+        """Return (releases + 1, families) noise scales, for the share of pooled families in each release.
 
-        The shape is (0, families) if all releases have the same scales. Families of one kind (per step or
-        pooled) divide the share of their kind, so all their scales are multiplied by the same factor. Let f
-        and g be the factors of the per-step and the pooled scales. The joint loss is s / f + p / g (Laplace;
-        squares for Gaussian), where s + p is the budget. The factors f = s / ((1 - share)(s + p)) and g = p /
-        (share (s + p)) keep the joint loss equal to the budget.
+        The shape is (0, families) if all releases have the same scales. A family contains sums of each step
+        or pooled sums (over all steps). The families of one kind divide the share of their kind, so all their
+        scales are multiplied by the same factor. Let f and g be the factors of the per-step and the pooled
+        scales. Let s and p be the losses of the two kinds at factor 1, where s + p is the budget. The joint
+        loss is s / f + p / g (for Gaussian noise, with squares of all these numbers). The factors
+        f = s / ((1 - share)(s + p)) and g = p / (share (s + p)) keep the joint loss equal to the budget.
         """
         none = np.zeros((0, choice.scales.size))
         shares = schedule.pooled_shares
@@ -595,14 +614,17 @@ class Central(Budgeted, Proposes):
 
 
 def _widening(stream: Decaying, query: CountQuery, releases: int, scales: Floats) -> float:
-    """Return the factor by which fixed-point rounding increases the scales of a decaying stream."""
+    """Return the factor by which the scales must increase for the fixed-point rounding of a decaying sum."""
     named = dict(zip(query.row_families, scales.tolist(), strict=True))
     rounding = stream.rounding(releases, query.layout.horizon)
     return joint_loss(query, "l2", named, rounding) / joint_loss(query, "l2", named)
 
 
 def _rms_sum(stream: Decaying, releases: int) -> float:
-    """Return the root mean square of the prefix sum's std over the releases, in units of one draw's std."""
+    """Return the noise std of a prefix sum as root mean square over the releases, in units of one draw's std.
+
+    stream : sums of batches, with or without decay.
+    """
     releases = max(1, releases)
     ends = (sum_terms(stream, i) for i in (1, releases))
-    return math.sqrt(sum(ends) / 2)  # the variance is linear in i, so its mean is that of the ends
+    return math.sqrt(sum(ends) / 2)  # the variance is linear in i: its mean is the mean of both ends

@@ -1,7 +1,8 @@
 """Calibration of mechanisms of linear sums: choice of stream, noise and scale for a budget.
 
-Exact calibration. A user is in N noisy sums (one batch, the nodes of a tree, or the user's message). Each sum
-consists of units. Unit u has loss l_u at scale 1 and gets share p_u of the budget.
+Exact calibration. A user is in N noisy sums (one batch, several nodes of a tree, or the user's message). Each
+sum consists of units, i.e. statistics of one step whose privacy loss is computed jointly. Unit u has loss l_u
+at scale 1 and gets share p_u of the budget.
 
 * Gaussian: scale_u = l_u sqrt(N / p_u) / mu, so that N sum_u (l_u / scale_u)^2 = mu^2 exactly.
 * Laplace: scale_u = l_u N / (p_u epsilon).
@@ -9,19 +10,21 @@ consists of units. Unit u has loss l_u at scale 1 and gets share p_u of the budg
 The recorded loss is computed again from the scales. Discrete Gaussian noise is accounted as zCDP,
 rho = mu^2 / 2.
 
-Choice of the stream. A user of a batch sees the releases before it. The average over users of the noise
-variance in these releases is N sum_j (t_{j+1} - t_j) terms_j / K. For separate sums of batches terms_j is j.
-Otherwise terms_j is the number of noise terms of the factorization at time step j. "auto" chooses the least
-variance. The candidates are separate sums, the binary tree (also by least squares) and, for Gaussian noise,
-the square-root Toeplitz factorization, which has the least variance for about ten releases or more. With
-exact noise that factorization uses integer coefficients
-(:mod:`discreet.mechanisms.linear.exact_square_root`).
+Choice of the stream. A stream is a way to release noisy prefix sums: sums of separate batches, or a
+factorization such as a tree. The policy for a user depends on the release before that user. Let release j be
+the newest release for users t_j to t_{j+1}. The average noise variance in the newest release, over K users,
+is N sum_j (t_{j+1} - t_j) terms_j / K for Gaussian noise, with N^2 instead of N for Laplace noise. For sums
+of separate batches, terms_j is j. For a factorization, terms_j is the number of its noise terms at time step
+j. "auto" chooses the stream with the least average variance. The candidates are separate batches, the binary
+tree (also with least-squares estimates) and, for Gaussian noise, the square-root Toeplitz factorization. With
+about ten releases or more, that factorization has the least variance. With exact noise, it uses integer
+coefficients (:mod:`discreet.mechanisms.linear.exact_square_root`).
 
 Published calibration (Luyo et al. 2021, corollaries 5, 6, 10, 11). The standard deviations are those of the
-paper, on every entry of a mirrored triangle and of the vectors. The tree has one time step per user. The
-guarantee follows from lemma 3 for the noise that is drawn, with the actual number of nodes and steps that
-contain a user. Batched LSVI (appendix E.1) has GOE noise on a tree over batches, and raw responses in their
-declared range.
+paper. Noise is added to every entry of the vectors, and to every entry of the upper triangle of a matrix,
+which is then mirrored. The tree has one time step per user. The guarantee follows from lemma 3 for the noise
+that is drawn, with the actual number of nodes and steps that contain a user. Batched LSVI (appendix E.1) has
+GOE noise on a tree over batches, and its responses are not centred and have their declared range.
 """
 
 from __future__ import annotations
@@ -66,7 +69,8 @@ __all__ = [
 ]  # fmt: skip
 
 _STATED_DELTA = 1e-6
-_LISTED = 4096  # up to this number of releases, terms are averaged over users, otherwise over releases
+# Up to this number of releases, the noise variance is averaged over users; beyond it, over releases.
+_LISTED = 4096
 
 
 def _private(query: LinearQuery, schedule: Schedule, randomness: Randomness) -> tuple[LinearQuery, Schedule]:
@@ -88,8 +92,8 @@ def _private(query: LinearQuery, schedule: Schedule, randomness: Randomness) -> 
 class LinearChoice:
     """Stream of linear sums that meets the budget.
 
-    nodes : N, the number of noisy sums that contain a user. error : square root of the average variance, in
-        units of the std of one draw at N = 1.
+    nodes : N, the number of noisy sums that contain a user. error : square root of the average noise
+        variance, in units of the std of one draw at N = 1.
     """
 
     release: str
@@ -101,7 +105,7 @@ class LinearChoice:
 
     @property
     def name(self) -> str:
-        """Name of the release, with its estimate."""
+        """Name of the release, followed by "(optimal estimate)" for a tree with least-squares estimates."""
         return f"{self.release} (optimal estimate)" if isinstance(self.walk, OptimalTree) else self.release
 
     def __str__(self) -> str:
@@ -116,7 +120,16 @@ def linear_choices(
     discrete: bool,
     optimal: bool = False,
 ) -> list[LinearChoice]:
-    """Return the streams for a schedule, least average noise first. Uses only public numbers."""
+    """Return the streams for a schedule, in order of increasing average noise. Uses only public numbers.
+
+    ``leaf`` : time step of a factorization, either one user or one batch.
+
+    laplace : True for Laplace noise, False for Gaussian noise.
+
+    discrete : True if the noise must be exact.
+
+    optimal : True for a tree with least-squares estimates.
+    """
     if schedule.users is None:
         raise ValueError("schedule.users = None: linear sums with central noise need a known number of users")
     if release not in ("auto", "batches", "tree", "square-root"):
@@ -163,9 +176,9 @@ def _walks(
 
 
 def _average(schedule: Schedule, walk: Walk | None, leaf: Literal["batch", "user"]) -> float:
-    """Return the average over users of the noise variance in the last release before them.
+    """Return the noise variance in the last release before a user, averaged over users.
 
-    The variance is in units of that of one draw.
+    The unit is the variance of one draw. If ``walk`` is None, the sums of batches are separate.
     """
     times = schedule.release_times
     assert schedule.users is not None
@@ -183,7 +196,10 @@ def _average(schedule: Schedule, walk: Walk | None, leaf: Literal["batch", "user
 
 
 def _noise_of(spec: Budgeted, discrete: bool) -> tuple[Noise, float]:
-    """Return (family, mu or epsilon): Gaussian noise if the budget allows it, otherwise Laplace."""
+    """Return the noise family and its privacy loss: ("goe", mu) or ("laplace", epsilon).
+
+    Gaussian noise (GOE) is chosen if the budget and the option ``noise`` allow it.
+    """
     mu = spec._target_mu(discrete)
     if mu is not None and spec.noise != "laplace":
         return "goe", mu
@@ -194,10 +210,10 @@ def _noise_of(spec: Budgeted, discrete: bool) -> tuple[Noise, float]:
 def published_scales(
     query: MixtureQuery, epsilon: float, delta: float, users: int | None
 ) -> dict[str, Floats]:
-    """Return (H - 1,) standard deviations from the paper.
+    """Return the standard deviations of the paper (Luyo et al. 2021) by family, each with shape (H - 1,).
 
-    They follow corollaries 5 and 10 if ``users`` = K is given, and corollaries 6 and 11 (local) if it is
-    None.
+    They follow corollaries 5 and 10 if ``users`` = K is given. If ``users`` is None, they follow corollaries
+    6 and 11, which are for local privacy.
     """
     horizon, d = query.layout.horizon, query.features.dimension
     if users is not None:
@@ -226,9 +242,10 @@ def published_scales(
 
 
 def published_lsvi(horizon: int, releases: int, epsilon: float, delta: float) -> tuple[float, float]:
-    """Return (sigma of a Gram node, sigma of a response) from the paper, for batched LSVI.
+    """Return two standard deviations of the paper's noise for batched LSVI.
 
-    There are B = releases + 1 batches.
+    The first is for a node of the tree of Gram matrices, the second for a response. There are
+    B = releases + 1 batches.
     """
     batches = releases + 1
     nodes = math.ceil(math.log2(batches) + 1)
@@ -240,8 +257,9 @@ def published_lsvi(horizon: int, releases: int, epsilon: float, delta: float) ->
 def _published_lsvi(
     spec: Budgeted, query: GramQuery, schedule: Schedule
 ) -> tuple[LinearChoice, dict[str, Floats], list[Question]]:
-    """Return the published batched LSVI: a tree with GOE noise, its scales, and the questions for raw
-    responses.
+    """Return the published mechanism of batched LSVI: the tree, its noise scales, and the planned questions.
+
+    The tree has GOE noise. The questions ask for responses that are not centred.
     """
     if query.centre or query.span != "declared":
         raise ValueError("calibration = 'published': needs a query with centre = False and span = 'declared'")
@@ -279,7 +297,7 @@ def _stated(spec: Budgeted) -> Stated:
 
 
 def linear_none(query: LinearQuery, schedule: Schedule, randomness: Randomness) -> LinearMechanism:
-    """Return the mechanism of exact sums, without a guarantee."""
+    """Return the mechanism that releases exact linear sums, without a privacy guarantee."""
     query, schedule = _private(query, schedule, randomness)
     questions = _questions(query, schedule, None, 0.0)
     return LinearMechanism(query, schedule, randomness.kind, Exact(), questions=tuple(questions))
@@ -295,9 +313,10 @@ def linear_central(
     leaf: Literal["batch", "user"] = "batch",
     optimal: bool = False,
 ) -> LinearMechanism:
-    """Return a trusted server's mechanism.
+    """Return the mechanism with which a trusted server releases linear sums.
 
-    Raises ``ValueError`` if query and schedule do not fit the budget.
+    spec : privatizer with the budget. optimal : True for a tree with least-squares estimates. Raises
+    ``ValueError`` if query and schedule do not fit the budget.
     """
     query, schedule = _private(query, schedule, randomness)
     _check_options(spec)
@@ -323,7 +342,7 @@ def linear_central(
         for choice in central_choices(spec, schedule, randomness, release, leaf, optimal):
             scales = query.calibrated(noise, loss, choice.nodes)
             if grid is None or not LinearMechanism.inexact(query, noise, scales, grid, choice.walk):
-                break  # a factorization in integers may need larger noise than the sampler has: try the next
+                break  # otherwise the noise is outside the range of the exact sampler: try the next stream
     strategy = Prefixes(choice.walk, choice.leaf) if choice.walk else Batches()
     return LinearMechanism(
         query, schedule, randomness.kind, strategy, noise, scales, grid, tuple(questions), _stated(spec)
@@ -338,14 +357,17 @@ def central_choices(
     leaf: Literal["batch", "user"],
     optimal: bool,
 ) -> list[LinearChoice]:
-    """Return the streams that meet a budget, least average noise first."""
+    """Return the streams that meet a budget, in order of increasing average noise."""
     discrete = isinstance(randomness, Secure)
     noise, _ = _noise_of(spec, discrete)
     return linear_choices(schedule, release, leaf, noise == "laplace", discrete, optimal)
 
 
 def local_choices(spec: Budgeted, query: LinearQuery, randomness: Randomness) -> list[LinearChoice]:
-    """Return the only choice for devices: one noise per message. The error is per square root of a user."""
+    """Return the only choice for devices: each message has noise in every statistic.
+
+    Its error, 1, is for one user and grows with the square root of the number of users.
+    """
     noise, _ = _noise_of(spec, isinstance(randomness, Secure))
     return [LinearChoice("every statistic", 1, 1.0, noise="Laplace" if noise == "laplace" else "Gaussian")]
 
@@ -353,7 +375,7 @@ def local_choices(spec: Budgeted, query: LinearQuery, randomness: Randomness) ->
 def linear_local(
     spec: Budgeted, query: LinearQuery, schedule: Schedule, randomness: Randomness
 ) -> LinearMechanism:
-    """Return the mechanism of users' devices."""
+    """Return the mechanism with which users' devices add noise to their own linear sums."""
     query, schedule = _private(query, schedule, randomness)
     if query.requeries:
         raise ValueError(
@@ -379,11 +401,12 @@ def _check_options(spec: Budgeted) -> None:
 
 
 def _questions(query: LinearQuery, schedule: Schedule, noise: Noise | None, loss: float) -> list[Question]:
-    """Return the planned response questions in rounds, each with the last step first.
+    """Return the planned questions for responses, round by round. Each round starts with the last step.
 
-    mu_h^2 (or epsilon) is proportional to the shares of the query's steps. There is one round at each
-    release, or there are ``schedule.answers`` rounds. In the second case the learner chooses the releases of
-    the rounds from earlier output (the growth of the determinant). Some rounds can then remain unused.
+    The mu_h^2 (or epsilon) of a question is proportional to the query's share of step h. There is one round
+    at each release, or there are ``schedule.answers`` rounds. In the second case the learner decides from
+    earlier output (the growth of the determinant) at which releases the rounds take place. Some rounds can
+    then remain unused.
     """
     if not isinstance(query, GramQuery) or not query.requeries:
         return []

@@ -1,6 +1,6 @@
 """Local privatizer: every user's device randomizes its message.
 
-Calibration and sources are described in :mod:`discreet.mechanisms.privatizers.no_privacy`.
+Calibration and sources are described in :mod:`discreet.mechanisms.privatizers`.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ class LocalChoice:
     reward_share : float
         Share of the reports that are about rewards.
     error : float
-        Noise std of a transition count per square root of a user. For reports it is the root mean square
-        over the cells of a step under a deterministic policy, which does not depend on data.
+        Standard deviation of the noise that one user adds to a transition count. It grows with the square
+        root of the number of users. For reports it is the root mean square over the cells of a step, which
+        does not depend on data.
     scales : (families,)
         Noise scales of a noisy vector; empty for reports.
     """
@@ -66,14 +67,14 @@ class LocalChoice:
 
     @property
     def name(self) -> str:
-        """Content of a message, in words."""
+        """Text that says what a message contains: every counter, or a number of random steps."""
         if not self.steps:
             return "every counter"
         return f"{self.steps} random step{'s' if self.steps > 1 else ''}"
 
     @property
     def noise(self) -> str:
-        """Noise or randomizer, in words."""
+        """Text that names the noise distribution or the randomizer."""
         return {"laplace": "Laplace", "gaussian": "Gaussian", **NAMES}[self.randomizer]
 
     def __str__(self) -> str:
@@ -82,26 +83,28 @@ class LocalChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class Local(Budgeted, Proposes):
-    """Privatizer of local differential privacy: each user's device randomizes; no party sees raw data.
+    """Privatizer of local differential privacy: devices randomize their messages, so no party sees raw data.
 
     Parameters
     ----------
     epsilon, delta, rho, mu, noise, calibration, weights
-        Budget, and noise of a noisy vector of all counters, as for :class:`Central`. ``noise`` and
-        ``weights`` are options of that vector, and giving one of them chooses it; the published scale is
-        3 H / epsilon per counter, which is 2 epsilon-LDP.
+        Budget, noise family, calibration and shares, as for :class:`Central`. ``noise`` and ``weights`` apply
+        only if a device sends a noisy vector of all counters; giving one of them selects this kind of
+        message. The published scale is 3 H / epsilon per counter, which is 2 epsilon-LDP.
     randomizer : "auto", "laplace", "gaussian", "subset", "oue" or "krr"
         ``laplace``, ``gaussian``: noise in every counter of the user, as in the papers. ``subset``, ``oue``,
         ``krr``: reports of a few random steps by subset selection, optimised unary encoding or k-ary
-        randomized response, pure epsilon (:mod:`discreet.mechanisms.local.randomized_response`). ``auto``
-        (default): the least noise in a transition count, computed from public numbers before any data
-        (:meth:`choices`).
+        randomized response, at a pure epsilon (:mod:`discreet.mechanisms.local.randomized_response`).
+        ``auto`` (default): the randomizer with the least noise in a transition count, computed from public
+        numbers before any data (:meth:`choices`).
     steps : int, optional
-        Number m of the H steps that a user reports, at epsilon / m each; None: the best.
+        Number m of steps, out of H, that a user reports. Each report has the budget epsilon / m. None: the
+        number with the least noise.
     reward_share : float, optional
-        Probability in (0, 1) that a report is about the reward; None: the query's share of rewards, or 0.15.
+        Probability in (0, 1) that a report is about the reward. None: the share of rewards that the query
+        sets, or 0.15 if it sets none.
     preset : "default" or "paper"
-        ``paper``: Laplace noise in every counter, calibration published.
+        ``paper``: Laplace noise in every counter, published calibration.
 
     Source: Chowdhury and Zhou 2021 (vectors); :mod:`discreet.mechanisms.local.randomized_response` (reports).
     """
@@ -166,7 +169,8 @@ class Local(Budgeted, Proposes):
     ) -> list[LocalChoice] | list[LinearChoice]:
         """Return every mechanism that meets the budget for ``query``, in order of increasing noise.
 
-        Reports have the best m. The result depends only on public numbers.
+        Reports have the number of steps with the least noise, unless ``steps`` is given. The result depends
+        only on public numbers.
 
         schedule : schedule of releases. randomness : its kind determines whether noise must be exact. Raises
             ``ValueError`` if no mechanism fits.
@@ -187,7 +191,7 @@ class Local(Budgeted, Proposes):
                 name = noise.name
                 found.append(LocalChoice(name, 0, 0.0, std, scales))
         kinds = KINDS if self.randomizer == "auto" else tuple(k for k in KINDS if k == self.randomizer)
-        if query.pooled != "none":  # reports have no pooled counts: zeros would mislead
+        if query.pooled != "none":  # reports contain no pooled counts, whose sums would wrongly be zero
             if steps_only or self.randomizer in KINDS:
                 raise ValueError(
                     f"pooled = {query.pooled!r}: reports of random steps hold no pooled counts; use "

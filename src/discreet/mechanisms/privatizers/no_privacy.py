@@ -34,23 +34,23 @@ __all__ = ["NoPrivacy"]
 class NoPrivacy(Knobs, Proposes):
     """Baseline privatizer: exact sums. Every output states that no guarantee holds.
 
-    preset : "default" or "paper", which are the same here; others raise ``ValueError``.
+    preset : "default" or "paper". Both have the same effect here. Other values raise ``ValueError``.
     """
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}, "paper": {}}
 
     @property
     def trust(self) -> Trust:
-        """Trust model "none": without a guarantee."""
+        """Trust model "none", which has no privacy guarantee."""
         return "none"
 
     @property
     def budget(self) -> Budget:
-        """Budget that learners may read: no privacy."""
+        """Stated budget, with trust model "none" and without a limit on the privacy loss."""
         return Budget("none")
 
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
-        """Return the mechanism of exact sums (of ``query``, at the releases of ``schedule``).
+        """Return the mechanism that releases exact sums of ``query`` at the release times of ``schedule``.
 
         No noise is drawn from ``randomness``. Raises ``ValueError`` if the query has an unknown type.
         """
@@ -72,16 +72,19 @@ class NoPrivacy(Knobs, Proposes):
         return CountMechanism(query, schedule, randomness.kind, Exact())
 
     def stored_mechanism(self, query: Any, randomness: Randomness) -> CountMechanism:
-        """Return the mechanism of exact sums (``query``) of an offline data set; ignores ``randomness``."""
+        """Return the mechanism that releases exact sums of ``query`` over an offline data set.
+
+        No noise is drawn from ``randomness``.
+        """
         check_source(randomness)
         return CountMechanism(
             private_query(query), Schedule.one_shot(1), randomness.kind, Exact(), stored=True
         )
 
     def stored(self, query: Any, randomness: Randomness) -> OneShotSession:
-        """Return a session for an offline data set that releases exact sums (``query``) once, step by step.
+        """Return a session that releases exact sums of ``query`` over an offline data set, step by step.
 
-        randomness : as for other privatizers; nothing is drawn from it.
+        randomness : argument of all privatizers; no noise is drawn from it here.
         """
         from discreet.mechanisms.dataset.dataset_release import OneShotSession
 

@@ -1,4 +1,4 @@
-"""Privatizer of shuffle privacy, a frozen value that chooses the flips or the reports of each batch."""
+"""Privatizer of shuffle privacy. It sets the random bits or the randomized reports of each batch."""
 
 from __future__ import annotations
 
@@ -34,31 +34,34 @@ ShuffleRandomizer = Literal["bits", "amplified"]
 
 @dataclass(frozen=True, kw_only=True)
 class Shuffle(Knobs, Proposes):
-    """Privatizer of shuffle privacy: devices randomize, a shuffler releases sums of batches.
+    """Privatizer of shuffle privacy: devices randomize messages, and a shuffler releases sums of batches.
 
-    No party sees a trajectory. The privatizer works with every learner whose schedule is public and whose
-    sums have one bit per user and counter. It does not support pooled steps or group returns. The relative
-    noise decreases with the size of the batches.
+    No party sees a trajectory. The privatizer works with every learner that has a public schedule, if each
+    user contributes one bit to each counter. It does not support sums that are pooled over steps, or returns
+    of groups. The relative noise decreases with the size of the batches.
 
     Parameters
     ----------
     epsilon : float
-        Privacy loss, above 0, of each batch and of all batches together (a user is in one).
+        Privacy loss, above 0, of each batch. It is also the privacy loss of all batches together, because a
+        user is in one batch.
     delta : float
         Failure probability of the guarantee, in [1e-10, 1).
     randomizer : "bits" or "amplified"
-        ``bits`` (default): random bits (flips) in every counter. ``amplified``: one locally private report of
-        a few random steps per user (:mod:`discreet.mechanisms.shuffle.amplified_session`), with more noise in
-        the sums and few random draws on a device; ``calibration`` and ``weights`` do not apply (rewards get
-        the query's share of the reports).
+        ``bits`` (default): each device adds random bits (flips) to every counter. ``amplified``: each device
+        sends one locally private report of a few random steps
+        (:mod:`discreet.mechanisms.shuffle.amplified_session`). The sums then have more noise, and a device
+        needs few random draws. ``calibration`` and ``weights`` do not apply to ``amplified``; the query sets
+        the share of the reports that are about rewards.
     calibration : "joint", "composed", "basic" or "published"
-        Rule for the number of flips: :mod:`discreet.accounting.binomial_noise`.
+        Rule for the number of flips (:mod:`discreet.accounting.binomial_noise`).
     dishonest : float
-        Share in [0, 1) of the users of a batch who may add no flips, or be absent, without loss of privacy
-        for the others. If all users are honest, the noise variance grows as 1 / (1 - dishonest).
+        Share in [0, 1) of a batch's users who can omit their flips or be absent without loss of privacy for
+        the others. If all users are honest, the noise variance grows as 1 / (1 - dishonest).
     weights : tuple of float
-        Shares of the families, in the order of the query, that sum to 1; default: the query's. The variance
-        of an estimate's noise is proportional to 1 / share (equal shares: equal noise in every cell).
+        Shares of the budget of the families, in the order of the query. They sum to 1. None: the shares that
+        the query sets. The variance of an estimate's noise is proportional to 1 / share, so equal shares give
+        equal noise in every cell.
     """
 
     epsilon: float | None = None
@@ -102,14 +105,17 @@ class Shuffle(Knobs, Proposes):
         return Budget("shuffle", self.epsilon, float(self.delta or 0.0))
 
     def honest(self, users: int) -> int:
-        """Return the number of honest users among ``users``.
+        """Return the least number of honest users in a batch of ``users`` users; at least 1.
 
-        The calibration uses only the flips of these users.
+        The calibration counts only the flips of honest users as noise.
         """
         return max(1, users - math.floor(float(self.dishonest or 0.0) * users + 1e-9))
 
     def noise(self, query: Any, users: int) -> Noise:
-        """Return the flips of a batch of ``users`` users. Raises ``ValueError`` if ``query`` does not fit."""
+        """Return the numbers of flips, by family, for a batch of ``users`` users.
+
+        Raises ``ValueError`` if ``query`` does not fit.
+        """
         query = continual_query(query)
         shares = shares_of(query, self.weights)
         assert self.epsilon is not None and self.delta is not None and self.calibration is not None
@@ -118,7 +124,7 @@ class Shuffle(Knobs, Proposes):
         )
 
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
-        """Return the mechanism: batches between scheduled releases, each with a separate number of flips.
+        """Return the mechanism, in which each batch between two scheduled releases has its own noise.
 
         Raises ``ValueError`` if contributions to ``query`` are not bits, if the release times of ``schedule``
         are not known, or if noise cannot be drawn from ``randomness``.
@@ -132,7 +138,7 @@ class Shuffle(Knobs, Proposes):
         assert self.epsilon is not None and self.delta is not None
         sizes = np.diff(batch_ends(schedule), prepend=0).tolist()
         if self.randomizer == "amplified":
-            # imported here, because its session extends the shuffle session
+            # imported here, because the imported module extends the shuffle session
             from discreet.mechanisms.shuffle.amplified_session import amplified_mechanism
 
             honest = [self.honest(size) for size in sizes]

@@ -19,19 +19,20 @@ one of these:
   its constructor's arguments.
 
 The checksum detects accidents. It is not a signature: anyone who can write the file can forge it. Anyone who
-can read the file can read exact sums of users' data and the noise on them, or records if a session stores
-users. The file is created with mode 0600. Store it only where raw data are allowed.
+can read the file can read exact sums of users' data and the noise on them, or the records of users if the
+session stores records. The file is created with mode 0600. Store it only where raw data are allowed.
 
-A state must exist in one place. Two sessions that continue the same state would draw fresh noise for sums of
-different users on top of the same earlier noise. Neither guarantee covers the releases of both. Two protocols
-ensure that a crash or interrupt never makes two usable copies and never loses the only copy, except as stated
+A state must exist in one place. If two sessions continued the same state, both would contain the same earlier
+users and noise, and each would add other users and fresh noise. The guarantee of one session does not cover
+the releases of both. Two protocols, for writing a file and for taking a state from it, ensure that a crash or
+interrupt never makes two usable copies. They also ensure that it never loses the only copy, except as stated
 below.
 
 *Writing* (:class:`Draft`):
 
-1. The session rejects calls.
+1. The session is set to reject all calls.
 2. The bytes are written to a hidden file in the target's folder and flushed to the disk (fsync).
-3. One rename makes them visible.
+3. One rename gives the file its visible name.
 4. The session's data are deleted from memory.
 
 If anything fails before the rename, the hidden file is removed and the session remains open. A crash leaves
@@ -40,15 +41,16 @@ nothing, or a hidden file ``.<name>.<token>.part``, which is a saved state if it
 *Taking* (:class:`Claim`). The whole file is read and checked. The next steps are in one exclusive SQLite
 transaction:
 
-1. The file's id is inserted. The restore fails if the table already contains this id (from another restore,
-or from a copy).
+1. The file's id is inserted into the table of restored states. The restore fails if the table already has
+this id, because this file or a copy of it was restored before.
 2. The file is renamed to ``<name>.taken-<token>``.
 3. The checksum is compared, because another file could have been renamed to that name.
 4. The transaction is committed.
 
-Then the file is deleted. After a crash before the commit, the id is not stored, and the file has one of the
-two names and can be restored. After the commit the state exists only in the process that restored it, and is
-lost with it. An interrupt that the process survives undoes everything: first the file, then the id.
+Then the file is deleted. If the process crashes before the commit, the id is not stored, and the file has one
+of the two names and can be restored. After the commit, the state exists only in the process that restored it,
+and is lost if this process ends. If an interrupt does not end the process, everything is undone: first the
+file, then the id.
 
 The following is not detected:
 
@@ -91,16 +93,16 @@ _PRELUDE = struct.Struct("<16sIQ")
 _DIGEST = 32
 _KINDS = "biuf"
 _WAIT_SECONDS = 60.0
-_SYNCHRONOUS = "EXTRA"  # a commit is on the disk, including the folder's entries
+_SYNCHRONOUS = "EXTRA"  # SQLite mode in which a commit also flushes the folder's entries to the disk
 
 WRITTEN_NAMES = {"SessionConfig": "Form"}
-"""Classes whose name in files is that of an earlier version."""
+"""Map from the name of a class to its name in files, for classes that had another name before."""
 
 
 def _current_fields(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a class, given those of a file of any version.
+    """Convert the stored ``fields`` of the class ``kind`` to the arguments of its present constructor.
 
-    Versions up to 0.2.0 stored the noise of a mechanism as a number.
+    Only files of versions up to 0.2.0 need a conversion: they stored the noise of a mechanism as a number.
     """
     if kind == "CountMechanism" and "family" in fields:
         codes = {0: None, LAPLACE.code: LAPLACE, GAUSSIAN.code: GAUSSIAN}
@@ -116,7 +118,10 @@ REMOVED = {
     "Batches.clocks": "a schedule for each state-action pair (clocks = 'rows')",
     "Measurement.fresh": "a schedule for each state-action pair (clocks = 'rows')",
 }
-"""Classes and arguments of files of version 0.2 that were removed; None is still read for an argument."""
+"""Classes and arguments in files of version 0.2 that are no longer supported.
+
+An argument with the value None is ignored. Everything else in this list makes the file unreadable.
+"""
 
 Classes = Mapping[str, type]
 PathLike = str | os.PathLike[str]
@@ -207,11 +212,13 @@ def _removed(name: str) -> ValueError:
 class SavedState:
     """Contents of a file.
 
-    identity : id of the state, equal in every copy.
+    path : path of the file.
+
+    identity : id of the state, which is equal in every copy of the file.
 
     values : stored values by name.
 
-    seal : the file's last 32 bytes.
+    seal : the last 32 bytes of the file, which are its checksum.
     """
 
     path: Path
@@ -262,7 +269,7 @@ def read(path: PathLike, classes: Classes, layout: FileLayout = STATE) -> SavedS
     Raises ``FileNotFoundError`` if the file does not exist. Raises ``ValueError`` if the file has another
     format, is damaged or incomplete, or was written by a version with another layout or other classes.
     """
-    where = Path(os.path.realpath(_path(path)))  # the target of a link, not the link
+    where = Path(os.path.realpath(_path(path)))  # if the path is a link, this is its target
     with open(where, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         identity, values = read_content(file, size, f"path = {str(path)!r}", classes, layout)
@@ -280,9 +287,9 @@ def _seal(file: BinaryIO) -> bytes:
 def read_content(
     file: BinaryIO, size: int, said: str, classes: Classes, layout: FileLayout = STATE
 ) -> tuple[str, Mapping[str, Any]]:
-    """Return (id, values by name) from ``size`` bytes.
+    """Read and check ``size`` bytes of ``file``, and return (id, values by name).
 
-    ``said`` : name of the source in errors. Raises the errors of :func:`read`.
+    ``said`` : name of the source in error messages. Raises the ``ValueError`` of :func:`read`.
     """
     head = file.read(_PRELUDE.size)
     if size == 0 or not head.startswith(layout.magic):
@@ -315,7 +322,7 @@ def read_content(
                 raise ValueError(f"an array {shape} of {kind}")
             raw = body[at : at + count * kind.itemsize]
             array = np.frombuffer(raw, np.uint8).view(kind).reshape(shape)
-            array = array.astype(kind.newbyteorder("="), copy=False)  # no other array uses raw
+            array = array.astype(kind.newbyteorder("="), copy=False)  # no other array uses ``raw``
             array.flags.writeable = writeable
             arrays.append(array)
             at += count * kind.itemsize
@@ -329,9 +336,9 @@ def read_content(
 
 
 class Draft:
-    """File that is invisible until ``publish``.
+    """New file that has a hidden name until ``publish`` is called. No existing file is overwritten.
 
-    Raises ``ValueError`` if the folder does not exist or the name exists. No file is overwritten.
+    Raises ``ValueError`` if the folder does not exist, or if a file with the visible name exists.
     """
 
     def __init__(self, path: PathLike, layout: FileLayout = STATE) -> None:
@@ -345,14 +352,14 @@ class Draft:
         self._renaming = False
 
     def write(self, identity: str, values: Mapping[str, Any], classes: Classes) -> None:
-        """Write the content to a hidden file in the target's folder, mode 0600, and flush it to disk."""
+        """Write the content to a hidden file with mode 0600 in the target's folder, and flush it to disk."""
         with open(self._part, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             write_content(file, identity, values, classes, self._layout)
             file.flush()
             os.fsync(file.fileno())
 
     def publish(self) -> None:
-        """Make the file visible by one rename. Raises ``ValueError`` if the name exists by now."""
+        """Rename the file to its visible name. Raises ``ValueError`` if this name now exists."""
         try:  # an empty file reserves the name, so that no other state is overwritten
             os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:
@@ -365,17 +372,18 @@ class Draft:
 
     @property
     def published(self) -> bool:
-        """Return True if the file became visible.
+        """Return True if the file has its visible name.
 
-        The method checks the hidden name, because another program could use the visible name.
+        The property tests whether the hidden name still exists, because a file with the visible name could
+        come from another program.
         """
         return self._renaming and not self._part.exists()
 
     def withdraw(self) -> None:
-        """Remove a file that was never visible."""
+        """Remove the hidden file. Call this method only if the file was not published."""
         self._part.unlink(missing_ok=True)
         with suppress(FileNotFoundError):
-            if self._path.stat().st_size == 0:  # only the reserved, empty file is removed
+            if self._path.stat().st_size == 0:  # only the empty file that reserves the name is removed
                 self._path.unlink()
 
 
@@ -430,13 +438,14 @@ class Claim:
         self._committed = False
 
     def take(self) -> None:
-        """Record the id and take the file.
+        """Insert the id into the table of restored states, and remove the file.
 
-        Raises ``RuntimeError`` if the id is known, or if another file has replaced the file that was read. In
-        these cases nothing is changed after :meth:`undo` has restored the name of the other file.
+        Raises ``RuntimeError`` if the table already contains the id, or if another file has replaced the file
+        that was read. In the second case, the other file was renamed, and :meth:`undo` restores its name.
+        Otherwise nothing is changed.
         """
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        with closing(_connect(self._folder)) as connection:  # closing rolls back what is not committed
+        with closing(_connect(self._folder)) as connection:  # closing undoes changes that are not committed
             row = (self._saved.identity, self._token, now)
             known = connection.execute("SELECT at FROM restored WHERE id = ?", row[:1]).fetchone()
             if known is not None:
@@ -451,16 +460,16 @@ class Claim:
                     raise RuntimeError(
                         f"path = {str(self._saved.path)!r}: another file took its place while it was read"
                     )
-            self._committed = True  # undo now looks for the row
+            self._committed = True  # set before the commit, so that ``undo`` then deletes the row
             connection.execute("COMMIT")
         self._taken.unlink()
 
     def undo(self, values: Mapping[str, Any], classes: Classes) -> None:
-        """Undo after an interrupt: keep or rewrite the file, remove the id, make the file visible.
+        """Undo this attempt after an interrupt: restore the file, remove the id, and rename the file back.
 
-        The session of this attempt must be closed. A second interrupt inside this method can lose the state
-        (the id stays in the table) or leave the state under another file name. There are never two usable
-        copies.
+        If the file was already deleted, it is written again from ``values``. The session of this attempt must
+        be closed. A second interrupt inside this method can lose the state (if the id stays in the table) or
+        leave the state under another file name. It never makes two usable copies.
         """
         draft = None
         if self._committed and not self._taken.exists() and not os.path.lexists(self._saved.path):
@@ -481,12 +490,12 @@ class Claim:
 
 
 def state_of(thing: Any) -> dict[str, Any]:
-    """Return the attributes that the table ``_STATE`` of an object lists, by name."""
+    """Return, by name, the attributes of an object whose names are in its ``_STATE``."""
     return {name: getattr(thing, name) for name in thing._STATE}
 
 
 def whole_of(thing: Any) -> dict[str, Any]:
-    """Return state and constructor arguments (table ``_BOUND``), which suffice to create an equal object."""
+    """Return the state and the constructor arguments (``_BOUND``), which suffice to make an equal object."""
     return {name: getattr(thing, name) for name in thing._BOUND} | state_of(thing)
 
 
@@ -515,15 +524,16 @@ def _check_names(values: Mapping[str, Any], table: Sequence[str]) -> None:
         raise ValueError(f"{min(set(values).symmetric_difference(table), key=str)} is missing or new")
 
 
-_SOMETIMES = {"_plan": ("Plan",), "_last": ("Release", "tuple")}  # else None
+# Attributes that are None in a fresh session, and the types that they can have in a stored state.
+_SOMETIMES = {"_plan": ("Plan",), "_last": ("Release", "tuple")}
 
 
 def check_same_kind(name: str, value: Any, fresh: Any) -> None:
-    """Raise ``ValueError`` unless a stored value has the same kind as in a fresh session.
+    """Raise ``ValueError`` unless a stored ``value`` is of the same kind as the value in a fresh session.
 
     - Arrays must have the same dtype and shape.
     - Tuples and lists must have items of the same kinds.
-    - Tables must have the same names, if the table of the fresh session is not empty.
+    - Dictionaries must have the same keys, unless the dictionary of the fresh session is empty.
     - Integers must be valid counts (-1 to 2^64 - 1).
     """
     if isinstance(fresh, np.ndarray):

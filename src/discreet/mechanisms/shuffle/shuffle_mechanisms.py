@@ -54,9 +54,10 @@ _KINDS: Mapping[str, Kind] = MappingProxyType(
 
 
 def batch_ends(schedule: Schedule) -> Ints:
-    """Return (batches,) the number of users at the end of each batch.
+    """Return the number of users that have arrived at the end of each batch, with shape (batches,).
 
-    ``ValueError`` if unknown in advance.
+    Users after the last release are one more batch. Raises ``ValueError`` if the batch sizes are not known in
+    advance.
     """
     if schedule.pooled_shares is not None:
         raise ValueError("schedule.pooled_shares: must be None, there are no pooled counts here")
@@ -72,7 +73,7 @@ def batch_ends(schedule: Schedule) -> Ints:
 
 
 def form_of(query: CountQuery, noise: Noise, session: int) -> SessionConfig:
-    """Return the public parameters of a batch, for devices and shuffler."""
+    """Return the public parameters of a batch, which the devices and the shuffler use."""
     layout = query.layout
     rows = None if layout.mask is None else tuple(map(tuple, layout.row_index.tolist()))
     families = tuple(Family(_KINDS[name], f.each, f.coin, f.paired) for name, f in noise)
@@ -80,14 +81,21 @@ def form_of(query: CountQuery, noise: Noise, session: int) -> SessionConfig:
 
 
 def flips_of(family: Family, users: int) -> Components:
-    """Return the flips in one counter of a family, for ``users`` users."""
+    """Return the random bits that ``users`` users add to one counter of a family.
+
+    Each item is (number of bits, probability that a bit is 1). Paired flips have two items, whose
+    probabilities sum to 1.
+    """
     n, p = users * family.flips, family.coin / COIN
     return ((n // 2, p), (n // 2, 1.0 - p)) if family.paired else ((n, p),)
 
 
 @dataclass(frozen=True, eq=False)
 class ShuffledMechanism(ABC):
-    """Base class of both mechanisms: batches of known sizes, and one record for all batches."""
+    """Base class of the two mechanisms of the shuffle model.
+
+    The sizes of all batches are known, and one privacy record covers all batches.
+    """
 
     query: CountQuery
     schedule: Schedule
@@ -109,7 +117,7 @@ class ShuffledMechanism(ABC):
 
     @cached_property
     def ends(self) -> Ints:
-        """(batches,) number of users up to the end of each batch."""
+        """Number of users that have arrived at the end of each batch, with shape (batches,)."""
         return batch_ends(self.schedule)
 
     @property
@@ -126,7 +134,7 @@ class ShuffledMechanism(ABC):
     @property
     @abstractmethod
     def records(self) -> tuple[Record, ...]:
-        """Records that the guarantee is computed from."""
+        """Privacy records from which the guarantee is computed."""
 
     @cached_property
     def guarantee(self) -> Guarantee:
@@ -144,20 +152,20 @@ class ShuffledMechanism(ABC):
     @property
     @abstractmethod
     def batches(self) -> tuple[tuple[int, Any], ...]:
-        """(users, content of their messages) of every scheduled batch, in order."""
+        """(number of users, parameters of their messages) of every scheduled batch, in order."""
 
     # ----------------------------------------------------------------- noise distributions
     @abstractmethod
     def scheduled(self, batch: int, users: int) -> list[Any]:
-        """Return the noise components of a scheduled batch, by family, if all its users send a message."""
+        """Return, for each family, the components of a batch's noise if all its users send a message."""
 
     @abstractmethod
     def merged(self, old: Any, new: Any) -> Any:
-        """Return the noise components of the sum of two batches."""
+        """Return the components of the noise in the sum of two batches, from the components of each batch."""
 
     @abstractmethod
     def law(self, family: int, components: Any) -> Any:
-        """Return the distribution of the noise with these components."""
+        """Return the noise distribution of a family (given by its index) from the components of its noise."""
 
     def laws_at(self, n: int) -> dict[str, Any]:
         """Return the noise distributions of the release after n users, by family.
@@ -181,18 +189,18 @@ class ShuffledMechanism(ABC):
 class FlipMechanism(ShuffledMechanism):
     """Mechanism with random bits (flips) in every counter of every message.
 
-    The mechanism is a corrected version of that of Bai, Talebi, Zhao and Cheng 2024. ``Shuffle()`` chooses
+    This is a corrected version of the mechanism of Bai, Talebi, Zhao and Cheng 2024. ``Shuffle()`` chooses
     this mechanism. ``guarantee`` is computed from the flips of each batch. It is the largest loss of any
     batch, since a user is in one batch.
 
     Parameters
     ----------
     query : CountQuery
-        Counts to sum; one episode per user.
+        Query that defines the counts. Each user has one episode.
     schedule : Schedule
         Public times of release, which are the ends of the batches. The number of users must be known.
     source : "seeded" or "secure"
-        Source of randomness: a simulation's seed, or the operating systems of the devices.
+        Source of randomness: the seed of a simulation, or the operating system of each device.
     stated : Stated
         The delta in (0, 1) at which epsilon is stated.
     noises : tuple, one for each batch
@@ -213,14 +221,14 @@ class FlipMechanism(ShuffledMechanism):
     noises: tuple[Noise, ...] = ()
     words: str = "bits and coin flips"
 
-    bits: ClassVar[bool] = True  # rewards are rounded: simulated sums must be sums of bits
+    bits: ClassVar[bool] = True  # rewards are rounded to bits, so simulated sums must be sums of bits
 
     def __post_init__(self) -> None:
         super().__post_init__()
         query, sizes = self.query, self.sizes
         if query.steered or query.stationary or query.pooled != "none":
             raise ValueError("query: must be of bits, not with pooled steps, group returns or cut rewards")
-        # Tuples at every level: the content of a list could change after the first user.
+        # Tuples are used at every level, because a list could be changed after the first user.
         noises = tuple(tuple((name, flips) for name, flips in noise) for noise in self.noises)
         object.__setattr__(self, "noises", noises)
         if len(self.noises) != len(sizes):
@@ -241,7 +249,11 @@ class FlipMechanism(ShuffledMechanism):
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
-        """Record of the flips of all batches, except batches that another batch dominates."""
+        """Privacy record of the flips of all batches.
+
+        A batch is omitted if another batch has the same flips from fewer users, because the privacy loss of
+        the omitted batch is not larger.
+        """
         return (BinomialRecord(self.words, undominated(self.noises), accountant.ways(self.query)),)
 
     @property
@@ -250,16 +262,16 @@ class FlipMechanism(ShuffledMechanism):
         return tuple(zip(self.sizes, self.noises, strict=True))
 
     def scheduled(self, batch: int, users: int) -> list[Any]:
-        """Return the flips of a batch, by family."""
+        """Return, for each family, the flips that ``users`` users of a batch add to one counter."""
         families = form_of(self.query, self.noises[batch], 0).families
         return [flips_of(family, users) for family in families]
 
     def merged(self, old: Any, new: Any) -> Any:
-        """Return all flips of ``old`` and ``new``, which are tuples of (number of flips, probability)."""
+        """Return the flips of ``old`` and ``new`` together, as tuples of (number of flips, probability)."""
         return merged((*old, *new))
 
     def law(self, family: int, components: Any) -> BinomialLaw:
-        """Return the distribution of the flips in ``components`` (from :meth:`merged`), minus the mean.
+        """Return the distribution of the sum of the flips in ``components``, minus its mean.
 
         family : index of a family of the query, starting at 0.
         """
@@ -277,9 +289,9 @@ class FlipMechanism(ShuffledMechanism):
 
 
 def undominated(noises: Iterable[Noise]) -> tuple[Noise, ...]:
-    """Return one noise for each kind of flips: that of the batch with the fewest users.
+    """Return one noise for each kind of flips, namely that of the batch with the fewest honest users.
 
-    More noise of the same kind gives at least as much privacy.
+    The other batches have more noise of the same kind, so their privacy loss is not larger.
     """
     least: dict[tuple[tuple[str, int, int], ...], Noise] = {}
     for noise in dict.fromkeys(noises):
@@ -326,7 +338,7 @@ class AmplifiedMechanism(ShuffledMechanism):
                 "query: reports of random steps hold counts per step; counts pooled over steps (stationary, "
                 "pooled) and group returns are not"
             )
-        # Tuples at every level: the content of a list could change after the first user.
+        # Tuples are used at every level, because a list could be changed after the first user.
         object.__setattr__(self, "choices", tuple((honest, reports) for honest, reports in self.choices))
         if len(self.choices) != len(sizes):
             raise ValueError(
@@ -340,7 +352,7 @@ class AmplifiedMechanism(ShuffledMechanism):
 
     @cached_property
     def records(self) -> tuple[AmplifiedRecord, ...]:
-        """Record with the number of honest users of each batch and the privacy loss of one message."""
+        """Privacy record with the number of honest users of each batch and the loss of one message."""
         batches = tuple(sorted({(honest, _loss(reports)) for honest, reports in self.choices}))
         most, steps = max(reports.steps for _, reports in self.choices), self.query.counted_steps
         words = f"{'1' if most == 1 else f'up to {most}'} random step{'s'[: most - 1]} of {steps}"
@@ -364,7 +376,10 @@ class AmplifiedMechanism(ShuffledMechanism):
         return self.parts(self.choices[batch][1], users)
 
     def merged(self, old: Any, new: Any) -> Any:
-        """Return a tuple of the distribution of all reports in ``old`` and ``new``; () if both are empty."""
+        """Return a tuple with the distribution of the reports in ``old`` and ``new`` together.
+
+        The tuple is empty if ``old`` and ``new`` are empty.
+        """
         laws = (*old, *new)
         return (joined(laws),) if laws else ()
 
