@@ -97,13 +97,16 @@ class CountChannel(Channel):
 
     def add(self, s: ChannelSession, message: Message) -> None:
         """Check a record of the open plan, count its user, then add the record."""
-        record = rounded(s._record(message), SecureRng(), self.mechanism.reward_grid)
+        record = s._record(message)
+        if self.mechanism.reward_grid is not None:
+            record = rounded(record, SecureRng(), self.mechanism.reward_grid)
         s._count(1)
         self.put(s, record)
 
     def put(self, s: ChannelSession, record: Trajectory) -> None:
         """Add the checked record of a user who was counted before."""
-        add_record(self.query, self.begins, record, s.state["cells"], self.up_to(s))
+        cut = self.up_to(s) if self.query.cut else 0.0
+        add_record(self.query, self.begins, record, s.state["cells"], cut)
         if self.query.groups:
             parts.module("steered").add_return(self.query, s, record)
 

@@ -400,8 +400,8 @@ class BatchSession(StreamSession):
 
         plan : number of the open plan.
 
-        Raises ``ValueError`` and adds nothing in the cases in which :meth:`CountSession.submit_many
-        <discreet.core.count_channels.CountSession.submit_many>` does. In local and shuffle sessions it always
+        Raises ``ValueError`` and adds nothing in the cases in which :meth:`ChannelSession.submit_many
+        <discreet.core.session.ChannelSession.submit_many>` does. In local and shuffle sessions it always
         raises. The ``trajectories`` of users outside all batches are only counted, not read.
         """
         with self._call():

@@ -448,7 +448,7 @@ def test_a_field_of_another_kind_is_refused(case, every, tmp_path, folder):
     header = json.loads(content[prelude.size : prelude.size + length])
     strange = ("x", -2, 2**64, [1], {"map": [[1, 2]]}, {"Layout": {"states": 1, "actions": 1, "horizon": 1}})
     values = header["values"]
-    table = {name: value for name, value in values.get("_table", {"map": []})["map"]}
+    table = dict(values.get("_table", {"map": []})["map"])
     for turn, name in enumerate([*values, *table], [*CASES].index(case)):
         for value in strange if every else strange[turn % 3 :: 3]:
             if name == "stored_users" and case != "answers" and isinstance(value, dict) and "map" in value:
