@@ -104,7 +104,9 @@ class CountChannel(Channel):
 
     def add(self, s: ChannelSession, message: Message) -> None:
         """Check a record of the open plan, count its user, then add the record."""
-        record = rounded(s._record(message), SecureRng(), self.mechanism.reward_grid)
+        record = s._record(message)
+        if self.mechanism.reward_grid is not None:
+            record = rounded(record, SecureRng(), self.mechanism.reward_grid)
         s._count(1)
         self.put(s, record)
 
@@ -113,7 +115,8 @@ class CountChannel(Channel):
         if isinstance(self.query, FamilyQuery):
             self.query.add(record, s.context, self.mechanism.reward_grid, s.state["cells"])
             return
-        add_record(self.query, self.begins, record, s.state["cells"], self.up_to(s))
+        cut = self.up_to(s) if self.query.cut else 0.0
+        add_record(self.query, self.begins, record, s.state["cells"], cut)
         if self.query.groups:
             parts.module("steered").add_return(self.query, s, record)
 

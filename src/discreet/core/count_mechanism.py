@@ -1,7 +1,7 @@
 r"""Mechanisms of counts: query x strategy x noise x scales. These four determine one user's privacy loss.
 
 A :class:`CountMechanism` is a frozen value. A privatizer creates the mechanism, and the mechanism computes
-its records, guarantee and noise distributions. :class:`~discreet.core.count_channels.CountSession` draws the
+its records, guarantee and noise distributions. :class:`~discreet.core.count_channels.CountChannel` draws the
 noise. The guarantee is always computed, never passed in. A mechanism that a user builds with other scales
 states the epsilon of those scales. Parts that do not fit together are rejected.
 

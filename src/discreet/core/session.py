@@ -248,7 +248,10 @@ class ChannelSession(StreamSession):
         return self.channel.encoder(self)
 
     def _check_in_time(self, message: Message) -> None:
-        self.channel.check_in_time(self, message)
+        if message.trajectory is None:
+            self.channel.check_in_time(self, message)
+        else:
+            super()._check_in_time(message)
 
     def _add(self, message: Message) -> None:
         self.channel.add(self, message)

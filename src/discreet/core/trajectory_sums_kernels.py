@@ -1,4 +1,4 @@
-"""Compiled sums over many users, for :meth:`CountSession.submit_many`."""
+"""Compiled sums over many users, for :meth:`ChannelSession.submit_many`."""
 
 from __future__ import annotations
 

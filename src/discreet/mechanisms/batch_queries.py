@@ -60,7 +60,7 @@ from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.device.message_envelope import MessageRejected
 from discreet.mechanisms.local.randomized_response import StepReports
 from discreet.mechanisms.open_stream import stream_of
-from discreet.mechanisms.query_checks import continual_query, private_query, private_schedule
+from discreet.mechanisms.query_checks import check_source, continual_query, private_query, private_schedule
 from discreet.mechanisms.saved_state.state_file import resume, state_of
 from discreet.mechanisms.saved_state.version_2 import converted
 from discreet.mechanisms.shuffle.shuffle_mechanisms import AmplifiedMechanism, FlipMechanism
@@ -260,6 +260,7 @@ class BatchSession(StreamSession):
         if type(mechanism) is not BatchMechanism:  # a subclass could state any privacy loss
             raise ValueError(f"mechanism = {mechanism!r}: must be a BatchMechanism, and no subclass of it")
         mechanism = replace(mechanism)  # a new object, whose constructor checks all fields again
+        check_source(randomness)
         super().__init__(mechanism.query.layout, mechanism.schedule, randomness, mechanism.guarantee)
         self._mechanism, self._randomness = mechanism, randomness
         self._times = mechanism.schedule.release_times
@@ -406,8 +407,8 @@ class BatchSession(StreamSession):
 
         plan : number of the open plan.
 
-        Raises ``ValueError`` and adds nothing in the cases in which :meth:`CountSession.submit_many
-        <discreet.core.count_channels.CountSession.submit_many>` does. In local and shuffle sessions it always
+        Raises ``ValueError`` and adds nothing in the cases in which :meth:`ChannelSession.submit_many
+        <discreet.core.session.ChannelSession.submit_many>` does. In local and shuffle sessions it always
         raises. The ``trajectories`` of users outside all batches are only counted, not read.
         """
         with self._call():

@@ -1,7 +1,7 @@
 """Noise distributions of a count mechanism: the noise of each release in each cell, known before any data.
 
 They are functions of the mechanism and of public numbers (users so far, users that sent nothing), never of
-data. Learners, forecasts and bounds read them; :class:`~discreet.core.count_channels.CountSession` puts them
+data. Learners, forecasts and bounds read them; :class:`~discreet.core.session.ChannelSession` puts them
 into its releases. The distributions and their bounds are defined in
 :mod:`discreet.accounting.noise_distributions.distributions`.
 """

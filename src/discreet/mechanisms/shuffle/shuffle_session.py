@@ -450,8 +450,8 @@ class ShuffleSession(StreamSession):
                 f"users left in this one: {int(self._ends[batch]) - self._users}"
             )
         if batch != self._batch:
-            self._shufflers.append(self._shuffler(batch))
-            self._batch = batch
+            # one statement replaces both, so that an interrupt cannot leave a shuffler without its batch
+            self._shufflers, self._batch = [*self._shufflers, self._shuffler(batch)], batch
         self._shufflers[-1].open(self._plans + 1, users)
         return plan
 
