@@ -442,7 +442,7 @@ def test_an_interrupt_counts_an_absent_user_once(kind: Kind, source: str, all_of
 
 
 @thorough
-@every(SEEDED_STREAMS, "a shuffler is added before its batch has a number", SHUFFLED)
+@every(SEEDED_STREAMS)
 def test_an_interrupt_opens_a_plan_or_none(kind: Stream, source: str, all_of_them: bool) -> None:
     for at in lines(kind, source, all_of_them, "shuffle"):
         session = Run(kind, source).until("0 told").session
@@ -725,7 +725,7 @@ def test_an_interrupt_leaves_the_session_in_one_place(
 # ------------------------------------------------------------------------------ what was declared
 
 
-@every(SEEDED_STREAMS, "AttributeError: the source of the first batch is asked for", QUERIES)
+@every(SEEDED_STREAMS)
 def test_what_is_no_source_of_randomness_is_refused(kind: Stream, source: str) -> None:
     for randomness in (None, 5, np.random.default_rng(0)):
         with pytest.raises(ValueError, match="randomness"):
