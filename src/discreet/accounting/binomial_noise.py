@@ -15,8 +15,10 @@ same (s, a, s')       none          none                one by 1       one count
 ====================  ============  ==================  =============  ========================
 
 (Rewards are rounded to bits. A centred reward has two bits: (0, 1) at pairs that the user did not visit and
-(y, y) at pairs that they visited.) Suppose that at k of the H steps both users are in the same pair (s, a),
-and at H - k steps they are in different pairs, with k = 0 .. H. At most min(k, H - k + 1) of the k steps
+(y, y) at pairs that they visited.)
+
+Let k be the number of the H steps at which both users are in the same pair (s, a). At the other H - k steps
+they are in different pairs. At most min(k, H - k + 1) of the k steps
 belong to the second case, because users who move to different states are in different pairs at the next
 step. The counters that change are independent coordinates of the loss. Fewer changed counters never cause a
 larger loss. Noise of centred rewards is symmetric, so the sign of the changes in their counters does not
@@ -244,10 +246,10 @@ def _loss(flips: Flips, by: int) -> _Loss:
 class Curve:
     """Upper bound on delta as a function of epsilon, computed from the loss distribution of one release."""
 
-    losses: Floats  # grid of losses in ascending order
-    above: Floats  # probability of a loss at or above each grid point
-    weighed: Floats  # sum of probability * exp(-loss) over the grid points at or above each grid point
-    rest: float  # probability of infinite losses and of losses outside the window; margin for rounding
+    losses: Floats  # grid of losses in ascending order.
+    above: Floats  # probability of a loss at or above each grid point.
+    weighed: Floats  # sum of probability * exp(-loss) over the grid points at or above each grid point.
+    rest: float  # probability of infinite losses and of losses outside the window; margin for rounding.
 
     def delta(self, epsilon: float) -> float:
         """Return the bound on delta at this epsilon. It is at most 1."""

@@ -131,9 +131,9 @@ def group(budget: Notion, people: int) -> Notion:
     """Return the guarantee for ``people`` episodes together, of one user or of the members of a household.
 
     ``budget`` is the guarantee for one episode. With m = ``people``, the guarantee for all of them is m
-    epsilon (pure), m mu (GDP), m^2 rho (zCDP), or (m epsilon, delta (e^{m epsilon} - 1) / (e^epsilon - 1))
-    for (epsilon, delta). Raises ``ValueError`` if the last delta is at least 1, because then nothing is
-    guaranteed.
+    epsilon (pure), m mu (GDP) or m^2 rho (zCDP). From (epsilon, delta) it is
+    (m epsilon, delta (e^{m epsilon} - 1) / (e^epsilon - 1)). Raises ``ValueError`` if the last delta is at
+    least 1, because then nothing is guaranteed.
     """
     m = checks.integer("people", people, 1)
     if isinstance(budget, Pure):

@@ -114,11 +114,11 @@ def gaussian_epsilon(shifts: Shifts, delta: float) -> float:
 # record was added (condition c in core.correlated_noise). This holds for trees with fresh nodes, for batches,
 # and for the messages of one user.
 
-_COARSE = 32  # the root mean square of a loss is this number of steps of a coarse grid
-_LEAST_POINTS = 4  # least such number on the stated grid for Gaussian noise, whose losses are split
-_MOST_POINTS = 6_000_000  # largest number of grid points; composition needs about 100 bytes for each point
-_MOST_INTEGERS = 2.0**19  # largest sigma for which discrete Gaussian noise is summed integer by integer
-LEAST_DELTA = 1e-10  # smaller deltas are not resolved because of rounding in Fourier transforms
+_COARSE = 32  # The root mean square of a loss is this number of steps of a coarse grid.
+_LEAST_POINTS = 4  # Least such number on the stated grid for Gaussian noise, whose losses are split.
+_MOST_POINTS = 6_000_000  # Largest number of grid points. Composition needs about 100 bytes for each point.
+_MOST_INTEGERS = 2.0**19  # Largest sigma for which discrete Gaussian noise is summed integer by integer.
+LEAST_DELTA = 1e-10  # Smaller deltas are not resolved because of rounding in Fourier transforms.
 _ROUNDING = 1e-13  # several times the largest observed error of a probability from this rounding
 
 
@@ -151,9 +151,9 @@ def _discrete_gaussian_pld(sigma: float, shift: int, interval: float) -> Any:
 
     The loss of the noise value x is (shift^2 - 2 shift x) / (2 sigma^2), which is linear in x. The method
     uses every grid point that is adjacent to a loss. If adjacent losses are at most one grid step apart,
-    these are all grid points between the smallest and the largest loss. dp-accounting finds the points, and
-    the noise value of each point, in a Python loop. This takes seconds for the millions of integers of fine
-    grids. Here NumPy computes them.
+    these are all grid points between the smallest and the largest loss. The package dp-accounting finds the
+    points, and the noise value of each point, in a Python loop. This takes seconds for the millions of
+    integers of fine grids. Here NumPy computes them.
     """
     from dp_accounting.pld import pld_pmf, privacy_loss_mechanism
     from dp_accounting.pld import privacy_loss_distribution as pld

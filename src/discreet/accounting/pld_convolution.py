@@ -54,9 +54,9 @@ Coordinates = Sequence[tuple[str, float, float, int]]
 
 _NOISES = ("laplace", "gaussian", "pure", "discrete_laplace", "discrete_gaussian")
 _BOUNDED = ("laplace", "pure", "discrete_laplace")  # losses are at most shift / scale
-_REACH = 12.0  # standard deviations; Gaussian noise beyond (probability 4e-33) counts as infinite loss
-_FINE = 2e4  # above this sigma, discrete Gaussian noise is treated as continuous
-_PARTS = 100  # the root mean square loss is at least this number of grid steps
+_REACH = 12.0  # Standard deviations; Gaussian noise beyond (probability 4e-33) counts as infinite loss.
+_FINE = 2e4  # Above this sigma, discrete Gaussian noise is treated as continuous.
+_PARTS = 100  # The root mean square loss is at least this number of grid steps.
 _MOST = 1 << 25  # largest number of points of a transform
 
 

@@ -8,9 +8,9 @@ one can be an input of the next. The result is the least of these values, each o
 - the sum of the pure epsilons, if every mechanism has a pure epsilon (at delta = 0 this is the only value);
 - the epsilon at delta of Gaussian noise whose mu^2 is the sum of all mu^2, by the exact curve. A mechanism
   that is epsilon-DP can be included with mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon)). Proof: its trade-off
-  function is convex and at least that of randomized response, which is a polygon with the corners (0, 1), (a,
-  a) and (1, 0), where a = 1 / (1 + e^epsilon). The convex curve G_mu is below this polygon if it is below the
-  corner (a, a) (Dong, Roth and Su 2022);
+  function is convex and at least that of randomized response. Let a = 1 / (1 + e^epsilon). The trade-off
+  function of randomized response is a polygon with the corners (0, 1), (a, a) and (1, 0). The convex curve
+  G_mu is below this polygon if it is below the corner (a, a) (Dong, Roth and Su 2022);
 - the epsilon of zCDP with the sum of all rho (Bun and Steinke 2016), by the best Renyi order at delta.
   Gaussian noise, discrete or not, has rho = mu^2 / 2. A mechanism that is epsilon-DP has rho = epsilon
   tanh(epsilon / 2) (:func:`pure_rho`);
@@ -230,9 +230,7 @@ def _coordinates(records: Sequence[Record]) -> tuple[tuple[numerical.Coordinate,
             together += _all_ways(record.exchanges)
         elif parts is not None:
             together["pure", 1.0, parts[0]] += parts[1]
-        elif (
-            record.noise == "gaussian"
-        ):  # a shift of a Gaussian vector is equivalent to a shift of one coordinate
+        elif record.noise == "gaussian":  # a shift of a Gaussian vector is like a shift of one coordinate
             together["gaussian", 1.0, record.loss] += 1
         else:
             return None

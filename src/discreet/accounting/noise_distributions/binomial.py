@@ -72,7 +72,9 @@ def binomial_quantile(components: Components, p: float) -> float:
 
     The quantile is the least x with P(|X - E X| > x) <= p. The result is never below the exact quantile.
 
-    components : pairs (N_j >= 1, p_j in (0, 1)), at least one. p : tail probability in (0, 1).
+    components : at least one pair (N_j, p_j), with N_j >= 1 and p_j in (0, 1).
+
+    p : tail probability in (0, 1).
     """
     p = checks.real("p", p, 0.0, 1.0, open_low=True, open_high=True)
     components = merged(components)

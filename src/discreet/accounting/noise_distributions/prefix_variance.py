@@ -240,7 +240,7 @@ class _DigitsNoise(WalkNoise):
 def best_digits(leaves: int, arity: int | None = None) -> SignedDigits:
     """Return the signed-digit tree whose noise has the least root mean square at a given epsilon.
 
-    leaves : number of time steps. arity : arity of the tree. If it is None, the best arity is found too.
+    ``leaves`` is the number of time steps N. If ``arity`` is None, the best arity is found too.
     """
     return _best(checks.integer("leaves", leaves, 1), arity)
 
