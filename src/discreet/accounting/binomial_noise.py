@@ -246,10 +246,10 @@ def _loss(flips: Flips, by: int) -> _Loss:
 class Curve:
     """Upper bound on delta as a function of epsilon, computed from the loss distribution of one release."""
 
-    losses: Floats  # grid of losses in ascending order.
-    above: Floats  # probability of a loss at or above each grid point.
-    weighed: Floats  # sum of probability * exp(-loss) over the grid points at or above each grid point.
-    rest: float  # probability of infinite losses and of losses outside the window; margin for rounding.
+    losses: Floats  # Grid of losses in ascending order.
+    above: Floats  # Probability of a loss at or above each grid point.
+    weighed: Floats  # Sum of probability * exp(-loss) over the grid points at or above each grid point.
+    rest: float  # Probability of infinite losses and of losses outside the window; margin for rounding.
 
     def delta(self, epsilon: float) -> float:
         """Return the bound on delta at this epsilon. It is at most 1."""
