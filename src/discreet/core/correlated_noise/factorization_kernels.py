@@ -12,8 +12,8 @@ that cannot be repeated can therefore replace seeded draws: a value that is need
 The program depends only on public numbers (code, parameters, time step). The stepwise session and the fused
 driver both use it and evaluate (1) in the same order for each cell, so their results are equal bit for bit.
 
-``held``, shape (registers + 1,), contains a label for the content of each register, if the program needs one
-(for the tree: the prefix whose noise is in the register), and the last time step that was computed. The
+``held``, shape (registers + 1,), contains a label for each register and the last time step that was computed.
+The label of a register in the binary tree is the prefix whose noise is in the register. The
 programs have these codes, integer parameters and float parameters:
 
 - ``TREE`` (epochs, gaussian): the binary tree. Time steps can be skipped.
