@@ -1,8 +1,8 @@
 """Compiled parts of the trusted kernel: the contribution of a user to the sums, and the nodes of a tree.
 
 Sums are stored in one flat vector of cells. ``count_query.CountQuery`` defines the order of the cells and the
-offsets of the families. Families have these codes: 0 visits, 1 transitions, 2 rewards, 3 pooled transitions,
-4 pooled rewards, 6 clipped rewards.
+offsets of the families. Visits have code 0, transitions 1, rewards 2, and clipped rewards 6. Pooled
+transitions and pooled rewards have codes 3 and 4.
 """
 
 from __future__ import annotations

@@ -412,7 +412,7 @@ class CountMechanism(OverTime):
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
-        """Public privacy records of the mechanism. The tuple is empty if there is no noise."""
+        """Public privacy records of the mechanism. The tuple is empty without noise."""
         whole = self.strategy.record(self.schedule)
         if whole is not None or self.noise is None:
             return () if whole is None else (whole,)

@@ -104,9 +104,11 @@ class SumFamily(ABC):
 class RecordFamily(SumFamily):
     """Sums of one number per counted record, in a cell for its (s, a) or for its (s, a, s').
 
-    over : way in which records are added to cells. by_successor : True for one cell for each (s, a, s'),
-        False for one cell for each (s, a). center : constant c if the family sums r - c over records. None if
-        the family counts records.
+    over : way in which records are added to cells.
+
+    by_successor : True for one cell for each (s, a, s'). False for one cell for each (s, a).
+
+    center : constant c if the family sums r - c over records. None if the family counts records.
     """
 
     over: Over = EACH_STEP

@@ -82,7 +82,7 @@ class AdditiveNoise(ABC):
 
     @property
     def rests_on(self) -> tuple[str, ...]:
-        """Declarations that a guarantee with this noise depends on. Empty if this library derives the cost."""
+        """Declarations that a guarantee with this noise depends on; empty if the cost is derived here."""
         if not is_declared(self):
             return ()
         return (
