@@ -177,9 +177,7 @@ class CountMechanism(OverTime):
         own = np.zeros(families) if self.scales is None else self.scales
         scales = checks.floats("scales", own, (families,))
         given = self.release_scales
-        if given is None or not np.size(
-            given
-        ):  # an array without rows means that there are no release scales
+        if given is None or not np.size(given):  # an array without rows sets no scales
             given = np.zeros((0, families))
         by_release = checks.floats("release_scales", given, np.shape(given))
         for name, array in (("scales", scales), ("release_scales", by_release)):

@@ -46,7 +46,7 @@ __all__ = [
 
 Stream = Literal["exact", "walk", "local", "decaying", "reports"]
 STRATEGIES: list[type[Strategy]] = []
-"""Strategy classes whose norms this library derives. Subclasses are rejected: they could state other norms."""
+"""Classes whose norms this library derives. Subclasses are rejected: they could state other norms."""
 WALKS: list[type[Walk]] = [OptimalTree, SignedDigits, SquareRoot, Tree]
 """Classes of factorizations that :class:`Prefixes` can use."""
 T = TypeVar("T", bound="type[Strategy]")
@@ -103,7 +103,7 @@ class Strategy(ABC):
         """Raise ``ValueError`` unless the strategy can answer the query."""
 
     def record(self, schedule: Schedule) -> Record | None:
-        """Return the record of a user's whole privacy loss, or None if the noise in sums determines the loss."""
+        """Return the record of a user's whole loss, or None if the noise in sums determines the loss."""
         return None
 
     @abstractmethod

@@ -90,7 +90,7 @@ class BoundedVector(OwnBound):
         return self.bound
 
     def price(self, cost: Cost, layout: Layout, squares: bool) -> float:
-        """Return the cost of one coordinate that changes by 2 B, or by 2 B sqrt(d) for l1 noise on an l2 ball.
+        """Return the cost of a coordinate that changes by 2 B, or by 2 B sqrt(d) for l1 noise on an l2 ball.
 
         This is valid only for homogeneous costs, because a vector changes many cells by small amounts.
         """

@@ -193,7 +193,7 @@ def _acceptance(scale: Fraction, sigma: Fraction | None) -> tuple[Fraction, Frac
 def _low_bits(scale: Fraction) -> int:
     """Return the number m of low bits, the largest with 2^m <= scale / 8.
 
-    If it is below 8, return 0, because so few low bits would save no time.
+    If it is below 8, return 0, because fewer than 8 low bits would save no time.
     """
     bits = math.floor(scale).bit_length() - 4
     return bits if bits >= 8 else 0

@@ -50,10 +50,14 @@ _NEAR = 1e-9  # largest relative difference between two computations of a cost
 class AdditiveNoise(ABC):
     """Distribution of independent noise in every cell.
 
-    name : name in records, guarantees and files. norm : "l1" if ``cost`` is a pure epsilon, "l2" if it is
-    mu^2. code : code of the noise in compiled functions, -1 without compiled code. homogeneous : True if
-    cost(a x) equals a cost(x) (l1) or a^2 cost(x) (l2) for every a > 0. Strategies with weighted columns need
-    this property.
+    name : name in records, guarantees and files.
+
+    norm : "l1" if ``cost`` is a pure epsilon, "l2" if it is mu^2.
+
+    code : code of the noise in compiled functions, or -1 without compiled code.
+
+    homogeneous : True if cost(a x) equals a cost(x) (l1) or a^2 cost(x) (l2) for every a > 0. Strategies with
+        weighted columns need this property.
     """
 
     name: ClassVar[str]
