@@ -1,7 +1,7 @@
 r"""Privacy loss of group returns and clipped rewards, two families whose noise scales depend on plans.
 
-A query without these families does not import this module. "Cut" is the name of the clipping threshold of
-rewards in code.
+A query without these families does not import this module. In code, ``cut`` is the clipping threshold of
+rewards.
 
 **Two more families.**
 

@@ -1,24 +1,27 @@
-"""Queries: tuples of families of sums over users, and the sensitivity of all of them to one user.
+"""Queries: several families of sums over users, and their joint sensitivity to one user.
 
-The price of a query is the largest total cost of the cells that one replaced trajectory moves
-(:mod:`discreet.core.exchange`). Families that share a way of reaching cells are priced together, case by
-case, and so are all families whose steps have cells of their own. The other families have bounds of their own
-(:mod:`discreet.core.families`). Prices of families that reach different cells are summed. A release contains
-one family of each :class:`~discreet.core.families.OneOf`, so the price is the largest over these choices.
+The price of a query is the largest total cost of the cells that change if one trajectory is replaced
+(:mod:`discreet.core.exchange`). If families add records to cells in the same way, their price is computed
+together, case by case. The same holds for all families whose steps have separate cells. Every other family
+has a separate bound (:mod:`discreet.core.families`). Prices of families with different cells are summed. A
+release contains one family of each :class:`~discreet.core.families.OneOf`, so the price is the largest over
+these choices.
 
-With costs w x the price is the joint l1 sensitivity in units of the noise; with costs (w x)^2 it is the
-square of the l2 sensitivity. For families per step both are exact if two states have two admissible actions:
-l1 = 2 H for each uncentred family and 6 H for the three of them, l2 = sqrt(2 H) and sqrt(6 H).
+With costs w x, the price is the joint l1 sensitivity in units of the noise. With costs (w x)^2, it is the
+square of the joint l2 sensitivity. For families of counts per step, both are exact if two states have two
+admissible actions. The l1 sensitivity is then 2 H for each uncentred family and 6 H for all three. The l2
+sensitivity is sqrt(2 H) for each and sqrt(6 H) for all three.
 
-Up to m episodes of a user (``episodes``). A user's contribution is x = x_1 + ... + x_k with k <= m episodes,
-possibly none. Replace it by x' = x'_1 + ... + x'_k', and extend both sums to m summands with zeros: the
-change is the sum of m differences x_j - x'_j. Two episodes differ by at most D, the bound for one episode in
-the same norm, weights included. An episode and a zero differ by at most D too: each step of the removed
-episode changes one record, which is half of OTHER, and a return is at most C. By the triangle inequality
-every sensitivity, l1 and l2, is at most m D. The bound is attained whenever D is attained: one user has m
-copies of one episode, the other m copies of another. All m can be in the same cells, so sqrt(m) would not be
-enough. The number of a user's episodes is private. The limit m is declared, and enforced by
-:class:`~discreet.mechanisms.dataset.dataset_release.OneShotSession`.
+Users with up to m episodes (``episodes``). The contribution of a user is x = x_1 + ... + x_k with k <= m
+episodes, where k can be 0. It is replaced by x' = x'_1 + ... + x'_k'. Extend both sums to m summands with
+zeros. The change is then the sum of m differences x_j - x'_j. Let D be the bound for one episode in the same
+norm and with the same weights. Two episodes differ by at most D. An episode and a zero also differ by at most
+D, because each step of the removed episode changes one record, which is half of OTHER, and a return is at
+most C. By the triangle inequality, every l1 or l2 sensitivity is at most m D. This bound is attained whenever
+D is attained: one user has m copies of one episode, and the user who replaces them has m copies of another
+episode. All m copies can be in the same cells, so sqrt(m) D would be too small. The number of episodes of a
+user is private. The limit m is declared, and
+:class:`~discreet.mechanisms.dataset.dataset_release.OneShotSession` enforces it.
 """
 
 from __future__ import annotations

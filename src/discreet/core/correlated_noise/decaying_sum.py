@@ -15,15 +15,17 @@ The l1 norm of the column exceeds 1 unless lambda = 0, so Laplace noise is used 
 = Delta_1 / b. The decay is never set from the observed growth of the batches, because the norm of its column
 could exceed 1.
 
-Each release has two parts. First, the prefix sum of all users, computed from the measurements,
+Each release has two parts. The first part is the prefix sum of all users, for learners that need counts. It
+is computed from the measurements:
 
     P_i = (y_i + (1 - lambda) sum_{j<i} y_j) / a,    noise variance sigma^2 (1 + (1-lambda)^2 (i-1)) / a^2,
 
-for learners that need counts. Second, the measurement y_i, whose noise is independent of that of all other
-measurements, for learners that weight batches (generalised least squares). For rates from batches of sizes
-L_i, the value y_i / a covers m_i = L_i + lambda m_{i-1} users. With weights m_i, the equivalent count has
-noise sigma n / (a sqrt(sum m_i^2)). This is below 2 sigma for schedules that grow by a constant factor,
-whatever their length (the tree has a factor logarithmic in the length).
+The second part is the measurement y_i, for learners that weight batches by generalised least squares. Its
+noise is independent of the noise of all other measurements. If rates are estimated from batches of sizes L_i,
+the value y_i / a covers m_i = L_i + lambda m_{i-1} users. With weights m_i, the equivalent count over n users
+has noise of standard deviation sigma n / (a sqrt(sum m_i^2)). For schedules that grow by a constant factor
+this is below 2 sigma, whatever their length. (For the tree, the factor grows with the logarithm of the
+length.)
 
 Exact noise (secure randomness). S_i is kept in fixed point, in units u = 2^-20 of which every contribution is
 a multiple, and data are never multiplied by the irrational gain:
