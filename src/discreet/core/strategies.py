@@ -103,7 +103,10 @@ class Strategy(ABC):
         """Raise ``ValueError`` unless the strategy can answer the query."""
 
     def record(self, schedule: Schedule) -> Record | None:
-        """Return the record of a user's whole loss, or None if the noise in sums determines the loss."""
+        """Return the record of a user's whole loss under this ``schedule``.
+
+        The result is None if the noise in sums determines the loss.
+        """
         return None
 
     @abstractmethod

@@ -71,10 +71,13 @@ class AdditiveNoise(ABC):
 
     @abstractmethod
     def draw(self, coins: Coins, scale: float, size: int, grid: int | None) -> Floats:
-        """Return ``size`` independent draws. If ``grid`` is given, they are multiples of 1 / grid."""
+        """Return ``size`` independent draws of noise with this ``scale``.
+
+        ``coins`` is the random generator. If ``grid`` is given, the draws are multiples of 1 / grid.
+        """
 
     def log_mass(self, values: Ints, scale: float, grid: int) -> Floats:
-        """Return ln P(noise = k / grid) for integers k = ``values``, for tests of draws.
+        """Return ln P(noise = k / grid) for integers k = ``values`` and this ``scale``, for tests of draws.
 
         The method is optional. It raises ``NotImplementedError`` if the class does not define it.
         """

@@ -3,8 +3,8 @@
 Philox derives the start of a stream from its address, and xoshiro256++ generates the numbers in the stream.
 Every draw of a simulation has an address (seed, run, role, i, j) and does not depend on earlier draws.
 Therefore any number of threads or processes gives the same bits, in any order, and also after a resume. The
-distributions use only +, -, *, /, sqrt and comparisons, and the library's own logarithm and inverse normal
-function, because the last bit of libm differs between machines.
+last bit of libm differs between machines. Therefore the distributions use only basic arithmetic, sqrt and
+comparisons, with a separate logarithm and a separate inverse normal function.
 
 Sources:
 
@@ -31,7 +31,7 @@ from discreet.core.compile import inlined, kernel
 # Roles: the second coordinate of an address. Never reuse a number.
 ROLE_ENVIRONMENT = 0  # i = episode
 ROLE_BATCH = 1  # i = first user of a sub-batch: outcomes of the environment for a whole batch.
-ROLE_POLICY = 2  # i = episode: actions of stochastic policies.
+ROLE_POLICY = 2  # Here i = episode: actions of stochastic policies.
 ROLE_TIES = 3  # i = replan, j = sub-batch
 ROLE_NOISE = 4  # i = node's end or user; j = 0, or 1 for the sum of a local sub-batch
 ROLE_AUDIT = 5
