@@ -236,15 +236,15 @@ def guarantee_of(
         noise leak information.
     delta : for Gaussian noise, the delta in (0, 1) at which epsilon is stated. None or 0 for Laplace noise,
         whose guarantee is pure.
-    epsilon_nominal : the requested epsilon, if an epsilon was requested.
-    episodes : m, the largest number of episodes of one user; the sensitivities in the records must be for m
+    epsilon_nominal : the epsilon that was requested, or None.
+    episodes : largest number m of episodes of one user. The sensitivities in the records must be for m
         episodes.
 
     Raises
     ------
     ValueError
-        If records have different kinds of noise, the delta does not fit the noise, or secure randomness has
-        continuous noise.
+        If records have different kinds of noise, if the delta does not fit the noise, or if secure randomness
+        is combined with continuous noise.
     """
     checks.choice("trust", trust, ("joint", "central", "local", "shuffle"))
     if epsilon_nominal is not None:

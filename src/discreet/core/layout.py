@@ -63,9 +63,8 @@ class Layout:
         if not isinstance(other, Layout):
             return NotImplemented
         sizes = (self.states, self.actions, self.horizon) == (other.states, other.actions, other.horizon)
-        return sizes and np.array_equal(
-            self.row_index, other.row_index
-        )  # row_index is equal exactly if the masks are equal
+        # row_index is equal exactly if the masks are equal
+        return sizes and np.array_equal(self.row_index, other.row_index)
 
     def __hash__(self) -> int:
         return hash((self.states, self.actions, self.horizon))

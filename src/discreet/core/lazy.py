@@ -30,13 +30,13 @@ _MODULES: dict[Part, str] = {
     "laws": "discreet.accounting.noise_distributions.count_noise",  # Noise distributions; they read no sum.
     "questions": "discreet.mechanisms.query_checks",  # Batches that answer separate queries.
     "saving": "discreet.mechanisms.saved_state.save",  # Writes a session to a file.
-    "seeded noise": "discreet.core.noise.seeded_noise_kernels",  # For simulation.
+    "seeded noise": "discreet.core.noise.seeded_noise_kernels",  # Seeded noise, for simulation.
     "seeds": "discreet.core.noise.seeded_rng",  # Random keys of a run, for simulation.
     "mechanism words": "discreet.accounting.text.mechanism_names",  # Names of mechanisms.
     "plain": "discreet.accounting.serialization",  # Guarantees and records as plain values, and back.
     "sentences": "discreet.accounting.text.guarantee_sentences",  # Sentences of a guarantee.
     "shown": "discreet.utils.short_repr",  # Short repr of values.
-    "steered": "discreet.core.clipped_returns",  # group returns and clipped rewards
+    "steered": "discreet.core.clipped_returns",  # Group returns and clipped rewards.
 }
 
 RECORDS = {

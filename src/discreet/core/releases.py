@@ -95,8 +95,8 @@ class Schedule:
     policies. The choice of the mechanism depends on ``reads`` and ``plans``.
 
     ``times`` contains the number of users submitted at each release, in ascending order, starting with 0
-    (release 0 is made before any user: zeros, no noise). ``growth`` sets geometric times: next = max(k + 1,
-    ceil(growth * k)). 1.0 means a release after every user.
+    (release 0 is made before any user; its values are 0, without noise). ``growth`` sets geometric times:
+    next = max(k + 1, ceil(growth * k)). 1.0 means a release after every user.
 
     ``pooled_shares`` has one value in (0, 1) for each of ``release_times``: the share of the budget for the
     pooled families of the query in that release (the first value is for release 0, without noise). Only
@@ -274,8 +274,8 @@ class Release:
     __repr__ = brief
 
     estimates: Mapping[str, Estimate]
-    users: int  # number of users submitted so far; public
-    number: int  # release 0 is made before any user: zeros, no noise
+    users: int  # number of users who were submitted so far; it is public
+    number: int  # release 0 is made before any user; its values are 0, without noise
     guarantee: Guarantee
     measurement: Measurement | None = None  # None if releases share noise (trees)
 

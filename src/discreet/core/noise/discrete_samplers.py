@@ -327,7 +327,8 @@ def round_to_grid(x: ArrayLike, grid: int, source: ByteSource = os.urandom) -> N
     Notes
     -----
     x times grid is a dyadic rational, so finitely many random bits give the exact probability. The variance
-    of one summand increases by at most 1/(4 grid^2). The sensitivity of a summand remains that of [0, 1].
+    of one summand increases by at most 1/(4 grid^2). Rounded values remain in [0, 1], so the
+    sensitivity of a summand does not change.
     """
     from discreet.core.noise import discrete_samplers_kernels as kernels
 

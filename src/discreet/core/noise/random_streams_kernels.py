@@ -37,9 +37,7 @@ ROLE_NOISE = 4  # i = node's end or user; j = 0, or 1 for the sum of a local sub
 ROLE_AUDIT = 5
 ROLE_BOOTSTRAP = 6
 ROLE_MODEL = 7  # random MDPs
-ROLE_SAMPLES = (
-    8  # i = replan, j = sub-batch: models or values that a learner draws; j >= 2^20: starts of fits
-)
+ROLE_SAMPLES = 8  # i = replan, j = sub-batch: models or values that a learner draws; j >= 2^20: fit starts
 ROLE_EXPLORE = 9  # i = replan, j = explorer: its sampled model
 
 U64 = np.uint64
