@@ -1,6 +1,7 @@
-"""A learner, a privatizer and an environment of one's own: `discreet check-plugin my_module` in this folder.
+"""Example plug-in with a learner, a privatizer and an environment.
 
-They then work by name: `discreet run --plugin my_module --env ward --learner imagined-visits ...`.
+Run `discreet check-plugin my_module` in this folder to test them. The command line then accepts their names:
+`discreet run --plugin my_module --env ward --learner imagined-visits ...`.
 """
 
 from dataclasses import dataclass
@@ -13,9 +14,12 @@ import discreet as dr
 
 @dataclass(frozen=True)
 class ImaginedVisits:
-    """Greedy on released counts, with imagined visits of the best kind to every pair (R-max in spirit)."""
+    """Greedy learner on released counts, with imagined visits of maximal return to every (h, s, a).
 
-    prior: float = 5.0  # how many; a heuristic, without a regret theorem
+    The idea is similar to R-max.
+    """
+
+    prior: float = 5.0  # number of imagined visits to each (h, s, a); a heuristic without a regret theorem
 
     def schedule(self, spec: dr.mechanisms.ProblemSpec) -> dr.Schedule:
         return dr.Schedule(spec.users, growth=1.5)
@@ -44,7 +48,10 @@ class ImaginedVisits:
 
 @dataclass(frozen=True)
 class MostlyTransitions(dr.mechanisms.Proposes):
-    """Joint DP with most of the budget on the transitions; the core sets the scales and the guarantee."""
+    """Joint DP that spends most of the budget on transition counts.
+
+    The library computes the noise scales and the guarantee.
+    """
 
     epsilon: float = 1.0
     share: float = 0.8
@@ -56,7 +63,7 @@ class MostlyTransitions(dr.mechanisms.Proposes):
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
             raise ValueError(f"share = {self.share}: must be in (0, 1)")
-        dr.Central(epsilon=self.epsilon)  # a budget that Central refuses is refused here
+        dr.Central(epsilon=self.epsilon)  # raises ValueError for a budget that Central refuses
 
     def mechanism(self, query: Any, schedule: dr.Schedule, randomness: Any) -> Any:
         names = list(query.row_families)
@@ -67,7 +74,10 @@ class MostlyTransitions(dr.mechanisms.Proposes):
 
 
 def ward(*, treatments: int = 2, horizon: int = 12) -> dr.TabularMDP:
-    """Patients in four states of health; stronger treatment helps the sick and costs the others a little."""
+    """Return a ward in which patients have four states of health.
+
+    A stronger treatment makes an improvement more likely, but it reduces the reward slightly.
+    """
     transitions = np.zeros((4, treatments, 4))
     rewards = np.zeros((4, treatments))
     for strength in range(treatments):

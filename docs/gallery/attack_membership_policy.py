@@ -2,9 +2,9 @@
 Is the policy alone enough to attack?
 =====================================
 
-Three adversaries judge whether a person was in the data: who sees the noisy counts, who sees the values,
-and who sees the policy alone. Without privacy, counts give everything away; with it, all three stay within
-the guarantee.
+Three adversaries decide whether a user was in the data. The first sees the noisy counts, the second sees the
+value estimates, and the third sees only the policy. Without privacy, the counts reveal whether the user was
+in the data. With privacy, the success of all three adversaries stays within the guarantee.
 """
 
 import shown

@@ -2,9 +2,10 @@
 An audit tries to refute a claim
 ================================
 
-The audit plays games against a mechanism: two crowds that differ in one person, hundreds of releases
-each, and a lower bound on ε that holds but for a stated false alarm. Beside these it checks identities of
-the noise: that it is as large as stated, in every cell, and not shared.
+The audit plays distinguishing games against a mechanism. In each game, the mechanism makes hundreds of
+releases for each of two data sets that differ in one user. From these releases the audit computes a lower
+bound on ε. The bound is valid except with a stated probability of false alarm. The audit also checks
+identities of the noise: its scale is as stated in every cell, and different cells do not share noise.
 """
 
 import shown
@@ -15,8 +16,9 @@ audit = dr.audit_privatizer(dr.Central(epsilon=1.0), runs=800, layout=dr.Layout(
 print(audit.verdict)
 
 # %%
-# A lower bound above the claim would be a proof that the claim is false. One below it is no proof of
-# anything: these games see what is wrong by a factor, not by a percent.
+# A lower bound above the claimed ε shows that the claim is false, up to the false-alarm probability. A lower
+# bound below the claimed ε proves nothing. These games detect noise that is wrong by a factor, but not noise
+# that is wrong by a few percent.
 
 shown.Table(
     ["game, identity", "claimed ε", "lower bound on ε", "contradicts the claim"],

@@ -1,9 +1,9 @@
 """
-What one message says
-=====================
+What one message reveals
+========================
 
-A device sends a few randomized elements. Read alone, a message is nearly as likely from anybody else;
-summed over thousands of devices, the same messages are counts. The device computes its own guarantee.
+A device sends a few randomized elements. A single message is almost as likely to come from any other user.
+The sum of the messages of thousands of devices estimates the counts. The device computes its own guarantee.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ query = dr.mechanisms.CountQuery(mdp.layout, visits=False, center_rewards=True)
 users, privatizer = 3000, dr.Local(epsilon=4.0, randomizer="subset")
 session = privatizer.start(query, dr.Schedule.one_shot(users), dr.Seeded(0))
 session.release()
-plan = dr.Plan(np.ones((6, mdp.states), int), users=users)  # everybody swims
+plan = dr.Plan(np.ones((6, mdp.states), int), users=users)  # every user chooses action 1 (swim right)
 encode = session.begin(plan)
 people = dr.envs.rollout_batch(mdp, plan.policy, users, seed=5)
 sizes = []
@@ -29,7 +29,8 @@ release = session.release()
 print(encode.guarantee)
 
 # %%
-# The sum of all messages, and the truth that nobody saw: people who moved right at the second step.
+# The points are estimates from the sum of all messages. The bars are the true numbers of users who moved
+# right at the second step. In a real run no party would see these true numbers.
 
 estimate = release.estimates["transition_counts"]
 states = range(mdp.states)

@@ -1,9 +1,9 @@
 """
-What there is to choose from
-============================
+Which mechanisms one budget allows
+==================================
 
-The same budget can be spent in many ways. ``forecast_run`` lists them for a learner's own schedule, best
-first, before anybody comes; ``release="auto"`` takes the first.
+The same budget can be spent by different mechanisms. ``estimate_run`` lists these mechanisms for the schedule
+of a learner, the most accurate first. It needs no data. ``release="auto"`` selects the first one.
 """
 
 import shown

@@ -2,8 +2,9 @@
 Noise over time, by strategy
 ============================
 
-A tree, correlated noise, and fresh noise for each batch protect a person equally and err differently: here,
-the standard deviation of one transition count in the sum of all users so far.
+Three noise strategies are compared: a binary tree, correlated noise (square-root factorization), and fresh
+noise for each batch. All three give the same guarantee, but their errors differ. The figure shows the
+standard deviation of the noise in one transition count, summed over all users so far.
 """
 
 import shown

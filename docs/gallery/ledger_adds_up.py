@@ -1,9 +1,10 @@
 """
-What releases of the same people add up to
-==========================================
+Total privacy cost of releases from the same users
+==================================================
 
-A ledger writes every release down before its noise is drawn, adds them up exactly, and refuses what would
-pass the owner's limit. Ten releases at ε = 0.5 do not cost 5.
+A ledger records every release before its noise is drawn, and computes the exact guarantee of all recorded
+releases together. It refuses a release that would exceed the limit that the data owner has set. The total ε
+of ten releases at ε = 0.5 is less than 5.
 """
 
 import tempfile

@@ -1,9 +1,10 @@
 """
-Stored people, linear features
-==============================
+Stored data with linear features
+================================
 
-One release of noisy Gram matrices and responses per step, priced together, and pessimism. What a stored
-data set of 3000 people is worth at several budgets in zero-concentrated DP.
+DP-PEVI reads one release, which contains a noisy Gram matrix and noisy regression responses for each step.
+The privacy cost is computed for the whole release. The learner then plans pessimistically. The figure shows
+the loss of value on a stored data set of 3000 users, at several budgets of zero-concentrated DP.
 """
 
 import numpy as np

@@ -2,9 +2,9 @@
 Which baseline is privacy compared with?
 ========================================
 
-A price of privacy is a ratio, and the learner below the line decides it. Posterior sampling (PSRL) and
-randomised value functions (RLSVI) are the field's strong baselines; both need exact sums, and RLSVI's own
-noise is no guarantee.
+The price of privacy is a ratio of regrets, so it depends on the baseline in the denominator. Posterior
+sampling (PSRL) and randomised value functions (RLSVI) are strong baselines without privacy. Both need exact
+sums. The noise that RLSVI adds for exploration gives no privacy guarantee.
 """
 
 import shown
@@ -25,8 +25,8 @@ results = {
 private = dr.simulate(mdp, dr.NoiseAwareUCBVI(), dr.Central(epsilon=1, delta=1e-6), episodes=2000, seeds=3)
 
 # %%
-# The last column divides the private learner's mean regret by the baseline's: one run, four prices of
-# privacy.
+# The last column is the mean regret of the private learner divided by that of the baseline. The same private
+# runs give four different prices of privacy, one for each baseline.
 
 shown.Table(
     ["baseline without privacy", "final regret", "least", "most", "price of (1, 1e-6)"],

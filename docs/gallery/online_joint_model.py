@@ -1,9 +1,9 @@
 """
-A learner that is told that steps are alike
-===========================================
+A learner for environments that do not change with the step
+===========================================================
 
-Where the world is declared the same at every step, one model can be fitted to all releases together. It
-learns from less, at the price of a declaration that must be true.
+If the environment is declared to be the same at every step, one model can be fitted to all releases together.
+This learner needs fewer users, but its results rely on that declaration.
 """
 
 import shown

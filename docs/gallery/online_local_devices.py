@@ -1,10 +1,10 @@
 """
-Devices that nobody trusts
-==========================
+Learning under local privacy
+============================
 
-Under local privacy each device randomizes its person's steps before it sends anything. Noise in every
-counter, as in the papers, drowns what 20 000 people have to say at ε = 10; randomized reports of a few
-random steps do not.
+Under local privacy, each device randomizes the steps of its user before it sends a message. In the papers,
+every device adds noise to every counter. At ε = 10 this noise is too large to learn from 20 000 users. If
+each device sends randomized responses for a few random steps instead, the learner can learn.
 """
 
 import shown

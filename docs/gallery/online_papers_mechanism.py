@@ -2,10 +2,10 @@
 The papers' mechanism at a true ε
 =================================
 
-Published private learners add Laplace noise in a binary tree and release after every user. With the noise
-that a true ε = 1 takes, the regret of DP-UCBVI falls on that of a policy that never learns; its noise-free
-twin learns, and so does a learner that knows the law of its noise, under Gaussian noise on a public
-schedule.
+Published private learners add Laplace noise in a binary tree and release sums after every user. With the
+noise that a true ε = 1 requires, the regret of DP-UCBVI equals that of a policy that never learns. Two other
+learners in the figure do learn. The first is UCBVI, the same algorithm without noise. The second is a
+noise-aware learner, which knows the distribution of its noise. It uses Gaussian noise and a public schedule.
 """
 
 import shown
@@ -23,7 +23,7 @@ runs = {
 results = {name: dr.simulate(mdp, *parts, episodes=10_000, seeds=4) for name, parts in runs.items()}
 
 # %%
-# Each bar ends at the mean; the thin line is the range over seeds.
+# Each bar ends at the mean over seeds. The thin line is the range over seeds.
 
 figure, axes = shown.figure(height=2.9)
 for i, (_name, result) in enumerate(results.items()):

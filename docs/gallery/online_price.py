@@ -2,9 +2,9 @@
 What privacy costs while learning
 =================================
 
-Twenty thousand people, one after the other, are treated by a policy that learns from those before them. The
-private learner sees noisy sums only; the plain one sees exact ones. Both meet the same people's luck under
-the same seed.
+Twenty thousand users arrive one after the other. The policy for each user is learned from the users before
+them. The private learner sees only noisy sums, and the learner without privacy sees exact sums. With the same
+seed, both learners meet the same simulated users.
 """
 
 import shown
@@ -20,8 +20,8 @@ results = {
 }
 
 # %%
-# The dotted line is a policy that never learns. A private curve below it has learned something; a curve
-# that does not bend has not, whatever its height.
+# The dotted line is the regret of a policy that never learns. A private learner whose curve is below that
+# line has learned. A curve that does not bend shows no learning, whatever its height.
 
 figure, axes = shown.figure()
 for colour, (name, result) in zip(shown.COLOURS, results.items(), strict=False):
@@ -44,7 +44,8 @@ axes.set(
 shown.stamp([result.guarantee for result in results.values()], 8, figure)
 
 # %%
-# Differences are paired, seed by seed: the same simulated people.
+# The last column is the difference from the run without privacy, paired by seed: both runs of a pair have the
+# same simulated users.
 
 rows = []
 for name, result in results.items():

@@ -1,10 +1,10 @@
 """
-A learner of one's own, in thirty lines
-=======================================
+Write a learner in thirty lines
+===============================
 
-A learner says when it wants a release, of which sums, and makes a policy of it. It never sees a person, so
-it cannot break a promise: whatever it computes is covered. This one is R-max in spirit, beside the
-library's default.
+A learner declares when it needs a release and of which sums, and computes a policy from each release. It
+never sees the data of a user. Everything that it computes is therefore covered by the guarantee of the
+releases. The learner below is similar to R-max. The figure compares it with the default learner.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ import discreet as dr
 
 @dataclass(frozen=True)
 class ImaginedVisits:
-    """Greedy on released counts, with imagined visits of the best kind to every pair."""
+    """Greedy learner on released counts, with imagined visits of maximal return to every (h, s, a)."""
 
     prior: float = 5.0
 

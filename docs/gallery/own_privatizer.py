@@ -1,9 +1,10 @@
 """
-A privatizer of one's own
-=========================
+Write a privatizer
+==================
 
-Most of the budget on where people went, little on what they earned: a privatizer proposes scales, and the
-core computes what they cost. A bad proposal gives more noise; it cannot give a false ε.
+The privatizer below spends a chosen share of the budget on transition counts and the rest on the other
+families. A privatizer proposes noise scales, and the library computes the privacy cost of these scales. A bad
+proposal gives more noise, but it cannot give a false ε.
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import discreet as dr
 
 @dataclass(frozen=True)
 class Shares(dr.mechanisms.Proposes):
-    """Joint privacy with a chosen share for transition counts."""
+    """Joint privacy with a chosen share of the budget for transition counts."""
 
     epsilon: float
     delta: float

@@ -1,9 +1,9 @@
 """
-A world of one's own, from Gymnasium
-====================================
+Use an environment from Gymnasium
+=================================
 
-A tabular Gymnasium environment whose episodes end: the last, absorbing state and the scale of rewards are
-made for you.
+The example is a tabular Gymnasium environment with episodes that end. ``from_gymnasium`` adds an absorbing
+final state and scales the rewards.
 """
 
 import shown

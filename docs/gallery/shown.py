@@ -1,7 +1,7 @@
-"""What the gallery's scripts share: figures of one look, tables, and the stamp under each of them.
+"""Helpers of the gallery scripts: figures in a common style, tables, and a stamp for each of them.
 
-A stamp says what was promised (the true ε, computed from the noise), how many seeds there were, and how long
-it took. Scripts run by themselves, too: ``python docs/gallery/NAME.py`` prints and draws the same.
+A stamp states the guarantee (the true ε, computed from the noise), the number of seeds, and the running time.
+Each script also runs without Sphinx: ``python docs/gallery/NAME.py`` prints and draws the same results.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _began = time.perf_counter()
 
 
 def reset(_settings: Any, _script: str) -> None:
-    """Sphinx-gallery calls this before each script."""
+    """Close all figures and restart the clock. Sphinx-gallery calls this function before each script."""
     global _began
     plt.close("all")
     _began = time.perf_counter()
 
 
 def figure(columns: int = 1, width: float = 7.0, height: float = 3.8) -> tuple[Figure, Any]:
-    """A figure and its axes, in one row."""
+    """Return a figure and its axes (one object, or an array for several ``columns`` in one row)."""
     style = {
         "font.size": 9.5,
         "axes.spines.top": False,
@@ -46,12 +46,12 @@ def figure(columns: int = 1, width: float = 7.0, height: float = 3.8) -> tuple[F
 
 
 def band(axes: Axes, x: Any, low: Any, high: Any, colour: str) -> None:
-    """An interval around a curve."""
+    """Draw an interval around a curve."""
     axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
 
 
 def epsilon_of(guarantee: Any) -> str:
-    """The true budget in a few words."""
+    """Return the trust model, epsilon and delta of a guarantee as short text."""
     if guarantee is None or guarantee.epsilon is None:
         return "not private"
     delta = f", δ = {guarantee.delta:.0e}".replace("e-0", "e-") if guarantee.delta else ""
@@ -59,9 +59,11 @@ def epsilon_of(guarantee: Any) -> str:
 
 
 def stamp(promised: Any, seeds: int | str, drawn: Figure | None = None) -> None:
-    """What was promised, seeds and seconds: under the figure, or printed where there is none.
+    """Write the guarantee, the seeds and the running time in seconds under a figure.
 
-    promised : a guarantee, several, or words.
+    Without a figure, print them.
+
+    promised : one guarantee, a sequence of guarantees, or a text.
     """
     if isinstance(promised, str):
         words = promised
@@ -77,7 +79,7 @@ def stamp(promised: Any, seeds: int | str, drawn: Figure | None = None) -> None:
 
 
 class Table:
-    """Rows under a header: text in a terminal, a table on a page."""
+    """Table with a header. It is shown as text in a terminal and as HTML on a page."""
 
     def __init__(self, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         self.header = list(header)

@@ -1,10 +1,10 @@
 """
-How many coin flips a crowd needs
-=================================
+How many coin flips each device adds
+====================================
 
-Each device adds coin flips to its bits, and all of them together hide a person. The more people are in a
-batch, the fewer flips each has to add, and the noise of a count hardly depends on the crowd: it shrinks
-next to what is counted.
+In the shuffle model, each device adds coin flips to its bits. The flips of all devices in a batch together
+protect each user. The more users are in a batch, the fewer flips each device adds. The noise of a count
+hardly depends on the size of the batch, so the noise becomes smaller relative to the count.
 """
 
 import shown

@@ -1,9 +1,10 @@
 """
-A shuffler in place of a trusted server
-=======================================
+A shuffler instead of a trusted server
+======================================
 
-Devices send bits, a shuffler lets out sums of whole batches, and nobody sees a trajectory. The noise of a
-batch is that of a server that adds it itself; what a server can do better is to reuse old sums.
+Devices send bits, and a shuffler publishes only the sums over whole batches. No party sees the trajectory of
+another user. The noise of one batch is as large as the noise that a trusted server would add to it. A trusted
+server can still be more accurate, because it can reuse the sums of earlier batches.
 """
 
 import shown

@@ -1,9 +1,10 @@
 """
-Is it worth asking? A forecast before any data
-==============================================
+How likely can a gain be shown? A forecast without data
+=======================================================
 
-A gain that cannot be shown is paid for in vain. From public facts alone: how likely is it that the report of
-so many people shows one? Here in a made-up world, where people toss coins and the best policy gains much.
+A release that cannot show a gain wastes privacy budget. This forecast uses only public information. It
+estimates the probability that a report on a given number of users shows a gain. The example is a simulated
+environment in which users choose actions uniformly at random and the best policy gains much.
 """
 
 import shown
@@ -21,7 +22,7 @@ chances = {
 }
 
 # %%
-# The bars are 95 % intervals of these chances, from 12 simulated releases each.
+# The bars are 95 % intervals of these probabilities. Each interval comes from 12 simulated releases.
 
 figure, axes = shown.figure()
 for colour, look, (name, found) in zip(shown.COLOURS, ("o-", "s--", "^-"), chances.items(), strict=False):

@@ -2,8 +2,9 @@
 Few changes, each shown to help
 ===============================
 
-Decision points change what people did only where the data show a gain, and say how sure that is. Each
-interval is from one private release; the cross is the true gain, which only a simulation knows.
+Decision points is a learner that changes the users' own actions only in states where the data show a gain. It
+also states a confidence interval for the gain. Each interval in the figure comes from one private release.
+The cross is the true gain, which is known only in a simulation.
 """
 
 import numpy as np
@@ -17,7 +18,10 @@ before = dr.envs.policy_value(mdp, behaviour)
 
 
 def true_gain(learned):
-    """People's own actions, except in the states that are changed."""
+    """Return the exact gain in value of following the learned policy in the states that it changes.
+
+    In all other states users keep their own actions.
+    """
     mixed = np.array(behaviour)
     changed = np.eye(mdp.actions)[learned.policy]
     mixed[learned.supported] = changed[learned.supported]

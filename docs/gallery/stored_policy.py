@@ -1,9 +1,9 @@
 """
-How many people a whole policy takes
-====================================
+How many users are needed to learn a whole policy
+=================================================
 
-One private release of counts, then pessimistic planning. With 100 times the people, the noise of a release
-hardly matters; with few, it decides.
+The learner reads one private release of counts and then plans pessimistically. With few users, the noise of
+the release dominates the error. With 100 times as many users, the noise hardly matters.
 """
 
 import numpy as np

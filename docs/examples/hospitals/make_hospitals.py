@@ -1,4 +1,7 @@
-"""Four made-up hospitals, each with a folder of its own: rows, their counted part, a plan, the sites' secret.
+"""Write the files of four simulated hospitals, each in its own folder.
+
+A folder contains the hospital's rows, the partial aggregate of these rows, the plan, and the key that the
+hospitals share.
 
 python docs/examples/hospitals/make_hospitals.py FOLDER
 """
@@ -33,7 +36,7 @@ delta = 1e-6
 
 
 def main(folder: Path) -> None:
-    """What the hospitals and the analyst agree on, then what each of them does at home."""
+    """Write the files that the hospitals and the analyst agree on, then the files of each hospital."""
     folder.mkdir()
     analyst = folder / "analyst"
     analyst.mkdir()
@@ -41,7 +44,7 @@ def main(folder: Path) -> None:
     (analyst / "plan.toml").write_text(PLAN)
     secret = dr.pipeline.new_aggregate_key(
         folder / "run.key"
-    )  # the hospitals', by a way of their own: not the analyst's
+    )  # shared among the hospitals over a separate channel; the analyst must not have it
     for number in range(HOSPITALS):
         home = folder / f"hospital-{number}"
         home.mkdir()

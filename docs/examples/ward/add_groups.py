@@ -2,8 +2,9 @@
 
     python docs/examples/ward/add_groups.py by-sex sex
 
-reads ``rows.parquet`` and ``schema.toml`` of the folder by-sex, whose states end in " / sex=LABEL". It writes
-``grouped.parquet`` (private, mode 0600) and ``grouped.toml`` beside them.
+reads ``rows.parquet`` and ``schema.toml`` in the folder ``by-sex``. The labels of the states must end in
+" / sex=LABEL". It writes ``grouped.parquet`` (readable only by its owner, mode 0600) and ``grouped.toml`` to
+the same folder.
 """
 
 import json
@@ -18,11 +19,16 @@ import discreet as dr
 
 
 def main(folder: Path, name: str) -> None:
-    """Write both files. folder : output of ``discreet prepare``. name : name of the value and column."""
+    """Write ``grouped.parquet`` and ``grouped.toml`` to the folder.
+
+    folder : output of ``discreet prepare``. name : name of the last value of each state. The new column has
+    the same name.
+    """
     ending = rf" / {re.escape(name)}=(.*)$"
     schema = dr.read_schema(folder / "schema.toml")
     found = [re.search(ending, label) for label in schema.state_labels]
-    labels = dict.fromkeys(one[1] for one in found if one)  # the declaration's, never those of the rows
+    # the group labels are read from the public schema, never from the private rows
+    labels = dict.fromkeys(one[1] for one in found if one)
     if not labels:
         raise SystemExit(f"{folder / 'schema.toml'}: states must end in ' / {name}=LABEL'")
 

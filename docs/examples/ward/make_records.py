@@ -1,18 +1,19 @@
-"""Make up a ward's records as hospitals have them; nobody in them exists.
+"""Write synthetic records of a hospital ward, in the form in which hospitals store them.
 
     python make_records.py --patients 20000 --out records
 
-writes three files, as three systems would export them:
+writes three files, in the formats of three different hospital systems:
 
-- ``charts.csv``: one line a measurement, by item; semicolons and decimal commas; local time, rows in no
-  order; some lines twice, some values that cannot be, some that are no numbers;
-- ``drugs.csv.gz``: one line a dose;
-- ``stays.csv``: one line a stay: when it began, how it ended.
+- ``charts.csv``: one line for each measurement, with the name of the measured item. It uses semicolons,
+  decimal commas and local time, and its rows are in random order. Some lines occur twice, some values are
+  impossible, and some are not numbers;
+- ``drugs.csv.gz``: one line for each dose;
+- ``stays.csv``: one line for each stay, with its start and its outcome.
 
-Patients' names are written as each system likes. Behind them is a ward with four severities and three
-treatments, of which one is best at each severity; clinicians choose it half of the time. Pressure and lactate
-together tell the severity. Pressure alone does not: the two severities in the middle have the same pressure,
-and the sicker one has more lactate. A drug raises the pressure that is read after it.
+Each file writes patient IDs in a different form. The simulated ward has four severities and three treatments.
+At each severity one treatment is best; clinicians choose it half of the time. Pressure and lactate together
+determine the severity. Pressure alone does not: the two middle severities have the same pressure, and the
+more severe one has more lactate. A drug raises the pressure that is measured after it.
 """
 
 import argparse
@@ -22,15 +23,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-STEPS = 30  # of four hours
-BEST = np.array([0, 1, 2, 2])  # treatment of each severity: none, fluids, noradrenaline
+STEPS = 30  # number of steps; each step lasts four hours
+BEST = np.array([0, 1, 2, 2])  # best treatment at each severity; 0: none, 1: fluids, 2: noradrenaline
 PRESSURE = np.array([88.0, 72.0, 72.0, 57.0])
 LACTATE = np.array([1.1, 1.1, 4.0, 5.5])
-RAISES = np.array([0.0, 8.0, 16.0])  # by a treatment, of the pressure that is read after it
+RAISES = np.array([0.0, 8.0, 16.0])  # amount by which each treatment raises the pressure measured after it
 
 
 def main() -> None:
-    """Make the files."""
+    """Parse the command line and write the files."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--patients", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
@@ -41,7 +42,7 @@ def main() -> None:
 
 
 def write(out: Path, patients: int, draw: np.random.Generator) -> None:
-    """All files of a ward."""
+    """Simulate the ward and write its three files to the folder ``out``."""
     begin = pd.Timestamp("2023-01-01").value // 10**9 + draw.integers(0, 2 * 365 * 24 * 60, patients) * 60
     severity = draw.integers(0, 4, patients)
     ended = np.full(patients, "", object)
@@ -63,7 +64,7 @@ def write(out: Path, patients: int, draw: np.random.Generator) -> None:
     ended[ended == ""] = draw.choice(["home", "ward"], int((ended == "").sum()))
 
     chart = pd.concat(charts)
-    chart = pd.concat([chart, chart.sample(frac=0.02, random_state=1)])  # exported twice
+    chart = pd.concat([chart, chart.sample(frac=0.02, random_state=1)])  # 2 % of the lines occur twice
     chart = chart.sample(frac=1.0, random_state=2)
     chart["value"] = messy(draw, chart["value"].to_numpy())
     chart["patient"] = [f"P{one:06d}" for one in chart["patient"]]
@@ -84,7 +85,10 @@ def write(out: Path, patients: int, draw: np.random.Generator) -> None:
 def measured(
     draw: np.random.Generator, who: np.ndarray, at: np.ndarray, s: np.ndarray, treatment: np.ndarray
 ) -> list[pd.DataFrame]:
-    """Pressure and lactate in the first hour of a step; at times pressure again, after the treatment."""
+    """Return pressure and lactate measurements in the first hour of a step.
+
+    In 40 % of the cases the pressure is measured again after the treatment.
+    """
     again = draw.random(len(who)) < 0.4
     raised = PRESSURE[s[again]] + RAISES[treatment[again]]
     return [
@@ -95,7 +99,7 @@ def measured(
 
 
 def given(draw: np.random.Generator, who: np.ndarray, at: np.ndarray, treatment: np.ndarray) -> pd.DataFrame:
-    """Doses: none is no row."""
+    """Return one row for each dose. Patients without a treatment at this step have no row."""
     some = treatment > 0
     drug = np.array(["", "Ringer", "Noradrenaline"])[treatment[some]]
     amount = np.where(treatment[some] == 1, 500.0, draw.uniform(0.1, 2.0, int(some.sum())).round(2))
@@ -107,20 +111,23 @@ def table(
     draw: np.random.Generator, who: np.ndarray, at: np.ndarray, item: object, value: np.ndarray,
     first: int = 0, minutes: int = 60,
 ) -> pd.DataFrame:  # fmt: skip
-    """Rows at random minutes of their steps, ``minutes`` of them from ``first`` on."""
+    """Return rows at random minutes of a step, from minute ``first`` to minute ``first + minutes``."""
     minute = first + draw.integers(0, 240, len(who)) * minutes // 240
     return pd.DataFrame({"patient": who, "time": at + 60 * minute, "item": item, "value": value})
 
 
 def local(seconds: pd.Series) -> pd.Series:
-    """What the ward's clock showed; in the hour that it showed twice a year it was an hour late."""
+    """Convert Unix seconds to the local time of the ward's clock (Europe/Berlin).
+
+    Local times in the hour that occurs twice, when daylight saving time ends, are set back by one hour.
+    """
     clock = pd.to_datetime(seconds, unit="s", utc=True).dt.tz_convert("Europe/Berlin").dt.tz_localize(None)
     twice = clock.dt.tz_localize("Europe/Berlin", ambiguous="NaT").isna()
     return clock.mask(twice, clock - pd.Timedelta(hours=1))
 
 
 def messy(draw: np.random.Generator, values: np.ndarray) -> list[str]:
-    """Numbers with decimal commas, and what stands in their place now and then."""
+    """Return numbers as text with decimal commas; replace 1 % of them by invalid entries."""
     text = [str(value).replace(".", ",") for value in values]
     for place in np.flatnonzero(draw.random(len(text)) < 0.01):
         text[place] = str(draw.choice(["999", "k.A.", "", "-1", ">300"]))

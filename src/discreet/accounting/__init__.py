@@ -1,4 +1,7 @@
-"""Privacy losses beyond closed forms: numerical losses, conversions, filters. No code here reads data."""
+"""Numerical privacy losses, conversions between privacy notions, and privacy filters.
+
+No code in this package reads data.
+"""
 
 from discreet import public_names
 

@@ -1,8 +1,10 @@
 r"""Joint privacy of binomial noise in many counters, and the least such noise that meets (epsilon, delta).
 
-The output of a batch is, in each counter, (a user's own bits) + (all others') + Q, with independent noise Q
-of known distribution. Replacing one user moves some counters by known amounts (:data:`Move`), in the worst
-case at every step of the horizon
+The output of a batch is a value for each counter: the sum of one user's bits, the bits of all other users,
+and noise Q. The noises of different counters are independent, and their distribution is known. Replacing
+one user changes some counters by known amounts (:data:`Move`). The table lists these changes at one step. In
+the worst case they occur at every step of the horizon. The first column compares the user's step with the
+same step of the user who replaces them.
 
 ====================  ============  ==================  =============  ========================
 case                  visits        transitions         rewards        centred rewards
@@ -13,38 +15,46 @@ same (s, a, s')       none          none                one by 1       one count
 ====================  ============  ==================  =============  ========================
 
 (Rewards are rounded to bits. A centred reward has two bits: (0, 1) at pairs that the user did not visit and
-(y, y) at pairs that they visited.) Let k = 0 .. H steps be in the same pair and H - k in others. At most
-min(k, H - k + 1) of these k steps are of the second case: users who went to different states are in different
-pairs next. The counters that move are independent coordinates; fewer moves never cost more. Noise of centred
-rewards is symmetric, so the sign of their moves does not matter. In the other families as many counters rise
-as fall, so the loss is the same in both orders of two neighbours. Therefore there is one loss distribution
-for each k, and the guarantee uses the worst of them. For a query of one step (``CountQuery.step``) a device
-sends bits for the counters of that step only, and H is 1 everywhere here. Visits and transitions make 4 unit
-changes, a query of transitions only makes 2.
+(y, y) at pairs that they visited.)
 
-The loss distribution. One coordinate has atoms at ln P(Q = z - x) / P(Q = z) with masses P(Q = z - x). Mass
-where P(Q = z) = 0 is at infinity. Each atom is split between the two neighbours on a grid so that its mass
-and its mass under the other distribution stay the same. This is a mean-preserving spread of the likelihood
-ratio, so the loss never decreases (Blackwell), and the error is of second order in the grid step. Coordinates
-are convolved by FFT on a window. By Chernoff's bound, less than 2e-6 delta is outside the window. That mass,
-the masses at infinity, and 1e-13 for rounding are added to delta. The result is an upper bound.
-dp-accounting, which shares no code with this module, checks it (:func:`discreet.accounting.pld.verify`).
+Let k be the number of the H steps at which both users are in the same pair (s, a). At the other H - k steps
+they are in different pairs. At most min(k, H - k + 1) of the k steps
+belong to the second case, because users who move to different states are in different pairs at the next
+step. The counters that change are independent coordinates of the loss. Fewer changed counters never cause a
+larger loss. Noise of centred rewards is symmetric, so the sign of the changes in their counters does not
+matter. In the other families, as many counters rise as fall, so the loss is the same in both orders of two
+neighbours. Therefore there is one loss distribution for each k, and the guarantee uses the worst of them. For
+a query of one step (``CountQuery.step``), a device sends bits only for the counters of that step, and H is 1
+in all formulas of this module. In such a query, visits and transitions together make 4 unit changes, and
+transitions without visits make 2.
+
+The loss distribution. Let x be the change of one counter. The loss of this coordinate takes the values
+ln P(Q = z - x) / P(Q = z) with probabilities P(Q = z - x). Values z with P(Q = z) = 0 have an infinite loss.
+Each value of the loss is split between the two adjacent points of a grid. The split preserves its probability
+under both distributions. It is a mean-preserving spread of the likelihood ratio, so the privacy loss never
+decreases (Blackwell), and the error is of second order in the grid step. The distributions of the coordinates
+are convolved by FFT on a window. By Chernoff's bound, the probability of losses outside the window is less
+than 2e-6 delta. This probability, the probabilities of infinite losses, and 1e-13 for rounding are added to
+delta, so the result is an upper bound. The package dp-accounting, which shares no code with this module,
+verifies the result (:func:`discreet.accounting.pld.verify`).
 
 Calibrations use the actual number n of honest users in a batch. Only honest users add noise, and privacy must
-not depend on the other users. Each user adds m noise bits to a counter, each 1 with probability p:
+not depend on the other users. Each user adds m noise bits (flips) to a counter. Each bit is 1 with
+probability p; a fair flip has p = 1/2. The calibrations differ in m and p:
 
-- ``joint`` : the variance of one cell's estimate is in inverse proportion to its family's share. Let M be the
-  number of fair flips with which a counter meets the budget. Then m = ceil(M / n), and p <= 1/2 is the least
-  probability that meets the budget with N = n m flips;
-- ``composed`` : every counter has the same M. A user adds m = ceil(M / n) fair flips or, for n > M, one flip
-  with the least sufficient p;
-- ``basic`` : a user adds m = ceil(tau / n) fair flips, or one flip with p = tau / (2 n). Here ``tau = 96 ln(2
-  / delta') / epsilon'^2`` with ``epsilon' = epsilon / c``, ``delta' = delta / c`` for c unit changes;
-- ``published`` : as ``basic``, with ``epsilon' = epsilon / (3 H)`` and ``delta' = delta`` (Bai et al. 2024).
-  A query of one step uses the same values, because the paper charges the whole horizon for its first-stage
-  batches.
+- ``joint`` : the variance of one cell's estimate is inversely proportional to the budget share of its family.
+  Let M be the number of fair flips in a counter that meets the budget. Then m = ceil(M / n), and p <= 1/2 is
+  the least probability that meets the budget with N = n m flips;
+- ``composed`` : M is the same for every counter. A user adds m = ceil(M / n) fair flips or, if n > M, one
+  flip with the least p that meets the budget;
+- ``basic`` : a user adds m = ceil(tau / n) fair flips or, if n > tau, one flip with p = tau / (2 n). Here
+  ``tau = 96 ln(2 / delta') / epsilon'^2`` with ``epsilon' = epsilon / c``, ``delta' = delta / c`` for c unit
+  changes;
+- ``published`` : the same as ``basic``, but with ``epsilon' = epsilon / (3 H)`` and ``delta' = delta`` (Bai
+  et al. 2024). A query of one step uses the same values, because the paper charges the whole horizon for its
+  first-stage batches.
 
-For every calibration, the guarantee is what accounting computes for the flips.
+The calibration only chooses the flips. The guarantee is always computed from the chosen flips.
 
 Source of the protocol: Bai, Talebi, Zhao and Cheng 2024.
 """
@@ -71,21 +81,22 @@ Floats = NDArray[np.float64]
 Calibration = Literal["joint", "composed", "basic", "published"]
 CALIBRATIONS: tuple[Calibration, ...] = ("joint", "composed", "basic", "published")
 
-LEAST_DELTA = 1e-10  # smaller deltas are below the precision of double Fourier transforms
+LEAST_DELTA = 1e-10  # for smaller deltas, the rounding error of the Fourier transforms is too large
 _ROUNDING = 1e-13
-_OVERSHOOT = 1.005  # fair flips are kept if their number exceeds the least one by at most this factor
+_OVERSHOOT = 1.005  # fair flips are not reduced if they exceed the least number by at most this factor
 
 
 @dataclass(frozen=True)
 class Flips:
-    """Noise of one counter, summed over users.
+    """Random bits (flips) that all users together add to one counter as noise.
 
     Parameters
     ----------
-    users : number of honest users, who add noise.
-    each : noise bits of one user.
+    users : number of honest users. Only honest users add noise.
+    each : number of bits that each user adds.
     coin : integer; a bit is 1 with probability coin / 2^32.
-    paired : half of the bits have the probability of the complement, so that the sum is symmetric.
+    paired : if True, half of the bits are 1 with probability 1 - coin / 2^32 instead, so that the
+        distribution of the sum is symmetric.
     """
 
     users: int
@@ -102,32 +113,34 @@ class Flips:
 
     @property
     def number(self) -> int:
-        """N, the number of flips of the counter."""
+        """Number N of flips that all users together add to the counter."""
         return self.users * self.each
 
     @property
     def chance(self) -> float:
-        """Probability p that a flip is 1."""
+        """Probability p = coin / 2^32 that a flip is 1."""
         return self.coin / COIN
 
     @property
     def variance(self) -> float:
-        """Variance N p (1 - p)."""
+        """Variance N p (1 - p) of the noise."""
         return self.number * self.chance * (1.0 - self.chance)
 
 
 Move = tuple[str, int, int]
-"""(family, change of each counter: +x or -x, number of such counters)."""
+"""Change of several counters of one family: (family, signed change of each counter, number of counters)."""
 
 Way = tuple[Move, ...]
-"""One way to replace a user."""
+"""All changes in counters that one way to replace a user causes."""
 
 
 def ways(query: CountQuery) -> tuple[Way, ...]:
-    """Return the undominated ways to replace a user (module docstring, table).
+    """Return the ways to replace a user that can have the largest loss.
 
-    Raises ``ValueError`` for queries in which a user adds more than one bit to a counter: pooled steps, group
-    returns.
+    The table in the module docstring describes them.
+
+    Raises ``ValueError`` for queries in which a user adds more than one bit to a counter. These are queries
+    with counts pooled over steps, and queries with group returns.
     """
     found = query.shifts()
     if found is None:
@@ -146,14 +159,18 @@ def ways(query: CountQuery) -> tuple[Way, ...]:
 
 
 def _bits(name: str, shift: float, cells: int) -> tuple[Move, ...]:
-    """Return the moved counters of a family: a centred reward has two bits, other values have one bit."""
+    """Return the changes in the bit counters of a family if ``cells`` of its cells change by ``shift``.
+
+    A centred reward is sent as two bits, so its counters change by twice the shift. Other values are sent as
+    one bit. Half of their counters rise by 1 and the other half fall by 1.
+    """
     if name == CENTERED_REWARDS:
         return ((name, round(2 * shift), cells),)
     return (name, 1, cells // 2), (name, -1, cells // 2)
 
 
 def unit_changes(query: CountQuery) -> int:
-    """Return c: the largest sum of absolute changes, over all ways to replace one user."""
+    """Return c, the largest sum of absolute changes in counters over all ways to replace one user."""
     return max(sum(abs(by) * count for _, by, count in way) for way in ways(query))
 
 
@@ -167,9 +184,9 @@ def is_paired(name: str) -> bool:
 
 @lru_cache(maxsize=512)
 def pmf(flips: Flips) -> tuple[int, Floats, float]:
-    """Return (first value, probabilities, omitted mass) of one counter's noise.
+    """Return the probability mass function of one counter's noise, without tails below about 1e-25.
 
-    Tails below about 1e-25 are omitted.
+    The result is (smallest value, probabilities of this and the following integers, omitted probability).
     """
     if not flips.paired:
         return _binomial(flips.number, flips.chance)
@@ -177,7 +194,8 @@ def pmf(flips: Flips) -> tuple[int, Floats, float]:
         return _binomial(flips.number, 0.5)
     half = flips.number // 2
     first, mass, left = _binomial(half, flips.chance)
-    # half of the bits sum to B, the other bits to half - B'; the total is half + B - B'
+    # The sum of one half of the bits is B. The sum of the other half is half - B', with B' an independent
+    # copy of B. The noise is therefore half + B - B'.
     return half + first - (first + mass.size - 1), np.convolve(mass, mass[::-1]), 2 * left
 
 
@@ -194,7 +212,10 @@ def _binomial(n: int, p: float) -> tuple[int, Floats, float]:
 
 @dataclass(frozen=True, eq=False)
 class _Loss:
-    """Privacy-loss distribution of one coordinate: finite atoms, and the mass at infinity."""
+    """Privacy-loss distribution of one coordinate.
+
+    It has finite losses with their probabilities (``masses``), and the probability of an infinite loss.
+    """
 
     losses: Floats
     masses: Floats
@@ -203,9 +224,13 @@ class _Loss:
 
 @lru_cache(maxsize=512)
 def _loss(flips: Flips, by: int) -> _Loss:
-    """Return the privacy-loss distribution of Q + by against Q."""
+    """Return the distribution of the privacy loss if a counter with noise Q changes by ``by``.
+
+    The loss is that of Q + by relative to Q.
+    """
     _, mass, left = pmf(flips)
-    here = mass[:-by] if by > 0 else mass[-by:]  # P(Q = z - by) at values z that both distributions can take
+    # P(Q = z - by) and P(Q = z), at the values z that both Q + by and Q can take
+    here = mass[:-by] if by > 0 else mass[-by:]
     there = mass[by:] if by > 0 else mass[:by]
     cut = mass[-by:] if by > 0 else mass[:-by]
     alive = (here > 0) & (there > 0)
@@ -219,41 +244,44 @@ def _loss(flips: Flips, by: int) -> _Loss:
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Upper bound on delta as a function of epsilon, from a composed loss distribution."""
+    """Upper bound on delta as a function of epsilon, computed from the loss distribution of one release."""
 
-    losses: Floats  # ascending grid
-    above: Floats  # mass at and above each grid point
-    weighed: Floats  # sum of mass * exp(-loss) at and above each grid point
-    rest: float  # mass at infinity, outside the window, and for rounding
+    losses: Floats  # Grid of losses in ascending order.
+    above: Floats  # Probability of a loss at or above each grid point.
+    weighed: Floats  # Sum of probability * exp(-loss) over the grid points at or above each grid point.
+    rest: float  # Probability of infinite losses and of losses outside the window; margin for rounding.
 
     def delta(self, epsilon: float) -> float:
-        """Return delta at this epsilon, at most 1."""
+        """Return the bound on delta at this epsilon. It is at most 1."""
         at = int(np.searchsorted(self.losses, epsilon, side="right"))
         if at == self.losses.size:
             return min(1.0, self.rest)
         return min(1.0, max(0.0, float(self.above[at] - math.exp(epsilon) * self.weighed[at])) + self.rest)
 
     def epsilon(self, delta: float) -> float:
-        """Return the least epsilon >= 0 with delta(epsilon) <= delta; infinity if there is none."""
+        """Return the least epsilon >= 0 whose bound is at most ``delta``, or infinity if there is none."""
         if self.rest >= delta:
             return math.inf
         start = int(np.searchsorted(self.losses, 0.0, side="right"))
         at_points = self.above[start:] - np.exp(self.losses[start:]) * self.weighed[start:] + self.rest
-        # delta decreases with epsilon: take the cell that ends at the first grid point whose delta is small
-        # enough
+        # The bound decreases with epsilon. The solution is between the first grid point at which the bound is
+        # at most delta and the grid point before it.
         i = start + int(np.argmax(at_points <= delta)) if (at_points <= delta).any() else self.losses.size - 1
         value = (self.above[i] + self.rest - delta) / self.weighed[i] if self.weighed[i] > 0 else 1.0
         return max(0.0, math.log(value)) if value > 0 else 0.0
 
 
 Noise = tuple[tuple[str, Flips], ...]
-"""(family, noise of each of its counters)."""
+"""For each family: its name, and the noise of each of its counters."""
 
 _TILTS = np.array([0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0])
 
 
 def _power(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
-    """Return a power by repeated squaring. NumPy's power would compute a complex logarithm for each entry."""
+    """Return ``base`` to the power ``count``, elementwise, by repeated squaring.
+
+    NumPy's power function is slower, because it computes a complex logarithm for each entry.
+    """
     result: NDArray[np.complex128] | None = None
     while True:
         if count & 1:
@@ -265,9 +293,9 @@ def _power(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
 
 
 def _gridded(loss: _Loss, step: float, size: int) -> NDArray[np.complex128]:
-    """Return the Fourier transform of the loss distribution on the grid.
+    """Return the Fourier transform of the loss distribution on a grid of ``size`` points.
 
-    Every atom is split between adjacent points.
+    The probability of every loss is split between the two adjacent grid points.
     """
     at = np.floor(loss.losses / step)
     up = -np.expm1(at * step - loss.losses) / -math.expm1(-step)
@@ -278,13 +306,18 @@ def _gridded(loss: _Loss, step: float, size: int) -> NDArray[np.complex128]:
 
 
 def curves(noise: Noise, found: tuple[Way, ...], delta: float) -> list[Curve]:
-    """Return the composed loss distribution of each way to replace a user, accurate at this delta."""
+    """Return the bound on delta as a function of epsilon, for each way to replace a user.
+
+    noise : noise of every family. found : ways to replace a user. delta : value at which the result must be
+    accurate; it determines the window of the convolution.
+    """
     by_name = dict(noise)
     moves = sorted({(name, by) for way in found for name, by, _ in way})
     losses = [_loss(by_name[name], by) for name, by in moves]
     counts = np.array([[sum(c for *key, c in way if tuple(key) == move) for move in moves] for way in found])
     squares = np.array([float(loss.masses @ loss.losses**2) for loss in losses])
-    # a window with at most 2e-6 delta outside, by Chernoff's bound at several tilts
+    # By Chernoff's bound, the probability of a loss outside this window is at most 2e-6 delta. The bound is
+    # the smallest over several tilts.
     tilts = _TILTS / math.sqrt(max(float((counts @ squares).max()), 1e-12))
     ends = []
     with np.errstate(over="ignore"):
@@ -292,7 +325,7 @@ def curves(noise: Noise, found: tuple[Way, ...], delta: float) -> list[Curve]:
             moments = np.log(
                 np.array([[loss.masses @ np.exp(sign * t * loss.losses) for t in tilts] for loss in losses])
             )
-            moments = np.minimum(moments, 1e200)  # avoids infinite moments times 0 moves
+            moments = np.minimum(moments, 1e200)  # avoids the product of an infinite moment and 0 counters
             ends.append(float(((counts @ moments - math.log(1e-6 * delta)) / tilts).min(axis=1).max()))
     low, high = ends
     step = max(min(math.sqrt(squares.min()) / 24, 0.05), (low + high) / 2**20)
@@ -317,7 +350,10 @@ def curves(noise: Noise, found: tuple[Way, ...], delta: float) -> list[Curve]:
 
 @lru_cache(maxsize=4096)
 def epsilon_of(noise: Noise, found: tuple[Way, ...], delta: float) -> float:
-    """Return an epsilon that holds for every way at this delta in [1e-10, 1). Infinity if there is none."""
+    """Return an epsilon that is valid at this delta for every way to replace a user.
+
+    The result is infinity if there is none. ``delta`` must be in [1e-10, 1).
+    """
     return max(one.epsilon(delta) for one in curves(noise, found, delta))
 
 
@@ -325,10 +361,11 @@ def epsilon_of(noise: Noise, found: tuple[Way, ...], delta: float) -> float:
 
 
 def weights_of(query: CountQuery, shares: tuple[float, ...], calibration: Calibration) -> dict[str, float]:
-    """Return the variance of the number of ones in each family's counters, relative to that of transitions.
+    """Return the noise variance in a counter of each family, relative to that in a transition counter.
 
-    ``joint`` : the variances of the estimates (not of the numbers of ones) are proportional to 1 / share. The
-        estimate of a centred reward is half its number of ones.
+    For ``joint`` the variances of the estimates (not of the counters) are proportional to 1 / share. The
+    estimate of a centred reward is half the value of its counter, so its counter has four times the variance
+    of the estimate. For other calibrations every relative variance is 1.
     """
     names = list(query.row_families)
     if calibration != "joint":
@@ -338,7 +375,7 @@ def weights_of(query: CountQuery, shares: tuple[float, ...], calibration: Calibr
 
 
 def _fair(total: float, users: int, paired: bool) -> Flips:
-    """Return the fewest fair flips per user whose number over all users is at least ``total``."""
+    """Return noise with the fewest fair flips per user such that all users together add ``total`` or more."""
     each = max(1, math.ceil(total / users - 1e-12))
     return Flips(users, each + (paired and each % 2), COIN // 2, paired)
 
@@ -346,13 +383,15 @@ def _fair(total: float, users: int, paired: bool) -> Flips:
 def misses(noise: Noise, found: tuple[Way, ...], epsilon: float, delta: float) -> bool:
     """Return True if the probability of one event shows that fair flips are too few for the budget.
 
-    Let c counters of a family, of N flips each, move by s in all. Signed so that each rises, their sum is B +
-    s against B, with B distributed as Bin(c N, 1/2). For every t
+    Suppose that c counters of a family change by s in total, and that each counter has N flips. Reverse the
+    sign of counters that fall, so that all of them rise. Then the noise in their sum is B, distributed as
+    Bin(c N, 1/2), and replacing the user changes the sum from B to B + s. For every t
 
         delta(epsilon) >= P(B + s >= t) - exp(epsilon) P(B >= t).
 
-    The value of t gives the largest difference for normal B. A result of False proves nothing. The test
-    compares with twice delta, so that the last digit of an incomplete beta function does not matter.
+    The function uses the t that would give the largest difference if B were normal. If the result is False,
+    the flips can still be too few. The test compares the difference with 2 delta, so that rounding errors of
+    the incomplete beta function do not matter.
     """
     flips = dict(noise)
     for name in flips:
@@ -379,12 +418,12 @@ def fair_flips(
     delta: float,
     users: int = 2**22,
 ) -> int:
-    """Return M, the fewest fair flips in a transition counter that meet the budget.
+    """Return M, the least number of fair flips in a transition counter that meets the budget.
 
-    Other families have weight * M.
+    A counter of another family has weight * M flips, with the weight of its family.
 
-    Raises ``ValueError`` if the devices of ``users`` users could not draw them. In most cases :func:`misses`
-    shows this without the privacy-loss distribution.
+    Raises ``ValueError`` if the flips would be more than ``users`` devices are able to draw. In most cases
+    :func:`misses` detects this without computing the privacy-loss distribution.
     """
 
     def meets(number: int, over: tuple[Way, ...]) -> bool:
@@ -408,7 +447,10 @@ def fair_flips(
 
 
 def _coined(variance: float, users: int, each: int, paired: bool) -> Flips:
-    """Return flips with the least ``coin`` for which the sum over users has at least this variance."""
+    """Return flips with the least ``coin`` such that the sum over all users has at least this variance.
+
+    If fair flips have less than this variance, return fair flips.
+    """
     quarter = variance / (users * each)
     if quarter >= 0.25:
         return Flips(users, each, COIN // 2, paired)
@@ -427,9 +469,9 @@ def calibrated(
 ) -> Noise:
     """Return the least noise that meets (epsilon, delta) with ``users`` honest users.
 
-    several : allow probabilities below 1/2 also if a user adds more than one flip to a counter (``joint``).
-        If False, they are allowed only with one flip per user, and smaller batches use fair bits
-        (``composed``).
+    several : if True, flips can have a probability below 1/2 even if each user adds several flips to a
+        counter (calibration ``joint``). If False, they can have it only if each user adds one flip, and
+        smaller batches use fair flips (calibration ``composed``).
     """
     number = fair_flips(weights, found, epsilon, delta, users)
     fair = {name: _fair(w * number, users, is_paired(name)) for name, w in weights}
@@ -452,8 +494,8 @@ def calibrated(
     if few or coined(least) == noise:  # no improvement possible
         return noise
     ends = extremes(found)
-    # epsilon falls approximately as 1 / deviation: apply secant steps to a factor of the variance, starting
-    # slightly too large
+    # Epsilon is approximately proportional to 1 / standard deviation. Therefore each step multiplies the
+    # variance by (epsilon reached / epsilon wanted)^2, with a small margin upwards.
     low, high, variance = 0.0, math.inf, least
     for _ in range(30):
         now = coined(variance)
@@ -478,7 +520,10 @@ def calibrated(
 
 
 def closed_form(calibration: Calibration, query: CountQuery, epsilon: float, delta: float) -> float:
-    """Return tau of the published lemma. Raises ``ValueError`` where it does not apply (epsilon' > 1)."""
+    """Return tau of the published lemma, for the calibrations ``basic`` and ``published``.
+
+    Raises ``ValueError`` if the lemma does not apply (epsilon' > 1).
+    """
     parts = 3 * query.layout.horizon if calibration == "published" else unit_changes(query)
     each = epsilon / parts
     if each > 1.0:
@@ -498,9 +543,10 @@ def noise_of(
     delta: float,
     users: int,
 ) -> Noise:
-    """Return the flips of a batch in which ``users`` honest users add noise.
+    """Return the noise of a batch in which ``users`` honest users add flips.
 
-    Raises ``ValueError`` for a delta below 1e-10 and for queries whose contributions are not bits.
+    Raises ``ValueError`` for a delta below 1e-10, and for queries in which a user's contribution to a counter
+    is not a bit.
     """
     checks.choice("calibration", calibration, CALIBRATIONS)
     epsilon = checks.positive("epsilon", epsilon)

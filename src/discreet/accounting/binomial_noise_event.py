@@ -1,6 +1,6 @@
-"""Privacy record of the random bits that a user of the shuffle protocol is protected by.
+"""Privacy record of the shuffle protocol, in which random bits protect a user.
 
-All values are public.
+All values in the record are public.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ from discreet.core import checks
 from discreet.core.events import Trust
 from discreet.device.shuffle_payload import COIN
 
-_LEAST = 1e-9  # smallest epsilon that is stated
+_LEAST = 1e-9  # smallest epsilon that a guarantee states
 
 
 @dataclass(frozen=True)
 class BinomialRecord(BatchRecord):
-    """Random bits in counters that a shuffler sums over a batch.
+    """Privacy record of random bits in counters that a shuffler sums over a batch.
 
     Parameters
     ----------
     mechanism : name of the mechanism, as text.
-    batches : the flips of every counter, by family, one entry for each batch. A batch may be omitted if
-        another batch certainly dominates it. Each user is in one batch.
-    ways : the undominated ways to replace a user, each as moves (family, by, counters).
+    batches : for each batch, the flips that users add to a counter of each family. Each user is in one batch.
+        A batch can be omitted if the privacy loss of another batch is certainly at least as large.
+    ways : ways to replace a user that can have the largest loss. Each way is a tuple of changes (family,
+        change of each counter, number of counters).
 
     Raises
     ------
     ValueError
-        If there is no batch or no way, or a way moves a family without noise.
+        If there is no batch, if there is no way, or if a way changes counters of a family without noise.
     """
 
     mechanism: str
@@ -59,24 +60,23 @@ class BinomialRecord(BatchRecord):
 
     @property
     def noise(self) -> str:
-        """Family of the noise."""
+        """Name of the noise distribution."""
         return "binomial"
 
     def epsilon(self, delta: float) -> float:
-        """Return a positive epsilon at this delta, for the worst batch and the worst way.
+        """Return a positive epsilon at this delta, for the worst batch and the worst way to replace a user.
 
-        Infinity if there is none.
-
-        At a large delta even epsilon 0 would be valid, but a guarantee states a positive number.
+        The result is infinity if there is none. At a large delta even epsilon 0 is valid, but a guarantee
+        must state a positive number.
         """
         return max(_LEAST, *(accountant.epsilon_of(noise, self.ways, delta) for noise in self.batches))
 
     def worst(self, delta: float) -> Noise:
-        """Return the flips of the batch that determines :meth:`epsilon`."""
+        """Return the noise of the batch with the largest epsilon at this delta."""
         return max(self.batches, key=lambda noise: accountant.epsilon_of(noise, self.ways, delta))
 
     def line(self, delta: float) -> str:
-        """Describe the worst batch, with its epsilon at this delta."""
+        """Return a line of text about the worst batch, with its epsilon at this delta."""
         parts = []
         for name, flips in self.worst(delta):
             pairs = " (half of them of the complement)" if flips.paired else ""
@@ -128,9 +128,9 @@ class BinomialRecord(BatchRecord):
 def _recomputed(record: BinomialRecord, delta: float) -> float:
     """Recompute the epsilon of a record with dp-accounting, as an independent check.
 
-    The computation shares no code with :mod:`discreet.accounting.binomial_noise`. Probabilities come from the
-    mass functions of dp-accounting, losses are rounded up to its grid, and both orders of the two neighbours
-    are computed. The result is for the worst way of the worst batch.
+    The computation shares no code with :mod:`discreet.accounting.binomial_noise`. SciPy computes the
+    probabilities. dp-accounting rounds losses up to its grid and computes both orders of the two neighbours.
+    The result is for the worst batch and the worst way to replace a user.
     """
     from dp_accounting.pld import privacy_loss_distribution as pld
     from scipy.stats import binom

@@ -1,4 +1,4 @@
-"""Validated privacy notions and the exact conversions between them.
+"""Privacy notions as validated objects, and the exact conversions between them.
 
 There are four notions. Each one is defined for a release process M and neighbouring inputs x, x':
 
@@ -20,16 +20,16 @@ mu by the exact curve (Balle and Wang 2018, theorem 8)::
     delta(epsilon) = min over alpha > 1 of
         e^{(alpha-1)(alpha rho - epsilon)} (1 - 1/alpha)^alpha / (alpha - 1)                 (2)
 
-The derivative of the logarithm of (2) in alpha is (2 alpha - 1) rho - epsilon + ln(1 - 1/alpha), which rises
-from -inf to +inf, so the best alpha is its only root. Substituting it, with t = alpha - 1, gives the whole
-curve in parametric form, without a minimum::
+The derivative of the logarithm of (2) with respect to alpha is (2 alpha - 1) rho - epsilon +
+ln(1 - 1/alpha). It rises from -inf to +inf, so the best alpha is its only root. Let t = alpha - 1.
+Substituting the root into (2) gives the whole curve as a function of t, without a minimum::
 
     ln(1/delta) = rho t^2 + ln(1 + t),      epsilon = (2 t + 1) rho - ln(1 + 1/t)            (3)
 
 Both expressions in (3) are monotone in t, so each conversion finds the only root of a monotone function.
-Roots have a relative error of about 1e-12. The two conversions that a guarantee needs, from mu and rho to
-epsilon, are in :mod:`discreet.core.epsilon_conversions`. The conversions in this module choose noise for a
-budget.
+Roots have a relative error of about 1e-12. A guarantee needs two conversions: from mu to epsilon, and from
+rho to epsilon. They are in :mod:`discreet.core.epsilon_conversions`. The conversions in this module are used
+to choose the noise for a budget.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Pure:
-    """Pure epsilon-DP, epsilon > 0."""
+    """Pure epsilon-DP with epsilon > 0."""
 
     epsilon: float
 
@@ -74,7 +74,7 @@ class Pure:
 
 @dataclass(frozen=True)
 class Approx:
-    """(epsilon, delta)-DP, epsilon > 0, 0 < delta < 1."""
+    """(epsilon, delta)-DP with epsilon > 0 and 0 < delta < 1."""
 
     epsilon: float
     delta: float
@@ -86,7 +86,7 @@ class Approx:
 
 @dataclass(frozen=True)
 class ZCDP:
-    """rho-zero-concentrated DP, rho > 0."""
+    """rho-zero-concentrated DP with rho > 0."""
 
     rho: float
 
@@ -94,13 +94,13 @@ class ZCDP:
         object.__setattr__(self, "rho", check_epsilon(self.rho, "rho"))
 
     def epsilon(self, delta: float) -> float:
-        """Return the epsilon at this delta, by (3)."""
+        """Return the epsilon at this delta, by (3) in the module docstring."""
         return zcdp_epsilon(self.rho, delta)
 
 
 @dataclass(frozen=True)
 class GDP:
-    """mu-Gaussian DP, mu > 0."""
+    """mu-Gaussian DP with mu > 0."""
 
     mu: float
 
@@ -109,11 +109,11 @@ class GDP:
 
     @property
     def rho(self) -> float:
-        """Implied zCDP: mu^2 / 2."""
+        """Zero-concentrated DP that mu-GDP implies: rho = mu^2 / 2."""
         return 0.5 * self.mu * self.mu
 
     def epsilon(self, delta: float) -> float:
-        """Return the exact epsilon at this delta, by (1)."""
+        """Return the exact epsilon at this delta, by (1) in the module docstring."""
         return gdp_epsilon(self.mu, delta)
 
 
@@ -128,11 +128,12 @@ def stated(epsilon: Any, delta: Any = None) -> Pure | Approx:
 
 
 def group(budget: Notion, people: int) -> Notion:
-    """Return the guarantee for ``people`` episodes together, of one user or of a household.
+    """Return the guarantee for ``people`` episodes together, of one user or of the members of a household.
 
-    With m = ``people`` it is m epsilon (pure), m mu (GDP), m^2 rho (zCDP), and (m epsilon, delta (e^{m
-    epsilon} - 1) / (e^epsilon - 1)) for (epsilon, delta). Raises ``ValueError`` if that delta is at least 1,
-    because nothing would be guaranteed.
+    ``budget`` is the guarantee for one episode. With m = ``people``, the guarantee for all of them is m
+    epsilon (pure), m mu (GDP) or m^2 rho (zCDP). From (epsilon, delta) it is
+    (m epsilon, delta (e^{m epsilon} - 1) / (e^epsilon - 1)). Raises ``ValueError`` if the last delta is at
+    least 1, because then nothing is guaranteed.
     """
     m = checks.integer("people", people, 1)
     if isinstance(budget, Pure):
@@ -158,7 +159,7 @@ def group(budget: Notion, people: int) -> Notion:
 
 
 def _widen(function: Callable[[float], float], start: float, factor: float) -> float:
-    """Multiply ``start`` by ``factor`` until the function's sign differs from the one at ``start``."""
+    """Multiply ``start`` by ``factor`` until the function changes its sign, and return the product."""
     sign = function(start) > 0
     x = start
     while (function(x) > 0) == sign:
@@ -170,7 +171,7 @@ def _widen(function: Callable[[float], float], start: float, factor: float) -> f
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
-    """Return the exact delta of mu-GDP at this epsilon >= 0: equation (1)."""
+    """Return the exact delta of mu-GDP at this epsilon >= 0, by equation (1) in the module docstring."""
     mu = checks.positive("mu", mu)
     epsilon = checks.real("epsilon", epsilon, 0.0)
     return min(1.0, math.exp(log_gdp_delta(mu, epsilon)))
@@ -178,14 +179,17 @@ def gdp_delta(mu: float, epsilon: float) -> float:
 
 @lru_cache(maxsize=1024)
 def gdp_mu(epsilon: float, delta: float) -> float:
-    """Return the largest mu with mu-GDP => (epsilon, delta)-DP; the least sigma is sensitivity / mu."""
+    """Return the largest mu such that mu-GDP implies (epsilon, delta)-DP.
+
+    The least standard deviation of Gaussian noise that meets (epsilon, delta) is sensitivity / mu.
+    """
     epsilon, delta = check_epsilon(epsilon), check_delta(delta)
     target = math.log(delta)
 
     def excess(mu: float) -> float:
         return log_gdp_delta(mu, epsilon) - target
 
-    # at this mu the upper bound in gdp_epsilon equals epsilon, so the true epsilon is at most that
+    # At this mu the upper bound in gdp_epsilon equals epsilon, so the exact epsilon is not above it.
     tail = math.sqrt(-2.0 * target)
     low = 2.0 * epsilon / (tail + math.sqrt(tail * tail + 2.0 * epsilon)) * (1 - 1e-9)
     return root(excess, low, _widen(excess, low, 2.0))
@@ -195,7 +199,10 @@ def gdp_mu(epsilon: float, delta: float) -> float:
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
-    """Return the delta of rho-zCDP at this epsilon >= 0, by the best Renyi order: equation (2)."""
+    """Return the delta of rho-zCDP at this epsilon >= 0, by the best Renyi order.
+
+    This is equation (2) in the module docstring.
+    """
     rho = checks.positive("rho", rho)
     epsilon = checks.real("epsilon", epsilon, 0.0)
 
@@ -203,19 +210,22 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
         return (2 * t + 1) * rho - epsilon - math.log1p(1 / t)
 
     if slope(1e-300) >= 0:
-        return 1.0  # the best order is 1 up to less than 1e-300: delta = 1 to all digits
+        return 1.0  # the best order exceeds 1 by less than 1e-300, so delta is 1 within double precision
     high = _widen(slope, 1.0, 2.0) if slope(1.0) < 0 else 1.0
     low = _widen(slope, 1.0, 0.5) if slope(1.0) >= 0 else 1.0
     t = low if low == high else root(slope, low, high)
-    # use the logarithm of (2) instead of (3): (2) is valid for any t, so rounding of t cannot give a false
-    # bound
+    # Use the logarithm of (2) instead of (3): (2) is valid for any t, so a rounding error in t cannot make
+    # the bound invalid.
     log_delta = t * ((t + 1) * rho - epsilon) - (t + 1) * math.log1p(1 / t) - math.log(t)
     return min(1.0, math.exp(log_delta))
 
 
 @lru_cache(maxsize=1024)
 def zcdp_rho(epsilon: float, delta: float) -> float:
-    """Return the largest rho with rho-zCDP => (epsilon, delta)-DP by the best Renyi order: (3) inverted."""
+    """Return the largest rho such that rho-zCDP implies (epsilon, delta)-DP by the best Renyi order.
+
+    It inverts (3) in the module docstring.
+    """
     epsilon, delta = check_epsilon(epsilon), check_delta(delta)
     target = -math.log(delta)
 
@@ -225,7 +235,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     def excess(t: float) -> float:
         return (2 * t + 1) * rho_at(t) - math.log1p(1 / t) - epsilon
 
-    # epsilon decreases in t, from +inf at t = 0 to a negative number where rho_at reaches 0
+    # The function decreases in t, from +inf at t = 0 to a negative number where rho_at is 0.
     low = _widen(excess, 1.0, 0.5) if excess(1.0) <= 0 else 1.0
     high = _widen(excess, low, 2.0)
     return rho_at(root(excess, low, high))

@@ -1,8 +1,8 @@
-"""Privacy record of a mechanism whose loss rests on a declaration that this library has not derived.
+"""Privacy record of a mechanism whose loss depends on a declaration that this library has not derived.
 
-The declaration is about a noise of a user's own (its distribution and cost), or about a vector of a user's
-own (a function of one trajectory). The record holds the losses that the declared costs gave when the
-mechanism was built, so that epsilon is recomputed without the declaring code.
+A plug-in can declare its own noise (with its distribution and privacy cost) or its own vector (a function of
+one trajectory). The record stores the losses that followed from the declared costs when the mechanism was
+built. Epsilon can therefore be recomputed from the record without the code of the plug-in.
 """
 
 from __future__ import annotations
@@ -24,30 +24,31 @@ if TYPE_CHECKING:
 
 __all__ = ["DeclaredRecord", "check", "record_of"]
 
-_CONTINUOUS = 1024  # shifts of continuous noise (simulation) are examined at multiples of 1 / 1024
+_CONTINUOUS = 1024  # for continuous noise (simulation only), shifts are examined at multiples of 1 / 1024
 
 
 @dataclass(frozen=True)
 class DeclaredRecord:
-    """Public numbers of one mechanism, and what they rest on.
+    """Public numbers of one mechanism, and the declarations that its privacy loss depends on.
 
     Parameters
     ----------
     mechanism : name of the mechanism, as text.
     noise : name of the noise.
-    norm : "l1" if losses of cells are summed, "l2" if their squares are.
-    scales : family name to noise scale.
-    losses : family name to the largest loss that replacing one user causes in that family alone: epsilon
-        (l1), or mu, the root of 2 rho (l2).
+    norm : "l1" if the losses of cells are summed, "l2" if the squares of these losses are summed.
+    scales : mapping from family name to noise scale.
+    losses : mapping from family name to the largest loss in this family if one user is replaced. The loss is
+        epsilon for l1, and mu, the square root of 2 rho, for l2.
     joint : largest loss in all families together, in one noisy sum.
-    levels : number of noisy sums that can contain one user.
-    rests_on : at least one declaration, as text.
+    levels : largest number of noisy sums that can contain one user.
+    rests_on : declarations as text, at least one.
 
     Raises
     ------
     ValueError
-        If a number is out of range, the families differ, or ``joint`` is below the loss of a family or above
-        the sum (l2: the root of the sum of squares) of all.
+        If a number is out of range, if ``scales`` and ``losses`` have different families, or if ``joint`` is
+        outside its bounds. It must be at least the largest loss of a family, and at most the sum of the
+        losses of all families (for l2: the square root of the sum of their squares).
     """
 
     mechanism: str
@@ -83,15 +84,15 @@ class DeclaredRecord:
 
     @property
     def loss(self) -> float:
-        """Privacy loss of one user: epsilon for l1, the root of 2 rho for l2."""
+        """Privacy loss of one user: epsilon for l1, the square root of 2 rho for l2."""
         return self.levels * self.joint if self.norm == "l1" else math.sqrt(self.levels) * self.joint
 
     def epsilon(self, delta: float) -> float:
-        """Raise ``ValueError``: the loss has a closed form."""
+        """Raise ``ValueError``, because this record has no privacy-loss distribution; see :attr:`loss`."""
         raise ValueError("a declared mechanism has no privacy-loss distribution")
 
     def line(self, delta: float) -> str:
-        """Describe the mechanism with its loss; ``delta`` is not used."""
+        """Return a line of text about the mechanism and its loss. ``delta`` is not used."""
         symbol = "epsilon" if self.norm == "l1" else "sqrt(2 rho)"
         shown = ", ".join(
             f"{name} scale {scale:.6g} (loss {self.losses[name]:.6g})" for name, scale in self.scales.items()
@@ -102,7 +103,7 @@ class DeclaredRecord:
         )
 
     def sentence(self, trust: Trust) -> str:
-        """Describe the noise that protects the data."""
+        """Return a sentence about the noise that protects the data."""
         return f"Noise: {self.noise} in every cell ({self.mechanism})."
 
     def to_dict(self) -> dict[str, Any]:
@@ -125,14 +126,16 @@ class DeclaredRecord:
 
 
 def check(mechanism: CountMechanism) -> None:
-    """Raise ``ValueError`` unless a mechanism with declared parts has a price.
+    """Raise ``ValueError`` unless the privacy loss of a mechanism follows from its declarations.
 
-    - Noise is drawn after the records that it hides, and a user is in each sum with coefficient 0 or 1: the
-      cost of one sum is then the cost of one draw in each moved cell.
-    - A cost that is not homogeneous prices single cells. It does not price vectors and clipped rewards, which
-      move many cells by a little, nor cells that contain several records of one user.
-    - A homogeneous cost is compared with its definition at the shifts that the query uses.
-    - Fixed-point sums round more cells than a bound on records covers, so they are not combined with vectors.
+    - Noise must be drawn after the records that it protects, and a user must be in each sum with coefficient
+      0 or 1. Then the cost of one sum is the cost of one draw in each cell that the user changes.
+    - A declared cost that is not homogeneous is valid only for single cells. It is not valid for vectors and
+      clipped rewards, which change many cells by small amounts, or for cells that contain several records of
+      one user.
+    - A declared cost that claims to be homogeneous is tested at the shifts that the query uses.
+    - Declared parts cannot be combined with fixed-point sums. Fixed-point arithmetic rounds more cells than
+      the bound on the records covers.
     """
     noise, query = mechanism.noise, mechanism.query
     assert noise is not None
@@ -175,7 +178,10 @@ def check(mechanism: CountMechanism) -> None:
 
 
 def record_of(mechanism: CountMechanism, words: str) -> DeclaredRecord:
-    """Return the record of a mechanism with declared parts. ``words`` : name of the mechanism."""
+    """Return the privacy record of a mechanism with declared parts.
+
+    words : name of the mechanism.
+    """
     noise, query = mechanism.noise, mechanism.query
     assert noise is not None
     scales = dict(zip(query.row_families, mechanism.noise_scales.tolist(), strict=True))

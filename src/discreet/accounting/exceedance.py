@@ -1,38 +1,41 @@
 r"""Probability that the privacy loss of a mechanism exceeds the epsilon that is stated at a delta.
 
-P and P' are the distributions of the release for two neighbouring data sets. L = ln(P/P') at an outcome drawn
-from P. (epsilon, delta)-privacy does not say P(L > epsilon) <= delta: Gaussian noise at (1, 1e-6) has P(L >
-1) = 2.0e-5. A valid bound follows from the whole curve delta(.) of the mechanism. For every real number e
+P and P' are the distributions of the release for two neighbouring data sets. The privacy loss of an outcome
+is L = ln(P/P'), where the outcome is drawn from P. (epsilon, delta)-privacy does not imply P(L > epsilon) <=
+delta: Gaussian noise at (1, 1e-6) has P(L > 1) = 2.0e-5. A valid bound follows from the whole privacy curve
+delta(.) of the mechanism. For every real number t
 
-    delta(e) >= sup over events E of P(E) - e^e P'(E) = E[(1 - e^{e - L})_+],
+    delta(t) >= sup over events A of P(A) - e^t P'(A) = E[(1 - e^{t - L})_+].
 
-and for L > epsilon > e the bracket is at least 1 - e^{e - epsilon}. Therefore
+For L > epsilon > t the bracket is at least 1 - e^{t - epsilon}. Therefore
 
-    P(L > epsilon)  <=  delta(e) / (1 - e^{e - epsilon})       for every e < epsilon,                (1)
+    P(L > epsilon)  <=  delta(t) / (1 - e^{t - epsilon})       for every t < epsilon.                (1)
 
-The least of these bounds is used. Every e gives a valid bound, so validity does not depend on the search.
+The least of these bounds is used. Every t gives a valid bound, so the result is valid even if the search does
+not find the best t.
 
-Choice of e. Suppose that delta(.) falls like e^{-s e} near epsilon. Then (1) is least at e = epsilon - ln(1 +
-1/s). There delta(e) = (1 + 1/s)^s delta(epsilon), which is between 1 and 2.718 times delta. The logarithm of
-a noise curve is concave, which changes the best e only slightly. Therefore the values of e are taken where
-the curve is between 1 and 4 times delta.
+Choice of t. Suppose that delta(.) falls like e^{-s t} near epsilon. Then (1) is least at t = epsilon - ln(1 +
+1/s). There delta(t) = (1 + 1/s)^s delta(epsilon), which is between 1 and 2.718 times delta. The logarithm of
+a privacy curve is concave, which changes the best t only slightly. Therefore only values of t are used at
+which the curve is between 1 and 4 times delta.
 
-For rho-zCDP the curve is the least over orders alpha of c_alpha e^{(alpha - 1)(alpha rho - e)} with c_alpha =
-(1 - 1/alpha)^alpha / (alpha - 1). For one alpha, with y = epsilon - e, (1) is
+For rho-zCDP the curve is the least over orders alpha of c_alpha e^{(alpha - 1)(alpha rho - t)} with c_alpha =
+(1 - 1/alpha)^alpha / (alpha - 1). For one alpha, with y = epsilon - t, the right side of (1) is
 
     e^{(alpha - 1)(alpha rho - epsilon)} c_alpha e^{(alpha - 1) y} / (1 - e^{-y}),
 
-and (1 - e^{-y}) e^{-(alpha - 1) y} is largest at e^{-y} = 1 - 1/alpha, where it is c_alpha. The result is
-Chernoff's bound e^{(alpha - 1)(alpha rho - epsilon)}, which is least at alpha = (epsilon + rho) / (2 rho):
+The factor (1 - e^{-y}) e^{-(alpha - 1) y} is largest at e^{-y} = 1 - 1/alpha, where it is c_alpha. The result
+is Chernoff's bound e^{(alpha - 1)(alpha rho - epsilon)}, which is least at alpha = (epsilon + rho) / (2 rho):
 
     P(L > epsilon)  <=  e^{-(epsilon - rho)^2 / (4 rho)}       for epsilon > rho.                    (2)
 
-At (1, 1e-6) the bound is 5.2e-5 by the Gaussian curve. For discrete Gaussian noise whose epsilon was computed
-from its exchanges (the listed ways to replace a user), it is 2.2e-4 by rho and 5.3e-5 by these exchanges.
+Examples at (1, 1e-6): the Gaussian curve gives the bound 5.2e-5. For discrete Gaussian noise whose epsilon
+was computed from its exchanges (the listed ways to replace a user), (2) gives 2.2e-4, and the curve of these
+exchanges gives 5.3e-5.
 
-For mechanisms on the same users the curve is that of their composition. If there are several kinds of
-batches, each user is in one of them. The bound is then the largest bound of any batch, at the epsilon that is
-stated for all batches.
+For several mechanisms on the same users, the curve of their composition is used. If there are several kinds
+of batches, each user is in one batch. The result is then the largest of the bounds of these batches, at the
+epsilon that is stated for all of them.
 """
 
 from __future__ import annotations
@@ -52,16 +55,17 @@ if TYPE_CHECKING:
 
 __all__ = ["bound", "exceeds"]
 
-_FINE = tuple(1.0 + 0.1 * i for i in range(31))  # multiples of delta where a closed-form curve is evaluated
-_FEW = (1.7, 2.2, 2.6, 3.0)  # multiples for a numerical curve
+_FINE = tuple(1.0 + 0.1 * i for i in range(31))  # multiples of delta at which a closed form is evaluated
+_FEW = (1.7, 2.2, 2.6, 3.0)  # multiples of delta at which a numerical curve, which is slower, is evaluated
 Curve = Callable[[float], float]
-"""Function from a delta to an epsilon."""
+"""Privacy curve: function from a delta to an epsilon that holds at this delta."""
 
 
 def exceeds(guarantee: Guarantee) -> dict[str, float] | None:
-    """Return ``{"epsilon", "at_most"}`` with P(L > epsilon) <= at_most, rounded up to three digits.
+    """Return the epsilon of the guarantee and a bound on the probability that the privacy loss L exceeds it.
 
-    Returns None without a guarantee.
+    The result is ``{"epsilon": epsilon, "at_most": bound}`` with P(L > epsilon) <= bound. The bound is
+    rounded up to three digits. The result is None if the guarantee states no epsilon.
     """
     if guarantee.epsilon is None:
         return None
@@ -70,7 +74,10 @@ def exceeds(guarantee: Guarantee) -> dict[str, float] | None:
 
 
 def bound(curve: Curve, epsilon: float, delta: float, multiples: tuple[float, ...] = _FINE) -> float:
-    """Return the least bound (1) at these multiples of delta, at most 1. ``curve`` maps delta to epsilon."""
+    """Return the least value of bound (1) in the module docstring, or 1 if that is smaller.
+
+    The values t in (1) are the epsilons of ``curve`` at these multiples of delta.
+    """
     found = [1.0]
     for multiple in multiples:
         if multiple * delta < 1.0:
@@ -82,7 +89,7 @@ def bound(curve: Curve, epsilon: float, delta: float, multiples: tuple[float, ..
 
 @lru_cache(maxsize=1024)
 def _chance(guarantee: Guarantee, epsilon: float) -> float:
-    """Return a bound on P(L > epsilon) for an epsilon not below that of the guarantee."""
+    """Return a bound on P(L > epsilon). ``epsilon`` must be at least the epsilon of the guarantee."""
     if guarantee.kinds:
         return max(_chance(one, epsilon) for _, one in guarantee.kinds)
     if guarantee.delta == 0.0:
@@ -106,9 +113,9 @@ def _bounds(guarantee: Guarantee, epsilon: float) -> Iterator[float]:
 
 
 def _numerical(record: Any) -> Curve:
-    """Return the curve (delta to epsilon) of a record whose epsilon is computed numerically.
+    """Return the privacy curve of a record whose epsilon is computed numerically.
 
-    For listed exchanges the curve is computed on the coarse grid, which gives an upper bound.
+    If the record lists its exchanges, the curve is computed on a coarse grid, which gives an upper bound.
     """
     if isinstance(record, MechanismRecord):
         from discreet.accounting import pld as numerical

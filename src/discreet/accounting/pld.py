@@ -1,16 +1,18 @@
-"""Verify guarantees numerically. The code that verifies an epsilon is not the code that states it.
+"""Numerical privacy-loss distributions (PLD), and verification of guarantees with independent code.
 
-Closed forms (:mod:`discreet.accounting.budget`, :mod:`discreet.core.guarantee`) are checked by Google's
-dp-accounting: numerical privacy-loss distributions (PLD) and a Renyi accountant. If dp-accounting itself
-makes the guarantee (:func:`composed_epsilon`: noise that was set by its privacy loss), a separate convolution
-(:mod:`discreet.accounting.pld_convolution`) checks it. :func:`verify` compares the two values. dp-accounting
-takes seconds to import and is imported inside functions.
+The code that verifies an epsilon is never the code that states it. Epsilons from closed forms
+(:mod:`discreet.accounting.budget`, :mod:`discreet.core.guarantee`) are verified with Google's dp-accounting,
+which has numerical privacy-loss distributions and a Renyi accountant. If the noise was calibrated by its
+privacy-loss distribution, dp-accounting itself computes the stated epsilon (:func:`composed_epsilon`). Then
+the convolution in :mod:`discreet.accounting.pld_convolution` verifies it. :func:`verify` compares the two
+values. Importing dp-accounting takes seconds, so it is imported inside functions.
 
-This module avoids four problems of dp-accounting. First, the replace-one relation of dp-accounting differs by
-a factor 2 between its accountants. The sensitivity is therefore computed here, and shifts are passed in units
-of the noise under the add-or-remove relation. Second, many compositions need a grid much finer than one loss.
-Third, at delta = 0 its truncated tails give infinity. Fourth, discrete Gaussian noise costs memory for every
-integer within 11.6 standard deviations (:func:`_as_continuous`).
+This module avoids four problems of dp-accounting. First, the accountants of dp-accounting define the
+replace-one relation differently, by a factor of 2. Therefore this library computes the sensitivity, and it
+passes shifts in units of the noise under the add-or-remove relation. Second, many compositions need a grid
+that is much finer than one loss. Third, at delta = 0 the truncated tails of dp-accounting give infinity.
+Fourth, discrete Gaussian noise needs memory for every integer within 11.6 standard deviations
+(:func:`_as_continuous`).
 """
 
 from __future__ import annotations
@@ -38,12 +40,16 @@ __all__ = [
 
 Shifts = Sequence[tuple[float, int]]
 
-_PURE_SLACK = 1e-12  # numerical mass of a PLD above a pure epsilon
-_GRID_SLACK = 1e-3  # relative: losses are rounded up to a grid, Renyi orders are finitely many
+_PURE_SLACK = 1e-12  # largest probability that a numerical PLD may have above a pure epsilon
+_GRID_SLACK = 1e-3  # relative tolerance, because losses are rounded up and only finitely many orders are used
 
 
 def _interval(unit: float, count: int) -> float:
-    """Return the step of the loss grid: 1/2000 of one loss, at most 1e-4, at least 1e-6 of the total loss."""
+    """Return the step of the loss grid.
+
+    ``unit`` is one loss and ``count`` the number of losses. The step is 1/2000 of one loss, but at most 1e-4
+    and at least 1e-6 of the total loss.
+    """
     return max(min(1e-4, unit / 2000), unit * count * 1e-6)
 
 
@@ -64,7 +70,7 @@ def _laplace_pld(shifts: Shifts) -> Any:
 
 
 def laplace_epsilon(shifts: Shifts, delta: float) -> float:
-    """Return epsilon at delta in (0, 1) of independent Laplace noise, adaptively composed.
+    """Return epsilon at delta in (0, 1) for adaptively composed independent Laplace noise of scale b.
 
     shifts : pairs (|shift| / b, count), where count is the number of coordinates with this shift.
     """
@@ -72,23 +78,24 @@ def laplace_epsilon(shifts: Shifts, delta: float) -> float:
 
 
 def laplace_delta(shifts: Shifts, epsilon: float) -> float:
-    """Return delta at epsilon >= 0 of adaptively composed Laplace noise.
+    """Return delta at epsilon >= 0 for adaptively composed independent Laplace noise.
 
-    At or above the pure epsilon it is 0 (up to 1e-12).
+    At or above the pure epsilon, delta is 0 up to an error of 1e-12. ``shifts`` is described in
+    :func:`laplace_epsilon`.
     """
     return float(_laplace_pld(shifts).get_delta_for_epsilon(checks.real("epsilon", epsilon, 0.0)))
 
 
 def gaussian_epsilon(shifts: Shifts, delta: float) -> float:
-    """Return epsilon at delta of independent Gaussian noise, by composing numerical PLDs.
+    """Return epsilon at delta for independent Gaussian noise, by composing numerical PLDs.
 
     shifts : pairs (l2 shift / sigma, count), where count is the number of releases with this shift.
     """
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     total: Any = None
-    # Use one grid for all distributions, because dp-accounting cannot compose different grids. The error is
-    # of second order, since losses have a density: about 1e-6 of epsilon.
+    # Use one grid for all distributions, because dp-accounting cannot compose different grids. Losses have a
+    # density, so the error is of second order in the grid step: about 1e-6 of epsilon.
     interval = min(
         (10 * _interval(checks.positive("shift over sigma", u), 1) for u, _ in shifts), default=1e-4
     )
@@ -102,16 +109,17 @@ def gaussian_epsilon(shifts: Shifts, delta: float) -> float:
 
 
 # ------------------------------------------------------- any independent noise, numerically
-# Losses are rounded up to a grid, so the composition is an upper bound, too large by at most one grid step
-# per coordinate. The noise of each coordinate must be independent and drawn after the user's record was added
-# (core.correlated_noise, c): trees with fresh nodes, batches, messages of one user.
+# Losses are rounded up to a grid, so the composed epsilon is an upper bound. It is too large by at most one
+# grid step for each coordinate. The noise of each coordinate must be independent and drawn after the user's
+# record was added (condition c in core.correlated_noise). This holds for trees with fresh nodes, for batches,
+# and for the messages of one user.
 
-_COARSE = 32  # points of a coarse grid in the root mean square of a loss.
-_LEAST_POINTS = 4  # The same minimum on the stated grid for Gaussian noise, whose losses are split.
-_MOST_POINTS = 6_000_000  # Most points of a grid. Composition takes about 100 bytes for each point.
-_MOST_INTEGERS = 2.0**19  # Largest sigma at which discrete Gaussian noise is summed integer by integer.
-LEAST_DELTA = 1e-10  # Rounding of the Fourier transform in double precision hides smaller deltas.
-_ROUNDING = 1e-13  # probability; several times the error that this rounding was observed to cause
+_COARSE = 32  # The root mean square of a loss is this number of steps of a coarse grid.
+_LEAST_POINTS = 4  # Least such number on the stated grid for Gaussian noise, whose losses are split.
+_MOST_POINTS = 6_000_000  # Largest number of grid points. Composition needs about 100 bytes for each point.
+_MOST_INTEGERS = 2.0**19  # Largest sigma for which discrete Gaussian noise is summed integer by integer.
+LEAST_DELTA = 1e-10  # Smaller deltas are not resolved because of rounding in Fourier transforms.
+_ROUNDING = 1e-13  # several times the largest observed error of a probability from this rounding
 
 
 @lru_cache(maxsize=256)
@@ -139,12 +147,13 @@ def _coordinate_pld(noise: str, scale: float, shift: float, interval: float, coa
 
 
 def _discrete_gaussian_pld(sigma: float, shift: int, interval: float) -> Any:
-    """Return dp-accounting's loss distribution by the method of connecting dots, without its Python loops.
+    """Return the loss distribution that dp-accounting computes by its connect-the-dots method, but faster.
 
-    Losses are linear in the noise: (shift^2 - 2 shift x) / (2 sigma^2). The points are the grid points next
-    to some loss. Those are all points between the extreme losses, because adjacent losses have at most the
-    distance of adjacent points. dp-accounting finds the points, and the noise value of each, one by one in
-    Python. This takes seconds for the millions of integers of fine grids.
+    The loss of the noise value x is (shift^2 - 2 shift x) / (2 sigma^2), which is linear in x. The method
+    uses every grid point that is adjacent to a loss. If adjacent losses are at most one grid step apart,
+    these are all grid points between the smallest and the largest loss. The package dp-accounting finds the
+    points, and the noise value of each point, in a Python loop. This takes seconds for the millions of
+    integers of fine grids. Here NumPy computes them.
     """
     from dp_accounting.pld import pld_pmf, privacy_loss_mechanism
     from dp_accounting.pld import privacy_loss_distribution as pld
@@ -169,23 +178,25 @@ def composed_epsilon(coordinates: tuple[Coordinate, ...], delta: float, most: in
 
     Parameters
     ----------
-    coordinates : all coordinates that replacing one user can move.
-    delta : in [1e-10, 1); smaller values are below double precision.
-    most : number of coordinates of the largest composition that this result is compared with (default: of
-        this composition). Compositions that are compared must share one grid.
+    coordinates : all coordinates that change if one user is replaced.
+    delta : in [1e-10, 1). Smaller values cannot be resolved in double precision.
+    most : largest number of coordinates among all compositions whose results are compared with this one. By
+        default it is the number of coordinates of this composition. Compositions that are compared must use
+        the same grid.
 
-    The usual step of the grid, 0.002 / most, adds at most 0.002 to epsilon. Another step is used if this one
-    would be too coarse relative to the losses or would make the grid too long (:func:`_grid`). In these
-    cases, and if sigma exceeds 2^19, Gaussian noise needs no grid (:func:`_closed`).
+    The usual step of the grid is 0.002 / most, which adds at most 0.002 to epsilon. Another step is used if
+    the usual step is too coarse relative to the losses, or if it makes the grid too long (:func:`_grid`).
+    In these cases, and if sigma exceeds 2^19, Gaussian noise is computed without a grid (:func:`_closed`).
     """
     kept, delta = _moving(coordinates, delta)
     return _composed(kept, delta, most)
 
 
 def _moving(coordinates: tuple[Coordinate, ...], delta: float) -> tuple[list[Coordinate], float]:
-    """Return the coordinates that move, with equal ones merged, and delta.
+    """Check the arguments, and return the coordinates with a nonzero shift, and delta.
 
-    Raises ``ValueError`` if none moves.
+    Coordinates that differ only in their number are merged. Raises ``ValueError`` if no coordinate has a
+    nonzero shift.
     """
     delta = check_delta(delta)
     if delta < LEAST_DELTA:
@@ -201,25 +212,28 @@ def _moving(coordinates: tuple[Coordinate, ...], delta: float) -> tuple[list[Coo
 
 
 def _usual(kept: Sequence[Coordinate], most: int | None) -> float:
-    """Return the usual step of the grid."""
+    """Return the usual step of the grid: 0.002 divided by the number of coordinates.
+
+    If ``most`` is larger than this number, divide by ``most`` instead.
+    """
     return 2e-3 / max(sum(count for *_, count in kept), most or 0)
 
 
 def _grid(kept: Sequence[Coordinate], most: int | None) -> tuple[float, bool]:
-    """Return (step of the stated grid, whether losses of Laplace noise are split between its points).
+    """Return the step of the grid for a stated epsilon, and True if Laplace losses are split between points.
 
-    The usual step is 0.002 divided by the number of coordinates, with losses rounded up. Two bounds change
-    it:
+    The usual step is 0.002 divided by the number of coordinates, and losses are rounded up. The step differs
+    in two cases:
 
-    - For losses of root mean square r, a step above r / 32 would change epsilon visibly or even be larger
-      than epsilon. The step is therefore at most r / 32, unless all noise is Gaussian. Losses of Gaussian
-      noise are split on every grid, and epsilon has a closed form if the usual step is above r / 4
-      (:func:`_closed`).
+    - Let r be the root mean square of the losses. A step above r / 32 would change epsilon visibly, or it
+      could even be larger than epsilon. The step is therefore at most r / 32, unless all noise is Gaussian.
+      Losses of Gaussian noise are split between points on every grid, and if the usual step is above r / 4,
+      epsilon is computed in closed form (:func:`_closed`).
     - The total loss has a mean of about mu^2 / 2 and a standard deviation of about mu, where mu^2 is the sum
       of r^2. A grid over 12 standard deviations on both sides must have at most 6 million points.
 
-    In both cases losses are split between two points, as in :func:`coarse_epsilons`: the result is never
-    below the true value. The variance of a loss increases by at most a quarter of the squared step.
+    In both cases losses are split between two grid points, as in :func:`coarse_epsilons`. The result is then
+    never below the true value, and the variance of a loss increases by at most a quarter of the squared step.
     """
     usual, mean = _usual(kept, most), math.sqrt(_mean_square(kept))
     if mean < (_LEAST_POINTS if _all_gaussian(kept) else _COARSE) * usual:
@@ -234,14 +248,15 @@ def _all_gaussian(kept: Sequence[Coordinate]) -> bool:
 
 
 def _is_wide(noise: str, scale: float) -> bool:
-    """Return whether this is discrete Gaussian noise with too many integers to sum over them one by one."""
+    """Return True for discrete Gaussian noise whose scale is too large to sum over all its integers."""
     return noise == "discrete_gaussian" and scale > _MOST_INTEGERS
 
 
 def _as_continuous(kept: Sequence[Coordinate], delta: float) -> tuple[float, float]:
-    r"""Return (delta', slack) such that continuous noise at delta' bounds discrete Gaussian noise at delta.
+    r"""Return (delta', slack), which bound the epsilon of discrete Gaussian noise.
 
-    Discrete Gaussian noise at delta has at most the epsilon of continuous noise at delta', plus slack.
+    The epsilon of discrete Gaussian noise at delta is at most the epsilon of continuous Gaussian noise at
+    delta', plus slack.
 
     Proof. Let f(y) = e^{-y^2 / 2 sigma^2} and P(j) = f(j) / Z the distribution on integers. Let P'(j) be the
     mass of the normal distribution in [j - 1/2, j + 1/2], and Q, Q' the same shifted by ``shift``. The pair
@@ -249,21 +264,23 @@ def _as_continuous(kept: Sequence[Coordinate], delta: float) -> tuple[float, flo
 
         P'(j) sigma sqrt(2 pi) / f(j) = 2 int_0^{1/2} cosh(j u / sigma^2) e^{-u^2 / 2 sigma^2} du.
 
-    It is at least 1 - 1 / (24 sigma^2), by cosh >= 1 and e^{-v} >= 1 - v. By cosh v <= e^{v^2 / 2} and as e^v
-    is convex, it is at most 1 + (e^w - 1) / 3 with w = x^2 / (8 sigma^2). This is below e^{x^2 / 22 sigma^2}
-    for w <= 0.1. By Poisson's summation formula 1 <= Z / (sigma sqrt(2 pi)) <= 1 + 3 e^{-2 pi^2 sigma^2}. So
-    for sigma >= 4, with a = 1 / (23 sigma^2) and b = (r^2 + 1) / (22 sigma^2)::
+    This quotient is at least 1 - 1 / (24 sigma^2), because cosh >= 1 and e^{-v} >= 1 - v. It is at most 1 +
+    (e^w - 1) / 3 with w = x^2 / (8 sigma^2), because cosh v <= e^{v^2 / 2} and e^v is convex. This upper
+    bound is below e^{x^2 / 22 sigma^2} for w <= 0.1. By Poisson's summation formula 1 <= Z / (sigma sqrt(2
+    pi)) <= 1 + 3 e^{-2 pi^2 sigma^2}. So for sigma >= 4, with a = 1 / (23 sigma^2) and b = (r^2 + 1) / (22
+    sigma^2)::
 
         P <= e^a P' everywhere,     Q >= e^{-b} Q' within r sigma of the centre of Q.
 
-    Let B be the outcomes of n independent coordinates that are all within r sigma of the centres of Q, and
-    A, B' the sums of a and b. For every event E::
+    Now take n independent coordinates. Let B be the set of outcomes whose coordinates are all within r sigma
+    of the centres of Q. Let A be the sum of all a, and B' the sum of all b. For every event E::
 
         P(E) - e^eps Q(E) <= e^A (P'(E) - e^{eps - A - B'} Q'(E)) + P(not B),
 
-    so that delta(eps) <= e^A delta'(eps - A - B') + P(not B). Discrete Gaussian noise is sub-Gaussian
-    (Canonne, Kamath and Steinke 2020): P(not B) <= sum of 2 e^{-(r - shift / sigma)^2 / 2}. Here r is such
-    that this is at most a thousandth of delta. If sigma is too small for the proof, slack is infinite.
+    Therefore delta(eps) <= e^A delta'(eps - A - B') + P(not B). Discrete Gaussian noise is sub-Gaussian
+    (Canonne, Kamath and Steinke 2020), so P(not B) <= sum of 2 e^{-(r - shift / sigma)^2 / 2}. The function
+    chooses r such that this sum is at most a thousandth of delta. If sigma is too small for the proof, slack
+    is infinite.
     """
     discrete = [
         (scale, shift / scale, count) for noise, scale, shift, count in kept if noise == "discrete_gaussian"
@@ -281,10 +298,10 @@ def _as_continuous(kept: Sequence[Coordinate], delta: float) -> tuple[float, flo
 
 
 def _closed(kept: Sequence[Coordinate], delta: float) -> float:
-    """Return an upper bound on epsilon of continuous or discrete Gaussian noises, without a grid.
+    """Return an upper bound on epsilon for continuous or discrete Gaussian noise, without a grid.
 
-    The result is the smaller of two upper bounds: the exact curve of continuous noise
-    (:func:`_as_continuous`) and the bound by zCDP.
+    The result is the smaller of two upper bounds. One is the exact curve of continuous noise, with the
+    correction of :func:`_as_continuous` for discrete noise. The other one follows from zCDP.
     """
     squared = math.fsum(count * (shift / scale) ** 2 for _, scale, shift, count in kept)
     near, slack = _as_continuous(kept, delta)
@@ -294,7 +311,7 @@ def _closed(kept: Sequence[Coordinate], delta: float) -> float:
 def _composed(
     kept: Sequence[Coordinate], delta: float, most: int | None, coarse: float | None = None
 ) -> float:
-    """Return epsilon on the stated grid, or on one with the step ``coarse``."""
+    """Return epsilon on the grid for stated epsilons, or on a grid of step ``coarse`` if it is given."""
     wide = [one for one in kept if _is_wide(*one[:2])]
     if _all_gaussian(kept) and (wide or math.sqrt(_mean_square(kept)) < _LEAST_POINTS * _usual(kept, most)):
         return _closed(kept, delta)
@@ -318,14 +335,13 @@ def _on_grid(kept: Sequence[Coordinate], delta: float, interval: float, coarse: 
 def coarse_epsilons(
     exchanges: Sequence[tuple[Coordinate, ...]], delta: float, most: int | None = None
 ) -> list[float]:
-    """Return upper bounds on the epsilon of each way to replace a user.
+    """Return an upper bound on the epsilon of each way to replace a user.
 
-    Each is about 1e-4 too large and takes milliseconds.
-
-    Losses are on a coarser grid than those of :func:`composed_epsilon`. A loss between two grid points is
-    split between them so that merging the two parts restores the loss. The result is therefore never less
-    than the true value. The step is 1/32 of the root mean square of the losses and adds at most 1 / 4096 to
-    their variance.
+    Each bound is about 1e-4 too large, and its computation takes milliseconds. The grid of losses is coarser
+    than that of :func:`composed_epsilon`. A loss between two grid points is split between them such that
+    merging the two parts restores the loss. The result is therefore never below the true value. The step of
+    the grid is 1/32 of the root mean square of the losses, which increases their variance by at most 1 /
+    4096.
     """
     ways = [_moving(tuple(way), delta) for way in exchanges]
     fine = min(_grid(kept, most)[0] for kept, _ in ways)
@@ -335,7 +351,7 @@ def coarse_epsilons(
 
 
 def _mean_square(kept: Sequence[Coordinate]) -> float:
-    """Return the approximate mean square of the losses of one way."""
+    """Return the approximate mean square of the losses of the coordinates in one way to replace a user."""
     squares = math.fsum(count * (shift / scale) ** 2 for _, scale, shift, count in kept)
     return squares / sum(count for *_, count in kept)
 
@@ -350,10 +366,8 @@ def worst_epsilon(
 ) -> float:
     """Return the largest :func:`composed_epsilon` over the ways to replace a user.
 
-    All ways use one loss grid.
-
-    A way whose upper bound on a coarse grid is below the largest epsilon found is not composed on the fine
-    grid.
+    All ways use the same grid of losses. A way is not composed on the fine grid if its upper bound on a
+    coarse grid is below the largest epsilon found so far.
     """
     if not exchanges:
         raise ValueError("exchanges is empty: must hold at least one way to exchange a user")
@@ -370,24 +384,24 @@ def worst_epsilon(
 
 
 def zcdp_epsilon_numerically(rho: float, delta: float) -> float:
-    """Return epsilon at delta of rho-zCDP by dp-accounting's Renyi accountant on a grid of orders."""
+    """Return epsilon at delta for rho-zCDP by dp-accounting's Renyi accountant, on a grid of orders."""
     from dp_accounting import dp_event, rdp
 
     rho, delta = checks.positive("rho", rho), check_delta(delta)
     best = max(1.001, 1 + math.sqrt(-math.log(delta) / rho))
-    orders = [1 + (best - 1) * 2 ** (k / 50 - 2) for k in range(201)]  # from a quarter to four times the best
+    orders = [1 + (best - 1) * 2 ** (k / 50 - 2) for k in range(201)]  # alpha - 1 is 1/4 to 4 times the best
     accountant = rdp.RdpAccountant(orders)
     accountant.compose(dp_event.ZCDpEvent(rho))
     return float(accountant.get_epsilon(delta))
 
 
 def report_outcomes(record: ReportRecord, name: str) -> tuple[list[float], list[float]]:
-    """Return the probabilities of a response's bits on two elements (neither, first, second, both).
+    """Return the probabilities of the two bits in a response that belong to two given elements.
 
-    There is one list for each element as the user's own.
-
-    Everything else in the response has the same distribution given these two bits, so no test that
-    distinguishes two users can be better than one that uses only these two bits.
+    The outcomes are: neither bit is set, only the first, only the second, or both. The first list is for a
+    user who has the first element, the second list for a user who has the second element. Given these two
+    bits, the rest of the response has the same distribution for both users. Therefore no test can distinguish
+    the two users better than a test that uses only these two bits.
     """
     kind, elements, size, own, other = record.alphabets[name]
     p, q = own / 2**53, other / 2**53
@@ -420,10 +434,10 @@ def _reports_pld(records: Sequence[ReportRecord]) -> Any:
 
 
 def _of_exchanges(record: MechanismRecord, delta: float) -> float:
-    """Return epsilon of the worst way to replace a user.
+    """Return the epsilon of the worst way to replace a user, by :mod:`discreet.accounting.pld_convolution`.
 
-    Raises ``ValueError`` if all ways move less than the joint sensitivity. That sensitivity is a maximum over
-    pairs of trajectories and is computed by other code (``query.sensitivity``).
+    Raises ``ValueError`` if all ways have a smaller norm than the joint sensitivity. That sensitivity is a
+    maximum over pairs of trajectories, and other code computes it (``query.sensitivity``).
     """
     power = 1 if record.norm == "l1" else 2
     moved = max(convolution.loss_norm(way, power) for way in record.exchanges)
@@ -436,32 +450,35 @@ def _of_exchanges(record: MechanismRecord, delta: float) -> float:
 
 
 class _Shuffled(Protocol):
-    """Record of shuffled batches, which recomputes its own epsilon independently."""
+    """Record of shuffled batches. It recomputes its epsilon with independent code."""
 
     def recomputed(self, delta: float) -> float: ...
 
 
 def verify(guarantee: Guarantee, records: Sequence[Record]) -> float:
-    """Recompute a guarantee from its records with dp-accounting, and return the epsilon found.
+    """Recompute the epsilon of a guarantee from its records with independent code, and return it.
 
-    * Random bits of the shuffle protocol: composed PLDs of two mass functions (within 0.002).
-    * Amplified responses: the PLD of the numbers of clones (within 0.002).
-    * Noise that was set by its privacy loss: the worst way to replace a user, convolved by
-      :mod:`discreet.accounting.pld_convolution` (within 0.1 %). At least one way must move as much as the
-      record's joint sensitivity, in the norm of the noise.
-    * Randomized response: composed PLDs of a response to two elements. The result must be at most the stated
-      epsilon.
-    * Laplace noise: the privacy-loss distribution must have no mass beyond the stated epsilon (except 1e-12
-      of mass and 0.1 % of epsilon). The function then returns the epsilon below which all mass except 1e-12
-      is. With very many equal small losses this value is far below the pure epsilon, which only the worst
-      case attains.
-    * Gaussian noise: composed PLDs.
-    * Discrete Gaussian noise: the Renyi accountant on the records' rho.
+    The method depends on the mechanism:
+
+    * Random bits of the shuffle protocol: PLDs of two probability mass functions are composed. The tolerance
+      is 0.002.
+    * Shuffled responses of a local randomizer: the PLD of the numbers of clones. The tolerance is 0.002.
+    * Noise that was calibrated by its privacy-loss distribution: the worst way to replace a user is convolved
+      by :mod:`discreet.accounting.pld_convolution`. The tolerance is 0.1 %. The norm of at least one way must
+      be equal to the joint sensitivity in the record.
+    * Randomized response: PLDs of the response to two elements are composed. The result must be at most the
+      stated epsilon.
+    * Laplace noise: the probability of a loss above the stated epsilon must be 0, with a tolerance of 1e-12
+      for the probability and 0.1 % for epsilon. The function then returns an epsilon that the loss exceeds
+      with probability at most 1e-12. With very many equal small losses this epsilon is far below the pure
+      epsilon, which only the worst case attains.
+    * Gaussian noise: PLDs are composed.
+    * Discrete Gaussian noise: the Renyi accountant is applied to the total rho of the records.
 
     Raises
     ------
     ValueError
-        If the stated epsilon is below the one found, or the guarantee contains nothing that can be checked.
+        If the stated epsilon is below the recomputed one, or the guarantee has nothing that can be verified.
     """
     if guarantee.epsilon is None or not records:
         raise ValueError("guarantee: states no epsilon, or has no records to recompute it from")

@@ -1,18 +1,19 @@
 r"""Least noise that meets (epsilon, delta), by numerical privacy-loss distributions.
 
-The noise of continuous Gaussians, and of Laplace variables at delta = 0, is set by exact closed forms. Two
-cases need numerical computation. Discrete Gaussian noise has the closed form of zCDP (7 % too much noise at
-epsilon = 1, delta = 1e-6). Laplace noise at delta > 0 can be far smaller than at delta = 0 if H >= 5.
+Exact closed forms determine the least noise for continuous Gaussian noise, and for Laplace noise at delta =
+0. In two other cases numerical computation gives less noise. For discrete Gaussian noise, the closed form of
+zCDP gives 7 % too much noise at epsilon = 1, delta = 1e-6. Laplace noise at delta > 0 can be far smaller than
+at delta = 0 if H >= 5.
 
-Changes by one replaced user. The query lists the undominated ways to replace a user, as cells that move by
-known amounts (:meth:`discreet.core.query.SumQuery.shifts`). (Smaller moves are dominated, because a smaller
-shift has a smaller loss.) Every coordinate is shifted in each of the ``levels`` noisy sums that contain the
-user, and the guarantee is the worst over the ways. The noise must be independent by coordinate and drawn
-after the user's record was added (:mod:`discreet.core.correlated_noise`, c). This holds for batches, trees
-with fresh nodes, and one user's own message. Counts pooled over steps move one cell by more than a unit and
-are not covered. Users with several episodes are not covered either: they can move one cell by several units,
-or several cells, and it is not known which of these ways is worst. The noise for pooled counts and for
-several episodes comes from the closed forms.
+Changes if one user is replaced. The query lists the ways to replace a user that can have the largest loss. A
+way is a list of cells that change by known amounts (:meth:`discreet.core.query.SumQuery.shifts`). Smaller
+changes have smaller losses and are not listed. Every listed cell changes in each of the ``levels`` noisy sums
+that contain the user, and the guarantee uses the worst way. The noise must be independent in every cell, and
+it must be drawn after the user's record was added (condition c in :mod:`discreet.core.correlated_noise`).
+This holds for batches, for trees with fresh nodes, and for the message of one user. Two cases are not
+covered. Counts pooled over steps change one cell by more than one unit. Users with several episodes can
+change one cell by several units, or several cells, and it is not known which of these ways is worst. In these
+two cases the closed forms determine the noise.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from discreet.core.releases import Floats
 
 T = TypeVar("T")
 Pattern = tuple[Shift, ...]
-"""(family, absolute shift, number of coordinates) of one way to replace a user."""
+"""One way to replace a user: (family, absolute shift, number of coordinates) for each kind of coordinate."""
 
-_SLACK = 3e-3  # relative to epsilon: the part that the search can leave unused
-_EQUAL = 1e-9  # relative difference between two computations of the same norm
+_SLACK = 3e-3  # the search may leave this share of epsilon unused
+_EQUAL = 1e-9  # largest relative difference between two computations of the same norm
 
 __all__ = [
     "Pattern", "check_listed", "exchanges", "extremes", "is_listed", "least_factor", "named",
@@ -43,15 +44,19 @@ __all__ = [
 
 
 def shift_patterns(query: SumQuery, levels: int) -> tuple[Pattern, ...] | None:
-    """Return the undominated ways to replace a user, in all ``levels`` sums that contain the user.
+    """Return the ways to replace a user that can have the largest loss.
 
-    Returns None if the worst way is not known (:meth:`~discreet.core.query.SumQuery.shifts`).
+    The number of coordinates in a way counts all ``levels`` sums that contain the user. The result is None if
+    the worst way is not known (:meth:`~discreet.core.query.SumQuery.shifts`).
     """
     return _in_levels(query.shifts(), levels)
 
 
 def _in_levels(ways: Sequence[Pattern] | None, levels: int) -> tuple[Pattern, ...] | None:
-    """Return the ways in the order of files, transitions first, with the cells of all ``levels`` sums."""
+    """Return the ways with the number of cells in all ``levels`` sums.
+
+    The families of a way are in the order that files use, with transitions first.
+    """
     if ways is None:
         return None
     return tuple(
@@ -64,7 +69,10 @@ def _in_levels(ways: Sequence[Pattern] | None, levels: int) -> tuple[Pattern, ..
 
 
 def _listed_before(ways: Sequence[Pattern], horizon: int) -> tuple[Pattern, ...]:
-    """Return the ways as versions up to 0.2.0 listed them: they let all H steps differ in the successor."""
+    """Return the ways as versions up to 0.2.0 listed them.
+
+    Those versions assumed that the next state can differ at all H steps.
+    """
     moved = 2 * horizon
     return tuple(
         tuple((name, shift, moved if name == TRANSITIONS else count) for name, shift, count in way)
@@ -73,10 +81,11 @@ def _listed_before(ways: Sequence[Pattern], horizon: int) -> tuple[Pattern, ...]
 
 
 def extremes(ways: Sequence[T]) -> tuple[T, ...]:
-    """Return the first and last way (k = H down to 0), and those where the slope of transitions changes.
+    """Return a few of the ways that usually include the worst one: first, last, and one or two in the middle.
 
-    The worst way was among these in every case that was examined. No epsilon depends on that: the final
-    epsilon is computed from all ways.
+    The ways are ordered by k, from H down to 0. At the middle ways the number of changed transition counts
+    changes its slope. The worst way was among the returned ways in every case that was examined. No stated
+    epsilon depends on this, because the final epsilon is computed from all ways.
     """
     steps = len(ways) - 1
     return tuple(dict.fromkeys(ways[i] for i in (0, steps // 2, max(0, steps - 1) // 2, steps)))
@@ -94,27 +103,27 @@ def _coordinates(
 def exchanges(
     patterns: Sequence[Pattern], noise: str, scales: Sequence[tuple[str, float, int]], factor: float = 1.0
 ) -> tuple[tuple[numerical.Coordinate, ...], ...]:
-    """Return the patterns as coordinates of known noise and shift, the input of accounting.
+    """Return the ways to replace a user as coordinates with known noise and shift, for numerical accounting.
 
     Parameters
     ----------
-    patterns : see :data:`Pattern`.
-    noise : family of every coordinate's noise.
+    patterns : ways to replace a user; see :data:`Pattern`.
+    noise : name of the noise distribution of every coordinate.
     scales : (family, scale, grid) for each family. The scale is in the units of the values, and the values
-        are multiples of 1 / grid (grid is 1 for continuous noise).
-    factor : multiplies all scales.
+        are multiples of 1 / grid. For continuous noise, grid is 1.
+    factor : factor by which all scales are multiplied.
     """
     by_name = {name: (scale, grid) for name, scale, grid in scales}
     return tuple(_coordinates(pattern, noise, by_name, factor) for pattern in patterns)
 
 
 def is_listed(record: MechanismRecord, horizon: int) -> bool:
-    """Return whether a record's exchanges are those of a user with ``horizon`` steps, given its noise and
-    scales.
+    """Return True if the exchanges in a record are the ways to replace a user with ``horizon`` steps.
 
-    Any grid of rewards is accepted. Versions up to 0.2.0 listed longer moves. These dominate the current
-    ones, so the guarantees stated then are valid. Records of those versions stay readable, because ledgers
-    keep them.
+    They are compared with the exchanges that follow from the noise and scales in the record. Any grid of
+    rewards is accepted. Versions up to 0.2.0 listed larger changes. Their loss is at least as large, so the
+    guarantees that these versions stated are valid. Such records are also accepted, because ledgers contain
+    them.
     """
     families = [family for name, family in RECORD_FAMILIES.items() if name in record.scales]
     ways = shifts_of(families, horizon)
@@ -145,9 +154,9 @@ def _is_list(record: MechanismRecord, patterns: Sequence[Pattern]) -> bool:
 def check_listed(record: MechanismRecord) -> None:
     """Raise ``ValueError`` unless a record's exchanges match its own noise, scales and sensitivities.
 
-    The worst way must move exactly the joint sensitivity. If the families are those of a count query, the
-    list must be the one that follows from these families, from the horizon (determined by the transitions'
-    own sensitivity) and from the levels.
+    The norm of the worst way must be equal to the joint sensitivity. For the families of a count query, the
+    list must also be the one that follows from these families, the horizon and the levels. The horizon is
+    determined by the sensitivity of the transition counts.
     """
     power = 1 if record.norm == "l1" else 2
     moved = max((convolution.loss_norm(way, power) for way in record.exchanges if way), default=0.0)
@@ -165,7 +174,7 @@ def check_listed(record: MechanismRecord) -> None:
 
 
 def named(query: SumQuery, scales: Floats, grid: int | None) -> tuple[tuple[str, float, int], ...]:
-    """Return (family, scale, grid of its values) for each family, in the order of the query."""
+    """Return (name, noise scale, grid of the values) for each family, in the order of the query."""
     return tuple(
         (family.name, float(scale), 1 if grid is None or family.integral else grid)
         for family, scale in zip(query.listed, scales, strict=True)
@@ -182,11 +191,12 @@ def least_factor(
     high: float,
     guess: float,
 ) -> float:
-    """Return the least factor <= ``high`` on all scales that meets (epsilon, delta), or ``high``.
+    """Return the least factor <= ``high`` such that all scales times this factor meet (epsilon, delta).
 
-    ``high`` is a factor that meets the budget by a closed form, ``guess`` the start of the search. A first
-    search, on a coarse grid of losses, proposes a factor. The returned factor is checked on every pattern
-    with the accountant that states epsilon, with at most about 0.3 % of epsilon unused.
+    ``high`` is a factor that meets the budget by a closed form; it is returned if no smaller factor is found.
+    ``guess`` is the start of the search. A first search on a coarse grid of losses proposes a factor. The
+    accountant that states epsilon then checks this factor on every pattern. At most about 0.3 % of
+    epsilon remains unused.
     """
     most = max(sum(count for *_, count in pattern) for pattern in patterns)
     ends = extremes(patterns)
@@ -208,19 +218,19 @@ def least_factor(
 
 
 def _over(found: float, epsilon: float) -> float:
-    """Return ln(found epsilon / requested epsilon)."""
+    """Return ln(found / epsilon), which is positive if the epsilon found exceeds the requested one."""
     return math.log(found / epsilon) if found > 0 else -math.inf
 
 
 def _searched(excess: Callable[[float], float], high: float, guess: float) -> float:
-    """Return a factor, at most ``high``, whose excess is slightly below 0, if there is one."""
+    """Return a factor <= ``high`` for which ``excess`` is slightly below 0, if there is one."""
     low, top, factor = 0.0, high, guess
     for _ in range(40):
         gap = excess(factor)
         if -_SLACK <= gap <= 0:
             break
         low, top = (max(low, factor), top) if gap > 0 else (low, min(top, factor))
-        closer = factor * math.exp(gap) * (1 + _SLACK / 2)  # epsilon falls approximately as 1 / scale
+        closer = factor * math.exp(gap) * (1 + _SLACK / 2)  # epsilon is nearly proportional to 1 / scale
         factor = closer if low < closer < top else 0.5 * (low + top)
         if top - low <= 1e-4 * top:
             return top

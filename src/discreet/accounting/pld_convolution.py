@@ -1,37 +1,39 @@
 r"""Recompute epsilon of independent noise by a separate convolution, as an independent check.
 
-The code that makes a guarantee must not be the code that checks it.
-:func:`discreet.accounting.pld.composed_epsilon` states the epsilon of noise that was set by its privacy loss,
-and :func:`discreet.accounting.pld.verify` checks it with this module. It imports only NumPy, SciPy (normal
-distribution function and linear filter) and the argument checks.
+The code that states a guarantee must not be the code that verifies it. If noise was calibrated by its
+privacy-loss distribution, :func:`discreet.accounting.pld.composed_epsilon` states its epsilon, and
+:func:`discreet.accounting.pld.verify` verifies this epsilon with this module. The module imports only NumPy,
+SciPy (normal distribution function and linear filter) and the argument checks.
 
-One coordinate. Noise z of a symmetric distribution is moved by ``shift``: Q is the distribution of z, P that
-of z + shift, and the privacy loss of an outcome is l = ln P/Q. Outcomes are sorted into cells [ih, (i+1)h) of
-the loss. With masses p, q of P and Q in a cell, its outcomes are replaced by two outcomes with losses ih and
-(i+1)h and P-masses p - b and b. P and Q keep their masses there: q = (p - b) e^{-ih} + b e^{-(i+1)h}, so
+One coordinate. Let z be noise with a symmetric distribution, Q the distribution of z, and P the distribution
+of z + shift. The privacy loss of an outcome is l = ln P/Q. The outcomes are grouped into cells by their loss,
+with cell i the interval [ih, (i+1)h). Let p and q be the probabilities of a cell under P and Q. The outcomes
+of the cell are replaced by two outcomes with losses ih and (i+1)h, whose probabilities under P are p - b and
+b. The probability of the cell under Q must not change: q = (p - b) e^{-ih} + b e^{-(i+1)h}. Therefore
 
     b = (p - q e^{ih}) / (1 - e^{-h}).
 
-Proof that the epsilon found is at least the true one. A single outcome of loss l in the cell is split in this
-way with 0 <= b <= p, and merging its two parts restores the outcome. The true pair (P, Q) is therefore a
-post-processing of the split pair in every coordinate, so the same holds for the products. The split adds at
-most h^2 / 4 to the variance of a loss. h is a hundredth of the losses' root mean square deviation, which
-changes epsilon by less than 1e-4 of itself.
+Proof that the resulting epsilon is at least the true one. A single outcome with loss l in the cell is split
+in this way with 0 <= b <= p, and merging its two parts restores the outcome. The true pair (P, Q) is
+therefore a post-processing of the split pair. This holds for every coordinate, so it also holds for the
+products of all coordinates. The split increases the variance of a loss by at most h^2 / 4. The step h is a
+hundredth of the root mean square deviation of the losses, so epsilon changes by a relative amount below 1e-4.
 
 Composition. The Fourier transform of the sum of n independent losses is the n-th power of the transform of
-one coordinate's P-masses. Transforms of different kinds of coordinates are multiplied. The window of the
-transform contains the sum except for a probability of e^{-36} (Bernstein: losses within b of their mean, of
-variances that sum to v, stay within 25 b + 9 sqrt(v)). Then
+the P-probabilities of one coordinate. Transforms of different kinds of coordinates are multiplied. The sum
+is outside the window of the transform with probability at most e^{-36}. This follows from Bernstein's
+inequality: if the losses are within b of their means and their variances sum to v, the sum is within 25 b +
+9 sqrt(v) of its mean. Then the equation
 
-    delta(epsilon) = sum over l > epsilon of P(l) (1 - e^{epsilon - l}),
+    delta(epsilon) = sum over l > epsilon of P(l) (1 - e^{epsilon - l})
 
-which is solved for epsilon. Rounding adds about 1e-14 to delta, so deltas of at least 1e-10 are resolved.
+is solved for epsilon. Rounding errors change delta by about 1e-14, so deltas of at least 1e-10 are resolved.
 
-Discrete Gaussian noise is summed integer by integer up to a sigma of 20 000. Above that it is treated as
-normal. By Euler and Maclaurin an integer has the mass of the normal distribution between the adjacent
-half-integers. At x standard deviations the relative error of this mass is at most (1 + x^2) / (24 sigma^2),
-here below 2e-8 (the normalisers differ by e^{-2 pi^2 sigma^2}). A shift by half an integer changes a loss by
-at most 1 / (2 sigma) of its standard deviation, which is below 3e-5.
+Discrete Gaussian noise is summed integer by integer for sigma up to 20 000. For larger sigma it is treated as
+a normal distribution: the probability of an integer is that of the interval between the adjacent
+half-integers. By the Euler-Maclaurin formula, the relative error of this probability at x standard deviations
+is at most (1 + x^2) / (24 sigma^2), here below 2e-8 (the normalisers differ by e^{-2 pi^2 sigma^2}). A shift
+by half an integer changes a loss by at most 1 / (2 sigma) of its standard deviation, which is below 3e-5.
 """
 
 from __future__ import annotations
@@ -48,18 +50,18 @@ __all__ = ["Coordinates", "loss_norm", "recomposed_epsilon"]
 
 Floats = NDArray[np.float64]
 Coordinates = Sequence[tuple[str, float, float, int]]
-"""(noise, scale, shift, count), as :data:`discreet.accounting.pld.Coordinate`."""
+"""Kinds of coordinates (noise, scale, shift, count), like :data:`discreet.accounting.pld.Coordinate`."""
 
 _NOISES = ("laplace", "gaussian", "pure", "discrete_laplace", "discrete_gaussian")
-_BOUNDED = ("laplace", "pure", "discrete_laplace")  # losses are at most shift / scale, often equal.
-_REACH = 12.0  # Standard deviations of Gaussian noise; the mass of 4e-33 beyond has infinite loss.
-_FINE = 2e4  # sigma above which integers are treated as continuous.
+_BOUNDED = ("laplace", "pure", "discrete_laplace")  # losses are at most shift / scale
+_REACH = 12.0  # Standard deviations; Gaussian noise beyond (probability 4e-33) counts as infinite loss.
+_FINE = 2e4  # Above this sigma, discrete Gaussian noise is treated as continuous.
 _PARTS = 100  # The root mean square loss is at least this number of grid steps.
-_MOST = 1 << 25  # points of a transform
+_MOST = 1 << 25  # largest number of points of a transform
 
 
 def _normal_mass(low: Floats, high: Floats) -> Floats:
-    """Return P(low < z <= high) of a standard normal variable, from the nearer tail."""
+    """Return P(low < z <= high) of a standard normal variable z, computed from the nearer tail."""
     from scipy.special import ndtr  # slow to import; most runs do not need it
 
     sign = np.where(low > 0, -1.0, 1.0)
@@ -68,15 +70,15 @@ def _normal_mass(low: Floats, high: Floats) -> Floats:
 
 
 def _atoms(noise: str, scale: float, shift: float) -> tuple[Floats, Floats] | None:
-    """Return (losses, P-masses) of noise with finitely many outcomes, or None if it is continuous."""
+    """Return the losses of all outcomes and their probabilities under P, or None for continuous noise."""
     if noise == "pure":
         own = shift / scale
         return np.array([own, -own]), np.array([1.0, math.exp(-own)]) / (1.0 + math.exp(-own))
     if noise == "discrete_laplace":
         k, rate = int(shift), math.exp(-1.0 / scale)
-        inside = np.arange(1, k)  # outcomes strictly between the two centres, 0 of Q and k of P
+        inside = np.arange(1, k)  # outcomes strictly between 0 (centre of Q) and k (centre of P)
         peak = (1 - rate) / (1 + rate)
-        ends = np.array([1.0, rate**k]) / (1 + rate)  # all outcomes >= k, all outcomes <= 0
+        ends = np.array([1.0, rate**k]) / (1 + rate)  # probabilities of outcomes >= k and <= 0
         losses = np.concatenate([[k / scale, -k / scale], (2.0 * inside - k) / scale])
         return losses, np.concatenate([ends, peak * np.exp((inside - k) / scale)])
     if noise == "discrete_gaussian" and scale <= _FINE:
@@ -96,8 +98,8 @@ def _cells(noise: str, scale: float, shift: float, h: float) -> tuple[NDArray[np
     unit = shift / scale
     if noise == "laplace":
         i = np.arange(math.floor(-unit / h), math.floor(unit / h) + 1)
-        # at a loss l the outcome is at (l + unit) / 2 between the centres; all outcomes beyond the centres
-        # belong to the two end cells
+        # Between the two centres, the loss l belongs to the outcome (l + unit) / 2, in units of the scale.
+        # All outcomes outside this interval belong to the first and the last cell.
         low, high = np.maximum(i * h, -unit), np.minimum((i + 1) * h, unit)
         p = 0.5 * (np.exp(0.5 * (high - unit)) - np.exp(0.5 * (low - unit)))
         q = 0.5 * (np.exp(-0.5 * (low + unit)) - np.exp(-0.5 * (high + unit)))
@@ -112,7 +114,10 @@ def _cells(noise: str, scale: float, shift: float, h: float) -> tuple[NDArray[np
 
 
 def _spread(noise: str, scale: float, shift: float, h: float) -> tuple[int, Floats]:
-    """Return (first index, P-masses of the losses on the grid): every cell is split between its two ends."""
+    """Return the loss distribution on the grid: (index of the first point, probabilities under P).
+
+    The probability of every cell is split between the two ends of the cell.
+    """
     i, p, q = _cells(noise, scale, shift, h)
     upper = np.clip((p - q * np.exp(i * h)) / -math.expm1(-h), 0.0, p)
     first = int(i.min())
@@ -123,7 +128,10 @@ def _spread(noise: str, scale: float, shift: float, h: float) -> tuple[int, Floa
 
 
 def _moments(noise: str, scale: float, shift: float) -> tuple[float, float]:
-    """Return (variance of the loss under P, its largest deviation from the mean), within :data:`_REACH`."""
+    """Return the variance of the loss under P, and its largest deviation from the mean.
+
+    Gaussian noise outside :data:`_REACH` standard deviations is ignored.
+    """
     atoms = _atoms(noise, scale, shift)
     if atoms is not None:
         losses, p = atoms
@@ -131,8 +139,8 @@ def _moments(noise: str, scale: float, shift: float) -> tuple[float, float]:
         return float((losses - mean) ** 2 @ p), float(np.abs(losses - mean).max())
     unit = shift / scale
     if noise == "laplace":
-        # unit - loss is 0 with probability 1/2, otherwise an exponential variable of mean 2 truncated at 2 *
-        # unit
+        # The variable ``unit - loss`` is 0 with probability 1/2. Otherwise it is an exponential variable of
+        # mean 2, truncated at 2 * unit.
         square = 4.0 * (1.0 - (1.0 + unit) * math.exp(-unit))
         variance = max(square - math.expm1(-unit) ** 2, 0.5 * unit**2 * math.exp(-unit))
         return variance, 2.0 * unit
@@ -140,16 +148,17 @@ def _moments(noise: str, scale: float, shift: float) -> tuple[float, float]:
 
 
 def _step(coordinates: Coordinates, most: float) -> float:
-    """Return a grid step, at most ``most``, of which the possible losses are nearly multiples.
+    """Return a grid step <= ``most`` such that the possible losses are almost multiples of this step.
 
-    Losses are rounded up by less than a step per coordinate. With few coordinates this would change epsilon
-    visibly.
+    Otherwise losses would be rounded up by up to one step per coordinate. With few coordinates this would
+    change epsilon visibly.
     """
     multiples: list[tuple[float, int]] = []
     for noise, scale, shift, count in coordinates:
         unit = shift / (2.0 * scale**2) if noise == "discrete_gaussian" else 1.0 / scale
-        if unit <= most or not noise.startswith("discrete"):  # far finer than the grid, or no lattice;
-            unit = shift / scale if noise in _BOUNDED else 0.0  # only the largest loss is one atom
+        # if losses are much finer than the grid or have no lattice, only the largest loss is a single atom
+        if unit <= most or not noise.startswith("discrete"):
+            unit = shift / scale if noise in _BOUNDED else 0.0
         if unit:
             multiples.append((unit, count))
     if not multiples:
@@ -162,17 +171,17 @@ def _step(coordinates: Coordinates, most: float) -> float:
 
 
 def recomposed_epsilon(coordinates: Coordinates, delta: float) -> float:
-    """Return epsilon at delta of independent noises with known shifts.
+    """Return epsilon at delta for independent noises with known shifts.
 
-    It is too large by at most 1e-4 of itself.
+    The result is too large by a relative amount of at most 1e-4.
 
     Parameters
     ----------
-    coordinates : (noise, scale, shift, count) of each kind. Scale and shift of discrete noise are in units of
-        its grid. The noise "pure" stands for any mechanism that is (shift / scale)-DP.
-    delta : in [1e-10, 1); below 1e-10, rounding errors would be visible.
+    coordinates : (noise, scale, shift, count) for each kind of coordinate. For discrete noise, scale and
+        shift are in units of its grid. The noise "pure" is any mechanism that is (shift / scale)-DP.
+    delta : in [1e-10, 1). Below 1e-10, rounding errors would be visible.
 
-    Raises ``ValueError`` on unknown noise, if no coordinate moves, and on values out of range.
+    Raises ``ValueError`` for unknown noise, for values out of range, and if every shift or count is 0.
     """
     delta = checks.real("delta", delta, 1e-10, 1.0, open_high=True)
     kept = []
@@ -213,9 +222,9 @@ def recomposed_epsilon(coordinates: Coordinates, delta: float) -> float:
 
 
 def _solved(masses: Floats, first: int, h: float, delta: float) -> float:
-    """Return the least epsilon >= 0 with sum over l > epsilon of masses (1 - e^{epsilon - l}) <= delta.
+    """Return the least epsilon >= 0 with sum over l > epsilon of P(l) (1 - e^{epsilon - l}) <= delta.
 
-    masses : probabilities of the losses h first, h (first + 1), ...
+    masses : probabilities P(l) of the losses l = h * first, h * (first + 1), ...
     """
     from scipy import signal  # loads longer than most runs take
 
@@ -223,7 +232,8 @@ def _solved(masses: Floats, first: int, h: float, delta: float) -> float:
         masses, first = masses[-first:], 0
     masses = np.concatenate([np.zeros(first), masses])  # masses at the losses 0, h, 2h, ...
     seen = np.append(np.cumsum(masses[:0:-1])[::-1], 0.0)  # P(loss > l)
-    # sum over the losses above l of P e^{l - loss}: other[i] = e^{-h} (masses[i + 1] + other[i + 1])
+    # other[i] is the sum of P(loss) e^{l - loss} over all losses above l = h i. It satisfies
+    # other[i] = e^{-h} (masses[i + 1] + other[i + 1]).
     fall = math.exp(-h)
     other = signal.lfilter([0.0, fall], [1.0, -fall], masses[::-1])[::-1]
     over = np.flatnonzero(seen - other > delta)
@@ -234,5 +244,8 @@ def _solved(masses: Floats, first: int, h: float, delta: float) -> float:
 
 
 def loss_norm(coordinates: Coordinates, power: int) -> float:
-    """Return (sum of (shift / scale)^power)^(1 / power); power 1 for Laplace, 2 for Gaussian noise."""
+    """Return the norm of all shifts in units of the noise scale: (sum of (shift / scale)^power)^(1 / power).
+
+    ``power`` is 1 for Laplace noise and 2 for Gaussian noise.
+    """
     return math.fsum(c * (abs(x) / s) ** power for _, s, x, c in coordinates) ** (1.0 / power)

@@ -1,35 +1,37 @@
-r"""Composition of everything that was ever released about the same users, and a filter on it.
+r"""Composition of all releases about the same users, and a privacy filter for further releases.
 
 The module answers two different questions.
 
-*What do these mechanisms cost together?* :func:`composed`. The mechanisms are given; the release of one may
-be an input of the next. The result is the least of these values, each of which is valid:
+*What do these mechanisms cost together?* :func:`composed`. The mechanisms are fixed in advance; the output of
+one can be an input of the next. The result is the least of these values, each of which is valid:
 
 - the sum of the pure epsilons, if every mechanism has a pure epsilon (at delta = 0 this is the only value);
-- the epsilon of Gaussian noise with the sum of all mu^2, by its exact curve at delta. A mechanism that is
-  epsilon-DP may be included with mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon)). Its trade-off function is convex
-  and at least that of randomized response. The latter is a polygon with the corners (0, 1), (a, a) and (1,
-  0), where a = 1 / (1 + e^epsilon). The convex curve G_mu is below the polygon if it is below it at (a, a)
-  (Dong, Roth and Su 2022);
+- the epsilon at delta of Gaussian noise whose mu^2 is the sum of all mu^2, by the exact curve. A mechanism
+  that is epsilon-DP can be included with mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon)). Proof: its trade-off
+  function is convex and at least that of randomized response. Let a = 1 / (1 + e^epsilon). The trade-off
+  function of randomized response is a polygon with the corners (0, 1), (a, a) and (1, 0). The convex curve
+  G_mu is below this polygon if it is below the corner (a, a) (Dong, Roth and Su 2022);
 - the epsilon of zCDP with the sum of all rho (Bun and Steinke 2016), by the best Renyi order at delta.
   Gaussian noise, discrete or not, has rho = mu^2 / 2. A mechanism that is epsilon-DP has rho = epsilon
   tanh(epsilon / 2) (:func:`pure_rho`);
-- numerical privacy-loss distributions of all coordinates (:mod:`discreet.accounting.pld`), if the records
-  contain enough and the number of coordinates allows it. If there are several records and one lists several
-  ways to replace a user, the coordinates of all its ways are combined into one. The way can depend on the
-  other releases, so the worst single combination of ways would be too small.
+- the epsilon by numerical privacy-loss distributions of all coordinates (:mod:`discreet.accounting.pld`), if
+  the records list their coordinates and the number of coordinates is not too large. If there are several
+  records and one lists several ways to replace a user, the coordinates of all its ways are combined into one
+  way. The way that applies can depend on the other releases, so the worst single combination of ways would
+  give an epsilon that is too small.
 
-Laplace noise in several sums of one record counts as one mechanism that has the sum of their epsilons, unless
-the record lists its exchanges. The record does not say when its noise was drawn. If noise is used before its
-data (:mod:`discreet.core.correlated_noise.signed_digit_tree`), the sums do not compose one by one. An
-attacker who knows the releases before a user arrives knows all differences of the L noises that protect the
-user. They can choose cells for the user in which the L noises are nearly equal. The protection there is one
-noise of scale b / L, not L noises of scale b.
+If a record has Laplace noise in several sums and does not list its exchanges, it counts as one mechanism
+whose epsilon is the sum over these sums. The reason is that the record does not state when its noise was
+drawn. If noise is used before its data (:mod:`discreet.core.correlated_noise.signed_digit_tree`), the sums
+cannot be composed one by one. An attacker who knows the releases before a user arrives knows all differences
+of the L noises that protect the user. They can choose cells for the user in which the L noises are nearly
+equal. Then the user is protected by one noise of scale b / L, not by L noises of scale b.
 
-*Is one more release allowed?* :func:`filtered`. Here earlier releases can influence the next mechanism, its
-noise, and whether there is a next mechanism. Composition theorems for given mechanisms then do not apply, and
-a numerical privacy-loss distribution is not a filter. Privacy filters do apply. A filter sets a bound in
-advance and stops before the total exceeds it. The whole interaction is then as private as the bound.
+*Is one more release allowed?* :func:`filtered`. In this case earlier releases can influence the next
+mechanism, its noise, and whether there is a next mechanism. Composition theorems for mechanisms that are
+fixed in advance then do not apply, and a numerical privacy-loss distribution is not a filter. Privacy filters
+do apply. A filter has a bound that is set in advance, and it stops before the total loss exceeds this bound.
+The whole interaction is then as private as the bound.
 
 - pure: sum of epsilons (Rogers, Roth, Ullman and Vadhan 2016);
 - zCDP: sum of rho (Feldman and Zrnic 2021; Lecuyer 2021);
@@ -38,21 +40,22 @@ advance and stops before the total exceeds it. The whole interaction is then as 
 These filters are also valid for interactive mechanisms that run at the same time (Haney et al. 2023), because
 a reservation is made before its mechanism receives data.
 
-This module uses the following rule. A reservation passes if the pure filter, or the one *approximate* rule of
-its dataset, certifies (epsilon, delta). The losses of the two rules are not summed. Proof: a transcript ends
-inside the pure bound (set A) or inside the other one (set B), and a stop at a bound changes no probability
-inside it. So for every event E, P(E) = P(E in A) + P(E in B) <= e^epsilon P'(E in A) + e^epsilon P'(E in B) +
-delta: the pure rule has no delta. There is only one approximate rule. The *first* reservation determines it,
-and no release has influenced that reservation:
+This module uses the following rule. A reservation in the ledger passes if the pure filter, or the one
+*approximate* rule of its dataset, certifies (epsilon, delta). The losses of the two rules are not summed.
+Proof: let A be the set of transcripts that end inside the pure bound, and B the set of all other transcripts,
+which end inside the approximate bound. Stopping at a bound changes no probability inside it. So for every
+event E, P(E) = P(E in A) + P(E in B) <= e^epsilon P'(E in A) + e^epsilon P'(E in B) + delta, because the pure
+rule has no delta. There is only one approximate rule. It is determined by the *first* reservation, which no
+release has influenced:
 
 - all continuous Gaussian: the Gaussian filter, which excludes discrete Gaussian noise (it has no mu);
-- else: the zCDP filter, but the first reservation, and only the first, is also allowed if :func:`composed`
-  certifies it, which is tighter (7 % for discrete Gaussian noise). The first reservation is a given
-  mechanism, and one of two cases applies for every output. If its rho is within the filter's bound, the
+- otherwise: the zCDP filter. In addition, only the first reservation is also allowed if :func:`composed`
+  certifies it. This is tighter (7 % for discrete Gaussian noise). It is valid because the mechanism of the
+  first reservation is fixed in advance. If the rho of this mechanism is within the bound of the filter, the
   filter covers all reservations. Otherwise no second reservation passes.
 
-Mechanisms that are decided together should therefore be reserved together. If a limit is raised after looking
-at releases, only the higher limit protects the users.
+Mechanisms that are chosen together should therefore be reserved together. If a limit is raised after someone
+has seen releases, only the higher limit is guaranteed.
 """
 
 from __future__ import annotations
@@ -83,7 +86,7 @@ __all__ = [
     "zcdp_loss",
 ]
 
-_MOST_COORDINATES = 2000  # coordinates times ways; above this, closed forms are used
+_MOST_COORDINATES = 2000  # with more coordinates, only closed forms are used
 
 PURE, GAUSSIAN, ZCDP, NUMERICAL, NONE = (
     "sum of epsilons", "Gaussian curve of mu", "zCDP, best Renyi order of rho",
@@ -95,7 +98,7 @@ PURE, GAUSSIAN, ZCDP, NUMERICAL, NONE = (
 
 
 def pure_rho(epsilon: float) -> float:
-    r"""Return epsilon tanh(epsilon / 2), the zCDP rho of every epsilon-DP mechanism.
+    r"""Return epsilon tanh(epsilon / 2), the rho for which every epsilon-DP mechanism is rho-zCDP.
 
     Randomized response dominates the mechanism (Kairouz, Oh and Viswanath 2015). Its divergence of order
     alpha is 1/(alpha - 1) ln[cosh((alpha - 1/2) epsilon) / cosh(epsilon / 2)]. This is epsilon times the mean
@@ -107,27 +110,30 @@ def pure_rho(epsilon: float) -> float:
 
 
 def pure_mu(epsilon: float) -> float:
-    """Return the least mu of Gaussian DP that every epsilon-DP mechanism has.
+    """Return the least mu such that every epsilon-DP mechanism is mu-GDP.
 
-    It is 2 Phi^-1(e^epsilon / (1 + e^epsilon)).
+    This mu is 2 Phi^-1(e^epsilon / (1 + e^epsilon)).
     """
     return float(-2.0 * ndtri(expit(-epsilon)))
 
 
 def _pure_parts(record: Record) -> tuple[float, int] | None:
-    """Return (epsilon of one part with separate noise, number of parts), or None for Gaussian noise."""
+    """Return the epsilon of each part of a record that has independent noise, and the number of parts.
+
+    The result is None for Gaussian noise, which has no pure epsilon.
+    """
     if isinstance(record, ReportRecord):
         return record.loss / record.reports, record.reports
     return (record.loss, 1) if record.norm == "l1" else None
 
 
 def pure_loss(record: Record) -> float | None:
-    """Return epsilon at delta = 0, or None for Gaussian noise, which has no pure epsilon."""
+    """Return the epsilon of a record at delta = 0, or None for Gaussian noise, which has no pure epsilon."""
     return record.loss if record.norm == "l1" else None
 
 
 def gdp_loss(record: Record) -> float | None:
-    """Return mu^2 of Gaussian DP, or None for discrete Gaussian noise, for which no mu is proved."""
+    """Return the mu^2 of a record in Gaussian DP, or None for discrete Gaussian noise (no mu is proved)."""
     parts = _pure_parts(record)
     if parts is not None:
         return parts[1] * pure_mu(parts[0]) ** 2
@@ -135,7 +141,10 @@ def gdp_loss(record: Record) -> float | None:
 
 
 def zcdp_loss(record: Record) -> float:
-    """Return rho of zCDP by the joint sensitivity, or by the worst listed exchange if that rho is smaller."""
+    """Return the rho of a record in zCDP.
+
+    It follows from the joint sensitivity, or from the worst listed exchange if that gives a smaller rho.
+    """
     parts = _pure_parts(record)
     rho = 0.5 * record.loss**2 if parts is None else parts[1] * pure_rho(parts[0])
     if isinstance(record, MechanismRecord) and record.exchanges:
@@ -153,20 +162,20 @@ def _coordinate_rho(coordinate: numerical.Coordinate) -> float:
 
 
 def composed(records: Sequence[Record], delta: float) -> tuple[float, str]:
-    """Return epsilon at ``delta`` of given mechanisms on the same users, and the name of that way.
+    """Return the total epsilon at ``delta`` of mechanisms on the same users, and the name of the method.
 
-    records : in any order. Without records epsilon is 0.
+    The method is the one that gives the least epsilon. If no method gives a bound, epsilon is infinity, for
+    example for Gaussian noise at delta = 0. Raises ``ValueError`` for an invalid delta.
+
+    records : records of the mechanisms, in any order. Without records epsilon is 0.
     delta : in [0, 1).
-
-    Returns infinity without a bound, as for Gaussian noise at delta = 0. Raises ``ValueError`` on an
-    invalid delta.
     """
     delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
     found = closed(records, delta)
     if records and all(
         isinstance(record, MechanismRecord) and record.noise == "gaussian" for record in records
     ):
-        return found  # already exact
+        return found  # the closed form is exact for Gaussian noise
     if delta >= numerical.LEAST_DELTA and found[1] != NONE and found[0] > 0:
         ways = _coordinates(records)
         if ways:
@@ -175,9 +184,10 @@ def composed(records: Sequence[Record], delta: float) -> tuple[float, str]:
 
 
 def closed(records: Sequence[Record], delta: float) -> tuple[float, str]:
-    """Return :func:`composed` without the numerical way, which can take seconds.
+    """Return the result of :func:`composed` from closed forms only.
 
-    The result is never smaller.
+    The numerical method, which can take seconds, is not used. The epsilon is never below that of
+    :func:`composed`.
     """
     delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
     return min(_pure(records), _gaussian(records, delta), _zcdp(records, delta), key=lambda pair: pair[0])
@@ -212,7 +222,7 @@ def _zcdp(records: Sequence[Record], delta: float) -> tuple[float, str]:
 def _coordinates(records: Sequence[Record]) -> tuple[tuple[numerical.Coordinate, ...], ...] | None:
     """Return the ways to replace a user in all records together, or None if they are unknown or too many."""
     if len(records) == 1 and isinstance(records[0], MechanismRecord) and records[0].exchanges:
-        return records[0].exchanges  # the tuple that calibration composed: its result can be cached
+        return records[0].exchanges  # the same tuple as in calibration, so that its result is cached
     together: Counter[tuple[str, float, float]] = Counter()
     for record in records:
         parts = _pure_parts(record)
@@ -220,7 +230,7 @@ def _coordinates(records: Sequence[Record]) -> tuple[tuple[numerical.Coordinate,
             together += _all_ways(record.exchanges)
         elif parts is not None:
             together["pure", 1.0, parts[0]] += parts[1]
-        elif record.noise == "gaussian":  # every direction of a Gaussian vector is one coordinate
+        elif record.noise == "gaussian":  # a shift of a Gaussian vector is like a shift of one coordinate
             together["gaussian", 1.0, record.loss] += 1
         else:
             return None
@@ -233,7 +243,10 @@ def _coordinates(records: Sequence[Record]) -> tuple[tuple[numerical.Coordinate,
 def _all_ways(
     exchanges: Sequence[tuple[numerical.Coordinate, ...]],
 ) -> Counter[tuple[str, float, float]]:
-    """Return, for each kind of coordinate, the largest number in any way. No way costs more than this."""
+    """Return, for each kind of coordinate, the largest number of such coordinates in any way.
+
+    All these coordinates together cost at least as much as any single way.
+    """
     found: Counter[tuple[str, float, float]] = Counter()
     for way in exchanges:
         counts: Counter[tuple[str, float, float]] = Counter()
@@ -249,15 +262,15 @@ def _all_ways(
 def filtered(
     reservations: Sequence[Sequence[Record]], delta: float, *, numerical: bool = True
 ) -> tuple[float, str]:
-    """Return the least epsilon at ``delta`` that the filter certifies for these reservations, and its rule.
+    """Return the least epsilon at ``delta`` that a filter certifies for these reservations, and its rule.
 
-    Returns infinity if no rule covers them. Raises ``ValueError`` on an invalid delta.
+    Epsilon is infinity if no rule covers the reservations. Raises ``ValueError`` for an invalid delta.
 
     Parameters
     ----------
     reservations : the records of each reservation, in order of time.
-    delta : the delta of the limit, in [0, 1).
-    numerical : if False, closed forms are used for the first reservation too.
+    delta : delta of the limit, in [0, 1).
+    numerical : if False, only closed forms are used, for the first reservation too.
     """
     delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
     records = [record for reservation in reservations for record in reservation]

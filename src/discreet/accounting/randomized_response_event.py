@@ -17,19 +17,21 @@ __all__ = ["ReportRecord", "composable_from_dict"]
 
 @dataclass(frozen=True)
 class ReportRecord:
-    """Public numbers of randomized responses about one user's own records.
+    """Public numbers of the randomized responses that one user sends about their records.
 
     Parameters
     ----------
     mechanism : str
         Name of the mechanism, as text.
     reports : int
-        m, the number of records of one user that are reported, each by independent random bits.
+        Number m of records of one user that are reported. Each is randomized independently.
     alphabets : mapping
-        Name to (kind, elements d, size w, own, other). ``"subset"`` reports w of the d elements. The user's
-        element is among them with probability own / 2^53, and the others are uniform. ``"unary"`` reports a
-        bit for each element, 1 with probability own / 2^53 for the user's own one and other / 2^53 for every
-        other. A response is about one of the alphabets, which random bits choose independently of the data.
+        Mapping from the name of an alphabet to (kind, number d of elements, size w, own, other). A response
+        of kind ``"subset"`` is a set of w of the d elements. It contains the user's element with probability
+        own / 2^53, and the other members are uniformly distributed. A response of kind ``"unary"`` has one
+        bit for each element. The bit is 1 with probability own / 2^53 for the user's element, and with
+        probability other / 2^53 for every other element. Each response is about one alphabet, which is drawn
+        at random, independently of the data.
 
     Raises
     ------
@@ -80,7 +82,7 @@ class ReportRecord:
 
     @property
     def noise(self) -> str:
-        """Protection of the records, by name."""
+        """Name of the protection: ``"reports"`` for randomized responses."""
         return "reports"
 
     @property
@@ -94,7 +96,7 @@ class ReportRecord:
         return 1
 
     def ratio(self, name: str) -> Fraction:
-        """Return the largest likelihood ratio of one response about this alphabet, exactly."""
+        """Return the exact largest likelihood ratio of one response about the alphabet ``name``."""
         kind, elements, size, own, other = self.alphabets[name]
         if elements == 1:
             return Fraction(1)
@@ -106,15 +108,15 @@ class ReportRecord:
 
     @property
     def loss(self) -> float:
-        """Epsilon: number of responses times ln of the largest ratio."""
+        """Epsilon of one user: number of responses times the logarithm of the largest likelihood ratio."""
         return self.reports * max(map(_log, map(self.ratio, self.alphabets)))
 
     def epsilon(self, delta: float) -> float:
-        """Return the pure epsilon, for every delta."""
+        """Return the pure epsilon, which is the same for every delta."""
         return self.loss
 
     def line(self, delta: float) -> str:
-        """Describe the responses with their pure loss; ``delta`` is not used."""
+        """Return a line of text about the responses and their pure epsilon. ``delta`` is not used."""
         parts = []
         for name, (kind, elements, size, own, other) in self.alphabets.items():
             q = f", q = {other / 2**53:.6g}" if kind == "unary" else f", {size} of {elements} reported"
@@ -126,7 +128,7 @@ class ReportRecord:
         )
 
     def sentence(self, trust: Trust) -> str:
-        """Return a sentence that describes the message and the party that sends it."""
+        """Return a sentence about the message and the party that draws the responses."""
         who = f"A device sends {self.mechanism}"
         if trust != "local":
             who = (
@@ -137,17 +139,18 @@ class ReportRecord:
 
 
 def _log(ratio: Fraction) -> float:
-    """Return ln of a rational of any size, accurate also near 1."""
+    """Return the logarithm of a rational number of any size. It is also accurate near 1."""
     if ratio < 2:
         return math.log1p(float(ratio - 1))
     return math.log(ratio.numerator) - math.log(ratio.denominator)
 
 
 def composable_from_dict(plain: Sequence[Mapping[str, Any]]) -> tuple[MechanismRecord | ReportRecord, ...]:
-    """Return the records of releases that are composed on one population, as :func:`records_from_dict`.
+    """Return the records of releases about the same users, from the values that ``to_dict`` returned.
 
-    Used for stored releases and their ledger. Records of shuffled batches also raise ``ValueError``: each of
-    them describes only the users of its batch, and the total cost of several batches is not computed here.
+    Stored releases and their ledger use this function. In addition to the errors of
+    :func:`records_from_dict`, it raises ``ValueError`` for records of shuffled batches. Such a record
+    describes only the users of its batch, and the ledger does not compute the total cost of several batches.
     """
     found = []
     for record in records_from_dict(plain):

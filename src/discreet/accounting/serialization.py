@@ -1,8 +1,8 @@
-"""Conversion of guarantees and records to plain values for JSON, and back from the numbers only.
+"""Conversion of guarantees and records to plain values for JSON, and back.
 
-Reading a guarantee or record from a file uses the constructors of :mod:`discreet.core.guarantee` and of the
-records, which reject a number that does not follow from the mechanisms. This module rejects a sentence that
-does not match the numbers.
+A guarantee or record is restored from its numbers, never from its sentences. The constructors of
+:mod:`discreet.core.guarantee` and of the records reject a number that does not follow from the mechanisms.
+This module rejects a sentence that does not match the numbers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHAPES = {"scales": dict, "sensitivities": dict, "alphabets": dict, "exchanges"
 
 
 def plain_record(record: Any, kind: str) -> dict[str, Any]:
-    """Return the fields of a record as plain values, after its kind."""
+    """Return the kind of a record and its fields as plain values."""
     table: dict[str, Any] = {"kind": kind}
     for item in fields(record):
         value = getattr(record, item.name)
@@ -43,9 +43,9 @@ def plain_record(record: Any, kind: str) -> dict[str, Any]:
 
 
 def record_fields(cls: type, kind: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the table without its kind.
+    """Return the table of a record without its key ``kind``.
 
-    Raises ``ValueError`` unless it has the keys and container types of the class.
+    Raises ``ValueError`` unless the table has this kind, and the keys and container types of the class.
     """
     names = {"kind", *(item.name for item in fields(cls))}
     wrong = names.symmetric_difference(table)
@@ -75,9 +75,10 @@ def _coordinate(plain: Any) -> Coordinate:
 
 
 def records_from_dict(plain: Sequence[Mapping[str, Any]]) -> tuple[Record, ...]:
-    """Return the records from the values that ``to_dict`` returned, equal to the last bit.
+    """Return the records from the values that ``to_dict`` returned.
 
-    Raises ``ValueError`` for an unknown kind, key or type.
+    The records are exactly equal to the original ones. Raises ``ValueError`` for an unknown kind, key or
+    type.
     """
     found = []
     for table in plain:
@@ -88,14 +89,17 @@ def records_from_dict(plain: Sequence[Mapping[str, Any]]) -> tuple[Record, ...]:
 
 
 def of_noise(record: MechanismRecord) -> dict[str, Any]:
-    """Return a noise record as plain values, without loss: JSON writes floats with all their digits."""
+    """Return a record of noise in sums as plain values that JSON stores without loss of digits."""
     table = plain_record(record, "noise")
     table["exchanges"] = [[list(coordinate) for coordinate in way] for way in record.exchanges]
     return table
 
 
 def noise_fields(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return constructor arguments from :func:`of_noise`. Raises ``ValueError`` on a wrong key or type."""
+    """Return the constructor arguments of the record that :func:`of_noise` wrote.
+
+    Raises ``ValueError`` for a wrong key or type.
+    """
     given = record_fields(MechanismRecord, "noise", table)
     for name in ("scales", "sensitivities"):
         given[name] = {str(family): _float(f"{name}[{family!r}]", x) for family, x in given[name].items()}
@@ -117,19 +121,20 @@ _KEYS = (
     "reason", "mechanisms", "kinds",
 )  # fmt: skip
 _ADDED = {5: ("exceeds",)}
-"""Keys that each version of the statement added."""
+"""For each version of the statement: the keys that this version added."""
 
 
 def _keys(version: int) -> tuple[str, ...]:
-    """Return the keys of the table of a guarantee in this version."""
+    """Return the keys that the table of a guarantee has in this version of the statement."""
     later = {name for added, names in _ADDED.items() if added > version for name in names}
     return tuple(name for name in _KEYS if name not in later)
 
 
 def of_guarantee(guarantee: Guarantee, version: int = VERSION) -> dict[str, Any]:
-    """Return the guarantee as plain values (None becomes JSON null): numbers, their inputs, and sentences.
+    """Return the guarantee as a table of plain values: its numbers, the mechanisms, and sentences.
 
-    ``version`` is the version of the statement. It determines the keys and sentences of the table.
+    A value None becomes null in JSON. ``version`` is the version of the statement, which determines the keys
+    and sentences of the table.
     """
     table: dict[str, Any] = {name: getattr(guarantee, name, None) for name in _keys(version)}
     table["composition"] = list(guarantee.composition)
@@ -142,9 +147,9 @@ def of_guarantee(guarantee: Guarantee, version: int = VERSION) -> dict[str, Any]
 
 
 def guarantee_fields(table: Any, nested: Callable[[Any], Guarantee]) -> dict[str, Any]:
-    """Return constructor arguments from :func:`of_guarantee`; ``nested`` builds the guarantees in ``kinds``.
+    """Return the constructor arguments of the guarantee that :func:`of_guarantee` wrote.
 
-    Raises ``ValueError`` on a missing or unknown key.
+    ``nested`` builds the guarantees in ``kinds``. Raises ``ValueError`` for a missing or unknown key.
     """
     if not isinstance(table, Mapping):
         raise ValueError(f"guarantee = {checks.said(table)}: must be a table")
@@ -170,7 +175,7 @@ def guarantee_fields(table: Any, nested: Callable[[Any], Guarantee]) -> dict[str
 
 
 def check_sentences(found: Guarantee, table: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` unless every sentence and bound matches the numbers.
+    """Raise ``ValueError`` unless every sentence and bound in ``table`` matches the guarantee ``found``.
 
     A table of an earlier version must have the sentences of that version.
     """
@@ -186,11 +191,11 @@ def check_sentences(found: Guarantee, table: Mapping[str, Any]) -> None:
 
 
 _DECIMAL = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?")
-_ROUNDING = 1e-9  # relative: processors differ in the last digits of a sum of exponentials
+_ROUNDING = 1e-9  # relative tolerance, because the last digits of sums differ between processors
 
 
 def same_up_to_rounding(own: Any, stored: Any) -> bool:
-    """Return whether two plain values are equal. Floats, also inside text, may differ by rounding."""
+    """Return whether two plain values are equal. Floats, also inside text, may differ by rounding errors."""
     if isinstance(own, Mapping) and isinstance(stored, Mapping):
         return set(own) == set(stored) and all(same_up_to_rounding(own[name], stored[name]) for name in own)
     if isinstance(own, list | tuple) and isinstance(stored, list | tuple):
@@ -210,9 +215,9 @@ def same_up_to_rounding(own: Any, stored: Any) -> bool:
 
 
 def _same_bound(own: Mapping[str, float] | None, stored: Any) -> bool:
-    """Return whether two bounds agree.
+    """Return whether two values of ``exceeds`` agree.
 
-    The last of three digits may differ if another machine rounded it up.
+    The bound has three digits. Its last digit may differ, because another machine may have rounded it up.
     """
     if own is None or not isinstance(stored, Mapping):
         return own is stored

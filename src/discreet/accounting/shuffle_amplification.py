@@ -1,21 +1,23 @@
 r"""Numerical privacy amplification by shuffling the responses of a local randomizer ("clones").
 
-Each of n users sends one response of an eps0-locally private randomizer R; a shuffler removes their order.
-Replace one user's x0 by x1; every other input is arbitrary. Let E = e^eps0, a the density of R(x0), and b the
-density of R(x1).
+Each of n users sends one response of a randomizer R that is eps0-locally private. A shuffler removes the
+order of the responses. One user's input x0 is replaced by x1. The inputs of all other users are arbitrary.
+Let E = e^eps0, let a be the density of R(x0), and let b be the density of R(x1).
 
-``Q0 = (E a - b) / (E - 1)`` and ``Q1 = (E b - a) / (E - 1)`` are not negative, since a and b differ by at
-most a factor E. Both are densities. R(x0) is Q0 with odds E : 1 against Q1, and R(x1) has the opposite odds.
-Any other user's density is at least max(a, b) / E >= (a + b) / (2 E) = (Q0 + Q1) / (2 E). With probability 1
-/ E, whatever the input, this user therefore sends a clone: an output of Q0 or of Q1, with equal probability.
-All other responses are post-processing. Let C ~ Bin(n - 1, 1 / E) and A ~ Bin(C, 1/2). Then the responses are
-dominated by ``(A + D, C - A + 1 - D)``, with D of odds E : 1 or 1 : E. The divergence between these two
-distributions is summed exactly, which is simple because their likelihood ratio increases with the first
-number.
+``Q0 = (E a - b) / (E - 1)`` and ``Q1 = (E b - a) / (E - 1)`` are not negative, because a and b differ by at
+most a factor E. Therefore both are densities. R(x0) is a mixture of Q0 and Q1 with odds E : 1, and R(x1) is a
+mixture with odds 1 : E. The density of any other user's response is at least max(a, b) / E >= (a + b) / (2 E)
+= (Q0 + Q1) / (2 E). With probability 1 / E, whatever their input, this user therefore sends a *clone*: a
+sample of Q0 or of Q1, each with probability 1/2. Responses that are not clones are post-processing. Let C ~
+Bin(n - 1, 1 / E) be the number of clones, and A ~ Bin(C, 1/2) the number of samples of Q0 among them. Let D
+be 1 if the replaced user's response is a sample of Q0, and 0 otherwise. The shuffled responses are dominated
+by the pair ``(A + D, C - A + 1 - D)``, where D is 1 with odds E : 1 for x0 and 1 : E for x1. The divergence
+between the two distributions of this pair is summed exactly. This is simple, because their likelihood ratio
+increases with the first number of the pair.
 
-Source: Feldman, McMillan and Talwar 2021 (theorem 3.1, with the argument above). Their stronger theorem of
-2022 has clones with probability 2 / (E + 1); ``stronger`` selects it. It is not proved here, and no guarantee
-depends on it.
+Source: Feldman, McMillan and Talwar 2021 (theorem 3.1, with the argument above). In their stronger theorem of
+2022, a response is a clone with probability 2 / (E + 1). ``stronger`` selects that theorem. It is not proved
+here, and no guarantee depends on it.
 """
 
 from __future__ import annotations
@@ -27,25 +29,28 @@ import numpy as np
 
 from discreet.core import checks
 
-_MOST = 100.0  # above this epsilon0 clones are not counted: e^epsilon0 could overflow
+_MOST = 100.0  # above this epsilon0 the result is delta = 1, because e^epsilon0 could overflow
 
 __all__ = ["amplified_delta", "amplified_epsilon", "clones_of", "local_epsilon"]
 
 
 def clones_of(epsilon0: float, stronger: bool = False) -> float:
-    """Return the probability that another user's response is a clone, by the theorem of 2021 or of 2022."""
+    """Return the probability that another user's response is a clone.
+
+    It is that of the theorem of 2021, or of the theorem of 2022 if ``stronger`` is True.
+    """
     return 2.0 / (math.exp(epsilon0) + 1.0) if stronger else math.exp(-epsilon0)
 
 
 def amplified_delta(epsilon0: float, users: int, epsilon: float, stronger: bool = False) -> float:
-    """Return a delta at which n shuffled responses are (epsilon, delta)-indistinguishable.
+    """Return a delta for which the shuffled responses of n users are (epsilon, delta)-DP.
 
     Parameters
     ----------
-    epsilon0 : above 0, epsilon of each response.
-    users : n >= 1, the number of users; all follow the protocol.
+    epsilon0 : local epsilon of each response, above 0.
+    users : number n >= 1 of users who follow the protocol.
     epsilon : at least 0.
-    stronger : count clones as the theorem of 2022 does.
+    stronger : if True, use the probability of clones in the theorem of 2022.
     """
     from scipy import stats
 
@@ -61,7 +66,7 @@ def amplified_delta(epsilon0: float, users: int, epsilon: float, stronger: bool 
     c = np.arange(max(0, int(mean - 12 * deviation - 20)), min(n, int(mean + 12 * deviation + 40)) + 1)
     weight = stats.binom.pmf(c, n, clones)
     own, other, factor = odds / (odds + 1), 1 / (odds + 1), math.exp(epsilon)
-    # Let a of the c + 1 responses have the user's own value. The condition is
+    # Suppose that a of the c + 1 responses are samples of Q0. An outcome counts if
     # P / Q = (own a + other (c + 1 - a)) / (other a + own (c + 1 - a)) > factor.
     least = np.floor((c + 1) * (own * factor - other) / ((own - other) * (1 + factor))) + 1
     above = stats.binom.sf(least - 2, c, 0.5), stats.binom.sf(least - 1, c, 0.5)
@@ -72,7 +77,10 @@ def amplified_delta(epsilon0: float, users: int, epsilon: float, stronger: bool 
 
 @lru_cache(maxsize=8192)
 def amplified_epsilon(epsilon0: float, users: int, delta: float, stronger: bool = False) -> float:
-    """Return the least epsilon that :func:`amplified_delta` allows, too large by at most 1e-7 of epsilon0."""
+    """Return the least epsilon at which :func:`amplified_delta` is at most ``delta``.
+
+    The result is too large by at most 1e-7 of epsilon0.
+    """
     delta = checks.real("delta", delta, 0.0, 1.0, open_low=True, open_high=True)
     low, high = 0.0, checks.positive("epsilon0", epsilon0)
     while high - low > 1e-7 * epsilon0:
@@ -84,18 +92,17 @@ def amplified_epsilon(epsilon0: float, users: int, delta: float, stronger: bool 
 
 @lru_cache(maxsize=8192)
 def local_epsilon(epsilon: float, delta: float, users: int, stronger: bool = False) -> float:
-    """Return the largest epsilon0 whose n shuffled responses meet (epsilon, delta).
+    """Return the largest local epsilon0 such that n shuffled responses meet (epsilon, delta).
 
-    The result is accurate to 1e-5 and never too large.
-
-    It is at least epsilon, because epsilon0 = epsilon meets the budget without shuffling.
-    :func:`amplified_epsilon` of the result, which is rounded up, is at most epsilon.
+    The result is accurate to 1e-5 and never too large. It is at least epsilon, because epsilon0 = epsilon
+    meets the budget without shuffling. For the result, :func:`amplified_epsilon`, which rounds up, is at most
+    epsilon.
     """
     low = checks.positive("epsilon", epsilon)
     high = low + math.log(users + 1.0) + 3.0
     while high - low > 1e-5:
         middle = 0.5 * (low + high)
-        aim = epsilon - 1e-7 * middle  # amplified_epsilon is at most that much too large
+        aim = epsilon - 1e-7 * middle  # amplified_epsilon can be too large by 1e-7 * epsilon0
         fits = aim > 0.0 and amplified_delta(middle, users, aim, stronger) <= delta
         low, high = (middle, high) if fits else (low, middle)
     return low

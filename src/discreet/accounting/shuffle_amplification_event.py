@@ -1,8 +1,8 @@
-"""Privacy record of the shuffled responses of a local randomizer, for one user. All values are public.
+"""Privacy record of the shuffled responses of a local randomizer. All values in the record are public.
 
-The bound is that of :mod:`discreet.accounting.shuffle_amplification`, theorem 3.1 of Feldman, McMillan and
-Talwar 2021, which is proved there. The bound depends on the number of users of a batch who follow the
-protocol. It requires that all of them use the same randomizer, whatever plan they follow.
+The bound on epsilon is theorem 3.1 of Feldman, McMillan and Talwar 2021, which is proved in
+:mod:`discreet.accounting.shuffle_amplification`. The bound depends on the number of users in a batch who
+follow the protocol. It requires that all of them use the same randomizer, whatever plan they follow.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ from discreet.core.events import Trust
 
 @dataclass(frozen=True)
 class AmplifiedRecord(BatchRecord):
-    """Locally private responses, of which a shuffler releases only the counts of each value in a batch.
+    """Privacy record of locally private responses in shuffled batches.
+
+    For each batch the shuffler releases only how often each response occurred.
 
     Parameters
     ----------
     mechanism : name of the mechanism, as text.
-    batches : (honest users, epsilon0 of one user's whole message), one entry for each batch. A batch may be
-        omitted if another batch certainly dominates it. Each user is in one batch.
+    batches : for each batch, the number of honest users and the local epsilon0 of one user's whole message.
+        Each user is in one batch. A batch can be omitted if the epsilon of another batch is certainly at
+        least as large.
 
     Raises
     ------
@@ -50,27 +53,30 @@ class AmplifiedRecord(BatchRecord):
 
     @property
     def noise(self) -> str:
-        """Protection of the records, by name."""
+        """Name of the protection: ``"reports"`` for randomized responses."""
         return "reports"
 
     @property
     def local(self) -> float:
-        """Largest epsilon0. It is valid against the shuffler, and if all other users are dishonest."""
+        """Largest local epsilon0 of any batch.
+
+        It holds against the shuffler itself, and even if all other users are dishonest.
+        """
         return max(own for _, own in self.batches)
 
     def epsilon(self, delta: float) -> float:
         """Return the epsilon of the worst batch at this delta in (0, 1).
 
-        It is never above that batch's epsilon0.
+        It is never above the local epsilon0 of that batch.
         """
         return max(amplification.amplified_epsilon(own, users, delta) for users, own in self.batches)
 
     def worst(self, delta: float) -> tuple[int, float]:
-        """Return the batch that determines :meth:`epsilon`."""
+        """Return the batch with the largest epsilon at this delta: (honest users, local epsilon0)."""
         return max(self.batches, key=lambda one: amplification.amplified_epsilon(one[1], one[0], delta))
 
     def line(self, delta: float) -> str:
-        """Describe the worst batch, with its epsilon at this delta."""
+        """Return a line of text about the worst batch, with its epsilon at this delta."""
         users, own = self.worst(delta)
         return (
             f"{self.mechanism}: worst of {len(self.batches)} kinds of batches: {users} users, each "
@@ -79,7 +85,7 @@ class AmplifiedRecord(BatchRecord):
         )
 
     def sentence(self, trust: Trust) -> str:
-        """Return a sentence that describes the message and the parties that the guarantee depends on."""
+        """Return a sentence about the message and the parties that the guarantee depends on."""
         return (
             f"A device sends {self.mechanism}, without a look at the data when it chooses what to "
             "report; the shuffler lets out how often each report came in a batch, and nothing of one "
@@ -105,10 +111,10 @@ class AmplifiedRecord(BatchRecord):
 
 
 def _recomputed(record: AmplifiedRecord, delta: float) -> float:
-    """Recompute the epsilon of a record with dp-accounting from the joint distribution of clone counts.
+    """Recompute the epsilon of a record with dp-accounting, from the joint distribution of clone counts.
 
     The computation shares no code with :mod:`discreet.accounting.shuffle_amplification`, which sums over one
-    of the two numbers in closed form. Here the probability of every pair of numbers is listed, and
+    of the two clone counts in closed form. This function lists the probability of every pair of counts, and
     dp-accounting computes epsilon from the list.
     """
     from dp_accounting.pld import privacy_loss_distribution as pld
@@ -117,7 +123,7 @@ def _recomputed(record: AmplifiedRecord, delta: float) -> float:
     users, own = record.worst(delta)
     odds, n = math.exp(own), users - 1
     mean = n / odds
-    reach = 9 * math.sqrt(mean) + 40  # at most 1e-15 of the clones' distribution is outside
+    reach = 9 * math.sqrt(mean) + 40  # numbers of clones outside this range have probability 1e-15 at most
     clones = np.arange(max(0, int(mean - reach)), min(n, int(mean + reach)) + 1)
     laws: list[dict[tuple[int, int], float]] = [{}, {}]
     for c, mass in zip(clones.tolist(), binom.pmf(clones, n, 1 / odds).tolist(), strict=True):

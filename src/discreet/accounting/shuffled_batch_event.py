@@ -1,4 +1,7 @@
-"""Common base of records of shuffled batches. A user is in one batch, and loss distributions are composed."""
+"""Common base class of the records of shuffled batches.
+
+Each user is in one batch. The loss of a batch is computed by composing privacy-loss distributions.
+"""
 
 from __future__ import annotations
 
@@ -18,33 +21,36 @@ class BatchRecord(ABC):
 
     @property
     def norm(self) -> Literal["losses"]:
-        """``"losses"``: loss distributions are composed, so the loss is neither an l1 nor an l2 norm."""
+        """``"losses"``: loss distributions are composed, so the loss is not an l1 or l2 norm."""
         return "losses"
 
     @property
     def numerical(self) -> bool:
-        """True: epsilon is computed from loss distributions."""
+        """True, because epsilon is computed from privacy-loss distributions."""
         return True
 
     @property
     def levels(self) -> int:
-        """1: a user's records are in one batch."""
+        """1, because a user's records are in one batch."""
         return 1
 
     @abstractmethod
     def recomputed(self, delta: float) -> float:
-        """Return the epsilon by dp-accounting, which shares no code with ``epsilon``."""
+        """Return the epsilon that dp-accounting computes. It shares no code with ``epsilon``."""
 
 
 def listed(values: Any) -> list[Any]:
-    """Return a list read from a file, or raise ``ValueError``."""
+    """Return ``values``, which were read from a file. Raise ``ValueError`` unless they are a list."""
     if not isinstance(values, list):
         raise ValueError(f"record: {checks.said(values)}: must be a list")
     return values
 
 
 def typed(values: Any, kinds: tuple[type, ...]) -> tuple[Any, ...]:
-    """Return a list of exactly these types as a tuple, or raise ``ValueError``."""
+    """Return the list ``values`` as a tuple.
+
+    Raises ``ValueError`` unless its items have exactly the types ``kinds``.
+    """
     if [type(value) for value in listed(values)] != list(kinds):
         raise ValueError(f"record: {checks.said(values)}: must be {[kind.__name__ for kind in kinds]}")
     return tuple(values)

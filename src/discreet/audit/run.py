@@ -403,9 +403,11 @@ def table(audits: Iterable[Audit]) -> str:
 
 
 def power_table(privatizers: Iterable[tuple[str, Any]], alarm: float = core.ALARM, trials: int = 100) -> str:
-    """Return a Markdown table of the short game's power if the noise has half the claimed scale.
+    """Return a Markdown table of the power of the short game: its chance to detect noise that is too small.
 
-    The rows are mechanisms, and the columns are numbers of runs.
+    The short game distinguishes two data sets by one release. Its power is the probability that it refutes
+    the claimed guarantee if the noise has half the claimed scale. The rows of the table are mechanisms, and
+    the columns are numbers of runs of the game.
     """
     rows = [
         f"| mechanism | {' | '.join(str(n) for n in _POWER_RUNS)} |",

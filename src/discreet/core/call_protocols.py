@@ -19,7 +19,7 @@ __all__ = ["Encoder", "ReportStrategy"]
 
 
 class ReportStrategy(Protocol):
-    """Strategy that releases randomized responses about a few steps of each user.
+    """Interface of a strategy that releases randomized responses about a few steps of each user.
 
     The only implementation is :class:`discreet.mechanisms.local.randomized_response_strategy.Reported`.
     """
@@ -38,9 +38,9 @@ class ReportStrategy(Protocol):
 
 @runtime_checkable
 class Encoder(Protocol):
-    """Function that runs on the user's device.
+    """Interface of a function that runs on the user's device and encodes a trajectory.
 
-    It depends only on its arguments. Its message has the plan's number.
+    Its result depends only on its arguments. Its message contains the number of the plan.
     """
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:

@@ -17,7 +17,10 @@ _LONGEST = 300
 
 
 def said(value: Any) -> str:
-    """Format a value for an error message: ``-1.0`` for ``np.float64(-1.0)``. Long text is shortened."""
+    """Return a value as text for an error message.
+
+    NumPy scalars are shown as plain numbers (``-1.0`` for ``np.float64(-1.0)``), and long text is shortened.
+    """
     text = repr(value.item() if isinstance(value, np.generic) else value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
@@ -33,10 +36,10 @@ def real(
 ) -> float:
     """Return ``value`` as a float inside the interval, or raise ``ValueError``."""
     number = math.nan
-    if type(value) is float:  # the most frequent case
+    if type(value) is float:  # the most frequent case is tested first
         number = value
     elif isinstance(value, Real) and not isinstance(value, bool):
-        with suppress(OverflowError):  # for an integer too large for a float
+        with suppress(OverflowError):  # raised for an integer that is too large for a float
             number = float(value)
     inside = (number > low if open_low else number >= low) and (
         number < high if open_high else number <= high
@@ -47,7 +50,7 @@ def real(
 
 
 def _interval(low: float, high: float, open_low: bool, open_high: bool) -> str:
-    """Return the allowed range as text; infinite ends are omitted."""
+    """Return the allowed range of a number as text. Infinite ends are omitted."""
     if math.isinf(low) and math.isinf(high):
         return "a finite number"
     if math.isinf(high):
@@ -58,14 +61,14 @@ def _interval(low: float, high: float, open_low: bool, open_high: bool) -> str:
 
 
 def positive(name: str, value: Any) -> float:
-    """Return ``value`` as a finite float above 0."""
+    """Return ``value`` as a finite float above 0, or raise ``ValueError``."""
     return real(name, value, 0.0, open_low=True)
 
 
 def integer(name: str, value: Any, low: int | None = None, high: int | None = None) -> int:
     """Return ``value`` as an int inside [low, high], or raise ``ValueError``."""
     whole = type(value) is int or (isinstance(value, (Integral, np.integer)) and not isinstance(value, bool))
-    number = int(value) if whole else 0  # the checked number is the returned one
+    number = int(value) if whole else 0  # converted once: the number that is checked is returned
     if not whole or (low is not None and number < low) or (high is not None and number > high):
         raise ValueError(f"{name} = {said(value)}: must be {_whole_interval(low, high)}")
     return number
@@ -83,7 +86,7 @@ def choice(name: str, value: Any, allowed: Iterable[Any]) -> Any:
     options = list(allowed)
     for option in options:
         if value is option or value == option:
-            return option  # not the caller's object, whose comparison could change later
+            return option  # not the caller's object, because its comparison could change later
     raise ValueError(f"{name} = {said(value)}: must be one of {', '.join(map(repr, options))}")
 
 
@@ -95,9 +98,12 @@ def flag(name: str, value: Any) -> bool:
 
 
 def floats(name: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return a C-contiguous, finite float64 copy of ``value`` with exactly this shape."""
+    """Return a C-contiguous float64 copy of ``value``.
+
+    Raises ``ValueError`` unless all entries are finite and the shape is exactly ``shape``.
+    """
     try:
-        array = np.asarray(value).astype(np.float64, "C", "same_kind")  # no complex numbers, no texts
+        array = np.asarray(value).astype(np.float64, "C", "same_kind")  # rejects complex numbers and text
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name}: must be an array of numbers ({error})") from None
     if array.shape != shape:
@@ -108,9 +114,9 @@ def floats(name: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.float64]
 
 
 def by_constructor(value: Any) -> tuple[Any, ...]:
-    """Implement ``__reduce__`` of frozen values.
+    """Implement ``__reduce__`` of frozen dataclasses, for pickling and copying.
 
-    The constructor checks a copy and derives its values again.
+    A copy is made by the constructor, which checks the arguments and derives all other values again.
     """
     kind: Any = type(value)
     return partial(kind, **{one.name: getattr(value, one.name) for one in fields(value)}), ()

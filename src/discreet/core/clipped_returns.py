@@ -1,7 +1,7 @@
 r"""Privacy loss of group returns and clipped rewards, two families whose noise scales depend on plans.
 
-A query without these families does not import this module. "Cut" is the name of the clipping threshold of
-rewards in code.
+A query without these families does not import this module. In code, ``cut`` is the clipping threshold of
+rewards.
 
 **Two more families.**
 
@@ -115,7 +115,7 @@ __all__ = [
 
 
 def clipped_return(query: CountQuery, trajectory: Trajectory) -> float:
-    """Return min(return, C) of one checked user."""
+    """Return min(return, C) for the trajectory of one user, which must have been checked."""
     return min(float(trajectory.rewards.sum()), query.clip)
 
 
@@ -133,7 +133,10 @@ def check_mechanism(mechanism: CountMechanism) -> None:
 
 
 def check_on_grid(name: str, cut: float, grid: int | None) -> None:
-    """Raise ``ValueError`` unless the part of a reward that clipping keeps is on the grid of rewards."""
+    """Raise ``ValueError`` unless the clipping threshold is a multiple of 1 / ``grid``.
+
+    Otherwise a reward that is clipped to the rest of the threshold would not be on the grid of rewards.
+    """
     if grid is not None and not (cut * grid).is_integer():  # exact: grids are powers of two
         raise ValueError(
             f"{name} = {cut!r}: must be a multiple of 1 / {grid}, as rewards are under secure randomness"
@@ -141,7 +144,10 @@ def check_on_grid(name: str, cut: float, grid: int | None) -> None:
 
 
 def widest_scales(query: CountQuery, scales: Floats) -> Floats:
-    """Return the (families,) largest scales that plans can choose. Clipped rewards have C = H."""
+    """Return the largest noise scale of each family that plans can choose, shape (families,).
+
+    The scale of clipped rewards is the one for C = H.
+    """
     if not query.cut:
         return scales
     grown = [query.layout.horizon / query.cut if name == CUT_REWARDS else 1.0 for name in query.row_families]
@@ -152,10 +158,11 @@ def widest_scales(query: CountQuery, scales: Floats) -> Floats:
 
 
 def split_scales(query: CountQuery, scales: Floats, share: float, laplace: bool) -> Floats:
-    """Return scales of the query's families, in order, with which group returns use ``share`` of the budget.
+    """Return the noise scales with which group returns use ``share`` of the budget, shape (families,).
 
-    scales : (families,) finite scales that together meet the budget. share : in [0, 1). laplace : False for
-        Gaussian noise.
+    scales : (families,) finite noise scales that together meet the budget, in the order of the query.
+    share : share of the budget for group returns, in [0, 1). The counts use the remaining budget.
+    laplace : True for Laplace noise, False for Gaussian noise.
     """
     names = list(query.row_families)
     inverse = dict(zip(names, (1.0 / scales).tolist(), strict=True))
@@ -170,10 +177,12 @@ def split_scales(query: CountQuery, scales: Floats, share: float, laplace: bool)
 
 
 def taking_turns(query: CountQuery, scales: Floats, cut: float) -> Floats:
-    """Return the scales of a release with a clipping threshold. One reward family has an infinite scale.
+    """Return the noise scales of a release with a clipping threshold C, shape (families,).
 
-    scales : (families,) finite; the scale of clipped rewards is for the first C.
-    cut : C of the newest batch, not below the first C. If infinite, centred rewards are released.
+    A release contains one of the two reward families. The other one has an infinite scale.
+
+    scales : (families,) finite noise scales. The scale of clipped rewards is the one for the first C.
+    cut : C of the newest batch, at least the first C. If it is infinite, centred rewards are released.
     """
     names = list(query.row_families)
     out = np.array(scales)
@@ -186,7 +195,10 @@ def taking_turns(query: CountQuery, scales: Floats, cut: float) -> Floats:
 
 
 def at_share(mechanism: CountMechanism, scales: Floats, share: float | None) -> Floats:
-    """Apply :func:`split_scales` to a mechanism's query; share None: return ``scales`` unchanged."""
+    """Apply :func:`split_scales` to the query of a mechanism.
+
+    If ``share`` is None, return ``scales`` unchanged.
+    """
     if share is None:
         return scales
     return split_scales(mechanism.counts, scales, share, mechanism.family == kernels.LAPLACE)

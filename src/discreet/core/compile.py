@@ -37,7 +37,7 @@ def kernel_sources() -> tuple[Path, ...]:
 
 @cache
 def kernel_hash() -> str:
-    """Return sixteen hexadecimal digits that change with any kernel source and with Numba's version."""
+    """Return a hash of all kernel sources and Numba's version, as sixteen hexadecimal digits."""
     digest = hashlib.sha256(numba.__version__.encode())
     for path in kernel_sources():
         digest.update(path.relative_to(_PACKAGE).as_posix().encode())
@@ -47,7 +47,7 @@ def kernel_hash() -> str:
 
 @cache
 def cache_folder() -> Path | None:
-    """Return the folder of this version's compiled kernels, or None if no folder can be written.
+    """Return the folder for the compiled kernels of this version, or None if no folder can be written.
 
     The parent folder is ``NUMBA_CACHE_DIR`` if set, otherwise
     :func:`~discreet.core.user_data_dir.user_folder`.
@@ -71,10 +71,7 @@ def cache_folder() -> Path | None:
 
 
 def _forget_old(parent: Path, keep: int = 6) -> None:
-    """Remove all folders of compiled kernels except the ``keep`` newest.
-
-    Removed folders are of older versions.
-    """
+    """Remove folders of compiled kernels of older versions. The ``keep`` newest folders remain."""
     folders = sorted(parent.glob("kernels-*"), key=lambda path: path.stat().st_mtime, reverse=True)
     for folder in folders[keep:]:
         shutil.rmtree(folder, ignore_errors=True)
@@ -91,7 +88,10 @@ def _warn_no_cache() -> None:
 
 
 def kernel(function: F) -> F:
-    """Compile ``function`` lazily, without the GIL, cached on disk if possible."""
+    """Compile ``function`` when it is first called.
+
+    The compiled function releases the GIL. It is cached on disk if possible.
+    """
     folder = cache_folder()
     if folder is None:
         _warn_no_cache()
@@ -105,5 +105,5 @@ def kernel(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """Compile a small helper that only kernels call; it is not cached."""
+    """Compile a small helper function that only kernels call. It is not cached on disk."""
     return cast(F, numba.njit(**_OPTIONS)(function))

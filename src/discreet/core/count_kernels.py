@@ -1,7 +1,8 @@
-"""Compiled parts of the trusted kernel: contributions, and the nodes of a tree.
+"""Compiled parts of the trusted kernel: the contribution of a user to the sums, and the nodes of a tree.
 
-Sums are kept in one flat vector of cells (order and offsets: ``count_query.CountQuery``). Codes of families:
-0 visits, 1 transitions, 2 rewards, 6 clipped rewards. Pooled transitions and rewards have codes 3 and 4.
+Sums are stored in one flat vector of cells. ``count_query.CountQuery`` defines the order of the cells and the
+offsets of the families. Visits have code 0, transitions 1, rewards 2, and clipped rewards 6. Pooled
+transitions and pooled rewards have codes 3 and 4.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ NO_NOISE, LAPLACE, GAUSSIAN = 0, 1, 2
 
 @inlined
 def visited_before(states: Ints, step: int) -> bool:
-    """Return whether the state of this step occurred at an earlier step."""
+    """Return True if the state at this step occurred at an earlier step."""
     before = step - 1
     while before >= 0 and states[before] != states[step]:
         before -= 1
@@ -31,11 +32,15 @@ def add_records(
     states: Ints, rows: Ints, rewards: Floats, slots: int, all_rows: int, all_states: int,
     begins: Ints, reward_shift: float, cut: float, counts: Floats, sums: Floats,
 ) -> None:  # fmt: skip
-    """Add one user's records to two flat vectors, counts (float or integer) and rewards; may be one vector.
+    """Add one user's records to two flat vectors: ``counts`` (float or integer) and ``sums`` (rewards).
 
-    ``begins`` (7,): first cell of each family by its code, -1 if absent; entry 5 is 1 if only first visits
-    are pooled, 2 if only first visits are counted at all. ``cut``: total up to which rewards are added to the
-    family of code 6, uncentred, in the order of time. Steps with row -1 add nothing.
+    The two vectors can be the same array. Steps with row -1 add nothing.
+
+    begins : (7,), index of the first cell of each family, by the code of the family, or -1 if the query does
+        not have the family. Entry 5 is 1 if only first visits are pooled, and 2 if only first visits are
+        counted at all.
+    cut : clipping threshold of the family with code 6. Uncentred rewards are added in the order of time until
+        their total reaches ``cut``.
     """
     left = cut
     for h in range(rows.shape[0]):
@@ -65,22 +70,23 @@ def add_trajectory(
     states: Ints, rows: Ints, rewards: Floats, slots: int, all_rows: int, all_states: int,
     begins: Ints, reward_shift: float, cut: float, cells: Floats,
 ) -> None:  # fmt: skip
-    """Call :func:`add_records` with one vector of cells."""
+    """Call :func:`add_records` with the same vector of cells for counts and rewards."""
     add_records(states, rows, rewards, slots, all_rows, all_states, begins, reward_shift, cut, cells, cells)
 
 
 # ------------------------------------------------------------------------ the binary tree
-# A prefix of n users is a disjoint union of nodes. Removing the last node of prefix n gives the prefix
-# parent(n). The noise of n is the noise of parent(n) plus that of the one removed node. That node is
-# identified by its end n: it is the same node whenever it is active.
+# A prefix of n users is a disjoint union of tree nodes. Removing the last node of prefix n gives the prefix
+# parent(n). The noise of prefix n is the noise of prefix parent(n) plus the noise of the removed node. This
+# node is identified by its end n.
 
 
 @inlined
 def tree_parent(n: int, epochs: bool) -> int:
     """Return the prefix that remains when the last node of prefix n > 0 is removed.
 
-    K known: n without its lowest bit. K unknown (``epochs``): users 2^e .. 2^(e+1) - 1 form epoch e with a
-    separate tree; a closed epoch consists of its root alone.
+    If the number of users K is known, the result is n without its lowest set bit. If K is unknown
+    (``epochs``), users 2^e .. 2^(e+1) - 1 form epoch e with a separate tree. A closed epoch consists only of
+    its root.
     """
     if not epochs:
         return n & (n - 1)
@@ -95,7 +101,7 @@ def tree_parent(n: int, epochs: bool) -> int:
 
 @inlined
 def tree_epoch(n: int, epochs: bool) -> int:
-    """Return the epoch of the node that ends at prefix n > 0; 0 if K is known."""
+    """Return the epoch of the node that ends at prefix n > 0, or 0 if K is known."""
     if not epochs:
         return 0
     e = 0
@@ -106,7 +112,10 @@ def tree_epoch(n: int, epochs: bool) -> int:
 
 @inlined
 def tree_slot(n: int, epochs: bool) -> int:
-    """Return the slot of prefix n's running noise: 1 + level of its last node; 0 for closed epochs."""
+    """Return the slot that stores the noise of prefix n.
+
+    It is 1 plus the level of the last node of the prefix, or 0 for closed epochs.
+    """
     inside = n
     if epochs:
         base = 1
@@ -124,10 +133,10 @@ def tree_slot(n: int, epochs: bool) -> int:
 
 @inlined
 def tree_chain(n: int, epochs: bool, ends: Ints, chain: Ints) -> int:
-    """Fill ``chain`` with the prefixes whose running noise prefix n needs, last first; return their number.
+    """Fill ``chain`` with the prefixes whose noise is needed to compute that of prefix n.
 
-    ``ends[slot]`` is the prefix whose noise the slot holds (0: none). The chain stops at the first prefix
-    whose noise is already held.
+    The chain starts with n and ends before the first prefix whose noise is already in a slot. ``ends[slot]``
+    is the prefix whose noise is in the slot, or 0 if the slot is empty. Returns the length of the chain.
     """
     length = 0
     while n > 0 and ends[tree_slot(n, epochs)] != n:

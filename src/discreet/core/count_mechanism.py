@@ -1,15 +1,16 @@
-r"""Mechanisms of counts: query x strategy x noise x scales. These four determine one user's privacy loss.
+r"""Mechanisms of counts: a query, a strategy over time, a noise and its scales determine the privacy loss.
 
 A :class:`CountMechanism` is a frozen value. A privatizer creates the mechanism, and the mechanism computes
 its records, guarantee and noise distributions. :class:`~discreet.core.count_channels.CountChannel` draws the
-noise. The guarantee is always computed, never passed in. A mechanism that a user builds with other scales
-states the epsilon of those scales. Parts that do not fit together are rejected.
+noise. The guarantee is always computed, never passed in. A mechanism that is built with other scales states
+the epsilon of those scales. Parts that do not fit together are rejected.
 
-The privacy loss is the joint sensitivity of the query in units of the noise, in the norm of the noise, times
-the largest norm of a user's column of the strategy (:mod:`discreet.core.strategies`). If scales change from
-release to release, no release may cost more than it would with ``scales``. Then the total loss is a weighted
-sum of losses that are at most that of ``scales``, and the weights of the column sum to at most 1. Budgets
-with a new split at each release do not change the joint sensitivity (:mod:`discreet.core.clipped_returns`).
+The privacy loss is a product of two factors. The first is the joint sensitivity of the query in units of the
+noise, in the norm of the noise. The second is the largest norm of a user's column of the strategy
+(:mod:`discreet.core.strategies`). If scales change from release to release, no release may cost more than it
+would with ``scales``. The total loss is then a weighted sum of losses, each at most the loss of ``scales``,
+and the weights sum to at most 1. A new split of the budget at each release does not change the joint
+sensitivity (:mod:`discreet.core.clipped_returns`).
 
 Under exact noise (``source = "secure"``) values are on a grid: rewards are multiples of 1 / ``reward_grid``,
 and counts are integers. The noise is discrete on the same grid, within the size that can be drawn exactly.
@@ -46,21 +47,21 @@ if TYPE_CHECKING:
 
 __all__ = ["CountMechanism", "OverTime", "Stated", "grid_of", "leaves_of"]
 
-FINEST_ACCOUNTED = 4096  # finest grid of rewards with numerical accounting; a finer grid has too many values
+FINEST_ACCOUNTED = 4096  # finest grid of rewards for numerical accounting; finer grids have too many values
 
 
 @dataclass(frozen=True)
 class Stated:
-    """Options for the statement of a privacy loss. They do not change the loss.
+    """Options that determine how a privacy loss is stated. They do not change the loss.
 
     A mechanism raises ``ValueError`` for a delta outside (0, 1), and if the noise needs a delta but ``delta``
     is None.
 
     Parameters
     ----------
-    delta : in (0, 1), at which epsilon is stated if the noise has no pure epsilon.
-    epsilon : nominal value that the user asked for, or None.
-    numerical : state epsilon by privacy-loss distributions, not by a closed form.
+    delta : delta in (0, 1) at which epsilon is stated if the noise has no pure epsilon.
+    epsilon : nominal epsilon that was requested, or None.
+    numerical : if True, epsilon is computed from privacy-loss distributions instead of a closed form.
     """
 
     delta: float | None = None
@@ -72,24 +73,24 @@ class Stated:
 
 
 class OverTime:
-    """Common base of mechanisms of sums: a strategy over time, and a source of noise."""
+    """Common base class of mechanisms of sums. It has a strategy over time and a source of noise."""
 
     strategy: Any
     source: Literal["seeded", "secure"]
 
     @property
     def walk(self) -> Walk | None:
-        """Factorization of prefix sums, or None with another strategy."""
+        """Factorization of prefix sums, or None if the strategy does not use one."""
         return self.strategy.walk if isinstance(self.strategy, Prefixes) else None
 
     @property
     def leaf(self) -> Literal["batch", "user"]:
-        """Unit of a time step: a batch of users, or one user for some prefix sums."""
+        """Unit of a time step: "batch" for a batch of users, or "user" for some prefix sums."""
         return self.strategy.leaf if isinstance(self.strategy, Prefixes) else "batch"
 
     @property
     def levels(self) -> int:
-        """Number of noisy sums that one user's records can be in."""
+        """Largest number of noisy sums that contain the records of one user."""
         return 1 if self.walk is None else self.walk.levels
 
     def _check_drawn(self, randomness: Any, own: int | None) -> None:
@@ -106,7 +107,7 @@ class OverTime:
 
 @dataclass(frozen=True, eq=False)
 class CountMechanism(OverTime):
-    """Everything that is fixed before data: the sums, the strategy, the noise and its scales.
+    """Mechanism of counts: the sums, the strategy, the noise and its scales, all fixed before data.
 
     Parameters
     ----------
@@ -114,20 +115,23 @@ class CountMechanism(OverTime):
     schedule : Schedule
         Public times of release.
     source : "seeded" or "secure"
-        Source of the noise: ``secure`` is exact and discrete.
+        Source of the noise. Noise of the source ``secure`` is exact and discrete.
     strategy : Exact, Prefixes, Batches, OnDevice or Reported
-    noise : noise of every cell (:mod:`discreet.core.noise.noises`), or None without noise in sums.
-    scales : (families,) scales of one draw, in the order of the query (Laplace scale, standard deviation).
-    reward_grid : for noise from a secure source: rewards are multiples of 1 / reward_grid. Otherwise None.
-    release_scales : (releases + 1, families) scales of each release, used instead of ``scales``. Shape (0,
-        families): use ``scales`` at every release.
-    stated : options for the statement of the loss.
-    stored : the users are an offline data set, which is released once; a user can then have several episodes.
+    noise : noise of every cell (:mod:`discreet.core.noise.noises`), or None if no noise is added to sums.
+    scales : (families,) scale of one draw for each family of the query, in its order. It is the Laplace scale
+        or the standard deviation.
+    reward_grid : for noise from a secure source, rewards are multiples of 1 / reward_grid. Otherwise None.
+    release_scales : (releases + 1, families) scales of each release, used instead of ``scales``. With shape
+        (0, families), ``scales`` are used at every release.
+    stated : options that determine how the privacy loss is stated.
+    stored : if True, the users are an offline data set, which is released once. A user can then have several
+        episodes.
 
     Raises
     ------
     ValueError
-        If the parts do not fit together: their loss would not be the one derived in the module's docstring.
+        If the parts do not fit together, because their loss would not be the one derived in the module
+        docstring.
     """
 
     __repr__ = brief
@@ -173,7 +177,7 @@ class CountMechanism(OverTime):
         own = np.zeros(families) if self.scales is None else self.scales
         scales = checks.floats("scales", own, (families,))
         given = self.release_scales
-        if given is None or not np.size(given):  # empty rows mean no scales
+        if given is None or not np.size(given):  # an array without rows sets no scales
             given = np.zeros((0, families))
         by_release = checks.floats("release_scales", given, np.shape(given))
         for name, array in (("scales", scales), ("release_scales", by_release)):
@@ -281,8 +285,8 @@ class CountMechanism(OverTime):
         """Raise ``ValueError`` if exact noise of these scales, or a sum of such noise, would be rounded."""
         Secure(self.reward_grid or 0)  # raises unless the grid is a power of two
         epochs = self.schedule.users is None and not self.stored
-        # A tree sums at most 63 draws. Sums of more draws stay below 2^52 units except with probability
-        # e^-8000.
+        # A tree adds at most 63 draws. If more draws are added, their sum exceeds 2^52 units with probability
+        # e^-8000 at most.
         many = 1.0 if self.walk is None else self.walk.spread
         widest = self.noise_scales
         if self.query.steered:
@@ -309,12 +313,12 @@ class CountMechanism(OverTime):
     # -------------------------------------------------------------------------- named parts
     @property
     def stream(self) -> Stream:
-        """Name of the strategy in sessions and audits."""
+        """Name of the strategy that sessions and audits use."""
         return self.strategy.stream
 
     @property
     def asks(self) -> Literal["plain", "group", "cut"]:
-        """Feature that plans of this mechanism can set: a group or a threshold."""
+        """Additional value that a plan can set: a group, a clipping threshold ("cut"), or none ("plain")."""
         if self.query.steered:
             return "group" if self.query.groups else "cut"
         return "plain"
@@ -326,47 +330,50 @@ class CountMechanism(OverTime):
 
     @property
     def noise_scales(self) -> Floats:
-        """``scales`` as an array, never None."""
+        """``scales`` as an array. It is never None."""
         assert self.scales is not None
         return self.scales
 
     @property
     def decay(self) -> float:
-        """Decay of a batch strategy; 0 for others."""
+        """Decay of a batch strategy, or 0 for other strategies."""
         return self.strategy.decay if isinstance(self.strategy, Batches) else 0.0
 
     @property
     def reported(self) -> ReportStrategy | None:
-        """The strategy, if it is randomized response."""
+        """The strategy if it uses randomized response, otherwise None."""
         return cast("ReportStrategy", self.strategy) if self.stream == "reports" else None
 
     @property
     def reports(self) -> StepReports | None:
-        """Randomized responses of users, or of the server on their behalf."""
+        """Parameters of the randomized responses that devices or the server draw, or None."""
         return None if self.reported is None else self.reported.reports
 
     @property
     def by_release(self) -> Floats:
-        """``release_scales`` as an array, never None; shape (0, families) if there are none."""
+        """``release_scales`` as an array, with shape (0, families) if there are none. It is never None."""
         assert self.release_scales is not None
         return self.release_scales
 
     def scales_at(self, release: int) -> Floats:
-        """Return the (families,) noise scales of a scheduled release (1 is the first)."""
+        """Return the noise scales of a scheduled release, shape (families,). The first release is 1."""
         return self.by_release[release] if self.by_release.size else self.noise_scales
 
     @property
     def fixed_point(self) -> bool:
-        """True for a decaying sum under exact noise: sums and noise are multiples of 2^-20."""
+        """True for a decaying sum with exact noise, whose sums and noise are multiples of 2^-20."""
         return self.reward_grid is not None and self.decay > 0.0
 
     @property
     def noise_factor(self) -> float:
-        """Scale of one draw in units of ``scales``; in fixed point the noise is divided by the gain."""
+        """Scale of one draw, relative to ``scales``. In fixed point the noise is divided by the gain."""
         return 1.0 / Decaying(self.decay).gain if self.fixed_point else 1.0
 
     def grid(self, name: str) -> int | None:
-        """Return g if values of the family ``name`` are multiples of 1 / g; None if continuous (seeded)."""
+        """Return g if released values of the family ``name`` are multiples of 1 / g.
+
+        The result is None if these values are continuous (seeded noise).
+        """
         if self.fixed_point:
             return FINE
         return self.data_grid(name)
@@ -380,7 +387,7 @@ class CountMechanism(OverTime):
     # -------------------------------------------------------------------------- privacy loss
     @property
     def norm(self) -> Norm:
-        """Norm in which a change of the sums is measured."""
+        """Norm in which the change of the sums by one user is measured: l1 or l2, as the noise requires."""
         return "l2" if self.noise is None else self.noise.norm
 
     @property
@@ -409,7 +416,7 @@ class CountMechanism(OverTime):
 
     @property
     def trust(self) -> Trust:
-        """Trust model, which says which party sees raw data."""
+        """Trust model, which states the party that sees raw data."""
         if isinstance(self.strategy, Exact):
             return "none"
         if self.strategy.on_device:
@@ -418,7 +425,7 @@ class CountMechanism(OverTime):
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
-        """Public records that describe the effect of the mechanism on one user. Empty without noise."""
+        """Public privacy records of the mechanism. The tuple is empty without noise."""
         whole = self.strategy.record(self.schedule)
         if whole is not None or self.noise is None:
             return () if whole is None else (whole,)
@@ -453,16 +460,16 @@ class CountMechanism(OverTime):
 
     @cached_property
     def laws(self) -> CountLaws:
-        """Noise distributions of every release, known before any data."""
+        """Noise distributions of every release. They are known before any data."""
         found: CountLaws = parts.module("laws").CountLaws(self)
         return found
 
     def laws_at(self, n: int) -> dict[str, NoiseDistribution]:
-        """Return the noise distribution of every family in the sums after n users."""
+        """Return the noise distribution of every family in the sums over the first n users."""
         return self.laws.at(n)
 
     def check_source(self, randomness: Any) -> None:
-        """Raise ``ValueError`` unless the noise can be drawn from ``randomness`` (Seeded, Secure)."""
+        """Raise ``ValueError`` unless this mechanism can draw its noise from ``randomness``."""
         self._check_drawn(randomness, self.reward_grid)
 
 
@@ -470,12 +477,12 @@ class CountMechanism(OverTime):
 
 
 def grid_of(randomness: Randomness) -> int | None:
-    """Return the grid of rewards (multiples of 1 / grid) if noise is exact, otherwise None."""
+    """Return the number g such that rewards are multiples of 1 / g if noise is exact, otherwise None."""
     return randomness.reward_grid if isinstance(randomness, Secure) else None
 
 
 def leaves_of(schedule: Schedule, leaf: Literal["batch", "user"]) -> int | None:
-    """Return the number of time steps over a schedule; None if the number of users is unknown."""
+    """Return the number of time steps in a schedule, or None if the number of users is unknown."""
     if schedule.users is None:
         return None
     if leaf == "user":

@@ -4,23 +4,23 @@ A :class:`CountQuery` names the queries of the papers and of this library's lear
 families (:attr:`CountQuery.parts`); sums, cells and sensitivity follow from the families alone
 (:mod:`discreet.core.query`). The options mean:
 
-- counts per step: visits, transitions and rewards, each step in cells of its own;
-- ``stationary``: all steps in the same cells. The l1 bound is unchanged; the l2 bound is H sqrt(6) for the
-  three uncentred families, sqrt(H) times that of counts per step;
-- ``stationary`` and ``first``: only first visits to states. Noise is then sqrt(m) times that of one step's
-  counts, m = min(S, H), and a count contains up to H times as much. This is the best known query for an
-  environment that is the same at every step;
-- ``pooled="all"`` in addition to counts per step. Under Laplace noise a pooled count has the noise of a
-  per-step count and contains H times as much (the sum of H per-step counts has sqrt(H) times the noise). With
-  Gaussian noise pooling has no advantage;
-- ``pooled="first"`` in addition to counts per step: pooled counts of first visits;
-- ``step=h``: one step only, so no factor H occurs;
-- ``groups`` and ``cut``: group returns and clipped rewards, whose scales depend on plans
+- default: visits, transitions and rewards are counted in separate cells for each step;
+- ``stationary``: all steps are counted in the same cells. The l1 bound is unchanged. The l2 bound is H
+  sqrt(6) for the three uncentred families, which is sqrt(H) times that of counts per step;
+- ``stationary`` and ``first``: only first visits to states are counted. Let m = min(S, H). The noise is then
+  sqrt(m) times that of the counts of one step, and a count is up to H times as large. This is the best known
+  query for an environment that is the same at every step;
+- ``pooled="all"``: pooled counts are released in addition to counts per step. With Laplace noise, a pooled
+  count has the same noise as a count per step and is H times as large. (The sum of H counts per step has
+  sqrt(H) times the noise.) With Gaussian noise pooling has no advantage;
+- ``pooled="first"``: pooled counts of first visits are released in addition to counts per step;
+- ``step=h``: only one step is counted, so the sensitivity has no factor H;
+- ``groups`` and ``cut``: group returns and clipped rewards are released. Their noise scales depend on plans
   (:mod:`discreet.core.clipped_returns`).
 
-For squares of centred rewards SUCCESSOR is the costliest case of a step (without visits), but it cannot occur
-at two consecutive steps (:mod:`discreet.core.exchange`). This is why the joint sensitivity of the default's
-query is below the sum over its families.
+With centred rewards and without visits, SUCCESSOR (same pair, different next states) is the costliest case of
+a step for squared costs. It cannot occur at two consecutive steps (:mod:`discreet.core.exchange`). Therefore
+the joint sensitivity of the default query is below the sum over its families.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectory
 
 Floats = NDArray[np.float64]
-MOST_EPISODES = 10**6  # most episodes of one user; noise is proportional to this limit
+MOST_EPISODES = 10**6  # largest allowed value of ``episodes``; noise is proportional to ``episodes``
 Pooled = Literal["none", "all", "first"]
 
-LEAST_CUT = 1e-6  # scales are proportional to C / C_0; C above this loses no digits
+LEAST_CUT = 1e-6  # least threshold C, so that noise scales, proportional to C / C_0, lose no digits
 
 _MAX_CELLS = 2 * 10**9
 
 
 def cut_to(trajectory: Trajectory, step: int | None) -> Trajectory:
-    """Return the record of one step (0-based) as a trajectory of one step; None returns all of it.
+    """Return the part of a checked trajectory that a query counts.
 
-    For a query with ``step``, the result is the counted part of a checked trajectory. No sum or message uses
-    the other steps.
+    For a query with ``step`` (0-based), it is a trajectory with only this step. No sum or message uses the
+    other steps. If ``step`` is None, return the whole trajectory.
     """
     if step is None:
         return trajectory
@@ -84,13 +84,13 @@ class CountQuery(SumQuery):
     layout : Layout
         Public sizes and mask. Inadmissible pairs have no cells.
     stationary : bool
-        Pool the counts over steps (first axis 1 instead of H).
+        If True, count all steps in the same cells. The first axis of a table is then 1 instead of H.
     first : bool
-        With stationary: count only the record of a user's first visit to each state.
+        If True, count only the record of a user's first visit to each state. Requires ``stationary``.
     visits : bool
-        If False, there is no family of visits; visits are the sums of the transitions over s'.
+        If False, there is no family of visits. Visits are then the sums of the transitions over s'.
     center_rewards : bool
-        Release the sum of (r - 1/2) per pair instead of the sum of r.
+        If True, release the sum of (r - 1/2) for each pair instead of the sum of r.
     known_rewards : bool
         If True, rewards are public, and there is no reward family.
     reward_share : float, optional
@@ -220,7 +220,7 @@ class CountQuery(SumQuery):
 
     @property
     def slots(self) -> int:
-        """T: 1 if steps are pooled or only one step is counted, otherwise H."""
+        """Size T of the first axis: 1 if steps are pooled or only one step is counted, otherwise H."""
         return 1 if self.stationary or self.step is not None else self.layout.horizon
 
     @property
@@ -235,12 +235,12 @@ class CountQuery(SumQuery):
 
     @property
     def first_records(self) -> int:
-        """m = min(S, H): the largest number of first visits that one user can make."""
+        """Largest number of first visits to states that one user can make: m = min(S, H)."""
         return min(self.layout.states, self.layout.horizon)
 
     @property
     def stored_only(self) -> bool:
-        """True if the query is for offline data sets only: several episodes, first visits only."""
+        """True if the query is only for offline data sets: with several episodes, or only first visits."""
         return self.episodes > 1 or self.first
 
     @cached_property
@@ -268,7 +268,7 @@ class CountQuery(SumQuery):
 
     @property
     def reward_shift(self) -> float:
-        """Constant subtracted from a reward before it is added: 1/2 if centred, else 0."""
+        """Constant that is subtracted from a reward before it is added: 1/2 if centred, otherwise 0."""
         return 0.5 if self.center_rewards else 0.0
 
     def contribution(
@@ -276,9 +276,11 @@ class CountQuery(SumQuery):
     ) -> Mapping[str, Floats]:
         """Return one user's summand in every family, for audits and tests. Shapes are as in ``families``.
 
-        Sessions do not call this: they use :func:`~discreet.core.raw_encoder.add_record`, which tests compare
-        with this method. ``trajectory`` : checked. ``group`` : the group of the plan. ``cut`` : C of the
-        batch. None: the first C; infinite: rewards are no longer clipped.
+        Sessions do not call this method. They use :func:`~discreet.core.raw_encoder.add_record`, which tests
+        compare with this method.
+
+        trajectory : checked trajectory. group : group of the plan. cut : threshold C of the batch. None is
+            the first C. If it is infinite, rewards are no longer clipped.
         """
         found: Mapping[str, Floats] = lazy.module("contributions").summand(self, trajectory, group, cut)
         return found

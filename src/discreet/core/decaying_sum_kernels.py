@@ -26,8 +26,8 @@ def decay_cell(
     before : decaying sum so far.
     measured : sum of all measurements so far.
     told : False if the cell has no noise and is not released.
-    fine : fixed-point units in 1; a sum with its noise is then exact, and all later steps read only that. 0:
-        floating point.
+    fine : number of fixed-point units in 1, or 0 for floating point. In fixed point the sum and its noise are
+        exact, and all later steps use only the noisy sum.
     """
     held = x + (np.rint(decay * (before * fine)) / fine if fine > 0.0 else decay * before)
     fresh = (gain * (held + noise) if fine > 0.0 else gain * held + noise) if told else 0.0

@@ -31,9 +31,9 @@ __all__ = ["check_delta", "check_epsilon", "gdp_epsilon", "log_gdp_delta", "root
 
 
 def check_epsilon(value: Any, name: str = "epsilon") -> float:
-    """Return a finite epsilon above 0, or raise ``ValueError``.
+    """Return ``value`` as a finite float above 0, or raise ``ValueError``.
 
-    The error for infinity names the alternative.
+    For infinity, the error names the alternative.
     """
     if isinstance(value, Real) and value == math.inf:
         raise ValueError(
@@ -43,19 +43,22 @@ def check_epsilon(value: Any, name: str = "epsilon") -> float:
 
 
 def check_delta(value: Any, name: str = "delta") -> float:
-    """Return a delta inside (0, 1), or raise ``ValueError``."""
+    """Return ``value`` as a float inside (0, 1), or raise ``ValueError``."""
     return checks.real(name, value, 0.0, 1.0, open_low=True, open_high=True)
 
 
 def root(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return the root of a monotone function inside a bracket, to relative 4e-16 or absolute 1e-300."""
+    """Return the root of a monotone function between ``low`` and ``high``.
+
+    The error is at most 4e-16 relative or 1e-300 absolute.
+    """
     from scipy.optimize import brentq  # SciPy is a fifth of a run's import time; most runs need no root
 
     return float(brentq(function, low, high, xtol=1e-300, rtol=4 * np.finfo(float).eps, maxiter=500))
 
 
 def log_gdp_delta(mu: float, epsilon: float) -> float:
-    """Return the logarithm of (1), without cancellation of large numbers.
+    """Return ln delta(epsilon) by (1) in the module docstring, without cancellation of large numbers.
 
     With a = epsilon/mu - mu/2, b = epsilon/mu + mu/2 and Mills' ratio R(x) = Phi(-x) / phi(x),
     e^epsilon phi(b) = phi(a), therefore delta = phi(a) (R(a) - R(b)).
@@ -63,7 +66,7 @@ def log_gdp_delta(mu: float, epsilon: float) -> float:
     from scipy.special import erfcx, log_ndtr, ndtr
 
     a, b = (ratio := epsilon / mu) - 0.5 * mu, ratio + 0.5 * mu
-    if a < -4.0:  # R(a) would overflow, and no digits cancel: delta is near 1
+    if a < -4.0:  # R(a) would overflow; delta is near 1, so no digits cancel
         return math.log(float(ndtr(-a)) - math.exp(epsilon + float(log_ndtr(-b))))
     difference = float(erfcx(a / math.sqrt(2))) - float(erfcx(b / math.sqrt(2)))  # sqrt(2/pi) (R(a)-R(b))
     if difference <= 0 or mu < 1e-4 * max(1.0, a):
@@ -75,7 +78,10 @@ def log_gdp_delta(mu: float, epsilon: float) -> float:
 
 
 def _mills_slope(x: float) -> float:
-    """Return 1 - x R(x) for x >= -1, by its continued fraction where the direct form cancels."""
+    """Return 1 - x R(x) for x >= -1, where R is Mills' ratio.
+
+    Where the direct formula would lose digits, a continued fraction is used.
+    """
     from scipy.special import erfcx
 
     if x < 10.0:
@@ -90,7 +96,10 @@ def _mills_slope(x: float) -> float:
 
 @lru_cache(maxsize=1024)
 def gdp_epsilon(mu: float, delta: float) -> float:
-    """Return the smallest epsilon >= 0 at which mu-GDP implies (epsilon, delta)-DP: equation (1) inverted."""
+    """Return the smallest epsilon >= 0 at which mu-GDP implies (epsilon, delta)-DP.
+
+    It inverts equation (1) in the module docstring.
+    """
     from scipy.special import ndtri
 
     mu, delta = checks.positive("mu", mu), check_delta(delta)
@@ -106,7 +115,10 @@ def gdp_epsilon(mu: float, delta: float) -> float:
 
 @lru_cache(maxsize=1024)
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    """Return the smallest epsilon >= 0 that the best Renyi order gives for rho-zCDP at this delta: (3)."""
+    """Return the smallest epsilon >= 0 that the best Renyi order gives for rho-zCDP at this delta.
+
+    It uses equation (3) in the module docstring.
+    """
     rho, delta = checks.positive("rho", rho), check_delta(delta)
     target = -math.log(delta)
     # rho t^2 <= target and ln(1 + t) <= target bound the root from above

@@ -28,14 +28,15 @@ NoiseFamily = Literal["laplace", "gaussian", "discrete_laplace", "discrete_gauss
 Trust = Literal["none", "joint", "central", "local", "shuffle"]
 Source = Literal["secure", "seeded"]
 Coordinate = tuple[str, float, float, int]
-"""(noise family, scale, absolute shift, number of such coordinates); discrete ones in units of their grid.
+"""One kind of coordinate: (noise family, scale, absolute shift, number of such coordinates).
 
-``"pure"`` stands for any mechanism that is (shift / scale)-DP: randomized response dominates them all.
+For discrete noise, scale and shift are in units of its grid. The family ``"pure"`` is any mechanism that is
+(shift / scale)-DP. Its loss is computed as that of randomized response, which dominates all such mechanisms.
 """
 
 
 class Fixed(dict[str, Any]):
-    """Immutable mapping, because every reader of a release has access to the records of its guarantee."""
+    """Immutable mapping for records. Every reader of a release has access to the records of its guarantee."""
 
     def _refused(self, *_: Any, **__: Any) -> Any:
         raise TypeError("a record is fixed: its mappings cannot be changed")
@@ -69,18 +70,19 @@ class MechanismRecord:
     levels : int
         Number of noisy sums (tree nodes, messages, batches) that the records of one user can be in.
     exchanges : tuple
-        For each way to replace a user, the coordinates that it moves, in all ``levels`` sums
-        (:func:`discreet.accounting.pld_calibration.exchanges`). They are set if epsilon comes from
-        privacy-loss distributions, and are valid only for noise that is drawn after the user's record was
-        added. Empty: epsilon comes from closed forms.
+        For each way to replace a user, the coordinates that change, in all ``levels`` sums
+        (:func:`discreet.accounting.pld_calibration.exchanges`). They are set if epsilon is computed from
+        privacy-loss distributions. They are valid only for noise that is drawn after the user's record was
+        added. If the tuple is empty, epsilon is computed in closed form.
 
     Raises
     ------
     ValueError
-        If a value is out of range, the families differ, or the joint sensitivity is impossible. It is
-        impossible if it is below the largest sensitivity of a family, or above their sum (l1) or the root of
-        the sum of their squares (l2). Also for exchanges that do not match this noise, these scales and that
-        joint sensitivity (:func:`discreet.accounting.pld_calibration.check_listed`).
+        If a value is out of range, if ``scales`` and ``sensitivities`` have different families, or if the
+        joint sensitivity is impossible. It is impossible if it is below the largest sensitivity of a family
+        in units of its noise, or above the sum of these sensitivities (for l2: the square root of the sum of
+        their squares). Also if the exchanges do not match the noise, the scales and the joint sensitivity
+        (:func:`discreet.accounting.pld_calibration.check_listed`).
     """
 
     __repr__ = brief
@@ -148,12 +150,12 @@ class MechanismRecord:
 
     @property
     def norm(self) -> Literal["l1", "l2"]:
-        """Norm of the sensitivities."""
+        """Norm of the sensitivities: l1 for Laplace noise, l2 for Gaussian noise."""
         return "l1" if self.noise.endswith("laplace") else "l2"
 
     @property
     def numerical(self) -> bool:
-        """True if epsilon comes from privacy-loss distributions of the exchanges."""
+        """True if epsilon is computed from privacy-loss distributions of the exchanges."""
         return bool(self.exchanges)
 
     @property
@@ -162,19 +164,22 @@ class MechanismRecord:
         return self.levels * self.joint if self.norm == "l1" else math.sqrt(self.levels) * self.joint
 
     def epsilon(self, delta: float) -> float:
-        """Return epsilon of the worst listed exchange, by privacy-loss distributions.
+        """Return the epsilon of the worst listed exchange, computed from privacy-loss distributions.
 
-        Raises if none is listed.
+        Raises ``ValueError`` if no exchange is listed.
         """
         found: float = parts.module("accounting").worst_epsilon(self.exchanges, delta)
         return found
 
     def sentence(self, trust: Trust) -> str:
-        """Describe the noise that protects the data, and the number of sums that contain a user."""
+        """Return text about the noise that protects the data and the number of sums that contain a user."""
         return parts.module("sentences").of_noise(self)
 
     def line(self, delta: float) -> str:
-        """Describe the mechanism with its loss in the norm of its noise; ``delta`` is not used."""
+        """Return a line of text about the mechanism and its loss in the norm of its noise.
+
+        ``delta`` is not used.
+        """
         return parts.module("sentences").noise_line(self)
 
 
@@ -183,9 +188,9 @@ def joint_loss(
 ) -> float:
     """Return the joint sensitivity of all families in units of their noise.
 
-    ``rounding`` is added to each family's change. The result is then the smaller of two bounds by the
-    triangle inequality: over (change, rounding), and over families. If all scales are doubled, the result is
-    halved, also with ``rounding``.
+    ``rounding`` is an additional change of each family. With it, the result is the smaller of two bounds that
+    follow from the triangle inequality. One bound separates changes and rounding, and the other one separates
+    the families. If all scales are doubled, the result is halved, also with ``rounding``.
     """
     joint = query.sensitivity(norm, {name: 1.0 / scale for name, scale in scales.items()})
     if not rounding:

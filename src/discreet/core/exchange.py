@@ -1,4 +1,4 @@
-"""Largest change of sums of records when one trajectory is replaced, by an automaton over its steps.
+"""Largest change of sums of records if one trajectory is replaced, computed by an automaton over steps.
 
 A user contributes one record (s, a, r, s') per step. The neighbouring relation replaces the user's whole
 trajectory by any other one. At one step the two records are in one of three cases:
@@ -7,37 +7,39 @@ trajectory by any other one. At one step the two records are in one of three cas
 - SUCCESSOR: the pairs are equal, the next states s' differ;
 - SAME: (s, a, s') are equal, and the rewards may differ.
 
-Two users in different states are in different pairs. After SUCCESSOR the users are in different states, after
-SAME in one state, after OTHER in any states. Every pair of trajectories is therefore a walk through two
-nodes, *one* (both users in one state) and *two*::
+Users in different states are in different pairs. After SUCCESSOR the two users are in different states, after
+SAME they are in the same state, and after OTHER both is possible. Every pair of trajectories is therefore a
+walk on two nodes, *one* (both users are in the same state) and *two* (they are in different states)::
 
     one: OTHER -> one or two;   SUCCESSOR -> two;   SAME -> one;        two: OTHER -> one or two;
 
-and it starts at any node. The maximum of a sum of costs over all walks bounds the change for every layout.
+A walk starts at any node. The maximum of a sum of costs over all walks bounds the change for every layout.
 The bound is attained if two states have two admissible actions each.
 
-A family of sums declares which of its cells move in each case, and by how much (:data:`Moves`). A noise
-declares the cost of a moved cell: a number that is added over cells (the loss of pure epsilon, or a squared
-shift in units of the noise). A case then has a cost, the sum over all moved cells. If every step has cells of
-its own, the price of a user is the cost of the heaviest walk. Costs do not depend on the step, so only the
-number of steps in each case matters. Among walks with k steps of OTHER, those with the most steps of
-SUCCESSOR cost most, since SUCCESSOR moves all that SAME moves: min(H - k, k + 1) steps of SUCCESSOR, because
-each of them, except the last step, is followed by OTHER before the next one.
+A family of sums declares which of its cells change in each case, and by how much (:data:`Moves`). A noise
+declares the cost of a changed cell. Costs are summed over cells: a cost is the loss of pure epsilon, or a
+squared shift in units of the noise. The cost of a case is the sum over all changed cells. If every step has
+separate cells, the largest cost of replacing a user (the *price*) is the cost of the walk with the largest
+cost. Costs do not depend on the step, so only the number of steps in each case matters. SUCCESSOR changes all
+cells that SAME changes. Therefore, among walks with k steps of OTHER, those with the most steps of SUCCESSOR
+cost most. There are at most min(H - k, k + 1) steps of SUCCESSOR, because a step of OTHER must occur between
+two of them.
 
-How records reach cells (:class:`Over`) decides how the costs of steps add. With C the largest cost of a case
-and m = min(S, H):
+The way in which records are added to cells (:class:`Over`) determines how the costs of steps add up. Let C be
+the largest cost of a case, and m = min(S, H). The price is:
 
-- a separate cell for each step: the heaviest walk;
-- all steps in one cell: H C if costs are linear in the shift, H^2 C if they are squares (triangle
-  inequality);
-- only the first visit to each state: m C. Suppose that the two users visit u <= m and v <= m states, c of
-  them in common. A common state changes as one step does, by at most C. A state that only one of them visits
-  removes one record, which is half of OTHER, so at most C / 2. The sum is at most
-  (c + (u - c) / 2 + (v - c) / 2) C <= m C. Whether a visit is the first one is decided before its action and
-  successor are known, so the counted transitions still follow the transition probabilities.
+- with separate cells for each step: the cost of the walk with the largest cost;
+- with the same cells for all steps: H C if costs are linear in the shift, or H^2 C if they are squares (by
+  the triangle inequality);
+- with only the first visit to each state: m C. Proof: suppose that the two users visit u <= m and v <= m
+  states, and that c of these states are visited by both. The records of a state that both visit change as in
+  one step, which costs at most C. A state that only one of them visits has one record more or less. This is
+  half of OTHER, so it costs at most C / 2. The sum is at most (c + (u - c) / 2 + (v - c) / 2) C <= m C.
+  Whether a visit is the first one is known before its action and successor, so the counted transitions still
+  follow the transition probabilities.
 
-Families that reach cells in different ways are priced separately, and the prices are summed: the changes are
-in different cells.
+If families of a query add records to cells in different ways, their prices are computed separately and
+summed, because the changes are in different cells.
 """
 
 from __future__ import annotations
@@ -52,21 +54,21 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 Moves = tuple[tuple[int, float], ...]
-"""(number of cells, absolute change of each)."""
+"""Changed cells of a family: pairs (number of cells, absolute change of each of them)."""
 Cost = Callable[[float], float]
-"""Cost of one cell that moves by this absolute change."""
+"""Function from the absolute change of one cell to its cost."""
 
 
 class CaseCosts(NamedTuple):
     """Costs of one step in each case. SUCCESSOR costs ``extra + same``."""
 
     other: float
-    extra: float  # of cells that move in SUCCESSOR but not in SAME
+    extra: float  # cost of the cells that change in SUCCESSOR but not in SAME
     same: float
 
     @property
     def largest(self) -> float:
-        """C: cost of the costliest case."""
+        """Largest cost C of the three cases."""
         return max(self.other, self.extra + self.same)
 
 
@@ -79,13 +81,13 @@ class Mix(NamedTuple):
 
 
 def mixes(steps: int) -> tuple[Mix, ...]:
-    """Return the mix with the most steps of SUCCESSOR for each number of steps in OTHER, from 0 on."""
+    """Return, for each number of steps in OTHER (0, 1, ...), the mix with the most steps in SUCCESSOR."""
     most = [(k, min(steps - k, k + 1)) for k in range(steps + 1)]
     return tuple(Mix(k, n, steps - k - n) for k, n in most)
 
 
 def heaviest(costs: CaseCosts, steps: int) -> float:
-    """Return the cost of the heaviest walk of ``steps`` steps with the same costs at each step."""
+    """Return the largest cost of a walk of ``steps`` steps if the costs are the same at each step."""
     if costs.other >= costs.extra + costs.same:
         return steps * costs.other
     return max(
@@ -95,8 +97,8 @@ def heaviest(costs: CaseCosts, steps: int) -> float:
 
 
 def heaviest_of(costs: Sequence[CaseCosts]) -> float:
-    """Return the cost of the heaviest walk whose step h has the costs ``costs[h]``."""
-    one = two = 0.0  # heaviest walk so far that ends with both users in one state, and in two states
+    """Return the largest cost of a walk if step h has the costs ``costs[h]``."""
+    one = two = 0.0  # largest cost of a walk that ends at node one, and at node two
     for step in costs:
         apart = max(one, two) + step.other
         one, two = max(apart, one + step.same), max(apart, one + step.extra + step.same)
@@ -108,36 +110,39 @@ def heaviest_of(costs: Sequence[CaseCosts]) -> float:
 
 @dataclass(frozen=True)
 class Over:
-    """Way in which the records of one user reach cells. Use one of the subclasses."""
+    """Base class: the way in which the records of one user are added to cells."""
 
     def slots(self, horizon: int) -> int:
-        """Return the size of the family's first axis."""
+        """Return the size of the first axis of the family."""
         return 1
 
     def records(self, horizon: int, states: int) -> int:
-        """Return the largest number of one user's records that are counted."""
+        """Return the largest number of records of one user that are counted."""
         return horizon
 
     def in_one_cell(self, horizon: int) -> int:
-        """Return the largest number of one user's records that one cell can contain."""
+        """Return the largest number of records of one user that one cell can contain."""
         return 1
 
     def steps(self, horizon: int) -> range | None:
-        """Return the counted steps if each step has cells of its own, otherwise None."""
+        """Return the counted steps if each step has separate cells, otherwise None."""
         return None
 
     def counts(self, states: Ints, step: int) -> bool:
-        """Return whether the record of this step is counted. ``states`` : (H + 1,) states of the user."""
+        """Return True if the record of this step is counted. ``states`` : (H + 1,) states of the user."""
         return True
 
     def price(self, costs: CaseCosts, horizon: int, states: int, squares: bool) -> float:
-        """Return the largest total cost of one user. ``squares``: costs are squares of changes."""
+        """Return the largest total cost of replacing one user.
+
+        squares : True if costs are squares of changes, False if they are linear in the change.
+        """
         return self.records(horizon, states) * costs.largest
 
 
 @dataclass(frozen=True)
 class EachStep(Over):
-    """Every step has cells of its own."""
+    """Every step has separate cells."""
 
     def slots(self, horizon: int) -> int:
         return horizon
@@ -151,7 +156,7 @@ class EachStep(Over):
 
 @dataclass(frozen=True)
 class OneStep(Over):
-    """Only the records of one step are counted (0-based)."""
+    """Only the records of one step (0-based) are counted."""
 
     step: int
 
@@ -170,7 +175,7 @@ class OneStep(Over):
 
 @dataclass(frozen=True)
 class AllSteps(Over):
-    """All records of a user are added to the same cells, whatever their step."""
+    """Records of all steps are added to the same cells."""
 
     def in_one_cell(self, horizon: int) -> int:
         return horizon
@@ -181,7 +186,7 @@ class AllSteps(Over):
 
 @dataclass(frozen=True)
 class FirstVisitRecords(Over):
-    """Only the record of a user's first visit to each state is counted, whatever its step."""
+    """Only the record of a user's first visit to each state is counted, at whatever step it occurs."""
 
     def records(self, horizon: int, states: int) -> int:
         return min(states, horizon)

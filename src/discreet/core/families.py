@@ -1,7 +1,8 @@
-"""Families of sums: what one user adds to which cells, and how much of it another trajectory moves.
+"""Families of sums: the values that a user adds to cells, and their largest change if the user is replaced.
 
-A query (:mod:`discreet.core.query`) is a tuple of families. A :class:`RecordFamily` counts records, so its
-price follows from the cases of :mod:`discreet.core.exchange`:
+A query (:mod:`discreet.core.query`) is a tuple of families. A :class:`RecordFamily` counts records, so the
+largest cost of replacing a user (its *price*) follows from the cases of :mod:`discreet.core.exchange`. The
+table shows the number of cells that change in each case, and the change of each:
 
 ==================  ===================  ===========  ======
 family              OTHER                SUCCESSOR    SAME
@@ -11,14 +12,14 @@ transitions         2 cells by 1         2 by 1       none
 rewards r - c       2 by max(c, 1 - c)   1 by 1       1 by 1
 ==================  ===================  ===========  ======
 
-since rewards are in [0, 1]. Other families have bounds of their own:
+The row of rewards holds because rewards are in [0, 1]. Other families have separate bounds:
 
-- :class:`GroupReturns` moves one cell by at most C, as a return that is clipped at C is in [0, C];
-- :class:`ClippedRewards` adds x >= 0 with a total of at most C, so ||x - x'||_1 <= 2 C, and ||x - x'||_2^2 <=
-  2 C^2 because <x, x'> >= 0: at most the cost of two cells that move by C each, in both norms.
+- in :class:`GroupReturns` one cell changes by at most C, because a return that is clipped at C is in [0, C];
+- in :class:`ClippedRewards` a user adds x >= 0 with a total of at most C. Therefore ||x - x'||_1 <= 2 C, and
+  ||x - x'||_2^2 <= 2 C^2 because <x, x'> >= 0. In both norms, this is at most the cost of two cells that
+  change by C each.
 
-:class:`OneOf` is a choice of families, one of which is in a release. Its price is that of the costliest
-choice.
+A release contains only one of the families in a :class:`OneOf`. The price is that of the costliest family.
 """
 
 from __future__ import annotations
@@ -54,28 +55,31 @@ POOLED_TRANSITIONS = "pooled_transition_counts"
 POOLED_REWARDS = "pooled_reward_sums"
 GROUP_RETURNS = "group_returns"
 CUT_REWARDS = "cut_reward_sums"
-COUNTS = (VISITS, TRANSITIONS, POOLED_TRANSITIONS)  # families of integers
+COUNTS = (VISITS, TRANSITIONS, POOLED_TRANSITIONS)  # families whose values are integers
 
 
 @dataclass(frozen=True)
 class SumFamily(ABC):
-    """Public constants of one family of sums. ``name`` : its key in releases, scales and files."""
+    """Public constants of one family of sums.
+
+    name : key of the family in releases, scales and files.
+    """
 
     name: str
 
     @property
     def by_pair(self) -> bool:
-        """True if the cells belong to steps and admissible pairs; tables then have axes for (s, a)."""
+        """True if each cell belongs to a step and an admissible pair. Tables then have axes for (s, a)."""
         return True
 
     @property
     def integral(self) -> bool:
-        """True if a user adds integers; other values are rounded to the grid of exact noise."""
+        """True if users add integers. For exact noise, other values are rounded to the grid."""
         return False
 
     @property
     def rests_on(self) -> tuple[str, ...]:
-        """What the sensitivity rests on beside this library's derivations."""
+        """Declarations that the sensitivity depends on, as text. Empty if this library derives it."""
         return ()
 
     @abstractmethod
@@ -94,17 +98,20 @@ class SumFamily(ABC):
         layout, context : sizes, and public arrays of the plan. grid : of values that are no counts, under
             exact noise.
 
-        Raises ``ValueError`` if plans set values that the sum needs: such a family is added by compiled code.
+        Raises ``ValueError`` if the sum needs values that plans set. Compiled code adds such a family.
         """
         raise ValueError(f"family {self.name!r}: is summed only as an option of CountQuery")
 
 
 @dataclass(frozen=True)
 class RecordFamily(SumFamily):
-    """Sums of one number per counted record, in the cell of its pair, or of its pair and successor.
+    """Sums of one number per counted record, in a cell for its (s, a) or for its (s, a, s').
 
-    over : how records reach cells. by_successor : one cell for each (s, a, s'), otherwise for each (s, a).
-    center : c, so that the family sums r - c. None: it counts records.
+    over : way in which records are added to cells.
+
+    by_successor : True for one cell for each (s, a, s'). False for one cell for each (s, a).
+
+    center : constant c if the family sums r - c over records. None if the family counts records.
     """
 
     over: Over = EACH_STEP
@@ -114,7 +121,7 @@ class RecordFamily(SumFamily):
     def __post_init__(self) -> None:
         if self.center is not None:
             checks.real("center", self.center, 0.0, 1.0)
-            if self.by_successor:  # SAME would move what SUCCESSOR does not: the list of mixes would not do
+            if self.by_successor:  # SAME would change cells that SUCCESSOR does not change
                 raise ValueError("by_successor = True: must be False for sums of rewards")
 
     @property
@@ -122,7 +129,7 @@ class RecordFamily(SumFamily):
         return self.center is None
 
     def shape(self, layout: Layout) -> tuple[int, ...]:
-        """Return (T, R) or (T, R, S)."""
+        """Return the shape: (T, R), or (T, R, S) if the family has a cell for each successor."""
         rows = (self.over.slots(layout.horizon), layout.rows)
         return (*rows, layout.states) if self.by_successor else rows
 
@@ -142,13 +149,13 @@ class RecordFamily(SumFamily):
 
     @property
     def moves(self) -> tuple[Moves, Moves, Moves]:
-        """Cells that move in OTHER, in SUCCESSOR but not in SAME, and in SAME."""
+        """Cells that change in OTHER, cells that change in SUCCESSOR but not in SAME, and cells in SAME."""
         if self.center is not None:
             return ((2, max(self.center, 1.0 - self.center)),), (), ((1, 1.0),)
         return ((2, 1.0),), (((2, 1.0),) if self.by_successor else ()), ()
 
     def costs(self, cost: Cost) -> CaseCosts:
-        """Return the costs of one step if a cell that moves by x costs ``cost(x)``."""
+        """Return the costs of one step if the cost of a cell that changes by x is ``cost(x)``."""
         other, extra, same = (sum(n * cost(x) for n, x in moves) for moves in self.moves)
         return CaseCosts(other, extra, same)
 
@@ -180,15 +187,15 @@ def rewards(center: float = 0.0, over: Over = EACH_STEP, name: str | None = None
 RECORD_FAMILIES: Mapping[str, RecordFamily] = {
     family.name: family for family in (visits(), transitions(), rewards(), rewards(0.5))
 }
-"""Families per step by the names that files use."""
+"""Families of counts per step, by their names in files."""
 
 
 class OwnBound(SumFamily):
-    """SumFamily whose price is not a walk over records."""
+    """Family whose price is computed from a separate bound and not from the cases of its records."""
 
     @abstractmethod
     def price(self, cost: Cost, layout: Layout, squares: bool) -> float:
-        """Return the largest cost of one replaced user if a cell that moves by x costs ``cost(x)``.
+        """Return the largest cost of replacing a user if the cost of a cell that changes by x is ``cost(x)``.
 
         layout : public sizes. squares : True if costs are squares of changes in units of the noise, False if
         they are linear.
@@ -197,7 +204,7 @@ class OwnBound(SumFamily):
 
 @dataclass(frozen=True)
 class GroupReturns(OwnBound):
-    """Sum of min(return, clip) over the users of each public group (``Plan.group``); shape (groups,)."""
+    """Sum of min(return, clip) over the users in each public group (``Plan.group``), shape (groups,)."""
 
     groups: int
     clip: float
@@ -218,9 +225,9 @@ class GroupReturns(OwnBound):
 
 @dataclass(frozen=True)
 class ClippedRewards(OwnBound):
-    """Rewards per pair, summed over steps, of each user until their total reaches a threshold.
+    """Sums of rewards for each (s, a) over all steps. Each user's rewards count until their total reaches C.
 
-    clip : C of the first batch. Plans may raise it (:mod:`discreet.core.clipped_returns`).
+    clip : threshold C of the first batch. Plans can increase C (:mod:`discreet.core.clipped_returns`).
     """
 
     clip: float
@@ -237,11 +244,11 @@ class ClippedRewards(OwnBound):
 
 @dataclass(frozen=True)
 class OneOf:
-    """Families of which a release contains one."""
+    """Several families of which each release contains exactly one."""
 
     families: tuple[SumFamily, ...]
 
 
 def pooled(over: str) -> Over:
-    """Return the way of pooled families: "all" records of a user, or those of "first" visits to states."""
+    """Return the way in which pooled families count records: "all" records, or only "first" visits."""
     return FIRST_VISITS if over == "first" else ALL_STEPS

@@ -68,18 +68,20 @@ class Guarantee:
 
     Parameters
     ----------
-    trust : party that sees raw data. "joint": the server that users interact with. "central": the curator of
-        an offline data set; all other parties see only the release. "local": no party. "none": no guarantee.
-    epsilon, delta : true values for the noise that the records describe. epsilon None: no guarantee.
-    rho, mu : parameters of zCDP and Gaussian DP; None if none is proved.
-    epsilon_nominal : epsilon that was requested; it differs from ``epsilon`` with calibration "published".
-    episodes : m, the largest number of episodes of one user that are replaced.
+    trust : trust model, which states the party that sees raw data. For "joint" it is the server that users
+        interact with. For "central" it is the curator of an offline data set, and all other parties see only
+        the release. For "local" no party sees raw data. "none" means that there is no guarantee.
+    epsilon, delta : true values for the noise that the records describe. If epsilon is None, there is no
+        guarantee.
+    rho, mu : parameters of zCDP and Gaussian DP, or None if no such parameter is proved.
+    epsilon_nominal : epsilon that was requested. It differs from ``epsilon`` with calibration "published".
+    episodes : largest number m of episodes of one user, all of which are replaced.
     users_public : True if the number of users is public.
     randomness : "secure" (operating system, exact) or "seeded" (simulation only).
     records : records of the mechanisms, all on the same users.
-    kinds : used instead of records if batches of disjoint users have different mechanisms. Pairs (text that
-        names the users, their guarantee).
-    reason : used instead of records and kinds if there is no guarantee: the reason, as text.
+    kinds : pairs (text that names the users, their guarantee). They are used instead of records if batches of
+        disjoint users have different mechanisms.
+    reason : reason why there is no guarantee, as text. It is used instead of records and kinds.
 
     Raises
     ------
@@ -121,7 +123,7 @@ class Guarantee:
         else:
             _check_alike(self, self.kinds)
             true = _worst(self.kinds) if self.kinds else _composed(self.records, self.delta, self.randomness)
-        # tolerance for numbers that another machine computed
+        # relative tolerance, because another machine may have computed the numbers
         near = 1e-6 if any(record.numerical for record in self.records) else 1e-9
         for name, one in zip(_NUMBERS, true, strict=True):
             own = getattr(self, name)
@@ -134,16 +136,17 @@ class Guarantee:
 
     @property
     def exceeds(self) -> Mapping[str, float] | None:
-        """``epsilon`` and ``at_most``, a bound on the probability that one user's loss exceeds epsilon.
+        """Bound on the probability that the privacy loss of one user exceeds epsilon.
 
-        The loss of an outcome is ln of the ratio of its probabilities with one record and with another. The
-        bound is rounded up to three digits. None without a guarantee.
+        The value is ``{"epsilon": epsilon, "at_most": bound}``, or None without a guarantee. The privacy loss
+        of an outcome is the logarithm of the ratio of its probabilities with one record and with another. The
+        bound is rounded up to three digits.
         """
         return parts.module("exceeding").exceeds(self)
 
     @property
     def rests_on(self) -> tuple[str, ...]:
-        """Declarations that the numbers rest on, as text; empty if this library derived them."""
+        """Declarations that the numbers depend on, as text. Empty if this library derived the numbers."""
         records = [*self.records, *(record for _, one in self.kinds for record in one.records)]
         return tuple(dict.fromkeys(text for record in records for text in getattr(record, "rests_on", ())))
 
@@ -233,15 +236,15 @@ def guarantee_of(
         noise leak information.
     delta : for Gaussian noise, the delta in (0, 1) at which epsilon is stated. None or 0 for Laplace noise,
         whose guarantee is pure.
-    epsilon_nominal : the requested epsilon, if an epsilon was requested.
-    episodes : m, the largest number of episodes of one user; the sensitivities in the records must be for m
+    epsilon_nominal : the epsilon that was requested, or None.
+    episodes : largest number m of episodes of one user. The sensitivities in the records must be for m
         episodes.
 
     Raises
     ------
     ValueError
-        If records have different kinds of noise, the delta does not fit the noise, or secure randomness has
-        continuous noise.
+        If records have different kinds of noise, if the delta does not fit the noise, or if secure randomness
+        is combined with continuous noise.
     """
     checks.choice("trust", trust, ("joint", "central", "local", "shuffle"))
     if epsilon_nominal is not None:
@@ -285,11 +288,14 @@ def parallel(kinds: Sequence[tuple[str, Guarantee]]) -> Guarantee:
 # ------------------------------------------------------------------------------ numbers
 
 _Four = tuple[float | None, float, float | None, float | None]
-"""epsilon, delta, rho, mu."""
+"""The four numbers epsilon, delta, rho and mu of a guarantee."""
 
 
 def _composed(records: tuple[Record, ...], delta: float | None, randomness: Source) -> _Four:
-    """Return the numbers for mechanisms on the same users at this delta (see the module's docstring)."""
+    """Return the numbers of the guarantee for mechanisms on the same users at this delta.
+
+    The module docstring describes the computation.
+    """
     for record in records:
         if not parts.is_record(record):
             raise ValueError(

@@ -63,43 +63,47 @@ class Layout:
         if not isinstance(other, Layout):
             return NotImplemented
         sizes = (self.states, self.actions, self.horizon) == (other.states, other.actions, other.horizon)
-        return sizes and np.array_equal(self.row_index, other.row_index)  # equal exactly if the masks are
+        # row_index is equal exactly if the masks are equal
+        return sizes and np.array_equal(self.row_index, other.row_index)
 
     def __hash__(self) -> int:
         return hash((self.states, self.actions, self.horizon))
 
     @cached_property
     def row_state(self) -> NDArray[np.int64]:
-        """(R,) state of each row, ascending."""
+        """State of each row, shape (R,), in ascending order."""
         return np.repeat(np.arange(self.states, dtype=np.int64), np.diff(self.state_ptr))
 
     @cached_property
     def row_action(self) -> NDArray[np.int64]:
-        """(R,) action of each row."""
+        """Action of each row, shape (R,)."""
         if self.mask is None:
             return np.tile(np.arange(self.actions, dtype=np.int64), self.states)
         return np.nonzero(self.mask)[1].astype(np.int64)
 
     @cached_property
     def state_ptr(self) -> NDArray[np.int64]:
-        """(S + 1,) rows of state s are state_ptr[s] .. state_ptr[s + 1] - 1."""
+        """First row of each state, shape (S + 1,). State s has rows state_ptr[s] .. state_ptr[s + 1] - 1."""
         each = np.full(self.states, self.actions, np.int64) if self.mask is None else self.mask.sum(axis=1)
         return np.concatenate([[0], np.cumsum(each)]).astype(np.int64)
 
     @cached_property
     def row_index(self) -> NDArray[np.int64]:
-        """(S, A) row of each pair, -1 if the action is not admissible."""
+        """Row of each pair (s, a), shape (S, A). It is -1 if the action is not admissible."""
         index = np.full((self.states, self.actions), -1, np.int64)
         index[self.row_state, self.row_action] = np.arange(self.rows)
         return index
 
     @property
     def rows(self) -> int:
-        """R, the number of admissible pairs."""
+        """Number R of admissible pairs."""
         return int(self.state_ptr[-1])
 
     def to_rows(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Drop inadmissible pairs: ``table (T, S, A, ...)`` to C-contiguous rows ``(T, R, ...)``."""
+        """Return the entries of admissible pairs of a table ``(T, S, A, ...)``.
+
+        The result is a C-contiguous array ``(T, R, ...)``.
+        """
         if self.mask is None:
             return np.ascontiguousarray(table.reshape(table.shape[0], self.rows, *table.shape[3:]))
         return np.ascontiguousarray(table[:, self.row_state, self.row_action])

@@ -23,11 +23,11 @@ from discreet.core import lazy as parts
 class Guarded:
     """Base class of objects that contain exact sums or raw records. Subclasses delete these in ``_drop``."""
 
-    _what = "session"  # name in errors
+    _what = "session"  # name of the object in error messages
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        self._lock = threading.RLock()  # records the thread that holds it; never acquired twice
+        self._lock = threading.RLock()  # a reentrant lock knows its thread, but it is never acquired twice
         self._closed = False
 
     def __reduce__(self) -> NoReturn:
@@ -39,7 +39,7 @@ class Guarded:
         self.__reduce__()
 
     def __repr__(self) -> str:
-        """Return text with public facts only: no record and no sum."""
+        """Return text that contains only public facts, and no record or sum."""
         claim = getattr(self, "guarantee", None)
         words = [] if claim is None else [f"trust={claim.trust!r}", f"epsilon={claim.epsilon}"]
         if claim is not None and claim.delta:
@@ -65,7 +65,7 @@ class Guarded:
         if self._calling_here():
             self._closed = True
             threading.Thread(target=self._end, daemon=True).start()
-        elif os.getpid() != self._process:  # a fork may inherit a held lock
+        elif os.getpid() != self._process:  # in a fork the lock may be held by a thread that does not exist
             self._drop()
         else:
             self._end()
@@ -79,7 +79,7 @@ class Guarded:
         self._closed = True
 
     def _calling_here(self) -> bool:
-        """Return whether this thread is inside a call."""
+        """Return True if this thread is inside a call of this object."""
         return bool(self._lock._is_owned())  # type: ignore[attr-defined]
 
     def _check_open(self) -> None:
@@ -111,7 +111,7 @@ class Saveable(Guarded):
     :mod:`discreet.mechanisms.saved_state.save` reads the tables and defines which types a file may contain.
     """
 
-    _kind: ClassVar[str]  # name in files
+    _kind: ClassVar[str]  # name of the class in files
     # Arguments of the constructor:
     _BOUND: ClassVar[tuple[str, ...]]
     # State that the object computes during a run; saved unchanged:
@@ -121,7 +121,7 @@ class Saveable(Guarded):
 
     def __init__(self) -> None:
         super().__init__()
-        self._saving = False  # True if a save was interrupted before its file was visible or withdrawn
+        self._saving = False  # True if a save was interrupted and its file may exist
         self._identity = secrets.token_hex(16)  # identity of the file that the object is saved to
 
     def _check_open(self) -> None:
@@ -142,5 +142,5 @@ class Saveable(Guarded):
         continues. Raises ``ValueError`` if ``path`` exists or its folder does not.
         """
         with self._call():
-            super()._check_open()  # called on the base class, so that it also works after an interrupted save
+            super()._check_open()  # the base class allows the call after an interrupted save
             parts.module("saving").write(self, path)

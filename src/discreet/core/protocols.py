@@ -21,12 +21,16 @@ __all__ = ["Coins", "Composable", "NoiseDistribution", "Query", "Record", "Sensi
 
 
 class Query(Protocol):
-    """Sum over users of bounded contributions in named families, declared before data."""
+    """Interface of a query: a sum over users of bounded contributions in named families.
+
+    It is declared before data.
+    """
 
     @property
     def families(self) -> Mapping[str, tuple[int, ...]]:
-        """Map each family name to its shape, e.g. ``"visits": (H, S, A)``. The first axis is 1 for pooled
-        steps.
+        """Shape of each family, by name, e.g. ``"visits": (H, S, A)``.
+
+        The first axis has length 1 for pooled steps.
         """
         ...
 
@@ -36,7 +40,7 @@ class Query(Protocol):
         ...
 
     def contribution(self, trajectory: Trajectory) -> Mapping[str, Floats]:
-        """Return one user's summand in every family (dense; for tests and slow paths)."""
+        """Return one user's summand in every family as dense arrays, for tests and code without kernels."""
         ...
 
     def sensitivity(self, norm: Norm, weight: Mapping[str, float]) -> float:
@@ -48,7 +52,10 @@ class Query(Protocol):
 
 
 class NoiseDistribution(Protocol):
-    """Distribution of (value - estimand). It does not depend on data unless ``exact`` is False."""
+    """Interface of a noise distribution: the distribution of (released value - estimand).
+
+    It does not depend on data unless ``exact`` is False.
+    """
 
     @property
     def family(self) -> str:
@@ -57,11 +64,11 @@ class NoiseDistribution(Protocol):
 
     @property
     def exact(self) -> bool:
-        """True unless the variance depends on data; it is then bounded or estimated."""
+        """True unless the variance depends on data. If it does, the variance is bounded or estimated."""
         ...
 
     def std(self) -> float:
-        """Return the standard deviation of one cell of this release (equal for all cells of one family)."""
+        """Return the standard deviation of one cell in this release. It is the same for all cells."""
         ...
 
     def std_bound(self) -> float:
@@ -69,18 +76,20 @@ class NoiseDistribution(Protocol):
         ...
 
     def bound(self, failure: float, rows: bool = False) -> float:
-        """Return E with P(any abs(noise) > E, over cells and all scheduled releases so far) <= failure.
+        """Return E such that, with probability at least 1 - failure, no abs(noise) exceeds E.
 
-        ``rows=True``: the same bound for the sum of a row's noise over s'.
+        The bound holds for all cells and all scheduled releases so far at the same time. If ``rows`` is True,
+        it holds for the noise in the sum of each row over s' instead.
         """
         ...
 
 
 class Coins(Protocol):
-    """Random generator of one user's device, from :mod:`discreet.core.rng` or from the device.
+    """Interface of the random generator of one user's device.
 
-    With a ``grid``, noise and rewards are multiples of 1 / grid (secure generators only). ``exact`` : True if
-    every draw has exactly the named distribution and comes from a cryptographic source.
+    The generator is from :mod:`discreet.core.rng` or from the device. With a ``grid``, noise and rewards are
+    multiples of 1 / grid (secure generators only). ``exact`` : True if every draw has exactly the named
+    distribution and comes from a cryptographic source.
     """
 
     @property
@@ -95,7 +104,7 @@ class Coins(Protocol):
         ...
 
     def rounded(self, rewards: Floats, grid: int | None) -> Floats:
-        """Round rewards to the grid without bias."""
+        """Round rewards at random to multiples of 1 / grid, without bias."""
         ...
 
     def below(self, n: int) -> int:
@@ -108,7 +117,7 @@ class Coins(Protocol):
 
 
 class Sensitive(Protocol):
-    """Query with the sensitivity that a record needs."""
+    """Interface of a query that can compute the sensitivity that a record needs."""
 
     def sensitivity(self, norm: Any, weight: Mapping[str, float]) -> float: ...
 
@@ -135,15 +144,15 @@ class Record(Protocol):
         ...
 
     def epsilon(self, delta: float) -> float:
-        """Return epsilon of a numerical record at this delta in (0, 1); infinity if there is none."""
+        """Return the epsilon of a numerical record at this delta in (0, 1), or infinity if there is none."""
         ...
 
     def line(self, delta: float) -> str:
-        """Describe the mechanism and its loss, as one line of a composition."""
+        """Return one line of text about the mechanism and its loss, for ``Guarantee.composition``."""
         ...
 
     def sentence(self, trust: Any) -> str:
-        """Describe the protection of the data, for the participating user."""
+        """Return a sentence that tells participating users how their data are protected."""
         ...
 
     def to_dict(self) -> dict[str, Any]: ...
@@ -154,5 +163,5 @@ class Composable(Record, Protocol):
 
     @property
     def loss(self) -> float:
-        """Epsilon for l1; mu or sqrt(2 rho) for l2."""
+        """Privacy loss: epsilon for l1; mu or sqrt(2 rho) for l2."""
         ...

@@ -1,24 +1,27 @@
-"""Queries: tuples of families of sums over users, and the sensitivity of all of them to one user.
+"""Queries: several families of sums over users, and their joint sensitivity to one user.
 
-The price of a query is the largest total cost of the cells that one replaced trajectory moves
-(:mod:`discreet.core.exchange`). Families that share a way of reaching cells are priced together, case by
-case, and so are all families whose steps have cells of their own. The other families have bounds of their own
-(:mod:`discreet.core.families`). Prices of families that reach different cells are summed. A release contains
-one family of each :class:`~discreet.core.families.OneOf`, so the price is the largest over these choices.
+The price of a query is the largest total cost of the cells that change if one trajectory is replaced
+(:mod:`discreet.core.exchange`). If families add records to cells in the same way, their price is computed
+together, case by case. The same holds for all families whose steps have separate cells. Every other family
+has a separate bound (:mod:`discreet.core.families`). Prices of families with different cells are summed. A
+release contains one family of each :class:`~discreet.core.families.OneOf`, so the price is the largest over
+these choices.
 
-With costs w x the price is the joint l1 sensitivity in units of the noise; with costs (w x)^2 it is the
-square of the l2 sensitivity. For families per step both are exact if two states have two admissible actions:
-l1 = 2 H for each uncentred family and 6 H for the three of them, l2 = sqrt(2 H) and sqrt(6 H).
+With costs w x, the price is the joint l1 sensitivity in units of the noise. With costs (w x)^2, it is the
+square of the joint l2 sensitivity. For families of counts per step, both are exact if two states have two
+admissible actions. The l1 sensitivity is then 2 H for each uncentred family and 6 H for all three. The l2
+sensitivity is sqrt(2 H) for each and sqrt(6 H) for all three.
 
-Up to m episodes of a user (``episodes``). A user's contribution is x = x_1 + ... + x_k with k <= m episodes,
-possibly none. Replace it by x' = x'_1 + ... + x'_k', and extend both sums to m summands with zeros: the
-change is the sum of m differences x_j - x'_j. Two episodes differ by at most D, the bound for one episode in
-the same norm, weights included. An episode and a zero differ by at most D too: each step of the removed
-episode changes one record, which is half of OTHER, and a return is at most C. By the triangle inequality
-every sensitivity, l1 and l2, is at most m D. The bound is attained whenever D is attained: one user has m
-copies of one episode, the other m copies of another. All m can be in the same cells, so sqrt(m) would not be
-enough. The number of a user's episodes is private. The limit m is declared, and enforced by
-:class:`~discreet.mechanisms.dataset.dataset_release.OneShotSession`.
+Users with up to m episodes (``episodes``). The contribution of a user is x = x_1 + ... + x_k with k <= m
+episodes, where k can be 0. It is replaced by x' = x'_1 + ... + x'_k'. Extend both sums to m summands with
+zeros. The change is then the sum of m differences x_j - x'_j. Let D be the bound for one episode in the same
+norm and with the same weights. Two episodes differ by at most D. An episode and a zero also differ by at most
+D, because each step of the removed episode changes one record, which is half of OTHER, and a return is at
+most C. By the triangle inequality, every l1 or l2 sensitivity is at most m D. This bound is attained whenever
+D is attained: one user has m copies of one episode, and the user who replaces them has m copies of another
+episode. All m copies can be in the same cells, so sqrt(m) D would be too small. The number of episodes of a
+user is private. The limit m is declared, and
+:class:`~discreet.mechanisms.dataset.dataset_release.OneShotSession` enforces it.
 """
 
 from __future__ import annotations
@@ -43,16 +46,20 @@ from discreet.core.trajectories import Trajectory
 Floats = NDArray[np.float64]
 Norm = Literal["l1", "l2"]
 Shift = tuple[str, float, int]
-"""(family, absolute change of a cell, number of such cells)."""
+"""Cells of one family with the same change: (family, absolute change of each cell, number of cells)."""
 
 __all__ = ["FamilyQuery", "Norm", "Shift", "SumQuery", "shifts_of"]
 
 
 class SumQuery(ABC):
-    """Sums over users of the families in ``parts``, kept in one flat vector of cells in their order.
+    """Sums over users of the families in ``parts``.
 
-    layout : public sizes and mask; inadmissible pairs have no cells. episodes : m, the largest number of
-        episodes that one user may have. Every sensitivity is m times the sensitivity to one episode.
+    All sums are in one flat vector of cells, in the order of the families.
+
+    layout : public sizes and mask. Inadmissible pairs have no cells.
+
+    episodes : largest number m of episodes that one user may have. Every sensitivity is m times the
+        sensitivity to one episode.
     """
 
     layout: Layout
@@ -76,7 +83,7 @@ class SumQuery(ABC):
     @property
     @abstractmethod
     def parts(self) -> tuple[SumFamily | OneOf, ...]:
-        """Families in order; one family of a ``OneOf`` is in a release."""
+        """Families in the order of the flat vector. A release contains one family of each ``OneOf``."""
 
     @abstractmethod
     def copy(self) -> Self:
@@ -85,14 +92,17 @@ class SumQuery(ABC):
     # -------------------------------------------------------------------------- families and cells
     @cached_property
     def listed(self) -> tuple[SumFamily, ...]:
-        """All families, those of every ``OneOf`` included, in the order of the flat vector."""
+        """All families, including those of every ``OneOf``, in the order of the flat vector."""
         return tuple(
             f for part in self.parts for f in (part.families if isinstance(part, OneOf) else (part,))
         )
 
     @cached_property
     def row_families(self) -> Mapping[str, tuple[int, ...]]:
-        """Map each name to its shape over rows (admissible pairs), in the order of the flat vector."""
+        """Shape of each family, by name, with one axis for rows (admissible pairs).
+
+        The families are in the order of the flat vector.
+        """
         return {family.name: family.shape(self.layout) for family in self.listed}
 
     def integral(self, name: str) -> bool:
@@ -105,7 +115,7 @@ class SumQuery(ABC):
 
     @property
     def families(self) -> Mapping[str, tuple[int, ...]]:
-        """Map each name to its shape, e.g. ``visits (T, S, A)`` or ``transition_counts (T, S, A, S)``."""
+        """Shape of each family, by name, e.g. ``visits (T, S, A)`` or ``transition_counts (T, S, A, S)``."""
         pair = (self.layout.states, self.layout.actions)
         return {
             family.name: (shape[0], *pair, *shape[2:]) if family.by_pair else shape
@@ -114,7 +124,7 @@ class SumQuery(ABC):
 
     @property
     def support(self) -> Mapping[str, NDArray[np.bool_]]:
-        """Cells that can be non-zero by public declaration: those of all admissible pairs."""
+        """Cells that can be non-zero according to public declarations: those of all admissible pairs."""
         return {
             family.name: self._table(family, np.ones(family.shape(self.layout))).astype(bool)
             for family in self.listed
@@ -122,13 +132,13 @@ class SumQuery(ABC):
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
-        """(families + 1,) first index of each family in the flat vector of cells."""
+        """First index of each family in the flat vector, and the length of the vector: (families + 1,)."""
         sizes = [math.prod(shape) for shape in self.row_families.values()]
         return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
     @property
     def cells(self) -> int:
-        """Length of the flat vector: number of counters in a release."""
+        """Length of the flat vector, which is the number of cells in a release."""
         return int(self.offsets[-1])
 
     def to_cells(self, sums: Mapping[str, Floats]) -> Floats:
@@ -146,11 +156,14 @@ class SumQuery(ABC):
         return np.concatenate(found)
 
     def _table(self, family: SumFamily, part: Floats) -> Floats:
-        """Return one family over rows as a table by (state, action), if its cells belong to pairs."""
+        """Return the cells of one family as a table with axes for (s, a), if its cells belong to pairs."""
         return self.layout.from_rows(part) if family.by_pair else part.copy()
 
     def from_cells(self, cells: Floats) -> Mapping[str, Floats]:
-        """Convert the flat vector of cells to tables by (state, action); views where the mask allows it."""
+        """Convert the flat vector of cells to one table by (state, action) for each family.
+
+        The tables are views of the vector if the mask allows it.
+        """
         tables = {}
         for f, (family, shape) in enumerate(zip(self.listed, self.row_families.values(), strict=True)):
             part = cells[self.offsets[f] : self.offsets[f + 1]].reshape(shape)
@@ -160,14 +173,16 @@ class SumQuery(ABC):
     # -------------------------------------------------------------------------- sensitivity
     @property
     def rests_on(self) -> tuple[str, ...]:
-        """What the sensitivity rests on beside this library's derivations, over all families."""
+        """Declarations that the sensitivity of any family depends on, as text."""
         return tuple(dict.fromkeys(text for family in self.listed for text in family.rests_on))
 
     def price(self, costs: Mapping[str, Cost], squares: bool) -> float:
-        """Return the largest total cost of the cells that replacing one episode moves, in one release.
+        """Return the largest total cost of the cells in one release that change if one episode is replaced.
 
-        costs : cost of a cell of each family, given its absolute change. squares : True if costs are squares
-            of changes in units of the noise, False if they are linear in the change.
+        costs : for each family, a function from the absolute change of a cell to its cost.
+
+        squares : True if costs are squares of changes in units of the noise, False if they are linear in the
+            change.
         """
         return max(self._price_of(held, costs, squares) for held in self._choices())
 
@@ -192,7 +207,7 @@ class SumQuery(ABC):
                 raise TypeError(f"family = {family!r}: must be a RecordFamily or have a bound of its own")
         per_step = [over for over in groups if over.steps(horizon) is not None]
         prices = []
-        if len(per_step) > 1:  # steps of one walk: EachStep and OneStep, or several steps
+        if len(per_step) > 1:  # these families count steps of the same trajectory in separate cells
             walk = [CaseCosts(0.0, 0.0, 0.0)] * horizon
             for over in per_step:
                 for h in over.steps(horizon) or ():
@@ -243,10 +258,11 @@ class SumQuery(ABC):
         return self.episodes * (change if linear else math.sqrt(change))
 
     def shifts(self) -> tuple[tuple[Shift, ...], ...] | None:
-        """Return the undominated ways to replace a user, as moved cells; ways with few steps in OTHER first.
+        """Return the ways to replace a user that can have the largest loss.
 
-        None if the worst way is not known: if records share cells, users can have several episodes, or a
-        family has a bound of its own.
+        A way lists the cells that change. Ways with fewer steps in OTHER come first. The result is None if
+        the worst way is not known. This is the case if several records of a user can be in one cell, if users
+        can have several episodes, or if a family has its own bound.
         """
         records = [family for family in self.listed if isinstance(family, RecordFamily)]
         steps = {family.over.steps(self.layout.horizon) for family in records}
@@ -258,13 +274,13 @@ class SumQuery(ABC):
 
 @dataclass(frozen=True, eq=False)
 class FamilyQuery(SumQuery):
-    """Query of any families: every combination has a sensitivity.
+    """Query with any combination of families.
 
     Parameters
     ----------
     layout : Layout
     parts : at least one family or choice of families, with different names.
-    episodes : m >= 1, the largest number of episodes that one user may have.
+    episodes : largest number m >= 1 of episodes that one user may have.
 
     Raises
     ------
@@ -291,11 +307,12 @@ class FamilyQuery(SumQuery):
                     raise ValueError(f"parts: {family.name!r} counts step {counted[-1]}, must be below H")
 
     def add(self, record: Trajectory, context: Context, grid: int | None, cells: Floats) -> None:
-        """Add one user's checked record to the (cells,) flat vector.
+        """Add one user's checked trajectory to the flat vector, shape (cells,).
 
-        context : public arrays of the plan. grid : of values that are no counts, under exact noise.
+        context : public arrays of the plan. grid : with exact noise, values that are not counts are multiples
+            of 1 / grid.
         """
-        own = np.zeros(self.cells)  # a family that raises adds nothing
+        own = np.zeros(self.cells)  # if a family raises an error, nothing is added
         for family, begin, end in zip(self.listed, self.offsets, self.offsets[1:], strict=False):
             family.add(record, self.layout, context, grid, own[begin:end])
         cells += own
@@ -321,10 +338,11 @@ def _cost(weight: float, linear: bool) -> Callable[[float], float]:
 
 
 def shifts_of(families: Sequence[RecordFamily], steps: int) -> tuple[tuple[Shift, ...], ...]:
-    """Return the undominated ways to replace a user in families of ``steps`` separate steps.
+    """Return the ways to replace a user that can have the largest loss, for families of counts per step.
 
-    If OTHER moves at least as many cells as far as SUCCESSOR in every family, the only way is OTHER at all
-    steps. Otherwise there is one way for each number of steps in OTHER.
+    steps : number of counted steps. If in every family OTHER changes at least as many cells by at least as
+        much as SUCCESSOR, the only way is OTHER at all steps. Otherwise there is one way for each number of
+        steps in OTHER.
     """
     worst = all(_reaches(family.moves) for family in families)
     found = []
@@ -341,7 +359,7 @@ def shifts_of(families: Sequence[RecordFamily], steps: int) -> tuple[tuple[Shift
 
 
 def _reaches(moves: tuple[Moves, Moves, Moves]) -> bool:
-    """Return whether OTHER moves at least as many cells at least as far as SUCCESSOR does."""
+    """Return True if OTHER changes at least as many cells by at least as much as SUCCESSOR does."""
     other, (extra, same) = moves[0], moves[1:]
 
     def reached(moved: Moves, change: float) -> int:

@@ -1,4 +1,4 @@
-"""Plans, messages and releases: values passed between users, a session and a learner.
+"""Plans, messages and releases, the values that are passed between users, a session and a learner.
 
 A :class:`Plan` contains everything that is published before users act. A :class:`Schedule` sets the times of
 releases. A :class:`Message` is the value that a user's device sends. A :class:`Release` contains all that is
@@ -39,26 +39,27 @@ __all__ = [
 # ------------------------------------------------------------------------------ before users act
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Everything that the server publishes before users act: a function of releases and public data only.
+    """Everything that the server publishes before users act. It depends only on releases and public data.
 
     Parameters
     ----------
-    policy : (H, S) int actions, or (H, S, A) probabilities.
+    policy : (H, S) integer actions, or (H, S, A) probabilities.
     users : number of users who follow the plan, at least 1.
-    context : arrays by name that devices need in addition to trajectories (values of a linear learner).
+    context : mapping from names to arrays that devices need in addition to trajectories (for example values
+        of a linear learner).
     query : must be None: the query of a batch is declared in advance (``Schedule.queries``).
     last : True if a release follows. False lets one batch contain several policies (explorers, ties).
     number : set by ``session.begin``. Messages contain this number, and messages for other plans are
         rejected.
     group, return_share : for a query with group returns: the public group of these users, and the share of
         the budget, in [0, 1), for group returns in the release that closes this batch. The share of the last
-        plan of a batch applies. 0: not released; None: the share of the query.
+        plan of a batch applies. With 0 they are not released. None is the share in the query.
     forget : if True, the release that closes this batch is the last one that includes any user so far. Later
         releases contain only later users.
-    cut : for a query with clipped rewards: the threshold C of this batch, in [C of the last batch, H].
-        Infinite: centred rewards replace clipped rewards permanently, starting with the release of this
-        batch. None: unchanged. The first plan of a batch sets the value; further plans give the same value or
-        None.
+    cut : for a query with clipped rewards, the threshold C of this batch. It is at least that of the last
+        batch and at most H. If it is infinite, centred rewards replace clipped rewards permanently, starting
+        with the release of this batch. None keeps the threshold. The first plan of a batch sets the value;
+        further plans of the batch contain the same value or None.
     """
 
     __repr__ = brief
@@ -78,12 +79,14 @@ class Plan:
 # Text for the error that rejects raw data.
 ON_DEVICE = "what begin's encoder makes: encoder = session.begin(plan), then encoder(trajectory, plan, coins)"
 
-MOST_RELEASES = 50_000_000  # release times are stored as a list: 400 MB
+MOST_RELEASES = 50_000_000  # largest number of releases, because their times are stored in memory (400 MB)
 
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """Public times of release. They are fixed before data, or limited in advance and triggered by releases.
+    """Public times of release.
+
+    They are fixed before data, or limited in number in advance and triggered by releases.
 
     ``users`` is K, or None if it is unknown. With neither ``times`` nor ``growth`` there is a release after
     every user. ``max_releases`` limits the number of releases that earlier releases trigger. ``answers`` is
@@ -92,8 +95,8 @@ class Schedule:
     policies. The choice of the mechanism depends on ``reads`` and ``plans``.
 
     ``times`` contains the number of users submitted at each release, in ascending order, starting with 0
-    (release 0 is made before any user: zeros, no noise). ``growth`` sets geometric times: next = max(k + 1,
-    ceil(growth * k)). 1.0 means a release after every user.
+    (release 0 is made before any user; its values are 0, without noise). ``growth`` sets geometric times:
+    next = max(k + 1, ceil(growth * k)). 1.0 means a release after every user.
 
     ``pooled_shares`` has one value in (0, 1) for each of ``release_times``: the share of the budget for the
     pooled families of the query in that release (the first value is for release 0, without noise). Only
@@ -143,7 +146,7 @@ class Schedule:
         if self.growth is not None:
             object.__setattr__(self, "growth", checks.real("growth", self.growth, 1.0))
         if self.times is not None:
-            times = np.array(self.times, np.int64)  # a copy: no other code can change it
+            times = np.array(self.times, np.int64)  # copied, so that no other code can change it
             if times.ndim != 1 or times.size == 0 or times[0] != 0 or (np.diff(times) <= 0).any():
                 raise ValueError("times must be ascending integers that start with 0")
             if self.users is not None and times[-1] >= self.users + self.final:
@@ -169,9 +172,9 @@ class Schedule:
 
     @cached_property
     def release_times(self) -> Ints:
-        """Number of users submitted at each release, starting at 0; read-only.
+        """Number of users who were submitted before each release, starting with 0. The array is read-only.
 
-        ``ValueError`` if K is unknown.
+        Raises ``ValueError`` if K is unknown.
         """
         if self.times is not None:
             return self.times
@@ -228,8 +231,8 @@ class Estimate:
     value: Floats
     law: NoiseDistribution
     estimand: Literal["sum", "weighted"] = "sum"
-    covers: int = 0  # number of users in the value
-    effective: float = 0.0  # (sum w)^2 / sum w^2: sample size for concentration; = covers if "sum"
+    covers: int = 0  # Number of users in the value.
+    effective: float = 0.0  # Effective sample size (sum w)^2 / sum w^2; equals covers for unweighted sums.
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,24 +257,25 @@ class Measurement:
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """Noisy sums, their noise distributions, and the guarantee: all that a learner sees about users.
+    """Everything that a learner sees about users: noisy sums, their noise distributions, and the guarantee.
 
     Parameters
     ----------
     estimates : one :class:`Estimate` for each family of the query ("transition_counts" (H, S, A, S), "visits"
         and "reward_sums" (H, S, A), ...). ``value`` includes noise and can be negative. ``law`` is the
         distribution of that noise. ``covers`` is the number of users.
-    users : number of users submitted so far; public.
-    number : index of the release. Release 0 is made before any user (zeros, no noise).
+    users : number of users who were submitted so far. It is public.
+    number : index of the release. Release 0 is made before any user. Its values are 0, without noise.
     guarantee : guarantee of the whole session, not only of this release.
-    measurement : data since the last release, with separate noise. None if releases share noise (trees).
+    measurement : noisy sums of the users since the last release, with separate noise. None if releases share
+        noise (trees).
     """
 
     __repr__ = brief
 
     estimates: Mapping[str, Estimate]
-    users: int  # number of users submitted so far; public
-    number: int  # release 0 is made before any user: zeros, no noise
+    users: int  # number of users who were submitted so far; it is public
+    number: int  # release 0 is made before any user; its values are 0, without noise
     guarantee: Guarantee
     measurement: Measurement | None = None  # None if releases share noise (trees)
 
@@ -281,11 +285,14 @@ class Release:
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """Value that a user's device sends: a raw trajectory, or an encoded message (local, shuffle).
+    """Value that a user's device sends.
 
-    plan : number of the plan that the user followed. trajectory, message : exactly one of these two is set. A
-        message is an array (local), or the bytes of an envelope (shuffle)
-        (:class:`~discreet.device.message_envelope.Envelope`).
+    It is a raw trajectory, or an encoded message for the trust models "local" and "shuffle".
+
+    plan : number of the plan that the user followed.
+
+    trajectory, message : exactly one of these two is set. A local message is an array. A shuffle message is
+        the bytes of an envelope (:class:`~discreet.device.message_envelope.Envelope`).
     """
 
     plan: int
@@ -294,5 +301,5 @@ class Message:
 
 
 def numbered(plan: Plan, number: int) -> Plan:
-    """Return the plan with its number set. Messages must have this number."""
+    """Return a copy of the plan with this number. Messages for the plan must contain it."""
     return replace(plan, number=number)

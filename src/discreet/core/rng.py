@@ -1,4 +1,4 @@
-"""Sources of randomness: fast seeded streams for simulation, the operating system for real users.
+"""Sources of randomness: seeded streams for simulation, and the operating system for real users.
 
 Seeded streams are addressed by (seed, run, role, index), so equal seeds give equal results in any order and
 with any number of workers. Seeded noise protects no user, because anyone who knows the seed can subtract it.
@@ -26,20 +26,24 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Key = NDArray[np.uint64]
 
-_EXACT = 2**46  # units; 64 such draws plus a sum below 2^51 are exact in float64 (2^53)
-_MOST = 2**52  # units; up to this size float64 can represent half-integers
-_BLOCK = 2**15  # number of values that are checked together; they fit the processor cache
+_EXACT = 2**46  # Grid units. The sum of 64 such draws and a sum below 2^51 is exact in float64 (2^53).
+_MOST = 2**52  # Grid units. Up to this size float64 represents all multiples of 1/2.
+_BLOCK = 2**15  # Number of values that are checked together. They fit into the processor cache.
 
 
 @dataclass(frozen=True)
 class Seeded:
     """Repeatable randomness for simulation.
 
-    seed : non-negative integer. run : index of the repetition. Two learners with the same (seed, run) have
-        users with the same random outcomes. Two sessions with the same (seed, run) have the same noise, so
-        anyone who sees both releases can subtract it. This is another reason why a guarantee with a seed is
-        for simulation only. batch : index of a batch of other users with separate noise (:meth:`of_batch`),
-        or None. Raises ``ValueError`` unless these values are integers >= 0.
+    seed : non-negative integer.
+
+    run : index of the repetition, a non-negative integer.
+
+    batch : index of a batch of other users with separate noise (:meth:`of_batch`), or None.
+
+    Two learners with the same (seed, run) have users with the same random outcomes. Two sessions with the
+    same (seed, run) have the same noise, so anyone who sees both releases can remove it. This is another
+    reason why a guarantee with a seed is for simulation only. Raises ``ValueError`` for other values.
     """
 
     seed: int = 0
@@ -54,9 +58,9 @@ class Seeded:
             checks.integer("batch", self.batch, 0)
 
     def of_batch(self, batch: int) -> Seeded:
-        """Return the same run with separate noise for one batch.
+        """Return the same randomness with separate noise for one batch of users.
 
-        The keys of environment and ties do not change.
+        The random keys of the environment and of tie-breaking do not change.
         """
         return Seeded(self.seed, self.run, batch)
 
@@ -69,12 +73,12 @@ class Seeded:
 
 @dataclass(frozen=True)
 class Secure:
-    """Exact discrete noise from the operating system's cryptographic source; not repeatable.
+    """Exact discrete noise from the operating system's cryptographic source. It is not repeatable.
 
     reward_grid : rewards are rounded at random, without bias, to multiples of 1 / reward_grid. Every sum is
-        then an integer on a public grid (noise in floating point would leak through its last bits). Sums are
-        exact in float64 because reward_grid is a power of two from 2 to 2^20. Other values raise
-        ``ValueError``.
+        then an integer in units of a public grid. (The last bits of floating-point noise would leak
+        information.) Sums are exact in float64, because reward_grid is a power of two from 2 to 2^20. Other
+        values raise ``ValueError``.
     """
 
     reward_grid: int = 1024
@@ -86,7 +90,7 @@ class Secure:
             raise ValueError(f"reward_grid = {grid}: must be a power of two")
 
     def of_batch(self, batch: int) -> Secure:
-        """Return self: the system's source gives fresh draws for every batch."""
+        """Return self, because the operating system's source gives new draws for every batch."""
         return self
 
 
@@ -103,7 +107,10 @@ def _grid(grid: int | None) -> int:
 
 
 def _units(draws: NDArray[np.int64], grid: int) -> Floats:
-    """Return integers as multiples of 1 / grid. Raises an error if a draw is too large for exact sums."""
+    """Return integer draws divided by ``grid``.
+
+    Raises ``OverflowError`` if a draw is too large for exact sums.
+    """
     if np.abs(draws).max(initial=0) > _EXACT:
         raise OverflowError("a noise value above 2^46 grid units was drawn: float64 sums would be rounded")
     return draws.astype(np.float64) / grid
@@ -112,8 +119,8 @@ def _units(draws: NDArray[np.int64], grid: int) -> Floats:
 def checked_on_grid(values: NDArray[Any], grid: int, most: int = _MOST) -> NDArray[Any]:
     """Return ``values``. Raise ``RuntimeError`` unless they are multiples of 1 / ``grid`` with exact sums.
 
-    Exact noise protects only integers: a digit of a sum below the grid would be released unchanged. Every
-    session calls this function on its sums before it draws noise, and on the values that it releases.
+    Exact noise protects only integers: if a sum had digits below the grid, they would be released unchanged.
+    Every session calls this function on its sums before it draws noise, and on the values that it releases.
 
     Parameters
     ----------
@@ -126,7 +133,7 @@ def checked_on_grid(values: NDArray[Any], grid: int, most: int = _MOST) -> NDArr
         units = flat[begin : begin + _BLOCK]
         inside = True
         if units.dtype.kind == "f":
-            units = units * grid  # exact: a power of two
+            units = units * grid  # exact, because grid is a power of two
             inside = bool((np.rint(units) == units).all())
         if not (inside and -most <= units.min() and units.max() <= most):
             raise RuntimeError(

@@ -10,6 +10,6 @@ __all__ = ["brief"]
 
 
 def brief(thing: Any) -> str:
-    """Return a text that fits a screen, for ``__repr__ = brief`` of a dataclass."""
+    """Return a short text for ``thing``. Dataclasses use it as ``__repr__ = brief``."""
     text: str = parts.module("shown").text(thing)
     return text

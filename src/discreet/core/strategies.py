@@ -1,19 +1,20 @@
-"""Strategies over time: which sums are released with which noise, and what one user's records cost in them.
+"""Strategies over time, which determine the sums and the noise of each release.
 
-The largest norm of one user's column (:meth:`Strategy.column_norm`) multiplies the joint sensitivity of the
-query, l1 with Laplace noise and l2 with Gaussian noise:
+The *column* of a user contains the coefficients with which the user's records enter the noisy sums. The
+privacy loss is the joint sensitivity of the query times the largest norm of a column
+(:meth:`Strategy.column_norm`). Both use the l1 norm for Laplace noise and the l2 norm for Gaussian noise:
 
-- :class:`Exact`: no noise, no guarantee.
-- :class:`Prefixes`: correlated noise on prefix sums; a user is in one time step
+- :class:`Exact`: no noise, and therefore no guarantee.
+- :class:`Prefixes`: correlated noise is added to prefix sums, and a user is in one time step
   (:mod:`discreet.core.correlated_noise.factorization`). Signed digits use noise before its data exist, which
-  only pure-epsilon accounting allows. The Toeplitz factorization has a large l1 norm, so it is used with
-  Gaussian noise only.
-- :class:`Batches`: one fresh noise at each scheduled release, on the batch or on a decaying sum of batches. A
-  user's column has l2 norm at most 1 (:mod:`discreet.core.correlated_noise.decaying_sum`), and l1 norm 1 only
-  without decay.
-- :class:`OnDevice`: each user's counters have independent noise, so a user is in one sum.
+  only pure-epsilon accounting allows. The Toeplitz factorization has a large l1 norm, so it is used only with
+  Gaussian noise.
+- :class:`Batches`: fresh noise is added at each scheduled release to the batch, or to a decaying sum of
+  batches. A column has l2 norm at most 1 (:mod:`discreet.core.correlated_noise.decaying_sum`). It has l1 norm
+  1 only without decay.
+- :class:`OnDevice`: the counters of each user have independent noise, so a user is in one sum.
 
-A strategy is a frozen value of a registered class (:data:`STRATEGIES`), since its class derives its price.
+A strategy is a frozen value of a registered class (:data:`STRATEGIES`), because its class computes its norms.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ __all__ = [
 
 Stream = Literal["exact", "walk", "local", "decaying", "reports"]
 STRATEGIES: list[type[Strategy]] = []
-"""Classes whose price this library derives. A subclass of one of them could state another price."""
+"""Classes whose norms this library derives. Subclasses are rejected: they could state other norms."""
 WALKS: list[type[Walk]] = [OptimalTree, SignedDigits, SquareRoot, Tree]
-"""Factorizations that a :class:`Prefixes` can use."""
+"""Classes of factorizations that :class:`Prefixes` can use."""
 T = TypeVar("T", bound="type[Strategy]")
 
 
@@ -60,9 +61,9 @@ def registered(kind: T) -> T:
 
 
 class Strategy(ABC):
-    """Strategy over time.
+    """Base class of strategies over time.
 
-    stream : name in sessions and audits. noisy : True if noise is added to sums.
+    stream : name of the strategy in sessions and audits. noisy : True if noise is added to sums.
     """
 
     stream: ClassVar[Stream]
@@ -70,49 +71,53 @@ class Strategy(ABC):
 
     @abstractmethod
     def column_norm(self, norm: Norm) -> float:
-        """Return the largest norm ("l1" or "l2") of one user's column; infinity if ``norm`` has no price."""
+        """Return the largest norm of a user's column, or infinity if noise of this norm must not be used."""
 
     @property
     def fresh(self) -> bool:
-        """True if losses of single draws can be composed numerically, as they follow the hidden records.
+        """True if the losses of single draws can be composed numerically.
 
-        A user's column then consists of zeros and ones.
+        Every draw is then made after the records that it protects, and all entries of a user's column are 0
+        or 1.
         """
         return True
 
     @property
     def weighted(self) -> bool:
-        """True if sums have other coefficients than -1, 0 and 1, so that discrete noise is not exact."""
+        """True if noise terms have coefficients other than -1, 0 and 1, so that noise cannot be exact."""
         return False
 
     def plain(self) -> Self:
-        """Return the strategy rebuilt from plain values. Raises ``ValueError`` on values of other classes."""
+        """Return a copy of the strategy that is built from plain values.
+
+        Raises ``ValueError`` if a value has an unexpected class.
+        """
         return self
 
     @property
     def on_device(self) -> bool:
-        """True if the randomness is drawn on the user's device, so that no other party sees raw data."""
+        """True if the user's device draws the randomness, so that no other party sees raw data."""
         return False
 
     def check(self, query: SumQuery) -> None:  # noqa: B027 - most strategies answer every query
         """Raise ``ValueError`` unless the strategy can answer the query."""
 
     def record(self, schedule: Schedule) -> Record | None:
-        """Return the record of one user's whole loss, or None if the noise of the sums determines it.
+        """Return the record of a user's whole loss under this ``schedule``.
 
-        schedule : public times of release, and kind of the policies.
+        The result is None if the noise in sums determines the loss.
         """
         return None
 
     @abstractmethod
     def text(self) -> str:
-        """Describe the mechanism in a guarantee."""
+        """Return text that describes the mechanism in a guarantee."""
 
 
 @registered
 @dataclass(frozen=True)
 class Exact(Strategy):
-    """Sums without noise, at every release: no guarantee."""
+    """Strategy that releases sums without noise. It has no privacy guarantee."""
 
     stream: ClassVar[Stream] = "exact"
     noisy: ClassVar[bool] = False
@@ -133,7 +138,7 @@ class Prefixes(Strategy):
     ----------
     walk : :class:`Tree`, :class:`OptimalTree`, :class:`SignedDigits` or :class:`SquareRoot`, with the number
         of time steps of the schedule. A mechanism raises ``ValueError`` for another number.
-    leaf : time step: "batch" for the users between two scheduled releases, or "user" for a single user.
+    leaf : unit of a time step, "batch" for the users between two scheduled releases or "user" for one user.
     """
 
     __repr__ = brief
@@ -171,7 +176,8 @@ class Batches(Strategy):
 
     Parameters
     ----------
-    decay : in [0, 1), factor of the earlier sum before a batch is added to it; 0: only the batch.
+    decay : factor in [0, 1) by which the earlier sum is multiplied before a batch is added. With 0 the sum
+        contains only the batch.
     """
 
     __repr__ = brief

@@ -19,7 +19,7 @@ from discreet.core.short_repr import brief
 
 @dataclass(frozen=True)
 class Trajectory:
-    """One user's episode of H steps: raw data that only sessions read, after checks.
+    """Episode of one user with H steps. It is raw data, which only sessions read, after checks.
 
     states : (H + 1,) int64 in [0, S); the last entry is the state after the episode.
 
@@ -72,12 +72,12 @@ def checked(given: Trajectory, layout: Layout) -> Trajectory: ...
 @overload
 def checked(given: Trajectories, layout: Layout, users: int) -> Trajectories: ...
 def checked(given: Any, layout: Layout, users: int | None = None) -> Any:
-    """Check one trajectory, or those of ``users`` users, and return copies with the exact dtypes.
+    """Check one trajectory, or the trajectories of ``users`` users, and return copies with the exact dtypes.
 
-    Checks shapes against the horizon, indices against S and A, and admissibility against the mask. Rewards
-    must be finite and in [0, 1]. Nothing is clipped. The function raises ``ValueError`` with the first
-    invalid number. Data are copied first, and the copies are checked. So the added data are the checked data,
-    even if the original changes.
+    The function checks shapes against the horizon, indices against S and A, and admissibility against the
+    mask. Rewards must be finite and in [0, 1]. Nothing is clipped. The ``ValueError`` names the first
+    invalid number. Data are copied first, and the copies are checked. So the added data are the
+    checked data, even if the original changes.
     """
     from discreet.core import trajectory_checks_kernels as trajectories_kernels
 

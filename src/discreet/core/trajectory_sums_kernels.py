@@ -10,7 +10,7 @@ from discreet.core.count_kernels import add_records
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Counts = NDArray[np.generic]  # integers or floats
+Counts = NDArray[np.generic]  # array of integers or floats
 
 
 @kernel
@@ -19,7 +19,10 @@ def add_trajectories(
     all_rows: int, begins: Ints, reward_shift: float, cut: float, counts: Counts,
     sums: Floats,
 ) -> None:  # fmt: skip
-    """Add some steps of checked users one after another, by the same code as for one user."""
+    """Add the records of several checked users, one user after another.
+
+    The same code adds the record of a single user.
+    """
     rows, last = np.empty(steps, np.int64), first + steps
     for i in range(states.shape[0]):
         for h in range(steps):

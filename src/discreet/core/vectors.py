@@ -1,17 +1,18 @@
-"""A vector of one's own per user: any function of one trajectory, projected to a ball by this module.
+"""Sums of declared vectors: any function of one trajectory, projected to a ball by this module.
 
-The module computes x = f(trajectory, context), projects x to ||x||_p <= B and, under exact noise, truncates
-each coordinate towards 0 to the grid. Truncation does not increase a norm. So the sensitivity holds for
-*every* function of one user's trajectory and public arrays, whatever B is: two vectors of the ball differ by
-at most 2 B in the norm p. For Laplace noise on an l2 ball the l1 change is at most 2 B sqrt(d); for Gaussian
-noise on an l1 ball the l2 change is at most the l1 change. Rounding: the projected vector is multiplied by 1
-- 2^-40, which is more than the relative error of a norm of at most 2e8 coordinates.
+The module computes x = f(trajectory, context) and projects x to the ball ||x||_p <= B. With exact noise it
+also truncates each coordinate towards 0 to the grid, which does not increase a norm. Two vectors of the ball
+differ by at most 2 B in the norm p. So the sensitivity holds for *every* function of one user's trajectory
+and public arrays, whatever B is. For Laplace noise on an l2 ball, the l1 change is at most 2 B sqrt(d). For
+Gaussian noise on an l1 ball, the l2 change is at most the l1 change. Because of rounding errors, the
+projected vector is multiplied by 1 - 2^-40. This reduces it by more than the relative error of a norm of at
+most 2e8 coordinates.
 
-What cannot be examined is that f remembers nothing: a function that returns other users' data would break the
-bound on one user's effect. A guarantee says that it rests on this (:attr:`BoundedVector.rests_on`). f is
-called once per record, never on a batch. It receives copies. If it raises an exception, or returns a value
-that is not a real vector of the declared size with finite entries, the vector is zero: an error would reveal
-data.
+The module cannot check that f depends only on its arguments. If f stored the data of other users and returned
+them, the bound on the effect of one user would not hold. A guarantee states that it depends on this condition
+(:attr:`BoundedVector.rests_on`). f is called once for each record, never for a batch, and it receives copies.
+An error would reveal data. Therefore the vector is zero if f raises an exception, or if its result is not a
+real vector of the declared size with finite entries.
 """
 
 from __future__ import annotations
@@ -36,22 +37,22 @@ Function = Callable[[Trajectory, Context], ArrayLike]
 
 __all__ = ["MOST_SIZE", "BoundedVector", "Function"]
 
-MOST_SIZE = 2 * 10**8  # cells of a release
+MOST_SIZE = 2 * 10**8  # largest number of cells in a release
 _MARGIN = 1.0 - 2.0**-40
 
 
 @dataclass(frozen=True)
 class BoundedVector(OwnBound):
-    """Sum over users of a vector f(trajectory, context), clipped to a ball; shape (size,).
+    """Sum over users of a vector f(trajectory, context) that is clipped to a ball. The shape is (size,).
 
     Parameters
     ----------
-    name : its key in releases.
-    size : d, from 1 to 2e8.
-    bound : B > 0; a vector with a larger norm is scaled down to norm B.
+    name : key of the family in releases.
+    size : number d of coordinates, from 1 to 2e8.
+    bound : radius B > 0 of the ball. A vector with a larger norm is scaled down to norm B.
     function : f, a function of one :class:`~discreet.core.trajectories.Trajectory` and of the plan's public
         arrays (``Plan.context``, a mapping), which returns d real numbers. It must not depend on other users.
-    norm : 1 or 2, the norm p of the ball.
+    norm : the norm p of the ball, 1 or 2.
 
     Raises
     ------
@@ -89,9 +90,9 @@ class BoundedVector(OwnBound):
         return self.bound
 
     def price(self, cost: Cost, layout: Layout, squares: bool) -> float:
-        """Return the cost of a coordinate that moves by 2 B, or by 2 B sqrt(d) for l1 noise on an l2 ball.
+        """Return the cost of a coordinate that changes by 2 B, or by 2 B sqrt(d) for l1 noise on an l2 ball.
 
-        Valid for homogeneous costs only, because a vector moves many cells by a little.
+        This is valid only for homogeneous costs, because a vector changes many cells by small amounts.
         """
         return cost(2.0 * self.bound * (math.sqrt(self.size) if self.norm == 2 and not squares else 1.0))
 
@@ -101,9 +102,10 @@ class BoundedVector(OwnBound):
         cells += self.of(record, context, grid)
 
     def of(self, trajectory: Trajectory, context: Context, grid: int | None) -> Floats:
-        """Return the (size,) projected vector of one user; zeros where the function fails.
+        """Return the projected vector of one user, shape (size,). It is zero if the function fails.
 
-        trajectory : checked. context : public arrays. grid : coordinates become multiples of 1 / grid.
+        trajectory : checked trajectory. context : public arrays of the plan. grid : if given, coordinates are
+            truncated to multiples of 1 / grid.
         """
         record = Trajectory(trajectory.states.copy(), trajectory.actions.copy(), trajectory.rewards.copy())
         public = {name: np.array(table) for name, table in context.items()}

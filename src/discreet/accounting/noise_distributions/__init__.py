@@ -1,4 +1,4 @@
 """Noise distributions of releases, as functions of public numbers.
 
-An error here can mislead a learner but cannot reveal data.
+They do not affect privacy: an error in this package can mislead a learner but cannot reveal data.
 """

@@ -1,15 +1,15 @@
-r"""Noise distribution of sums of random bits: exact tails of independent binomial variables.
+r"""Noise distribution of sums of random bits, with exact tails of sums of independent binomial variables.
 
-A released cell contains the noise unit (X - E X). X is the sum of independent Bin(N_j, p_j): the flips of all
-batches so far. P(|X - E X| > t) is computed from the probabilities of X, which are the inverse Fourier
-transform of the characteristic function
+The noise of a released cell is ``unit * (X - E X)``, where ``unit`` is a constant. X is the sum of all flips
+in all batches so far, which is a sum of independent variables Bin(N_j, p_j). P(|X - E X| > t) is computed
+from the probabilities of X. These are the inverse Fourier transform of the characteristic function
 
-    prod_j (1 + p_j (e^{i theta} - 1))^{N_j},
+    prod_j (1 + p_j (e^{i theta} - 1))^{N_j}.
 
-The means are removed from the phases, so that the phases stay small. The transform is exact on a window,
-except for rounding and for the probability that X is outside, which is below 1e-18 by Chernoff's bound.
-Because of these two errors, 1e-12 is added to the tail. For p below 1e-9 the quantile is Chernoff's bound
-(1.07 times the exact quantile).
+The mean is subtracted before the transform, so that the phases stay small. The transform is exact on a
+window, except for rounding errors and for the probability that X is outside the window. By Chernoff's bound,
+this probability is below 1e-18. Because of these two errors, 1e-12 is added to the tail. At tail
+probabilities p below 1e-9 the quantile is Chernoff's bound (1.07 times the exact quantile).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from discreet.core import checks
 from discreet.core.short_repr import brief
 
 Components = tuple[tuple[int, float], ...]
-"""(flips, probability of a one) of each batch."""
+"""For each batch: (number of flips, probability that a flip is 1)."""
 
 _ROUNDING = 1e-12
-_LEAST = 1e-9  # a smaller tail is hidden by rounding
+_LEAST = 1e-9  # smaller tail probabilities are not resolved because of rounding errors
 
 __all__ = ["BinomialLaw", "Components", "binomial_quantile", "merged"]
 
 
 def merged(components: Components) -> Components:
-    """Merge flips of equal probability; the distribution is unchanged."""
+    """Merge components of equal probability. The distribution of their sum does not change."""
     totals: dict[float, int] = {}
     for number, p in components:
         totals[p] = totals.get(p, 0) + number
@@ -42,7 +42,7 @@ def merged(components: Components) -> Components:
 
 
 def _log_moment(components: Components, t: float) -> float:
-    """Return ln E exp(t (X - E X))."""
+    """Return ln E exp(t (X - E X)), with X the sum of independent Bin(N_j, p_j)."""
     if t <= 0:
         return sum(n * (math.log1p(p * math.expm1(t)) - p * t) for n, p in components)
     # e^t may overflow: factor it out of the logarithm
@@ -57,7 +57,7 @@ def _chernoff(components: Components, p: float) -> float:
     for sign in (-1.0, 1.0):
         best = math.inf
         t = 0.25 * math.sqrt(2 * wanted / variance)
-        for _ in range(60):  # the bound is convex around its minimum: search a fine geometric grid
+        for _ in range(60):  # stop when the bound starts to grow, because it is convex near its minimum
             bound = (_log_moment(components, sign * t) + wanted) / t
             if bound > best:
                 break
@@ -68,10 +68,13 @@ def _chernoff(components: Components, p: float) -> float:
 
 @lru_cache(maxsize=65536)
 def binomial_quantile(components: Components, p: float) -> float:
-    """Return the least x with P(|X - E X| > x) <= p, X the sum of independent Bin(N_j, p_j).
+    """Return the two-sided quantile of a sum X of independent variables Bin(N_j, p_j).
 
-    components : at least one pair (N >= 1, p in (0, 1)). p : in (0, 1). The result is never below the exact
-        quantile.
+    The quantile is the least x with P(|X - E X| > x) <= p. The result is never below the exact quantile.
+
+    components : at least one pair (N_j, p_j), with N_j >= 1 and p_j in (0, 1).
+
+    p : tail probability in (0, 1).
     """
     p = checks.real("p", p, 0.0, 1.0, open_low=True, open_high=True)
     components = merged(components)
@@ -83,15 +86,15 @@ def binomial_quantile(components: Components, p: float) -> float:
     theta = 2 * np.pi * np.arange(size // 2 + 1) / size
     real, phase = np.zeros(theta.size), np.zeros(theta.size)
     for n, q in components:
-        with np.errstate(divide="ignore"):  # fair flips at theta = pi: the product is 0
+        with np.errstate(divide="ignore"):  # for fair flips the product is 0 at theta = pi
             real += 0.5 * n * np.log1p(-2 * q * (1 - q) * (1 - np.cos(theta)))
         phase += n * (np.arctan2(q * np.sin(theta), 1 - q + q * np.cos(theta)) - q * theta)
-    first = math.floor(mean) - width  # index 0
+    first = math.floor(mean) - width  # value of X at index 0
     transform = np.exp(real) * np.exp(1j * (phase + (mean - first) * theta))
     mass = np.maximum(fft.irfft(np.conj(transform), size), 0.0)
     away = np.abs(first + np.arange(size) - mean)
     order = np.argsort(away, kind="stable")
-    # mass strictly farther away than each point; points at the same distance are counted together
+    # probability of all points that come later in this order, an upper estimate of P(|X - E X| > distance)
     beyond = mass.sum() - np.cumsum(mass[order]) + _ROUNDING
     at = int(np.argmax(beyond <= p))
     return float(away[order][at])
@@ -99,14 +102,16 @@ def binomial_quantile(components: Components, p: float) -> float:
 
 @dataclass(frozen=True)
 class BinomialLaw:
-    """Distribution of unit (X - E X) in each cell, X a sum of independent random bits of that cell.
+    """Distribution of the noise ``unit * (X - E X)`` in each cell. X is the sum of the cell's random bits.
 
     Parameters
     ----------
-    components : (N, p) of each batch in the released value. Empty: no noise yet.
-    unit : change of a cell by one bit (1; 1/2 for centred rewards).
-    cells, rows, row_size : sizes of the family, for the union bound and for sums over a row.
-    share : this release's part of a failure probability.
+    components : (number of bits N, probability p of a one) for each batch in the released value. If it is
+        empty, there is no noise yet.
+    unit : amount by which one bit changes the value of a cell: 1, or 1/2 for centred rewards.
+    cells, rows, row_size : number of cells of the family, number of rows, and number of cells in a row. They
+        are used in the union bound and in bounds on sums over a row.
+    share : part of a failure probability that is assigned to this release.
     """
 
     __repr__ = brief
@@ -131,18 +136,22 @@ class BinomialLaw:
         checks.real("share", self.share, 0.0, 1.0, open_low=True)
 
     def std(self) -> float:
-        """Standard deviation of one cell."""
+        """Return the standard deviation of the noise in one cell."""
         return self.unit * math.sqrt(sum(n * p * (1 - p) for n, p in self.components))
 
     def std_bound(self) -> float:
-        """Bound on the std over all releases so far.
+        """Return the largest standard deviation of one cell over this and all earlier releases.
 
-        It equals ``std``, because earlier sums contain fewer flips.
+        It is equal to ``std``, because earlier sums contain fewer flips.
         """
         return self.std()
 
     def bound(self, failure: float, rows: bool = False) -> float:
-        """Return E with P(any |noise| > E, over cells, or row sums with ``rows``) <= failure * share."""
+        """Return E such that, with probability at least 1 - failure * share, no |noise| exceeds E.
+
+        The bound holds for the noise of all cells at the same time. If ``rows`` is True, it holds for the
+        noise in the sums of all rows instead.
+        """
         failure = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
         if not self.components:
             return 0.0

@@ -1,9 +1,9 @@
-"""Noise distributions of a count mechanism: the noise of each release in each cell, known before any data.
+"""Noise distributions of a count mechanism, for each release and each cell.
 
-They are functions of the mechanism and of public numbers (users so far, users that sent nothing), never of
-data. Learners, forecasts and bounds read them; :class:`~discreet.core.session.ChannelSession` puts them
-into its releases. The distributions and their bounds are defined in
-:mod:`discreet.accounting.noise_distributions.distributions`.
+They are functions of the mechanism and of public numbers (the number of users so far, and the number of users
+who sent nothing), never of data. Learners, forecasts and bounds use them.
+:class:`~discreet.core.session.ChannelSession` adds them to its releases. The distributions and their
+bounds are defined in :mod:`discreet.accounting.noise_distributions.distributions`.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 __all__ = ["CountLaws", "bound_of", "bound_steps", "report_grid"]
 
-_PARTS = 16  # a bound that is not an integer is counted in this fraction of one draw's variance
+_PARTS = 16  # bounds that are not integers are counted in units of 1 / _PARTS of one draw's variance
 
 Laws = dict[str, NoiseDistribution]
 
 
 def report_grid(n: int, last: int) -> int:
-    """Return the smallest number of the grid 1, 2, 3, ... (growing by 5 %) that is >= n; at most last."""
+    """Return the smallest number >= n of a grid 1, 2, 3, ... whose steps grow by 5 %, or ``last`` if less."""
     point = 1
     while point < n:
         point = max(point + 1, math.floor(point * 1.05))
@@ -47,7 +47,7 @@ def report_grid(n: int, last: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class CountLaws:
-    """Noise distributions of the releases of one mechanism."""
+    """Noise distributions of the releases of one count mechanism."""
 
     mechanism: CountMechanism
 
@@ -58,15 +58,15 @@ class CountLaws:
         return None if schedule.users is None else schedule.release_times
 
     def leaf(self, n: int) -> int:
-        """Return the number of time steps of the first n users.
+        """Return the number of time steps of the noise strategy after the first n users.
 
-        Raises ``RuntimeError`` between scheduled releases.
+        Raises ``RuntimeError`` if no release is scheduled after n users.
         """
         return self.mechanism.schedule.leaf_at(n, self.mechanism.leaf)
 
     @property
     def _last_count(self) -> int:
-        """Return the number of users in the last release."""
+        """Return the number of users so far at the last release; 2^62 - 1 if the schedule has no end."""
         schedule = self.mechanism.schedule
         return 2**62 - 1 if schedule.users is None else schedule.users - 1 + schedule.final
 
@@ -104,10 +104,10 @@ class CountLaws:
         )
 
     def at(self, n: int) -> Laws:
-        """Return the noise distribution of every family in the sums after n users.
+        """Return the noise distribution of every family in the sums over the first n users.
 
-        With clipped rewards the result includes both reward families, although only one of them is released.
-        Both use the first clipping threshold C.
+        If the query has clipped rewards, the result includes both reward families, although a release
+        contains only one of them. Both distributions are for the first clipping threshold C.
         """
         mechanism = self.mechanism
         if mechanism.stream != "decaying":
@@ -117,11 +117,15 @@ class CountLaws:
         return self.sums(n, n, number, sum(made, np.zeros(scales.size)))
 
     def sums(self, n: int, senders: int, number: int, squares: Floats | None = None) -> Laws:
-        """Return the distributions after n users of whom ``senders`` sent a message.
+        """Return the noise distribution of every family in the sums over n users.
 
-        Absent users add no local noise. ``number`` is the number of measurements so far: the sums of a
-        decaying stream contain that number of noise terms. Skipping a scheduled release merges two batches
-        into one measurement. ``squares`` contains the sums of the squared scales of these terms.
+        Parameters
+        ----------
+        senders : number of these users who sent a message. Absent users add no local noise.
+        number : number of measurements so far. The sums of a decaying stream contain this number of noise
+            terms. If a scheduled release is skipped, two batches have one measurement together.
+        squares : for each family, the sum of the squared scales of these noise terms, relative to the usual
+            scale. Needed if the scales differ between releases.
         """
         mechanism = self.mechanism
         names = list(mechanism.query.row_families)
@@ -134,7 +138,8 @@ class CountLaws:
         if mechanism.stream == "local":
             terms, terms_bound = float(senders), report_grid(n, max(1, self._last_count))
         elif mechanism.stream == "decaying":
-            # exact for decay 0; Gaussian noise has the sum of the variances for any weights
+            # This is the exact distribution for decay 0. For other decays it is exact for Gaussian noise,
+            # because a weighted sum of Gaussian terms is Gaussian with the sum of their variances.
             terms = sum_terms(Decaying(mechanism.decay), number)
             terms_bound = math.ceil(terms - 1e-9)
             if mechanism.by_release.size and number:
@@ -153,9 +158,10 @@ class CountLaws:
 
     @property
     def _parts(self) -> int:
-        """Return the number of parts into which the variance of one draw is divided when bounds are counted.
+        """Return the number of parts into which the variance of one draw is divided for integer bounds.
 
-        Gaussian noise of weighted factorizations can be divided into parts; for other noise the number is 1.
+        A bound on the variance is rounded up to an integer number of parts. Gaussian noise of weighted
+        factorizations can be divided into parts. For other noise the number is 1.
         """
         walk = self.mechanism.walk
         gaussian = self.mechanism.noise == GAUSSIAN
@@ -167,9 +173,9 @@ class CountLaws:
         return {name: reported.law(query, name, plans, users, most, share) for name in query.row_families}
 
     def _of_unlike(self, n: int, number: int, squares: Floats) -> Laws:
-        """Return the distributions of prefix sums of measurements whose noise scales differ.
+        """Return the noise distributions of prefix sums if the noise scales of the measurements differ.
 
-        The std is exact. Bounds are computed as if every term had the largest scale.
+        The standard deviation is exact. Bounds are computed as if every noise term had the largest scale.
         """
         mechanism, share, at = self.mechanism, self._share(n), self.leaf(n)
         stream, scales = Decaying(mechanism.decay), mechanism.noise_scales
@@ -186,16 +192,16 @@ class CountLaws:
         }  # fmt: skip
 
     def measurement(self, n: int, senders: int, share: float | None = None, cut: float | None = None) -> Laws:
-        """Return the distributions of the measurement after n users.
+        """Return the noise distribution of every family in the measurement after n users.
 
-        Raises ``ValueError`` for a factorization mechanism, whose releases share noise.
+        Raises ``ValueError`` for a factorization mechanism, because its releases share noise.
 
         Parameters
         ----------
-        senders : users who sent a message since the last measurement.
-        share : share of the budget spent on group returns; None: the query's share; 0: group returns are left
-            out.
-        cut : current clipping threshold C, for a query with clipped rewards; None: the first threshold.
+        senders : number of users who sent a message since the last measurement.
+        share : share of the budget spent on group returns. None is the share in the query. With 0 the
+            measurement contains no group returns.
+        cut : current clipping threshold C of a query with clipped rewards. None is the first threshold.
         """
         mechanism, query = self.mechanism, self.mechanism.query
         cut = query.cut if cut is None else cut
@@ -219,9 +225,10 @@ class CountLaws:
         }
 
     def _scales(self, n: int, share: float | None, cut: float) -> Floats:
-        """Return (families,) scales of the release after n users; infinite for families that are left out.
+        """Return the noise scales of the release after n users, shape (families,).
 
-        Raises ``RuntimeError`` between scheduled releases.
+        The scale is infinite for families that the release does not contain. Raises ``RuntimeError`` if no
+        release is scheduled after n users.
         """
         mechanism, query = self.mechanism, self.mechanism.query
         if mechanism.stream != "decaying" or n == 0:
@@ -233,18 +240,20 @@ class CountLaws:
 
     # -------------------------------------------------------------------------- of all releases
     def measurements(self) -> list[tuple[int, Laws]]:
-        """Return (n, distributions of the measurement) of every scheduled release. K must be known."""
+        """Return (n, noise distributions of the measurement after n users) for every scheduled release.
+
+        The number of users K must be known.
+        """
         if self._times is None:
             raise ValueError("users = None: the releases of an open-ended schedule are not a list")
         sizes = np.diff(self._times, prepend=0).tolist()
         return [(n, self.measurement(n, size)) for n, size in zip(self._times.tolist(), sizes, strict=True)]
 
     def steps(self) -> list[tuple[int, Laws]]:
-        """Return (last n, distributions) in ascending order.
+        """Return the noise distributions of the sums for every interval of n with constant bounds.
 
-        ``bound`` and ``std_bound`` are constant between two entries.
-
-        K must be known.
+        An entry is (last n of the interval, distributions after n users). ``bound`` and ``std_bound`` do not
+        change within an interval. Entries are in ascending order. The number of users K must be known.
         """
         if self._times is None:
             raise ValueError("users = None: the steps of an open-ended schedule are not a list")
@@ -267,9 +276,10 @@ class CountLaws:
 
 
 def bound_of(walk: Walk, leaf: int, parts: int = 1) -> int:
-    """Return ``parts`` times the largest variance of the factorization, rounded up.
+    """Return ``parts`` times the largest noise variance up to a time step (``leaf``), rounded up.
 
-    See ``WalkNoise.most`` of :mod:`discreet.accounting.noise_distributions.prefix_variance`.
+    The variance is in units of one draw's variance. See ``WalkNoise.most`` in
+    :mod:`discreet.accounting.noise_distributions.prefix_variance`.
     """
     return math.ceil(parts * noise_of(walk).most(leaf) * (1 - 1e-12))
 
@@ -277,7 +287,7 @@ def bound_of(walk: Walk, leaf: int, parts: int = 1) -> int:
 def bound_steps(walk: Walk, parts: int = 1) -> list[int]:
     """Return the time steps up to N - 1 after which :func:`bound_of` grows, in ascending order.
 
-    N must be known.
+    N is the number of time steps of the factorization and must be known.
     """
     if walk.leaves is None:
         raise ValueError("leaves = None: the walk has no last step")
@@ -285,7 +295,7 @@ def bound_steps(walk: Walk, parts: int = 1) -> list[int]:
     last, at = max(0, walk.leaves - 1), 0
     while not ends or ends[-1] < last:
         bound, low, high = bound_of(walk, at, parts), at, last + 1
-        while high - low > 1:  # the bound holds at low and is exceeded at high
+        while high - low > 1:  # the variance is within the bound at low and above it at high
             middle = (low + high) // 2
             low, high = (middle, high) if bound_of(walk, middle, parts) <= bound else (low, middle)
         ends.append(low)

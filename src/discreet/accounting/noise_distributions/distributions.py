@@ -1,58 +1,61 @@
-"""Exact noise distributions of a release in each cell, and numerically exact bounds.
+"""Exact distributions of the noise in a cell of a release, and numerically exact bounds.
 
-The sum of a released cell's noise has ``terms`` independent centred terms of one distribution (the nodes of a
-tree, or the messages of local users). With m the largest number of terms so far, this determines:
+The noise of a released cell is the sum of ``terms`` independent centred terms with the same distribution (for
+example the nodes of a tree, or the messages of local users). Let m be the largest number of terms in this and
+all earlier releases. A distribution has these methods:
 
-- ``std``: the standard deviation of one cell of this release;
-- ``bound(failure)``: E with P(any abs(noise) > E) <= failure, over the cells of this family and all scheduled
-  releases. E is the two-sided quantile at p = failure * share / cells. ``share`` is the part of the failure
-  probability that belongs to this release: 1/releases or, if their number is unknown, 1/(n (n + 1)) for
-  release n (which sums to 1);
-- ``bound(failure, rows=True)``: the same bound for the sum of a row's noise over its S successors. It is the
-  quantile for S m terms, and is needed for N-hat = sum over s' of N3-hat.
+- ``std``: the standard deviation of the noise in one cell of this release;
+- ``bound(failure)``: a number E such that, with probability at least 1 - failure, no absolute noise in any
+  cell of this family and in any scheduled release exceeds E. E is the two-sided quantile at p = failure *
+  share / cells. ``share`` is the part of the failure probability that is assigned to this release. It is
+  1/releases or, if the number of releases is unknown, 1/(n (n + 1)) for release n (these shares sum to 1);
+- ``bound(failure, rows=True)``: the same bound for the noise in the sum of a row over its S successors. It is
+  the quantile for S m terms. It is needed for the estimate of visits, N-hat = sum over s' of N3-hat.
 
 All these values are functions of public parameters, never of data.
 
-Laplace sums. Let y >= 0 and Y the sum of m standard Laplace variables. Then
+Laplace sums. Let y >= 0, and let Y be the sum of m independent standard Laplace variables. Then
 
     P(|Y| > y) = 2 sum_{j=1..m} a_j Q(j, y),
 
     a_j = C(2m-j-1, m-1) 2^{-(2m-j)},      Q(j, y) = P(Poisson(y) < j).
 
-Exchanging the sums, with A_i = sum_{j > i} a_j,
+Exchanging the order of summation, with A_i = sum_{j > i} a_j, gives
 
     P(|Y| > y) = 2 sum_{i >= 0} Poisson(i; y) A_i                                            (1)
 
-in which A does not depend on y. a_j is log-concave with ratio r_j = 2 (m-j) / (2m-1-j) and falls like
-exp(-j^2/(4m)). Therefore the sum is cut at J = O(sqrt m), and the sum of the later terms is bounded by the
-geometric series a_J r_J / (1 - r_J), which is *added*. So the computed value of (1) is never below the exact
-value. The function ln P is concave in y (sums of log-concave densities), so Newton's method on ln P converges
-from the right. The quantile is also never below the exact one, except for rounding (relative 1e-11; checked
-to 1e-9 against mpmath). Above m = 4e6 the quantile uses the first two terms of the Cornish-Fisher expansion
-(cumulants 2m, 0, 12m). They are sqrt(2m) (z + (z^3 - 3z)/(8m)), exact to O(z^5/m^2), far below 1e-8 relative;
-z^5/m^2 is added. A comparison with (1) up to m = 1e9 shows that the result is never below the exact quantile;
-this is not proven.
+where A_i does not depend on y. a_j is log-concave with ratio r_j = 2 (m-j) / (2m-1-j) and falls like
+exp(-j^2/(4m)). Therefore only the first J = O(sqrt m) terms are computed. The sum of the later terms is at
+most the geometric series a_J r_J / (1 - r_J), which is *added*. So the computed value of (1) is never below
+the exact value. The function ln P is concave in y (the density of a sum of log-concave variables is
+log-concave), so Newton's method on ln P converges from the right. Therefore the computed quantile is never
+below the exact quantile either, except for rounding errors (relative error 1e-11; verified to 1e-9 against
+mpmath). For m > 4e6 the quantile uses the first two terms of the Cornish-Fisher expansion with cumulants 2m,
+0, 12m. They are sqrt(2m) (z + (z^3 - 3z)/(8m)). Their error is O(z^5/m^2), far below 1e-8 relative, and
+z^5/m^2 is added to the quantile. A comparison with (1) up to m = 1e9 shows no result below the exact
+quantile; this is not proven.
 
-Discrete Laplace sums, P(x) proportional to exp(-unit |x| / b) on the grid unit * Z. The continuous Laplace(b)
-variable L equals X + W in distribution, with X discrete Laplace and W independent of it. Proof: with q =
-e^{-unit/b}, the quotient of the characteristic functions is that of the density (e^{-x/b} - q^2
-e^{x/b})/(2b(1-q)^2) on |x| <= unit, x standing for |x|, which is not negative. The sum Z of m such X is
-symmetric and unimodal on its grid (log-concave distributions convolve to log-concave ones). An interval of
-length 2k, k a grid point, is therefore likeliest when centred: P(|Z + w| <= k) <= P(|Z| <= k) for every w. It
-follows that P(|Z| > k) <= P(|Y b| > k) at every grid point k. The continuous quantile, rounded up to the
-grid, is therefore a valid bound. It exceeds the discrete quantile by about one grid unit.
+Discrete Laplace sums. One term X has P(x) proportional to exp(-unit |x| / b) on the grid unit * Z. The
+continuous Laplace(b) variable L has the same distribution as X + W, with W independent of X. Proof: let q =
+e^{-unit/b}. The quotient of the characteristic functions of L and X is the characteristic function of the
+density (e^{-|x|/b} - q^2 e^{|x|/b})/(2b(1-q)^2) on |x| <= unit. This density is not negative. The sum Z of m
+independent copies of X is symmetric and unimodal on the grid, because convolutions of log-concave
+distributions are log-concave. Let k be a grid point. Among all intervals of length 2k, the centred one
+therefore has the largest probability: P(|Z + w| <= k) <= P(|Z| <= k) for every w. It follows that P(|Z| > k)
+<= P(|Y b| > k) at every grid point k. Therefore the continuous quantile, rounded up to the grid, is a valid
+bound. It exceeds the discrete quantile by about one grid unit.
 
-Discrete Gaussian sums, P(x) proportional to exp(-x^2/(2 s^2)) on Z, s = sigma/unit. For the sum Z of m such
-variables, P(Z = k) is exp(-k^2/(2 m s^2)) times the Gaussian mass of a shifted lattice. This mass is largest
-for the lattice itself, so P(Z = k) <= P(Z = 0) exp(-k^2/(2 m s^2)). Comparing the sum over k > K with an
-integral gives P(|Z| > K) <= C P(|N(0, m s^2)| > K) with C = P(Z = 0) s sqrt(2 pi m). P(Z = 0) is the mean of
-phi(theta)^m over theta, where phi >= 0 is the characteristic function of one term. The mean over n
-equidistant angles is the sum of P(Z = n j) over all j, so it is never below P(Z = 0). With n = 12 s sqrt(m)
-it is exact to 1e-15. For s >= 1, C - 1 < 2e-4, which is negligible.
+Discrete Gaussian sums. In grid units, one term has P(x) proportional to exp(-x^2/(2 s^2)) on Z with s =
+sigma/unit. For the sum Z of m such terms, P(Z = k) is exp(-k^2/(2 m s^2)) times the Gaussian mass of a
+shifted lattice. This mass is largest without a shift, so P(Z = k) <= P(Z = 0) exp(-k^2/(2 m s^2)). Comparing
+the sum over k > K with an integral gives P(|Z| > K) <= C P(|N(0, m s^2)| > K) with C = P(Z = 0) s sqrt(2 pi
+m). P(Z = 0) is the mean of phi(theta)^m over theta, where phi >= 0 is the characteristic function of one
+term. The mean over n equidistant angles is the sum of P(Z = n j) over all integers j, so it is never below
+P(Z = 0). With n = 12 s sqrt(m) its error is 1e-15. For s >= 1, C - 1 < 2e-4, which is negligible.
 
-Weighted Laplace sums, sum_i w_i Y_i with |w_i| <= 1 and v = sum w_i^2. -ln(1 - x u^2) is convex in x and 0 at
-x = 0. The moment generating function prod_i 1/(1 - w_i^2 u^2) is therefore at most (1 - u^2)^{-v}. So
-Chernoff's bound for v terms of weight 1 is valid, with v rounded up to an integer.
+Weighted Laplace sums, sum_i w_i Y_i with |w_i| <= 1 and v = sum w_i^2. The function -ln(1 - x u^2) is convex
+in x and is 0 at x = 0. The moment generating function prod_i 1/(1 - w_i^2 u^2) is therefore at most (1 -
+u^2)^{-v}. So Chernoff's bound for v terms of weight 1 is valid, where v is rounded up to an integer.
 """
 
 from __future__ import annotations
@@ -70,7 +73,7 @@ from discreet.core.short_repr import brief
 
 Floats = NDArray[np.float64]
 
-_LARGE = 4_000_000  # terms above which the quantile of a Laplace sum is computed by its expansion
+_LARGE = 4_000_000  # above this number of terms, the quantile of a Laplace sum is computed by an expansion
 
 __all__ = [
     "GaussianSumLaw", "LaplaceSumLaw", "NoNoise", "SubGaussianSumLaw", "WeightedLaplaceLaw", "chan_bound",
@@ -83,18 +86,19 @@ __all__ = [
 
 
 def _log_half_central(n: int) -> float:
-    """Return ln of C(2n, n) / 2^{2n+1}, which is ln a_1 at m = n + 1."""
+    """Return ln(C(2n, n) / 2^{2n+1}). This is ln a_1 of the module docstring for m = n + 1."""
     if n < 64:
         return math.log(math.comb(2 * n, n)) - (2 * n + 1) * math.log(2)
-    r = 1.0 / n  # Stirling's series of the quotient; the next term is below 2e-3 n^-7
+    r = 1.0 / n  # Stirling's series; the first omitted term is below 2e-3 n^-7
     return -0.5 * math.log(4 * math.pi * n) - r / 8 + r**3 / 192 - r**5 / 640
 
 
 @lru_cache(maxsize=8)
 def _tail_weights(m: int, cut: int) -> tuple[Floats, float]:
-    """Return ln A_i - ln i! for i < cut, and ln of a bound on A_cut.
+    """Return the parts of (1) that do not depend on y.
 
-    These are the parts of (1) that do not depend on y.
+    They are ln A_i - ln i! for i < cut, and the logarithm of a bound on A_cut.
+    The function A_i and equation (1) are defined in the module docstring.
     """
     from scipy.special import gammaln  # SciPy is slow to import, and most runs do not need it
 
@@ -114,7 +118,7 @@ def _tail_weights(m: int, cut: int) -> tuple[Floats, float]:
 
 
 def _log_tail_and_slope(weights: Floats, rest: float, y: float) -> tuple[float, float]:
-    """Return ln P(|Y| > y) by (1), and its derivative in y."""
+    """Return ln P(|Y| > y), by (1) in the module docstring, and its derivative with respect to y."""
     i = np.arange(weights.size)
     terms = weights + (i * math.log(y) - y)
     top = float(terms.max())
@@ -127,17 +131,20 @@ def _log_tail_and_slope(weights: Floats, rest: float, y: float) -> tuple[float, 
 
 
 def _cut(m: int, log_p: float) -> int:
-    """Return the number of a_j needed at tail probability p. The sum of all later a_j is below e^-35 p."""
+    """Return the number of a_j that (1) needs at a tail probability p.
+
+    The sum of the later a_j is below e^-35 p.
+    """
     return min(m, 1 + math.ceil(2 * math.sqrt(m * (35.0 - log_p))))
 
 
 def laplace_tail(m: int, y: float) -> float:
-    """Return P(|sum of m independent standard Laplace variables| > y) by equation (1)."""
+    """Return P(|sum of m independent standard Laplace variables| > y), by (1) in the module docstring."""
     m = checks.integer("m", m, 0)
     y = checks.real("y", y, 0.0)
     if m == 0 or y == 0.0:
         return 0.0 if m == 0 else 1.0
-    # Chernoff's bound is at most a few times the tail, which is accurate enough to choose the cut
+    # Chernoff's bound is at most a few times the tail. This is accurate enough to choose the number of terms.
     weights, rest = _tail_weights(m, _cut(m, min(0.0, _log_chernoff(m, y)) - 10.0))
     return min(1.0, math.exp(_log_tail_and_slope(weights, rest, y)[0]))
 
@@ -151,7 +158,7 @@ def _laplace_quantile(m: int, p: float) -> float:
 
 
 def _exact_quantile(m: int, p: float) -> float:
-    """Return the y that solves (1) for the tail p, by Newton's method on the logarithm of (1)."""
+    """Return the y with P(|Y| > y) = p, by Newton's method on the logarithm of (1)."""
     from scipy.special import ndtri
 
     log_p = math.log(p)
@@ -160,8 +167,7 @@ def _exact_quantile(m: int, p: float) -> float:
     for _ in range(60):
         log_tail, slope = _log_tail_and_slope(weights, rest, y)
         step = (log_tail - log_p) / slope
-        # the root of the tangent can be negative if y is far too large (this never happens for the tail of a
-        # sum at p < 1)
+        # If y is far too large, the root of the tangent can be negative. This never happens for p < 1.
         y = max(y - step, 0.5 * y)
         if abs(step) <= 1e-13 * y:
             break
@@ -174,14 +180,14 @@ def laplace_quantile(m: int, p: float) -> float:
     Parameters
     ----------
     m : int
-        Number of terms, at least 0. The result is 0 without terms.
+        Number of variables, at least 0. For m = 0 the result is 0.
     p : float
-        In (0, 1). For Laplace variables of scale b, multiply the result by b.
+        Tail probability in (0, 1).
 
     Notes
     -----
-    Computed from (1). The relative error is below 1e-9 and the cost is O(sqrt m) operations. Results are
-    cached.
+    For Laplace variables of scale b, multiply the result by b. The result is computed from (1) in the module
+    docstring. The relative error is below 1e-9, and the cost is O(sqrt m) operations. Results are cached.
     """
     m = checks.integer("m", m, 0)
     p = checks.real("p", p, 0.0, 1.0, open_low=True, open_high=True)
@@ -189,19 +195,25 @@ def laplace_quantile(m: int, p: float) -> float:
 
 
 def _log_chernoff(m: int, y: float) -> float:
-    """Return ln of 2 exp(-y u) (1 - u^2)^{-m} at the best u = (sqrt(m^2 + y^2) - m) / y."""
+    """Return ln of Chernoff's bound on P(|Y| > y) for the sum Y of m standard Laplace variables.
+
+    The bound is 2 exp(-y u) (1 - u^2)^{-m} at the best u = (sqrt(m^2 + y^2) - m) / y.
+    """
     u = y / (math.sqrt(m * m + y * y) + m)
     return math.log(2) - y * u - m * math.log1p(-u * u) if u < 1 else -math.inf
 
 
 def chernoff_bound(m: int, p: float) -> float:
-    """Return the y at which Chernoff's bound on P(|Y| > y) equals p."""
+    """Return the y at which Chernoff's bound on P(|Y| > y) is p.
+
+    Y is the sum of m independent standard Laplace variables.
+    """
     m = checks.integer("m", m, 1)
     log_p = math.log(checks.real("p", p, 0.0, 1.0, open_low=True, open_high=True))
     low, high = 0.0, chan_bound(m, p)
     while _log_chernoff(m, high) > log_p:
         low, high = high, 2 * high
-    for _ in range(200):  # ends when no float is between low and high
+    for _ in range(200):  # the loop ends when no float is between low and high
         middle = 0.5 * (low + high)
         if middle in (low, high):
             break
@@ -210,16 +222,19 @@ def chernoff_bound(m: int, p: float) -> float:
 
 
 def chan_bound(m: int, p: float) -> float:
-    """Return sqrt(8 L) max(sqrt m, sqrt L) with L = ln(2/p): Chan, Shi and Song 2011, lemma 2.8."""
+    """Return the tail bound of Chan, Shi and Song 2011, lemma 2.8, for a sum of m standard Laplace variables.
+
+    The bound is sqrt(8 L) max(sqrt m, sqrt L) with L = ln(2/p), where p is the tail probability.
+    """
     m = checks.integer("m", m, 1)
     log_term = math.log(2 / checks.real("p", p, 0.0, 1.0, open_low=True, open_high=True))
     return math.sqrt(8 * log_term) * math.sqrt(max(m, log_term))
 
 
 def discrete_laplace_variance(scale: float) -> float:
-    """Return the variance of P(x) proportional to exp(-|x|/scale) on the integers.
+    """Return the variance of discrete Laplace noise on the integers.
 
-    It is 1 / (2 sinh^2(1/(2 scale))).
+    The noise has P(x) proportional to exp(-|x|/scale). The variance is 1 / (2 sinh^2(1/(2 scale))).
     """
     half = 0.5 / checks.positive("scale", scale)
     if half > 300.0:
@@ -231,7 +246,7 @@ def discrete_laplace_variance(scale: float) -> float:
 
 
 def gaussian_quantile(p: float) -> float:
-    """Return the z with P(|N(0, 1)| > z) = p, p in (0, 1)."""
+    """Return the z with P(|N(0, 1)| > z) = p, for p in (0, 1)."""
     from scipy.special import ndtri
 
     return -float(ndtri(0.5 * checks.real("p", p, 0.0, 1.0, open_low=True, open_high=True)))
@@ -239,9 +254,13 @@ def gaussian_quantile(p: float) -> float:
 
 @lru_cache(maxsize=1024)
 def discrete_gaussian_variance(sigma: float) -> float:
-    """Return the variance of P(x) proportional to exp(-x^2/(2 sigma^2)) on the integers; at most sigma^2."""
+    """Return the variance of discrete Gaussian noise; it is at most sigma^2.
+
+    The noise has P(x) proportional to exp(-x^2/(2 sigma^2)) on the integers.
+    """
     sigma = checks.positive("sigma", sigma)
-    if sigma > 4.0:  # the difference is below 4 pi^2 sigma^4 e^{-2 pi^2 sigma^2} < 1e-130
+    # the variance differs from sigma^2 by less than 4 pi^2 sigma^4 e^{-2 pi^2 sigma^2} < 1e-130
+    if sigma > 4.0:
         return sigma * sigma
     x = np.arange(1, 60, dtype=np.float64)
     mass = np.exp(-0.5 * (x / sigma) ** 2)
@@ -249,7 +268,7 @@ def discrete_gaussian_variance(sigma: float) -> float:
 
 
 def _log_characteristic(theta: Floats, sigma: float) -> Floats:
-    """Return ln E cos(theta X) of the discrete Gaussian, 0 <= theta <= pi, by Poisson summation."""
+    """Return ln E cos(theta X) of a discrete Gaussian X for 0 <= theta <= pi, by Poisson summation."""
     j = np.arange(-40, 41, dtype=np.float64)
     shifted = -0.5 * (sigma * (theta[:, None] + 2 * np.pi * j)) ** 2
     top = shifted.max(axis=1)
@@ -259,15 +278,15 @@ def _log_characteristic(theta: Floats, sigma: float) -> Floats:
 
 @lru_cache(maxsize=4096)
 def _centre_factor(m: int, sigma: float) -> float:
-    """Return C = P(Z = 0) sigma sqrt(2 pi m) of the module's docstring, never below the exact value."""
-    if sigma < 0.05:  # a point mass except for e^{-1/(2 sigma^2)} < 1e-86: P(Z = 0) <= 1
+    """Return C = P(Z = 0) sigma sqrt(2 pi m) of the module docstring. It is never below the exact value."""
+    if sigma < 0.05:  # use P(Z = 0) <= 1; each term is 0 except with probability e^{-1/(2 sigma^2)} < 1e-86
         return sigma * math.sqrt(2 * math.pi * m)
     spread = sigma * math.sqrt(m)
-    nodes = 2 * (math.ceil(6 * spread) + 20)  # even; the angles are 2 pi j / nodes
+    nodes = 2 * (math.ceil(6 * spread) + 20)  # even number of angles 2 pi j / nodes
     used = min(nodes // 2, 200)
     values = np.exp(m * _log_characteristic(2 * np.pi * np.arange(used + 1) / nodes, sigma))
-    # every angle except 0 and pi counts twice; phi falls on [0, pi], so the value at the last evaluated angle
-    # bounds those at all larger angles
+    # Every angle except 0 and pi counts twice. phi falls on [0, pi], so its value at the last evaluated angle
+    # is an upper bound at all larger angles.
     total = values[0] + 2 * values[1:].sum() + (nodes - 2 * used - 1) * values[-1]
     return float(total / nodes * sigma * math.sqrt(2 * math.pi * m) * (1 + 1e-12))
 
@@ -284,9 +303,9 @@ def _discrete_gaussian_bound(m: int, sigma: float, p: float) -> int:
 def discrete_gaussian_bound(m: int, sigma: float, p: float) -> int:
     """Return an integer K with P(|sum of m discrete Gaussians on the integers| > K) <= p.
 
-    The bound is proven in the module's docstring. For sigma >= 1 it exceeds the smallest such K by at most
-    one. For sigma < 1 the bound uses sigma^2 although the variance is smaller (K is 1.4 times too large at
-    sigma = 0.4).
+    The module docstring proves the bound. For sigma >= 1 the result exceeds the smallest such K by at most 1.
+    For sigma < 1 the bound uses sigma^2 although the variance is smaller. At sigma = 0.4 this makes K 1.4
+    times too large.
     """
     m = checks.integer("m", m, 0)
     sigma = checks.positive("sigma", sigma)
@@ -298,14 +317,17 @@ def discrete_gaussian_bound(m: int, sigma: float, p: float) -> int:
 
 
 def open_share(number: int) -> float:
-    """Return 1 / (n (n + 1)), the failure share of release n >= 1 if the number of releases is unknown."""
+    """Return the share of the failure probability for release n >= 1 if the number of releases is unknown.
+
+    The share is 1 / (n (n + 1)).
+    """
     number = checks.integer("number", number, 1)
     return 1.0 / (number * (number + 1.0))
 
 
 @dataclass(frozen=True)
 class NoNoise:
-    """Distribution of exact sums: no noise."""
+    """Noise distribution of exact sums, which contain no noise."""
 
     __repr__ = brief
 
@@ -328,7 +350,10 @@ class NoNoise:
 
 @dataclass(frozen=True)
 class _SumLaw(ABC):
-    """Sum of ``terms`` independent noises in each cell. Parameters: see :class:`LaplaceSumLaw`."""
+    """Sum of ``terms`` independent noise terms in each cell.
+
+    The parameters are described in :class:`LaplaceSumLaw`.
+    """
 
     scale: float
     terms: float
@@ -352,7 +377,7 @@ class _SumLaw(ABC):
 
     @property
     def exact(self) -> bool:
-        """True: the distribution does not depend on data."""
+        """True, because the distribution does not depend on data."""
         return True
 
     @abstractmethod
@@ -364,15 +389,19 @@ class _SumLaw(ABC):
         """Return a value that |sum of ``terms`` noise terms| exceeds with probability at most p."""
 
     def std(self) -> float:
-        """Standard deviation of one cell of this release, in the units of the values."""
+        """Return the standard deviation of the noise in one cell of this release, in units of the values."""
         return math.sqrt(self.terms * self._variance())
 
     def std_bound(self) -> float:
-        """Bound on the std of one cell in this release and every earlier one."""
+        """Return a bound on the standard deviation of one cell in this and every earlier release."""
         return math.sqrt(self.terms_bound * self._variance())
 
     def bound(self, failure: float, rows: bool = False) -> float:
-        """Return E: P(any |noise| > E over cells (or row sums) of all releases) <= failure in (0, 1)."""
+        """Return E such that, with probability at least 1 - failure, no |noise| exceeds E.
+
+        The bound holds for all cells of all releases at the same time. If ``rows`` is True, it holds for the
+        noise in the sums of all rows instead. ``failure`` is in (0, 1).
+        """
         failure = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
         if self.terms_bound == 0:
             return 0.0
@@ -390,20 +419,21 @@ class LaplaceSumLaw(_SumLaw):
     scale : float
         b > 0, in the units of the released values: density proportional to exp(-|x| / b).
     terms : float
-        Number of noises in each cell of this release (0: exact zeros, before any user). A noise of smaller
-        scale c < b counts as (c/b)^2 terms here and as one term in ``terms_bound``, because shrinking a
-        symmetric unimodal summand never makes the tail of the sum heavier.
+        Number of noise terms in each cell of this release. It is 0 before the first user, when cells are
+        exactly 0. A noise term of smaller scale c < b counts as (c/b)^2 terms here and as one term in
+        ``terms_bound``, because shrinking a symmetric unimodal summand never makes the tail of the sum
+        heavier.
     terms_bound : int
-        At least the largest number of terms in this and any earlier release; it can be rounded up.
+        Upper bound on the number of terms in this and any earlier release.
     cells, rows, row_size : int
-        Number of cells of the family that contain noise; number of rows of S = ``row_size`` successors among
-        these cells (``rows = cells`` and ``row_size = 1`` for a family without successors).
+        Number of cells of the family that contain noise, number of rows among these cells, and number S of
+        successors in a row. For a family without successors, ``rows = cells`` and ``row_size = 1``.
     share : float
-        In (0, 1]: the share of the failure probability that is assigned to this release, 1/releases or
-        :func:`open_share`.
+        Share in (0, 1] of the failure probability that is assigned to this release: 1/releases, or
+        :func:`open_share` if the number of releases is unknown.
     unit : float, optional
-        None: continuous noise. Otherwise the noise and the values are multiples of ``unit``. Each noise term
-        is ``unit`` times a discrete Laplace variable of scale b/unit.
+        None for continuous noise. Otherwise the noise and the values are multiples of ``unit``, and each
+        noise term is ``unit`` times a discrete Laplace variable of scale b/unit.
     """
 
     __repr__ = brief
@@ -424,10 +454,11 @@ class LaplaceSumLaw(_SumLaw):
 
 @dataclass(frozen=True)
 class WeightedLaplaceLaw(LaplaceSumLaw):
-    """Sum of independent Laplace variables in every cell, each times a weight of absolute value at most 1.
+    """Weighted sum of independent Laplace variables in every cell, with weights of absolute value at most 1.
 
-    ``terms`` is the sum of the squared weights. ``terms_bound`` is at least the largest such sum so far. The
-    other parameters are those of :class:`LaplaceSumLaw`, with ``unit`` None. Bounds are Chernoff's.
+    ``terms`` is the sum of the squared weights in this release. ``terms_bound`` is an upper bound on this sum
+    in this and any earlier release. The other parameters are those of :class:`LaplaceSumLaw`, and ``unit``
+    must be None. ``bound`` uses Chernoff's bound.
     """
 
     __repr__ = brief
@@ -443,9 +474,9 @@ class WeightedLaplaceLaw(LaplaceSumLaw):
 
 @dataclass(frozen=True)
 class GaussianSumLaw(_SumLaw):
-    """Sum of independent (discrete) Gaussians in every cell; ``scale`` is one term's sigma.
+    """Sum of independent Gaussian or discrete Gaussian variables in every cell.
 
-    The other parameters are those of :class:`LaplaceSumLaw`.
+    ``scale`` is the sigma of one variable. The other parameters are those of :class:`LaplaceSumLaw`.
     """
 
     __repr__ = brief
@@ -468,12 +499,14 @@ class GaussianSumLaw(_SumLaw):
 
 @dataclass(frozen=True)
 class SubGaussianSumLaw(_SumLaw):
-    """Weighted sum of independent discrete Gaussians on a fine grid; ``terms`` is the sum of squared weights.
+    """Weighted sum of independent discrete Gaussian variables on a fine grid.
 
-    A discrete Gaussian of sigma has variance at most sigma^2 and E exp(t X) <= exp(t^2 sigma^2 / 2) (Canonne,
-    Kamath and Steinke 2020, corollary 17). The tail of the sum is therefore at most 2 exp(-x^2 / (2 terms
-    sigma^2)). At p <= 1e-6 this bound is at most 1.1 times as wide as the normal quantile. The standard
-    deviation is sigma sqrt(terms), accurate to 1e-100 for a grid 100 times finer than sigma.
+    ``scale`` is the sigma of one variable, and ``terms`` is the sum of the squared weights. A discrete
+    Gaussian X with parameter sigma has variance at most sigma^2 and E exp(t X) <= exp(t^2 sigma^2 / 2)
+    (Canonne, Kamath and Steinke 2020, corollary 17). The probability that the sum exceeds x in absolute value
+    is therefore at most 2 exp(-x^2 / (2 terms sigma^2)). At p <= 1e-6 this bound is at most 1.1 times as wide
+    as the normal quantile. The standard deviation is sigma sqrt(terms), accurate to 1e-100 if the grid is 100
+    times finer than sigma.
     """
 
     __repr__ = brief
@@ -491,8 +524,8 @@ class SubGaussianSumLaw(_SumLaw):
 
 
 def _on_grid(value: float, unit: float | None) -> float:
-    """Return the smallest multiple of ``unit`` that is not below ``value``.
+    """Return the smallest multiple of ``unit`` that is at least ``value``.
 
-    Without a unit, return ``value``.
+    If ``unit`` is None, return ``value``.
     """
     return value if unit is None else unit * math.ceil(value / unit)

@@ -1,4 +1,7 @@
-"""Noise distributions in releases of linear sums. Learners set ridges and confidence widths from them."""
+"""Noise distributions in releases of linear sums.
+
+Learners use them to set ridge parameters and confidence widths.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,20 @@ __all__ = ["GoeLaw", "VectorLaw"]
 
 @dataclass(frozen=True)
 class _LinearLaw:
-    """Noise of a family at each of its steps: ``terms`` noise terms of scale s_h each.
+    """Noise of a family of linear sums. At step h it is the sum of ``terms`` noise terms of scale s_h.
 
     Parameters
     ----------
-    scales : (n,) s_h for each step: the standard deviation of one noise term in one cell, or the scale of
-        Laplace noise. For a matrix the cell is off the diagonal.
-    terms : variance of this release's noise, in units of the variance of one term. It is public and changes
-        with the release.
-    terms_bound : the largest ``terms`` of all releases up to this one.
-    dimension : d.
+    scales : shape (n,), the scale s_h of one noise term for each of the n steps of the family. It is the
+        standard deviation in one cell or, for Laplace noise, the Laplace scale. For a matrix it is the scale
+        of a cell off the diagonal.
+    terms : variance of the noise in this release, in units of the variance of one term. It is public and
+        changes with the release.
+    terms_bound : the largest ``terms`` of this and all earlier releases.
+    dimension : number d of features.
     releases : number of scheduled releases that share a failure probability in :meth:`bound`.
+    laplace : True for Laplace noise, False for Gaussian noise.
+    discrete : True for noise on a grid.
     """
 
     scales: tuple[float, ...]
@@ -37,12 +43,12 @@ class _LinearLaw:
 
     @property
     def exact(self) -> bool:
-        """True: no noise depends on data."""
+        """True, because the noise does not depend on data."""
         return True
 
     @property
     def family(self) -> str:
-        """``gaussian``, ``laplace`` or their ``discrete_`` variants; ``none`` for exact sums."""
+        """Name of the distribution: ``gaussian``, ``laplace``, a ``discrete_`` variant, or ``none``."""
         if not any(self.scales):
             return "none"
         return f"{'discrete_' if self.discrete else ''}{'laplace' if self.laplace else 'gaussian'}"
@@ -51,12 +57,15 @@ class _LinearLaw:
         return max(self.scales) if step is None else self.scales[step]
 
     def std(self, step: int | None = None) -> float:
-        """Return the std of one cell (in a matrix: off the diagonal) at a step; None: the largest of all."""
+        """Return the standard deviation of one cell at a step, or the largest over all steps if step is None.
+
+        For a matrix it is the standard deviation of a cell off the diagonal.
+        """
         spread = math.sqrt(2.0) if self.laplace else 1.0
         return spread * self._scale(step) * math.sqrt(self.terms)
 
     def std_bound(self) -> float:
-        """Return the largest std over this and all earlier releases."""
+        """Return the largest standard deviation of one cell over this and all earlier releases."""
         spread = math.sqrt(2.0) if self.laplace else 1.0
         return spread * self._scale(None) * math.sqrt(self.terms_bound)
 
@@ -71,10 +80,13 @@ class _LinearLaw:
 
 @dataclass(frozen=True)
 class GoeLaw(_LinearLaw):
-    """Noise of symmetric matrices: GOE(s_h), or a mirrored triangle whose variances are all s_h^2.
+    """Noise of symmetric matrices.
 
-    diagonal : variance of a diagonal entry in units of that of an entry off the diagonal: 2 (GOE), 1
-        (mirrored triangle, Laplace).
+    The matrix is either from the Gaussian orthogonal ensemble GOE(s_h), or it has independent entries of
+    variance s_h^2 on and above the diagonal, which are copied to the other triangle.
+
+    diagonal : variance of a diagonal entry, relative to the variance of an entry off the diagonal. It is 2
+        for GOE, and 1 for the copied triangle and for Laplace noise.
     """
 
     __repr__ = brief
@@ -82,15 +94,17 @@ class GoeLaw(_LinearLaw):
     diagonal: float = 2.0
 
     def edge(self, step: int | None = None) -> float:
-        """Return 2 sqrt(d) std, the edge of the spectrum and the unit of ridges."""
+        """Return 2 sqrt(d) std, the edge of the spectrum of the noise. Ridge parameters are in this unit."""
         return 2.0 * math.sqrt(self.dimension) * self.std(step)
 
     def operator_norm_bound(self, failure: float, step: int | None = None) -> float:
-        """Return E with P(operator norm of the noise of one step of this release > E) <= failure.
+        """Return a bound on the operator norm of the noise at one step of this release.
 
-        Gaussian: std (2 sqrt(d) + 2 sqrt(log(2 / failure))) (Sudakov and Fernique for the mean, sqrt(2)
-        s-Lipschitz). This also holds for the mirrored triangle, which is a GOE without part of its diagonal.
-        Laplace: d times a bound on the absolute value of all entries.
+        The norm exceeds the bound with probability at most ``failure``. For Gaussian noise the bound is std
+        (2 sqrt(d) + 2 sqrt(log(2 / failure))). It follows from the inequality of Sudakov and Fernique for
+        the mean of the norm, and from the Lipschitz constant sqrt(2) s. It also holds for the copied
+        triangle, which is a GOE without part of its diagonal. For Laplace noise the bound is d times a bound
+        on the absolute value of all entries.
         """
         failure = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
         if self.laplace:
@@ -100,9 +114,11 @@ class GoeLaw(_LinearLaw):
         return self.std(step) * width
 
     def bound(self, failure: float, rows: bool = False) -> float:
-        """Return E with P(any abs(noise) > E) <= failure, over cells, steps and releases.
+        """Return E such that, with probability at least 1 - failure, no abs(noise) exceeds E.
 
-        rows : if True, bound the noise in the sum of each row.
+        The bound holds for all cells, steps and scheduled releases at the same time.
+
+        rows : if True, bound the noise in the sum of each row instead.
         """
         d = self.dimension
         if rows:
@@ -115,9 +131,9 @@ class GoeLaw(_LinearLaw):
 
 @dataclass(frozen=True)
 class VectorLaw(_LinearLaw):
-    """Noise of arrays, independent in every cell.
+    """Noise of arrays in which the noise of different cells is independent.
 
-    size : number of cells of one step. A row has d cells.
+    size : number of cells at one step. A row has d cells.
     """
 
     __repr__ = brief
@@ -125,9 +141,10 @@ class VectorLaw(_LinearLaw):
     size: int = 1
 
     def norm_bound(self, failure: float, step: int | None = None) -> float:
-        """Return E with P(Euclidean norm of the noise of one step of this release > E) <= failure.
+        """Return a bound on the Euclidean norm of the noise at one step of this release.
 
-        Gaussian: std (sqrt(size) + sqrt(2 log(1 / failure))); Laplace: sqrt(size) times a bound on the
+        The norm exceeds the bound with probability at most ``failure``. For Gaussian noise the bound is std
+        (sqrt(size) + sqrt(2 log(1 / failure))). For Laplace noise it is sqrt(size) times a bound on the
         absolute value of all cells.
         """
         failure = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
@@ -136,9 +153,11 @@ class VectorLaw(_LinearLaw):
         return self.std(step) * (math.sqrt(self.size) + math.sqrt(2.0 * math.log(1.0 / failure)))
 
     def bound(self, failure: float, rows: bool = False) -> float:
-        """Return E with P(any abs(noise) > E) <= failure, over cells, steps and releases.
+        """Return E such that, with probability at least 1 - failure, no abs(noise) exceeds E.
 
-        rows : if True, bound the noise in the sum of each row.
+        The bound holds for all cells, steps and scheduled releases at the same time.
+
+        rows : if True, bound the noise in the sum of each row instead.
         """
         cells = len(self.scales) * self.size * self.releases
         found = self._cell_bound(failure, cells, self.terms_bound, self._scale(None))

@@ -1,8 +1,8 @@
 """Variances of the noise that each strategy adds to prefix sums, for bounds and comparisons.
 
-Privacy does not depend on this module. The strategies, with their privacy loss, are defined in
-:mod:`discreet.core.correlated_noise`; tests compare these variances with the noise that those strategies
-produce.
+Privacy does not depend on this module. The strategies and their privacy losses are defined in
+:mod:`discreet.core.correlated_noise`. Tests compare the variances in this module with the noise that those
+strategies produce.
 """
 
 from __future__ import annotations
@@ -28,30 +28,33 @@ from discreet.core.correlated_noise.square_root_toeplitz import Toeplitz
 
 __all__ = ["WalkNoise", "best_digits", "digits", "noise_of", "rate_std", "sum_terms", "tree_nodes"]
 
-_OPEN_ENDED = 2**20  # users at which trees of unknown length are compared.
-_TRIED = range(2, 65)  # Arities that are searched. The best are 12 to 30 at 10^3 to 10^7 time steps.
+_OPEN_ENDED = 2**20  # number of time steps at which trees of unknown length are compared
+_TRIED = range(2, 65)  # arities that are searched; the best arity is 12 to 30 for 10^3 to 10^7 time steps
 
 
 class WalkNoise(ABC):
-    """Noise of the prefix sums of one factorization mechanism, in units of one draw's noise."""
+    """Noise variances of the prefix sums of one factorization mechanism, in units of one draw's variance."""
 
     @abstractmethod
     def terms(self, leaf: int) -> float:
-        """Return the noise variance of the first ``leaf`` time steps, relative to its largest draw."""
+        """Return the variance of the noise in the prefix sum over the first ``leaf`` time steps.
 
-    @abstractmethod
-    def most(self, leaf: int) -> float:
-        """Return a bound on ``terms`` up to this time step.
-
-        The bound does not decrease with the time step.
+        The unit is the variance of the largest draw in this noise.
         """
 
     @abstractmethod
+    def most(self, leaf: int) -> float:
+        """Return a bound on ``terms`` at this and all earlier time steps."""
+
+    @abstractmethod
     def rms(self) -> float:
-        """Return the root mean square of the noise std over all releases, in units of one draw's std."""
+        """Return the root mean square of the noise over all releases.
+
+        The unit is the standard deviation of one draw.
+        """
 
     def scale(self, leaf: int) -> float:
-        """Return the largest scale of a draw in the noise of this prefix, in units of the base scale."""
+        """Return the largest scale of a draw in the noise of this prefix, relative to the base scale."""
         return 1.0
 
 
@@ -67,7 +70,7 @@ def noise_of(walk: Walk) -> WalkNoise:
 
 
 def _bits_below(ends: int, levels: int) -> list[int]:
-    """For each l < levels, return how many of the numbers 0 .. ends - 1 have bit l set."""
+    """Return, for each bit l < levels, how many of the numbers 0 .. ends - 1 have this bit set."""
     return [
         ends // 2 ** (level + 1) * 2**level + max(0, ends % 2 ** (level + 1) - 2**level)
         for level in range(levels)
@@ -75,7 +78,10 @@ def _bits_below(ends: int, levels: int) -> list[int]:
 
 
 def tree_nodes(tree: Tree, n: int) -> list[tuple[int, int]]:
-    """Return (end, epoch) of the nodes that partition the first n time steps, from the last to the first."""
+    """Return the tree nodes whose time intervals partition the first n time steps, from last to first.
+
+    Each node is (its last time step, its epoch).
+    """
     epochs = tree.leaves is None
     out = []
     while n > 0:
@@ -89,9 +95,10 @@ class _TreeNoise(WalkNoise):
     walk: Tree
 
     def _factor(self, epoch: int) -> float:
-        """Return the scale of an epoch's nodes in units of the base scale.
+        """Return the noise scale of the nodes of an epoch, relative to the base scale.
 
-        For Laplace noise the factor is the number of levels of the epoch, for Gaussian noise its square root.
+        For Laplace noise it is the number of levels of the epoch. For Gaussian noise it is the square root of
+        this number. It is 1 for a tree of known length.
         """
         if self.walk.leaves is not None:
             return 1.0
@@ -102,12 +109,18 @@ class _TreeNoise(WalkNoise):
         return max((self._factor(epoch) for _, epoch in tree_nodes(self.walk, leaf)), default=1.0)
 
     def terms(self, leaf: int) -> float:
-        """Return the number of nodes. Nodes of earlier epochs are weighted by their smaller variance."""
+        """Return the number of nodes in the prefix.
+
+        A node of an earlier epoch counts as less than 1, in proportion to its smaller variance.
+        """
         largest = self.scale(leaf)
         return float(sum((self._factor(epoch) / largest) ** 2 for _, epoch in tree_nodes(self.walk, leaf)))
 
     def most(self, leaf: int) -> float:
-        """Return a bound on the number of nodes of any prefix up to ``leaf``, attained when N is known."""
+        """Return a bound on the number of nodes in any prefix up to ``leaf``.
+
+        If the number N of time steps is known, a prefix attains this bound.
+        """
         if self.walk.leaves is not None:
             return float((leaf + 1).bit_length() - 1)
         if leaf == 0:
@@ -117,9 +130,10 @@ class _TreeNoise(WalkNoise):
         return float(max(2 * (epoch - 1), epoch + (inside + 1).bit_length() - 1, 1))
 
     def rms(self) -> float:
-        """Return the rms, exact over the prefixes 1 .. N - 1.
+        """Return the exact root mean square over the prefixes 1 .. N - 1.
 
-        If N is unknown, return the std after 2^20 time steps, in units of the std of one draw in epoch 0.
+        If N is unknown, return the standard deviation after 2^20 time steps, in units of the standard
+        deviation of one draw in epoch 0.
         """
         leaves = self.walk.leaves
         if leaves is None:
@@ -132,11 +146,14 @@ class _OptimalTreeNoise(WalkNoise):
     walk: OptimalTree
 
     def terms(self, leaf: int) -> float:
-        """Return the sum of v_l over the set bits of ``leaf``."""
+        """Return the sum of the node variances v_l over the bits l that are set in ``leaf``."""
         return sum(v for level, v in enumerate(node_variances(self.walk.levels)) if leaf >> level & 1)
 
     def most(self, leaf: int) -> float:
-        """Return an attained bound. The candidates clear one bit of ``leaf`` and set all lower bits."""
+        """Return the largest ``terms`` of any prefix up to ``leaf``.
+
+        The candidates are ``leaf`` and the numbers that clear one bit of ``leaf`` and set all lower bits.
+        """
         lower, high, best = 0.0, self.terms(leaf), 0.0
         for level, v in enumerate(node_variances(self.walk.levels)):
             if leaf >> level & 1:
@@ -146,7 +163,7 @@ class _OptimalTreeNoise(WalkNoise):
         return max(best, self.terms(leaf))
 
     def rms(self) -> float:
-        """Return the rms, exact over the prefixes 1 .. N - 1."""
+        """Return the exact root mean square over the prefixes 1 .. N - 1."""
         leaves, levels = self.walk.leaves, self.walk.levels
         counts = _bits_below(leaves, levels)
         total = sum(v * n for v, n in zip(node_variances(levels), counts, strict=True))
@@ -157,7 +174,7 @@ class _OptimalTreeNoise(WalkNoise):
 
 
 def digits(walk: SignedDigits, leaf: int) -> list[int]:
-    """Return d_0, ..., d_{L-1} of a prefix."""
+    """Return the signed digits d_0, ..., d_{L-1} of the prefix of length ``leaf``."""
     out = []
     for _ in range(walk.levels - 1):
         above = (leaf + walk.below) // walk.arity
@@ -171,20 +188,21 @@ class _DigitsNoise(WalkNoise):
     walk: SignedDigits
 
     def terms(self, leaf: int) -> float:
-        """Return the number of blocks: sum |d_l|."""
+        """Return the number of blocks that are added or subtracted, which is sum |d_l|."""
         return float(sum(map(abs, digits(self.walk, leaf))))
 
     def most(self, leaf: int) -> float:
-        """Return an attained bound.
+        """Return the largest ``terms`` of any prefix up to ``leaf``.
 
-        A smaller prefix has one smaller digit and arbitrary digits below that one.
+        The digits of a shorter prefix agree with those of ``leaf`` above some place. The digit at this place
+        is smaller, and the digits below it are arbitrary.
         """
         walk = self.walk
         found, free = digits(walk, leaf), walk.arity // 2
         best = above = abs(found[-1])
         if found[-1] > 0:
             best = max(best, found[-1] - 1 + (walk.levels - 1) * free)
-        base = found[-1]  # p_{l+1}
+        base = found[-1]  # the number that the digits above the current level represent
         for level in range(walk.levels - 2, -1, -1):
             digit, low = found[level], -walk.below if base > 0 else 0
             if digit > low:
@@ -194,21 +212,24 @@ class _DigitsNoise(WalkNoise):
         return float(max(best, above))
 
     def rms(self) -> float:
-        """Return the rms, exact over the prefixes 1 .. N - 1."""
+        """Return the exact root mean square over the prefixes 1 .. N - 1."""
         walk, total, shift = self.walk, 0, 0
         for level in range(walk.levels):
             block = walk.arity**level
-            if level == walk.levels - 1:  # this is the sum of floor((n + shift) / block)
+            if level == walk.levels - 1:  # the sum of floor((n + shift) / block) over all n < N
                 whole, rest = divmod(walk.leaves + shift, block)
                 total += whole * (whole - 1) // 2 * block + whole * rest
             else:
                 shift += walk.below * block
-                # n + shift has the digit d + below at this place
+                # at this place, the base-k digit of n + shift is the signed digit plus ``below``
                 total += self._digit_sum(walk.leaves + shift, block) - self._digit_sum(shift, block)
         return math.sqrt(total / max(1, walk.leaves - 1))
 
     def _digit_sum(self, end: int, block: int) -> int:
-        """Return the sum of |digit - below| over 0 .. end - 1, for the digit of place value ``block``."""
+        """Return the sum of |digit - below| over the numbers 0 .. end - 1.
+
+        ``digit`` is the digit of the number at the place of value ``block``.
+        """
         arity, below = self.walk.arity, self.walk.below
         whole, rest = divmod(end, arity * block)
         full, part = divmod(rest, block)
@@ -217,9 +238,9 @@ class _DigitsNoise(WalkNoise):
 
 
 def best_digits(leaves: int, arity: int | None = None) -> SignedDigits:
-    """Return the tree with the least rms error at a given epsilon, exactly.
+    """Return the signed-digit tree whose noise has the least root mean square at a given epsilon.
 
-    ``arity`` None: search for it too.
+    ``leaves`` is the number of time steps N. If ``arity`` is None, the best arity is found too.
     """
     return _best(checks.integer("leaves", leaves, 1), arity)
 
@@ -229,7 +250,7 @@ def _best(leaves: int, arity: int | None) -> SignedDigits:
     found, least = None, math.inf
     for k in _TRIED if arity is None else (arity,):
         levels = 1
-        while levels == 1 or k ** (levels - 1) < 2 * leaves:  # one more: top digit 0
+        while levels == 1 or k ** (levels - 1) < 2 * leaves:  # includes one more level, whose top digit is 0
             walk = SignedDigits(leaves, k, levels)
             error = walk.levels * noise_of(walk).rms()
             if found is None or error < least:
@@ -244,11 +265,15 @@ def _best(leaves: int, arity: int | None) -> SignedDigits:
 
 @lru_cache(maxsize=16)
 def _variances(walk: Toeplitz) -> Floats:
-    """Return (M,) variances at releases 1, 2, ...: sums of squares of the first weights of the row."""
+    """Return the noise variances at releases 1 .. M, shape (M,).
+
+    The variance at release m is the sum of the squares of the first m weights in the row of the matrix.
+    """
     if walk.row is not None:
         return np.asarray(np.cumsum(walk.row**2))
     powers, row = np.ones(walk.releases), np.full(walk.releases, 0.0)
-    first, *rest = np.asarray(walk.form.floats).tolist()  # then the rates, then the weights
+    # the list holds the first entry of the row, then the rates, then the weights
+    first, *rest = np.asarray(walk.form.floats).tolist()
     row[0] = first
     for rate, weight in zip(rest[: len(rest) // 2], rest[len(rest) // 2 :], strict=True):
         powers[1:] = rate
@@ -261,18 +286,18 @@ class _ToeplitzNoise(WalkNoise):
     walk: Toeplitz
 
     def terms(self, leaf: int) -> float:
-        """Return the variance at this release."""
+        """Return the noise variance at this release."""
         return float(_variances(self.walk)[leaf - 1]) if leaf > 0 else 0.0
 
     def most(self, leaf: int) -> float:
-        """Return the variance at this release.
+        """Return the noise variance at this release.
 
-        It bounds all earlier ones, because the variance never decreases.
+        It is a bound for all earlier releases too, because the variance never decreases.
         """
         return self.terms(leaf)
 
     def rms(self) -> float:
-        """Return the rms, exact over the prefixes 1 .. N - 1."""
+        """Return the exact root mean square over all releases."""
         return math.sqrt(float(np.mean(_variances(self.walk))))
 
 
@@ -285,14 +310,20 @@ _NOISES: dict[Any, type[Any]] = {
 
 
 def sum_terms(stream: Decaying, release: int) -> float:
-    """Return the variance of the prefix sum's noise at release i, in units of one noise term's variance."""
+    """Return the variance of the noise in the prefix sum at a release.
+
+    The unit is the variance of one noise term.
+    """
     if release == 0:
         return 0.0
     return (1.0 + (1.0 - stream.decay) ** 2 * (release - 1)) / stream.gain**2
 
 
 def rate_std(stream: Decaying, sizes: Sequence[int] | NDArray[np.int64]) -> float:
-    """Return the noise std of the equivalent count after batches of these sizes, in units of one draw's."""
+    """Return the noise standard deviation of the equivalent count after batches of these sizes.
+
+    The unit is the standard deviation of one draw.
+    """
     behind, squares, users = 0.0, 0.0, 0.0
     for size in np.asarray(sizes, np.float64).tolist():
         behind = size + stream.decay * behind

@@ -15,26 +15,28 @@ from discreet.core.short_repr import brief
 
 @dataclass(frozen=True)
 class ReportLaw:
-    """Distribution of a sum of debiased responses minus the sum of the records that they describe.
+    """Distribution of the error in a sum of debiased randomized responses.
+
+    The error is the sum of the responses minus the sum of the true records.
 
     Parameters
     ----------
     variance, cross : float
-        Variance of one cell and covariance of two cells of one row, both per user. The variance is the mean
-        over the cells of a step that the user's policy assigns (with pooled steps: over all H of them at the
-        even rate). The covariance is at the even rate.
+        Variance of one cell, and covariance of two cells in the same row, both per user. The variance is a
+        mean over the cells of one step that the policy of the user assigns. For pooled steps it is a mean
+        over the cells of all H steps at the even rate. The covariance is at the even rate.
     idle, visit : float
-        The two parts of that variance: the variance from a user whose policy assigns the cell but who does
-        not visit it, and the amount that each record in the cell adds (mostly from the steps that were not
-        drawn). A count of x among n users has the variance n idle + x visit.
+        The two parts of that variance. ``idle`` is the variance from a user whose policy assigns the cell but
+        who does not visit it. ``visit`` is the additional variance from each record in the cell, mostly from
+        the steps that were not drawn. A count of x among n users has the variance n idle + x visit.
     worst, reach : float
-        Largest variance and largest absolute value of one user's term in one cell, for any data.
+        Largest variance and largest absolute value of one user's term in one cell, over all possible data.
     row_worst, row_reach : float
-        The same for the sum over a row.
+        Largest variance and largest absolute value of one user's term in the sum over a row.
     terms, terms_bound : int
-        Number of users who responded; a number not below that at this and any earlier release.
+        Number of users who responded, and an upper bound on this number at this and any earlier release.
     cells, rows : int
-        Cells and rows of the family, for the union bound.
+        Number of cells and number of rows of the family, for the union bound.
     share : float
         Share of a failure probability that is assigned to this release.
     """
@@ -58,15 +60,25 @@ class ReportLaw:
     exact: bool = False
 
     def std(self) -> float:
-        """Return the root mean square over the cells of a step, if every user's policy assigned them."""
+        """Return the root mean square of the error over the cells of one step.
+
+        It holds if the policy of every user assigned these cells.
+        """
         return math.sqrt(self.terms * self.variance)
 
     def std_bound(self) -> float:
-        """Return a bound on one cell's standard deviation, for any data, at this and all earlier releases."""
+        """Return a bound on the standard deviation of one cell at this and all earlier releases.
+
+        The bound holds for all possible data.
+        """
         return math.sqrt(self.terms_bound * self.worst)
 
     def bound(self, failure: float, rows: bool = False) -> float:
-        """Return Bernstein's E with P(any |noise| > E, over cells (or row sums) and releases) <= failure."""
+        """Return E such that, with probability at least 1 - failure, no |error| exceeds E.
+
+        The bound holds for all cells and all releases at the same time. If ``rows`` is True, it holds for the
+        sums of all rows instead. It follows from Bernstein's inequality.
+        """
         failure = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
         n = self.terms_bound
         worst, reach, many = self.worst, self.reach, self.cells
@@ -78,11 +90,13 @@ class ReportLaw:
 
 
 def joined(laws: Sequence[ReportLaw]) -> ReportLaw:
-    """Return the distribution of a sum of independent sums of responses by different randomizers.
+    """Return the distribution of the error in a sum of responses of several randomizers.
 
-    Numbers of users and variances are summed. laws : at least one, all of the same family. Bernstein's
-    inequality needs the sum of the largest variances and the largest absolute value of one user's term.
-    ``idle`` and ``visit`` are means over users.
+    laws : error distributions of the sums of each randomizer, at least one, all of the same family.
+
+    In the result the numbers of users are summed. Variances per user are means over all users, weighted by
+    these numbers. ``reach`` and ``row_reach`` are maxima, because Bernstein's inequality needs the largest
+    absolute value of one user's term.
     """
     if len(laws) == 1:
         return laws[0]

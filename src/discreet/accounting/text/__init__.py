@@ -1,5 +1,5 @@
-"""Text for readers and files: sentences, names and plain tables, made from numbers.
+"""Sentences and names in statements and files, made from numbers.
 
-Numbers are never read from sentences. Numbers of guarantees are rounded up, so no sentence states less than
-the true value.
+No number is ever read from a sentence. The numbers of a guarantee are rounded up, so no sentence states a
+privacy loss below the true value.
 """

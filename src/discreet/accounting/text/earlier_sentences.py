@@ -1,8 +1,8 @@
 """Exact sentences of earlier versions of the statement, so that old files can be verified.
 
-New text does not use these sentences. Several of them claim more than the numbers support. A comment states
-the error of each, and ``tests/accounting/text/sentence_templates/test_meanings.py`` contains a counterexample
-to each.
+New statements do not use these sentences. Several of them claim more than the numbers support. A comment
+above each of these sentences states its error. The file
+``tests/accounting/text/sentence_templates/test_meanings.py`` contains a counterexample to each of them.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ SENTENCES: Mapping[int, Mapping[str, str]] = {
         "changes the probability of any set of messages that leaves the shuffler by a factor of at most "
         "{factor}{plus}",
         "plus": ", plus at most δ = {delta}",
-        # rounded to the nearest number, so the stated value could be below the true one
+        # epsilon was rounded to the nearest number, so the stated value could be below the true one
         "nominal": "Nominal ε = {nominal:.6g}, but the noise of this calibration really gives ε = "
         "{epsilon:.6g}: {less} privacy loss than the name says.",
         "one episode": "A user is one episode; who takes part m times has {again}.",
         "several episodes": "A user is up to {episodes} episodes; g users together have {again}.",
-        # secure noise depends on a cryptographic generator
+        # false for unlimited computing power, because secure noise depends on a cryptographic generator
         "attackers": "with any computing power and any other knowledge, even of everybody else's data",
         "certain": "No outcome tells for certain, but with a chance of at most δ = {delta}.",
         "certain, pure": "No outcome tells for certain, but with a chance of at most δ = {delta}.",
-        "times": "more than a million",  # not a bound
-        "row": "anything is at most ... times as likely",  # without the δ
+        "times": "more than a million",  # for a large epsilon this is not an upper bound
+        "row": "anything is at most ... times as likely",  # the δ is missing
         # false: the odds of an event can change by a factor of e^{2ε}
         "epsilon": "how far one {unit} can move the odds of anything: by a factor of at most e to the power "
         "ε. Here ε = {epsilon}: {factor} times. 0 would tell nothing; every release adds to it.",
@@ -52,7 +52,7 @@ SENTENCES: Mapping[int, Mapping[str, str]] = {
         "threat, seeded": "with any knowledge BUT THE SEED and any computer",
     },
 }  # fmt: skip
-"""Templates of each version that differ from :data:`discreet.accounting.text.sentence_templates.NOW`."""
+"""For each version: templates that differ from :data:`discreet.accounting.text.sentence_templates.NOW`."""
 
 MODULES: Mapping[int, Mapping[str, str]] = {
     4: {
@@ -66,4 +66,7 @@ MODULES: Mapping[int, Mapping[str, str]] = {
         "discreet.reports.trade_off_function": "discreet.stored.tradeoff",
     },
 }
-"""By version: today's names of modules that statements cite, and their names then; longer names first."""
+"""For each version: the current name of every module that statements cite, and its name in that version.
+
+Longer names come first.
+"""

@@ -46,7 +46,11 @@ def neighbours(episodes: int) -> str:
 
 
 def up(x: float, digits: int = 4) -> str:
-    """Return ``x`` as text with ``digits`` digits, rounded up. It is below ``x`` by at most 1e-9 of ``x``."""
+    """Return ``x`` as text with ``digits`` digits, rounded up.
+
+    ``x`` is first reduced by a relative amount of 1e-9, so that a rounding error does not change a digit. The
+    printed number is therefore at least x (1 - 1e-9).
+    """
     if x == 0.0 or not math.isfinite(x):
         return f"{x:g}"
     exact = Decimal(x) * (1 - Decimal(10) ** -9)
@@ -58,7 +62,7 @@ def up(x: float, digits: int = 4) -> str:
 
 
 def composition(claim: Guarantee) -> tuple[str, ...]:
-    """Return one line per mechanism, or per kind of batches, with the numbers of the last line."""
+    """Return one line of text per mechanism, or per kind of batches, and a last line with the total."""
     if claim.epsilon is None:
         return ()
     stated = f"epsilon {up(claim.epsilon, 6)} at delta {claim.delta:g}"
@@ -87,7 +91,7 @@ def composition(claim: Guarantee) -> tuple[str, ...]:
 
 
 def noise_line(record: MechanismRecord) -> str:
-    """Describe a mechanism with its loss, in the norm of the noise."""
+    """Return a line of text about a mechanism and its privacy loss in the norm of its noise."""
     letter = "b" if record.norm == "l1" else "sigma"
     shown = ", ".join(
         f"{name} {letter} = {scale:.6g} ({record.norm} sensitivity {record.sensitivities[name]:.6g})"
@@ -144,7 +148,7 @@ def _numbers(claim: Guarantee, epsilon: float) -> str:
 
 
 def _promise(claim: Guarantee, epsilon: float, said: Mapping[str, str]) -> str:
-    """State (epsilon, delta), the protected unit and the attacker."""
+    """Return the sentence that states (epsilon, delta), the protected unit and the attacker."""
     m = claim.episodes
     return said[claim.trust].format(
         whole="whole trajectory for another" if m == 1 else f"episodes (up to {m}) for any others",
@@ -154,7 +158,7 @@ def _promise(claim: Guarantee, epsilon: float, said: Mapping[str, str]) -> str:
 
 
 def _nominal(nominal: float | None, epsilon: float, said: Mapping[str, str]) -> list[str]:
-    """State the nominal epsilon if it differs from the epsilon that the noise gives."""
+    """Return a sentence about the nominal epsilon if it differs from the epsilon that the noise gives."""
     # Noise on a grid meets the budget with a small margin; a margin below a thousandth is not stated.
     spared = nominal is not None and 0.999 * nominal <= epsilon <= nominal
     if nominal is None or spared or math.isclose(nominal, epsilon, rel_tol=1e-6):
@@ -164,7 +168,10 @@ def _nominal(nominal: float | None, epsilon: float, said: Mapping[str, str]) -> 
 
 
 def _means(claim: Guarantee) -> list[str]:
-    """Describe the mechanisms that protect the data, or which batches have which mechanism."""
+    """Return sentences about the mechanisms that protect the data.
+
+    If there are several kinds of batches, the sentences state which batches have which mechanism.
+    """
     if not claim.kinds:
         return _mechanisms(claim)
     said: dict[str, list[str]] = {}
@@ -178,7 +185,7 @@ def _means(claim: Guarantee) -> list[str]:
 
 
 def of_noise(record: MechanismRecord) -> str:
-    """Describe the noise that protects the data, and the number of sums that contain a user."""
+    """Return text about the noise that protects the data and the number of sums that contain a user."""
     times = f", each user in at most {record.levels} noisy sums" if record.levels > 1 else ""
     return record.mechanism + times
 
@@ -196,7 +203,7 @@ def _mechanisms(claim: Guarantee) -> list[str]:
 
 
 def _closing(claim: Guarantee, said: Mapping[str, str]) -> Sequence[str]:
-    """State how several records are composed, which values are public, and the source of the noise."""
+    """Return sentences about several episodes of one user, public values, and the source of the noise."""
     m = "m" if claim.episodes == 1 else "g"
     if claim.rho is None:
         again = said["again, epsilon"] + (said["again, delta"] if claim.delta else "")

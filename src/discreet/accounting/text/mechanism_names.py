@@ -13,7 +13,7 @@ __all__ = ["name_of"]
 
 
 def name_of(mechanism: CountMechanism) -> str:
-    """Return the name of the mechanism in its guarantee."""
+    """Return the name that a guarantee uses for this mechanism."""
     whole = "one noisy sum over all users" if mechanism.stored else mechanism.strategy.text()
     return "; ".join([whole, *_remarks(mechanism)])
 
@@ -42,7 +42,7 @@ def _remarks(mechanism: CountMechanism) -> Iterable[str]:
 
 
 def _pooled_share(mechanism: CountMechanism) -> float:
-    """Return the part of the loss at ``scales`` that is due to counts pooled over steps."""
+    """Return the share of counts pooled over steps in the privacy loss of the mechanism at ``scales``."""
     names = list(mechanism.query.row_families)
     pooled = np.array([name in (POOLED_TRANSITIONS, POOLED_REWARDS) for name in names])
     power = 1.0 if mechanism.norm == "l1" else 2.0

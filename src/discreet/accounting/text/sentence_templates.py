@@ -1,14 +1,14 @@
 """Templates of the sentences about epsilon, delta, rho and mu, without the numbers.
 
 Meaning of the symbols. Two data sets are neighbours if one user's whole record is replaced by any other one;
-P and P' are the distributions of the release from the two data sets. (epsilon, delta) says P(E) <= e^epsilon
-P'(E) + delta **for every event E**, and no more than that. In particular:
+P and P' are the distributions of the release from the two data sets. (epsilon, delta) means P(E) <= e^epsilon
+P'(E) + delta **for every event E**, and nothing more. In particular:
 
-- delta is added. It is not the probability that the factor is exceeded. With L = ln(P/P') at the outcome,
-  P(L > epsilon) is 20 delta for Gaussian noise at (1, 1e-6); a bound on it is ``Guarantee.exceeds``
-  (:mod:`discreet.accounting.exceedance`);
-- the event {P' = 0} has P(E) <= delta. So the outcomes that are impossible under the other record have a
-  total probability of at most delta. This probability is 0 for noise whose support is the same under both
+- delta is added. It is not the probability that the factor e^epsilon is exceeded. Let L = ln(P/P') be the
+  privacy loss of the outcome. P(L > epsilon) is 20 delta for Gaussian noise at (1, 1e-6).
+  ``Guarantee.exceeds`` is a bound on this probability (:mod:`discreet.accounting.exceedance`);
+- the event E = {P' = 0} has P(E) <= delta. So the outcomes that are impossible with the other record have a
+  total probability of at most delta. This probability is 0 for noise whose support is the same with both
   records;
 - the odds P(E) / (1 - P(E)) of one event can change by e^{2 epsilon}, even at delta = 0 (randomized
   response). The odds between two *records*, before and after an outcome, change by at most e^epsilon, but
@@ -19,10 +19,10 @@ P'(E) + delta **for every event E**, and no more than that. In particular:
 ``tests/accounting/text/sentence_templates/test_meanings.py`` evaluates each of these statements on mechanisms
 with exactly known distributions.
 
-Versions. A statement's version fixes its sentences: :func:`words` returns the sentences of a version, and a
-folder is verified with the sentences of its version. :data:`NOW` holds the newest sentences;
-:mod:`discreet.accounting.text.earlier_sentences` holds only the sentences that were different in earlier
-versions. A template does not have to use every number.
+Versions. The version of a statement determines its sentences: :func:`words` returns the sentences of a
+version, and a folder is verified with the sentences of its version. :data:`NOW` contains the newest
+sentences. :mod:`discreet.accounting.text.earlier_sentences` contains only the sentences that were different
+in earlier versions. A template does not have to use every number.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from typing import Any
 __all__ = ["NOW", "OLDEST", "VERSION", "version_of", "with_modules_of", "words"]
 
 VERSION, OLDEST = 5, 4
-"""Versions of statements: the one that is written, and the oldest that can be read."""
+"""Versions of statements: the version that is written, and the oldest version that can be read."""
 
 NOW: Mapping[str, str] = {
     # ---------------------------------------------------------- the guarantee in words (guarantee_sentences)
@@ -98,7 +98,7 @@ NOW: Mapping[str, str] = {
 
 
 def words(version: int = VERSION) -> Mapping[str, str]:
-    """Return the templates of a version. Raises ``ValueError`` if the version cannot be read."""
+    """Return the templates of a version. Raises ``ValueError`` for a version that cannot be read."""
     if version == VERSION:
         return NOW
     from discreet.accounting.text.earlier_sentences import SENTENCES  # only for old files
@@ -109,7 +109,7 @@ def words(version: int = VERSION) -> Mapping[str, str]:
 
 
 def with_modules_of(version: int, text: str) -> str:
-    """Return the text with each module name replaced by the one that was valid in this version."""
+    """Return the text with each module name replaced by its name in this version."""
     if version < VERSION:
         from discreet.accounting.text.earlier_sentences import MODULES
 
@@ -119,5 +119,8 @@ def with_modules_of(version: int, text: str) -> str:
 
 
 def version_of(guarantee: Mapping[str, Any]) -> int:
-    """Return the version of a guarantee's sentences. Version 5 added ``exceeds``."""
+    """Return the version of the sentences in the table of a guarantee.
+
+    It is 5 if the table has the key ``exceeds``, otherwise 4.
+    """
     return VERSION if "exceeds" in guarantee else 4

@@ -1,12 +1,12 @@
 r"""Streams of noisy sums while users arrive, and the proof that adaptivity has no privacy cost.
 
-Policies are chosen from releases, so what later users do depends on earlier noise. The privacy claims of this
-package are still valid. Let o be everything public: releases, policies, and published random bits. Fix o and
-the private random bits of all users. The distribution of these bits does not depend on the data. Compare user
-k's trajectory with the one that replaces it. In both cases policies, ends of batches and the contributions of
-all users except k are the same. This includes later users, whose policies are functions of o. Only the
-contribution of user k differs: call its change in the measured coordinates the *shift*. This gives three
-statements, (a) to (c). Other modules refer to them:
+Policies are chosen from releases, so the trajectories of later users depend on earlier noise. The privacy
+claims of this package are still valid. Let o be everything that is public: releases, policies, and published
+random bits. Fix o and the private random bits of all users. The distribution of these bits does not depend on
+the data. Compare the trajectory of user k with the trajectory that replaces it. In both cases the policies,
+the ends of batches and the contributions of all other users are the same. This includes later users, whose
+policies are functions of o. Only the contribution of user k differs. Its change in the measured coordinates
+is called the *shift*. Three statements (a) to (c) follow. Other modules refer to them:
 
 (a) *Laplace noise, continuous or discrete.* Suppose that each output is an exact causal sum plus noise whose
 distribution is fixed in advance. Then pure epsilon-DP holds with epsilon = sup over shifts of the sum of
@@ -18,11 +18,12 @@ shift.
 
 (b) *Gaussian noise.* Suppose that each output is a row of a lower-triangular matrix applied to exact sums,
 with fresh independent noise. Suppose further that the sum of (shift_i / sigma_i)^2 is at most mu^2 for every
-o. Then the whole stream is exactly mu-GDP. Proof: shifts s_i (in units of sigma_i) depend on the past only.
-Append one unpublished release, so that the sum of squares is exactly mu^2. Then exp(i u sum s_i g_i + u^2
-mu^2 / 2) has mean 1 for every u. Therefore sum s_i g_i is normal with variance mu^2, and the loss is that of
-N(0, 1) against N(mu, 1). Dropping the last release is post-processing. A matrix that is not lower-triangular
-but fixed in advance (noise that is used early) becomes lower-triangular after a rotation of the noise.
+o. Then the whole stream is exactly mu-GDP. Proof: let s_i be the shifts in units of sigma_i, and g_i the
+noise in the same units. Each s_i depends only on the past. Append one unpublished release, so that the sum of
+squares is exactly mu^2. Then exp(i u sum s_i g_i + u^2 mu^2 / 2) has mean 1 for every u. Therefore sum s_i
+g_i is normal with variance mu^2, and the loss is that of N(0, 1) against N(mu, 1). Dropping the last release
+is post-processing. If a matrix is fixed in advance but not lower-triangular (noise that is used early), it
+becomes lower-triangular after a rotation of the noise.
 
 (c) *Numerical losses* (discrete Gaussian or binomial noise, Laplace noise at delta > 0). Suppose that the
 noise of every coordinate that a user changes is drawn after the user's record was added, and that
@@ -30,9 +31,9 @@ distribution and shift are fixed in advance. Then the loss is a sum of independe
 coordinate. If several patterns of shifts are possible, the guarantee uses the worst pattern. Statement (c)
 covers neither noise that is used before its data (see (a)) nor scales set from o.
 
-The statements need the following, which the named modules enforce. A user's policy is made from releases
-before the user starts, and the user's record belongs to the batch that was open at that time
-(:mod:`discreet.core.stream_session`). Ends of batches depend on no data
+The statements need the following conditions, which the named modules enforce. The policy of a user is
+computed from releases before the user starts, and the user's record belongs to the batch that was open at
+that time (:mod:`discreet.core.stream_session`). Ends of batches depend on no data
 (:class:`~discreet.core.releases.Schedule`). The random bits of policies and environments are separate from
 the noise (:mod:`discreet.core.rng`). No noise is drawn twice, and no state is continued twice
 (:mod:`discreet.core.lifecycle`). One person is one user. The neighbouring relation replaces a user, so the

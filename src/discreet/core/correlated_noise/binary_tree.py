@@ -1,4 +1,4 @@
-"""Binary tree: every prefix of time steps is a sum of few dyadic nodes, each with noise drawn once.
+"""Binary tree: a prefix of time steps is a sum of a few dyadic nodes, whose noise is drawn once.
 
 Mechanism (Chan, Shi and Song 2011; used by Chowdhury and Zhou 2021, Qiao and Wang 2023). The nodes partition
 (0, n], with one node for each set bit of n. The noise of the sum over the first n time steps is the sum of
@@ -32,13 +32,17 @@ from discreet.core.short_repr import brief
 
 @dataclass(frozen=True)
 class Tree(Walk):
-    """Binary tree (Chan, Shi and Song 2011): a prefix is a sum of few nodes, each with noise drawn once.
+    """Binary tree mechanism (Chan, Shi and Song 2011).
+
+    A prefix of time steps is a sum of a few nodes, and the noise of each node is drawn once.
 
     Parameters
     ----------
-    leaves : N >= 1, number of time steps (batches of users, or users). The last time step is never released.
-        None: unknown number, and scales grow with the epochs. Raises ``ValueError`` below 1.
-    gaussian : True for Gaussian noise, False for Laplace. It sets the growth of scales if N is unknown.
+    leaves : number N >= 1 of time steps (batches of users, or single users). The last time step is never
+        released. If N is unknown, it is None, and noise scales grow with the epochs. Raises ``ValueError``
+        below 1.
+    gaussian : True for Gaussian noise, False for Laplace noise. If N is unknown, it determines how fast the
+        scales grow.
     """
 
     __repr__ = brief
@@ -54,14 +58,18 @@ class Tree(Walk):
 
     @property
     def levels(self) -> int:
-        """L: number of released nodes that one time step can be in.
+        """Largest number L of released nodes that one time step can be in.
 
-        If N is unknown, the value for epoch 0.
+        If N is unknown, it is the number for epoch 0.
         """
         return 1 if self.leaves is None else max(1, (self.leaves - 1).bit_length())
 
     def column_norm(self, norm: Norm) -> float:
-        """Return L or sqrt(L). If N is unknown, scales grow with the epochs in one norm only."""
+        """Return L for the l1 norm and sqrt(L) for the l2 norm.
+
+        If N is unknown, the noise scales already grow with the number of levels. The result is then 1 for the
+        norm of the noise, and infinity for the other norm.
+        """
         if self.leaves is None:
             return 1.0 if self.gaussian == (norm == "l2") else math.inf
         return float(self.levels) if norm == "l1" else math.sqrt(self.levels)
@@ -83,9 +91,9 @@ class Tree(Walk):
     def form(self) -> Form:
         """Program of the noise.
 
-        Registers: a running noise for each level (N unknown: for 63 epochs), and one more.
+        Registers: the noise of one prefix for each level (if N is unknown, for 63 epochs), and one more.
 
-        Operations: at most the number of nodes of a prefix; two for each epoch if N is unknown. Parameters:
+        Operations: at most the number of nodes in a prefix; if N is unknown, two for each epoch. Parameters:
         (epochs, gaussian).
         """
         known = self.leaves is not None

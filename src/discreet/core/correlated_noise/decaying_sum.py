@@ -1,4 +1,4 @@
-r"""Scheduled batches: one fresh noise per batch, on the batch or on a decaying sum of all batches.
+r"""Fresh noise for each scheduled batch, added to the sum of the batch or to a decaying sum of all batches.
 
 At scheduled release i (i = 1, 2, ...), with x_i the sum of the users since release i - 1,
 
@@ -15,15 +15,17 @@ The l1 norm of the column exceeds 1 unless lambda = 0, so Laplace noise is used 
 = Delta_1 / b. The decay is never set from the observed growth of the batches, because the norm of its column
 could exceed 1.
 
-Each release has two parts. First, the prefix sum of all users, computed from the measurements,
+Each release has two parts. The first part is the prefix sum of all users, for learners that need counts. It
+is computed from the measurements:
 
     P_i = (y_i + (1 - lambda) sum_{j<i} y_j) / a,    noise variance sigma^2 (1 + (1-lambda)^2 (i-1)) / a^2,
 
-for learners that need counts. Second, the measurement y_i, whose noise is independent of that of all other
-measurements, for learners that weight batches (generalised least squares). For rates from batches of sizes
-L_i, the value y_i / a covers m_i = L_i + lambda m_{i-1} users. With weights m_i, the equivalent count has
-noise sigma n / (a sqrt(sum m_i^2)). This is below 2 sigma for schedules that grow by a constant factor,
-whatever their length (the tree has a factor logarithmic in the length).
+The second part is the measurement y_i, for learners that weight batches by generalised least squares. Its
+noise is independent of the noise of all other measurements. If rates are estimated from batches of sizes L_i,
+the value y_i / a covers m_i = L_i + lambda m_{i-1} users. With weights m_i, the equivalent count over n users
+has noise of standard deviation sigma n / (a sqrt(sum m_i^2)). For schedules that grow by a constant factor
+this is below 2 sigma, whatever their length. (For the tree, the factor grows with the logarithm of the
+length.)
 
 Exact noise (secure randomness). S_i is kept in fixed point, in units u = 2^-20 of which every contribution is
 a multiple, and data are never multiplied by the irrational gain:
@@ -57,35 +59,39 @@ from dataclasses import dataclass
 
 from discreet.core import checks
 
-FINE = 2**20  # units of fixed point in 1
-_MOST_UNITS = 2.0**51  # largest value of a cell in fixed point
-_MOST_SCALE = 2.0**38  # largest scale of one exact noise, in units
+FINE = 2**20  # Number of fixed-point units in 1.
+_MOST_UNITS = 2.0**51  # Largest value of a cell, in fixed-point units.
+_MOST_SCALE = 2.0**38  # Largest scale of exact noise that can be drawn, in fixed-point units.
 
 
 @dataclass(frozen=True)
 class Decaying:
-    """Public constant of a stream: ``decay``, lambda in [0, 1)."""
+    """Public constant of a stream of decaying sums: ``decay`` is lambda in [0, 1)."""
 
     decay: float = 0.0
 
     def __post_init__(self) -> None:
-        # a plain float: the decay must not change after the noise is set
+        # convert to a plain float, so that the decay cannot change after the noise is set
         object.__setattr__(self, "decay", checks.real("decay", self.decay, 0.0, 1.0, open_high=True))
 
     @property
     def gain(self) -> float:
-        """Gain a = sqrt(1 - lambda^2).
+        """Gain a = sqrt(1 - lambda^2), by which a decaying sum is multiplied.
 
-        Near lambda = 1 a product is used, since rounding lambda^2 could change a by 4e-9 of itself.
+        For lambda > 0.99 it is computed from the product (1 - lambda) (1 + lambda). A rounding error in
+        lambda^2 could otherwise change a by a relative amount of 4e-9.
         """
         decay = self.decay
         return math.sqrt(1.0 - decay * decay if decay <= 0.99 else (1.0 - decay) * (1.0 + decay))
 
     def rounding(self, releases: int, horizon: int) -> float:
-        """Return the amount that fixed-point rounding adds to a family's l2 change, in units of values."""
+        """Return the amount by which fixed-point rounding increases the l2 sensitivity of a family.
+
+        The amount is in units of the values of the family.
+        """
         ratio = (1.0 + self.decay) / (1.0 - self.decay)
         return 1.25 / FINE * math.sqrt(max(0, releases - 1) * ratio * 2 * horizon)
 
     def fits(self, users: int, horizon: int, scale: float) -> bool:
-        """Return whether sums, and noise of this scale, are exact in fixed point."""
+        """Return True if sums over ``users`` users, and noise of this scale, are exact in fixed point."""
         return users * horizon * FINE <= _MOST_UNITS and 1.0 <= scale / self.gain * FINE <= _MOST_SCALE

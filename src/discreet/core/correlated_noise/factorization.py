@@ -1,12 +1,12 @@
-"""Common interface of factorization mechanisms: continual releases "exact prefix sum + correlated noise".
+"""Common interface of factorization mechanisms, which release exact prefix sums plus correlated noise.
 
 In code, ``Walk`` means factorization mechanism and ``leaf`` means time step. A time step is one user or all
 users between two scheduled releases. Let x be the sums of the time steps, A the lower triangular matrix of
 ones and z independent noise. The mechanism releases A x + B z, and A = B C for a matrix C, its strategy.
-Replacing one user moves one entry of x, so an adversary sees z shifted by at most one column of C times the
-user's own change. The largest norm of a column (:meth:`Walk.column_norm`) therefore prices a user: epsilon =
-l1 norm
-* (epsilon of one draw) for (discrete) Laplace noise, mu = l2 norm * (mu of one draw) for Gaussian noise.
+Replacing one user changes one entry of x. To an adversary this looks like a shift of z by one column of C
+times the change of that entry. The largest norm of a column (:meth:`Walk.column_norm`) therefore determines
+the privacy loss of a user. For (discrete) Laplace noise, epsilon is the l1 norm times the epsilon of one
+draw. For Gaussian noise, mu is the l2 norm times the mu of one draw.
 
 The program that computes B z one draw at a time is in
 :mod:`discreet.core.correlated_noise.factorization_kernels`.
@@ -29,21 +29,23 @@ Norm = Literal["l1", "l2"]
 
 
 class Form(NamedTuple):
-    """Description of a noise program by public numbers: its memory and its parameters."""
+    """Public numbers that describe a noise program: its memory and its parameters."""
 
     registers: int  # number of noise arrays in memory
-    operations: int  # largest number for one time step
+    operations: int  # largest number of operations for one time step
     ints: Sequence[int] = ()
     floats: Sequence[float] | Floats = ()
 
 
 class Walk(ABC):
-    """Public constants of a factorization over ``leaves`` time steps. The last time step is never released.
+    """Public constants of a factorization A = B C over ``leaves`` time steps.
 
-    code : number of the kernel's noise program (-1: no program). weighted : True if B has entries other than
-        -1, 0 and 1; sums are then not integers, so that noise cannot be exact. fresh : True if every draw is
-        made after the records that it hides, and columns of C consist of zeros and ones: losses of single
-        draws can then be composed numerically.
+    The last time step is never released.
+
+    code : number of the noise program in the kernel, or -1 if there is no program. weighted : True if B has
+        entries other than -1, 0 and 1. The noise is then not an integer, so it cannot be exact. fresh : True
+        if every draw is made after the records that it protects, and if all entries of C are 0 or 1. The
+        losses of single draws can then be composed numerically.
     """
 
     code: ClassVar[int] = -1
@@ -53,44 +55,56 @@ class Walk(ABC):
     @property
     @abstractmethod
     def levels(self) -> int:
-        """Number of noisy sums that the records of one user count for: l1 norm, or squared l2 norm."""
+        """Number of noisy sums that contain the records of one user.
+
+        It is the l1 norm, or the squared l2 norm, of a column of C.
+        """
 
     @abstractmethod
     def column_norm(self, norm: Norm) -> float:
-        """Return the largest norm of a column of C; infinity if noise of this norm must not be used."""
+        """Return the largest norm of a column of C.
+
+        The result is infinity if noise of this norm must not be used.
+        """
 
     @property
     def fresh(self) -> bool:
-        """True if losses of single draws can be composed numerically (class docstring)."""
+        """True if the losses of single draws can be composed numerically; see the class docstring."""
         return False
 
     @property
     def spread(self) -> float:
-        """Bound on the noise of a prefix in units of one draw, for the range of exact integers."""
+        """Bound on the noise of a prefix, in units of one draw.
+
+        It is used to check that the noise is within the range of exact integers.
+        """
         return 1.0
 
     @abstractmethod
     def text(self, leaf: str) -> str:
-        """Describe the mechanism in a guarantee. ``leaf`` : "batch" or "user"."""
+        """Return text that describes the mechanism in a guarantee. ``leaf`` : "batch" or "user"."""
 
     @property
     @abstractmethod
     def form(self) -> Form:
-        """Description of the program that makes the noise."""
+        """Public numbers of the program that computes the noise."""
 
     @property
     def row(self) -> Floats | None:
-        """Weights of the draws in a prefix, newest first, for a Toeplitz factorization without a program."""
+        """Weights of the draws in the noise of a prefix, with the newest draw first.
+
+        They are set only for a Toeplitz factorization without a program. Otherwise the value is None.
+        """
         return None
 
     @property
     def registers(self) -> int:
-        """Number of noise arrays in memory."""
+        """Number of noise arrays that the program keeps in memory."""
         return self.form.registers
 
 
 def program(walk: Walk) -> walks.Program:
-    """Return the arguments of the factorization's kernels, with arrays large enough for one time step."""
+    """Return the noise program of the factorization, with arrays large enough for one time step."""
     form = walk.form
     links, weights = np.zeros((form.operations, 6), np.int64), np.zeros((form.operations, 4))
     ints, floats = np.array(form.ints, np.int64), np.array(form.floats, np.float64)
@@ -104,13 +118,13 @@ def prefix_noise(
     registers: Mapping[int, Floats],
     draw: Callable[[int, float, int], Floats],
 ) -> tuple[Floats, Ints, dict[int, Floats]]:
-    """Return the noise of the sum over the first time steps, the labels of the registers, and the registers.
+    """Return the noise of the prefix sum, the new labels of the registers, and the new registers.
 
-    held : (registers + 1,) labels of the registers, and the last computed time step.
-    draw : maps ``(i, scale, j)`` to the draw at address (i, j).
+    held : (registers + 1,) labels of the registers, followed by the last computed time step.
+    draw : function that maps ``(i, scale, j)`` to the draw at address (i, j).
 
-    The program works on copies, which the caller assigns in one statement: an interrupt cannot leave the
-    registers at different time steps. A draw that is lost in an interrupt was in no release.
+    The program works on copies, and the caller assigns all of them in one statement. Therefore an interrupt
+    cannot leave the registers at different time steps. A draw that is lost in an interrupt was in no release.
     """
     code, ints, floats, links, weights = program(walk)
     held, made = held.copy(), dict(registers)

@@ -1,23 +1,24 @@
-"""Noise of factorization mechanisms: a public program of linear operations on registers.
+"""Noise of factorization mechanisms, computed by a public program of linear operations on registers.
 
 A factorization mechanism (``walk`` in code) adds correlated noise to exact prefix sums in a continual
-release. Its program defines the independent draws and how each prefix's noise is computed from them. One
-operation is
+release. Its program defines the independent draws, and how the noise of each prefix is computed from these
+draws. A register is an array with one number for each cell. One operation of the program is
 
     register[target] = c1 register[source1] + c2 register[source2] + cd draw(i, j; scale),      (1)
 
-where source -1 is zero, and cd = 0 draws nothing. A draw fills every cell with independent noise of ``scale``
-times the base scales. Each address (i, j) is drawn at most once in a stream. Draws from a source that cannot
-be repeated can therefore replace seeded ones: a value that is needed later stays in a register. The program
-depends only on public numbers (code, parameters, time step). The stepwise session and the fused driver read
-it from here and evaluate (1) in the same order, cell by cell: equal bits.
+where register[-1] is zero, and nothing is drawn if cd = 0. A draw fills every cell with independent noise of
+``scale`` times the base scales. Each address (i, j) is drawn at most once in a stream. Draws from a source
+that cannot be repeated can therefore replace seeded draws: a value that is needed later stays in a register.
+The program depends only on public numbers (code, parameters, time step). The stepwise session and the fused
+driver both use it and evaluate (1) in the same order for each cell, so their results are equal bit for bit.
 
-``held`` (registers + 1,): label of each register's content, as far as the program needs it (the tree: the
-prefix of the noise), and the last time step made. Codes, integer and float parameters:
+``held``, shape (registers + 1,), contains a label for each register and the last time step that was computed.
+The label of a register in the binary tree is the prefix whose noise is in the register. The
+programs have these codes, integer parameters and float parameters:
 
-- ``TREE`` (epochs, gaussian): the binary tree; time steps may be skipped.
-- ``OPTIMAL_TREE`` (levels,), (v_0, v_1, ...): the same nodes under the optimal estimate.
-- ``SIGNED_DIGITS`` (arity, levels).
+- ``TREE`` (epochs, gaussian): the binary tree. Time steps can be skipped.
+- ``OPTIMAL_TREE`` (levels,), (v_0, v_1, ...): the same nodes with the least-squares estimate.
+- ``SIGNED_DIGITS`` (arity, levels): the signed-digit tree.
 - ``TOEPLITZ`` (buffers,), (b_0, then lambda_k, then w_k): a buffered linear Toeplitz matrix.
 
 Derivations are in the modules of :mod:`discreet.core.correlated_noise`.
@@ -42,7 +43,7 @@ C1, C2, CD, SCALE = range(4)  # columns of `weights`
 
 
 class Program(NamedTuple):
-    """Code and parameters of a factorization, and room for the operations of one time step."""
+    """Code and parameters of a factorization, and arrays for the operations of one time step."""
 
     code: int
     ints: Ints
@@ -65,10 +66,13 @@ def _put(
 # ------------------------------------------------------------------------ the binary tree
 @inlined
 def _tree_ops(ints: Ints, held: Ints, leaf: int, links: Ints, weights: Floats) -> int:
-    """Add a node's noise to its parent prefix's, for every required prefix that is not held."""
+    """Write operations that compute the noise of every required prefix that is not in a register.
+
+    The noise of a prefix is the noise of its parent prefix plus the noise of one node.
+    """
     epochs, gaussian = ints[0] != 0, ints[1] != 0
     length = tree_chain(leaf, epochs, held, links[:, DRAW])
-    for first in range(length // 2):  # the chain lists the last prefix first; operations run forward
+    for first in range(length // 2):  # reverse the chain: operations start at the first prefix
         last = length - 1 - first
         links[first, DRAW], links[last, DRAW] = links[last, DRAW], links[first, DRAW]
     for at in range(length):
@@ -94,7 +98,11 @@ def _zeros(n: int) -> int:
 
 @inlined
 def _optimal_ops(ints: Ints, floats: Floats, leaf: int, links: Ints, weights: Floats) -> int:
-    """Use registers 0..L-1: estimates of nodes; L..2L-1: prefixes by last node; 2L: current node."""
+    """Write the operations of the optimal tree at one time step.
+
+    Registers 0..L-1 contain node estimates, registers L..2L-1 the noise of prefixes by the level of their
+    last node, and register 2L the current node.
+    """
     levels, top = ints[0], _zeros(leaf)
     at = _put(links, weights, 0, 0 if top == 0 else 2 * levels, -1, -1, leaf, 0, leaf, 0.0, 0.0, 1.0, 1.0)
     for level in range(1, top + 1):
@@ -120,13 +128,17 @@ def _optimal_register(ints: Ints, leaf: int) -> int:
 
 
 # ------------------------------------------------------------------------- signed digits
-# For each level, registers 0 .. below-1 hold the noise of the prefixes 1 .. below blocks before the base. The
-# last one holds that of the prefix after it. The base itself, digit 0, is a prefix of the level above.
+# Each level has below + 1 registers. Registers 0 .. below-1 contain the noise of the prefixes that end 1 ..
+# below blocks before the base. The last register contains the noise of the current prefix after the base. The
+# base itself (digit 0) is a prefix of the level above.
 
 
 @inlined
 def digit_position(arity: int, level: int, leaf: int) -> int:
-    """Return p_level: ``leaf`` rounded, level by level, to arity^level, in units of it."""
+    """Return p_level, which is ``leaf`` rounded level by level to a multiple of arity^level.
+
+    The result is in units of arity^level.
+    """
     below = (arity + 1) // 2 - 1
     for _ in range(level):
         leaf = (leaf + below) // arity
@@ -135,7 +147,7 @@ def digit_position(arity: int, level: int, leaf: int) -> int:
 
 @inlined
 def _digit_register(arity: int, levels: int, level: int, leaf: int) -> int:
-    """Return the register with the noise of prefix p_level; -1 for prefix 0, which has none."""
+    """Return the register with the noise of the prefix p_level, or -1 for prefix 0, which has no noise."""
     below = (arity + 1) // 2 - 1
     position = digit_position(arity, level, leaf)
     while level < levels - 1:
@@ -151,14 +163,14 @@ def _digit_register(arity: int, levels: int, level: int, leaf: int) -> int:
 def _digit_ops(ints: Ints, leaf: int, links: Ints, weights: Floats) -> int:
     arity, levels = ints[0], ints[1]
     below = (arity + 1) // 2 - 1
-    moved = 0  # levels below this one have a new position
+    moved = 0  # all levels below this number have a new position
     while moved < levels and digit_position(arity, moved, leaf) != digit_position(arity, moved, leaf - 1):
         moved += 1
     at = 0
     for level in range(moved - 1, -1, -1):
         position, first = digit_position(arity, level, leaf), level * (below + 1)
         top = level == levels - 1
-        if not top and level + 1 < moved:  # a new base, ahead of ``leaf``: its last blocks are drawn now
+        if not top and level + 1 < moved:  # the new base is after ``leaf``: draw the blocks before it now
             base = arity * ((position + below) // arity)
             source = _digit_register(arity, levels, level + 1, leaf)
             for block in range(below):
@@ -182,7 +194,11 @@ def _digit_ops(ints: Ints, leaf: int, links: Ints, weights: Floats) -> int:
 # ------------------------------------------------------------------- buffered linear Toeplitz
 @inlined
 def _toeplitz_ops(ints: Ints, floats: Floats, leaf: int, links: Ints, weights: Floats) -> int:
-    """Use registers 0..m-1: S_k = sum_{j >= 1} lambda_k^j z_{n-j}; m: z_n; m + 1: prefix noise."""
+    """Write the operations of the Toeplitz program at time step n.
+
+    Registers 0..m-1 contain S_k = sum_{j >= 1} lambda_k^j z_{n-j}, register m contains z_n, and register m +
+    1 contains the noise of the prefix.
+    """
     buffers, at = ints[0], 0
     drawn, out = buffers, buffers + 1
     if leaf > 1:
@@ -202,7 +218,7 @@ def _toeplitz_ops(ints: Ints, floats: Floats, leaf: int, links: Ints, weights: F
 def walk_ops(
     code: int, ints: Ints, floats: Floats, held: Ints, leaf: int, links: Ints, weights: Floats
 ) -> int:
-    """Write the operations that make the noise of prefix ``leaf``, in order; return their number."""
+    """Write the operations that compute the noise of prefix ``leaf``, in order. Return their number."""
     if code == TREE:
         return _tree_ops(ints, held, leaf, links, weights)
     if code == OPTIMAL_TREE:
@@ -214,13 +230,16 @@ def walk_ops(
 
 @inlined
 def walk_next(code: int, held: Ints, leaf: int) -> int:
-    """Return the next time step to make, at most ``leaf``; only the plain tree can skip some."""
+    """Return the next time step to compute, which is at most ``leaf``.
+
+    Only the binary tree can skip time steps.
+    """
     return leaf if code == TREE else held[held.shape[0] - 1] + 1
 
 
 @inlined
 def walk_register(code: int, ints: Ints, leaf: int) -> int:
-    """Return the register that holds the noise of prefix ``leaf`` > 0 once it is made."""
+    """Return the register that contains the noise of prefix ``leaf`` > 0 after it was computed."""
     if code == TREE:
         return tree_slot(leaf, ints[0] != 0)
     if code == OPTIMAL_TREE:
@@ -234,21 +253,24 @@ def walk_register(code: int, ints: Ints, leaf: int) -> int:
 def next_ops(
     code: int, ints: Ints, floats: Floats, held: Ints, leaf: int, links: Ints, weights: Floats
 ) -> tuple[int, int]:
-    """Return (next time step to make, at most ``leaf``; number of its operations)."""
+    """Return the next time step to compute, which is at most ``leaf``, and the number of its operations."""
     at = walk_next(code, held, leaf)
     return at, walk_ops(code, ints, floats, held, at, links, weights)
 
 
 @kernel
 def register_of(code: int, ints: Ints, leaf: int) -> int:
-    """Call :func:`walk_register`."""
+    """Call :func:`walk_register` from Python."""
     return walk_register(code, ints, leaf)
 
 
 # ------------------------------------------------------------------- columns of a Toeplitz strategy
 @kernel
 def inverse_column(floats: Floats, buffers: int, releases: int) -> Floats:
-    """Return c_0, ..., c_{releases-1} with sum_{j<=n} b_j c_{n-j} = 1 for all n, b as in ``TOEPLITZ``."""
+    """Return the column c_0, ..., c_{releases-1} of the strategy C = B^{-1} A of a ``TOEPLITZ`` program.
+
+    It satisfies sum_{j<=n} b_j c_{n-j} = 1 for all n, where b is the column of B.
+    """
     out = np.empty(releases)
     state = np.zeros(buffers)
     for n in range(releases):

@@ -1,4 +1,4 @@
-r"""Binary tree with the optimal streaming estimate: each node is averaged with the estimates of its children.
+r"""Binary tree with least-squares estimates: each node is averaged with the estimates of its children.
 
 All complete nodes of :mod:`discreet.core.correlated_noise.binary_tree` are measured, including right
 children. A node's sum then has two independent estimates: its own measurement (variance 1) and the sum of its
@@ -31,7 +31,7 @@ from discreet.core.short_repr import brief
 
 @lru_cache(maxsize=64)
 def node_variances(levels: int) -> tuple[float, ...]:
-    """Return v_0, ..., v_{levels-1}."""
+    """Return the variances v_0, ..., v_{levels-1} of the node estimates (see the module docstring)."""
     out = [1.0]
     for _ in range(levels - 1):
         out.append(2 * out[-1] / (1 + 2 * out[-1]))
@@ -40,11 +40,11 @@ def node_variances(levels: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class OptimalTree(Walk):
-    """Binary tree with least-squares estimates of the nodes (Honaker 2015); same loss as
-    :class:`~discreet.core.correlated_noise.binary_tree.Tree`.
+    """Binary tree with least-squares estimates of the nodes (Honaker 2015).
 
-    ``leaves`` is N >= 1, the number of time steps (batches of users, or users). The last time step is never
-    released. Raises ``ValueError`` below 1.
+    Its privacy loss equals that of :class:`~discreet.core.correlated_noise.binary_tree.Tree`. ``leaves`` is
+    the number N >= 1 of time steps (batches of users, or single users). The last time step is never released.
+    Raises ``ValueError`` below 1.
     """
 
     __repr__ = brief
@@ -59,11 +59,11 @@ class OptimalTree(Walk):
 
     @property
     def levels(self) -> int:
-        """L: largest number of nodes that one time step can be in."""
+        """Largest number L of nodes that one time step can be in."""
         return max(1, (self.leaves - 1).bit_length())
 
     def column_norm(self, norm: Norm) -> float:
-        """Return L or sqrt(L)."""
+        """Return L for the l1 norm and sqrt(L) for the l2 norm."""
         return float(self.levels) if norm == "l1" else math.sqrt(self.levels)
 
     @property

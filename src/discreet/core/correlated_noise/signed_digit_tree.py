@@ -1,4 +1,6 @@
-r"""Signed-digit trees: a prefix is a sum and difference of few blocks, some of which end after the prefix.
+r"""Signed-digit trees, in which a prefix is computed by adding and subtracting a few blocks.
+
+Some of these blocks end after the prefix.
 
 Write the prefix n in base k with balanced digits, -(ceil(k/2) - 1) <= d_l <= floor(k/2), where the top digit
 is unbounded: n = sum_l d_l k^l, l < L. Let p_l be the time step n rounded level by level to multiples of k^l,
@@ -35,21 +37,22 @@ from discreet.core.correlated_noise import factorization_kernels as walks
 from discreet.core.correlated_noise.factorization import Form, Norm, Walk
 from discreet.core.short_repr import brief
 
-MOST_ARITY = 1024  # a level stores k/2 noise arrays
+MOST_ARITY = 1024  # larger arities would need too much memory: a level stores k/2 noise arrays
 
 
 @dataclass(frozen=True)
 class SignedDigits(Walk):
-    """Tree with balanced digits: a prefix is a sum and difference of few blocks. For pure epsilon only.
+    """Tree with balanced digits, for pure epsilon only.
 
-    Raises ``ValueError`` if a value is outside the ranges below, or if the noise of the blocks could exceed
-    the integers that a double represents exactly.
+    A prefix is computed by adding and subtracting a few blocks. Raises ``ValueError`` if a value is outside
+    the ranges below, or if the noise of the blocks could exceed the integers that a double represents
+    exactly.
 
     Parameters
     ----------
-    leaves : N >= 1, number of batches of users. The last batch is never released.
-    arity : k >= 2, the base of the digits.
-    levels : L in [1, 64], number of levels. Level l has blocks of k^l time steps; a user is in one block of
+    leaves : number N >= 1 of batches of users. The last batch is never released.
+    arity : base k >= 2 of the digits.
+    levels : number L of levels, in [1, 64]. Level l has blocks of k^l time steps. A user is in one block of
         each level.
     """
 
@@ -68,11 +71,14 @@ class SignedDigits(Walk):
 
     @property
     def below(self) -> int:
-        """Largest magnitude of a negative digit."""
+        """Largest absolute value of a negative digit."""
         return (self.arity + 1) // 2 - 1
 
     def column_norm(self, norm: Norm) -> float:
-        """Return L; infinite for l2, because noise that is used before its data allows pure epsilon only."""
+        """Return L for the l1 norm and infinity for the l2 norm.
+
+        Noise that is used before its data exist has a guarantee for pure epsilon only.
+        """
         return float(self.levels) if norm == "l1" else math.inf
 
     @property
@@ -89,7 +95,7 @@ class SignedDigits(Walk):
     def form(self) -> Form:
         """Program of the noise.
 
-        Registers: for each level, the prefixes before a base and the prefix after it.
+        Registers: for each level, the noise of the prefixes before a base and of the prefix after it.
 
         Operations: at most one for each register. Parameters: (arity, levels).
         """

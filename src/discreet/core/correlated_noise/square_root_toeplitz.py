@@ -40,13 +40,16 @@ from discreet.core.correlated_noise import factorization_kernels as walks
 from discreet.core.correlated_noise.factorization import Floats, Form, Norm, Walk
 from discreet.core.short_repr import brief
 
-MOST_LEAVES = 10**7  # the column and the variances are stored as arrays
+MOST_LEAVES = 10**7  # largest N, because the column and the variances are stored as arrays
 
-_STEP, _FIRST, _BEYOND = 1.5, -2.0, 3.0  # values of u: step of the rule, first node, last node beyond ln M
+_STEP, _FIRST, _BEYOND = 1.5, -2.0, 3.0  # values of u: step, first node, distance of the last node above ln M
 
 
 def quadrature(releases: int) -> tuple[Floats, Floats]:
-    """Return (lambda, w) with sum_k w_k lambda_k^j = binom(2j, j) / 4^j within 1 % for 1 <= j < releases."""
+    """Return nodes lambda_k and weights w_k of the quadrature.
+
+    sum_k w_k lambda_k^j is within 1 % of binom(2j, j) / 4^j for 1 <= j < releases.
+    """
     nodes = 1 + max(1, math.ceil((math.log(releases) + _BEYOND - _FIRST) / _STEP))
     u = _FIRST + _STEP * np.arange(nodes)
     rates = 1 / (1 + np.exp(-u))
@@ -57,7 +60,10 @@ def quadrature(releases: int) -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=16)
 def _program(releases: int) -> Floats:
-    """Return the parameters of the program, scaled to columns of l2 norm at most 1."""
+    """Return the parameters of the noise program.
+
+    They are scaled such that every column of the strategy has l2 norm at most 1.
+    """
     rates, weights = quadrature(releases)
     plain = np.concatenate([[1.0], rates, weights])
     column = walks.inverse_column(plain, rates.size, releases)
@@ -69,7 +75,7 @@ def _program(releases: int) -> Floats:
 
 @dataclass(frozen=True)
 class Toeplitz(Walk):
-    """Factorization over N time steps with columns of l2 norm at most 1.
+    """Toeplitz factorization over N time steps. The columns of its strategy have l2 norm at most 1.
 
     The last time step is never released.
     """
@@ -86,16 +92,19 @@ class Toeplitz(Walk):
 
     @property
     def releases(self) -> int:
-        """M = N - 1, at least 1."""
+        """Number of releases M = N - 1, but at least 1."""
         return max(1, self.leaves - 1)
 
     @property
     def levels(self) -> int:
-        """1: bound on the l2 norm of a column."""
+        """1, the bound on the l2 norm of a column."""
         return 1
 
     def column_norm(self, norm: Norm) -> float:
-        """Return 1; infinite for l1, whose norm grows with the number of releases."""
+        """Return 1 for the l2 norm.
+
+        For the l1 norm the result is infinity, because that norm grows with the number of releases.
+        """
         return 1.0 if norm == "l2" else math.inf
 
     def text(self, leaf: str) -> str:
@@ -109,9 +118,10 @@ class Toeplitz(Walk):
 class SquareRoot(Toeplitz):
     """Buffered square-root Toeplitz noise (Fichtenberger, Henzinger and Upadhyay 2022). Gaussian only.
 
-    Prefix sums at release n have noise of std about sqrt(1.07 + ln(n) / pi) times that of one draw.
+    The standard deviation of the noise in the prefix sum at release n is about sqrt(1.07 + ln(n) / pi) times
+    that of one draw.
 
-    ``leaves`` is N, the number of batches of users, from 1 to 10^7. The last batch is never released. Raises
+    ``leaves`` is the number N of batches of users, from 1 to 10^7. The last batch is never released. Raises
     ``ValueError`` outside this range.
     """
 
@@ -122,8 +132,8 @@ class SquareRoot(Toeplitz):
     def form(self) -> Form:
         """Program of the noise. Registers: the buffers, the newest draw and the noise.
 
-        Operations: one draw, the noise, and for each buffer its update and its part of the noise. Parameters:
-        (buffers,), (b_0, the lambdas, the weights).
+        Operations: one for the draw, one for the noise, and two for each buffer (its update and its part of
+        the noise). Parameters: (buffers,), (b_0, the lambdas, the weights).
         """
         floats = _program(self.releases)
         buffers = (floats.size - 1) // 2

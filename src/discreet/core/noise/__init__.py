@@ -1,1 +1,1 @@
-"""Noise: exact samplers (:mod:`.discrete_samplers`), and seeded streams (:mod:`.seeded_rng`)."""
+"""Noise from exact samplers (:mod:`.discrete_samplers`) and from seeded streams (:mod:`.seeded_rng`)."""

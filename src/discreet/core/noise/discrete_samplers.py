@@ -68,7 +68,7 @@ ByteSource = Callable[[int], bytes]
 __all__ = ["ByteSource", "discrete_gaussian", "discrete_laplace", "round_to_grid"]
 
 _LOW, _HIGH = Fraction(1, 2**20), Fraction(2**40)
-_BLOCK = 1 << 20  # largest number of bytes requested from the source at a time
+_BLOCK = 1 << 20  # largest number of bytes in one request to the source
 _WORD = 64
 
 
@@ -82,7 +82,8 @@ def exp_minus(x: Fraction, bits: int) -> tuple[int, int]:
     numerator, denominator = x.numerator << work, x.denominator << halvings
     y_low = numerator // denominator
     y_high = y_low + 1
-    # e^y = sum y^k / k!, rounded down at y_low and up at y_high; the remainder is below its first term
+    # e^y = sum y^k / k! is rounded down for ``low`` and up for ``high``; the remainder is below its first
+    # term
     low = term_low = high = term_high = one = 1 << work
     k = 0
     while term_high > 1:
@@ -93,7 +94,7 @@ def exp_minus(x: Fraction, bits: int) -> tuple[int, int]:
         high += term_high
     high += term_high
     low, high = (one << work) // high, -((-one << work) // low)
-    for _ in range(halvings):  # e^-x = (e^-y)^(2^halvings); a square at most doubles the error
+    for _ in range(halvings):  # e^-x = (e^-y)^(2^halvings); squaring at most doubles the error
         low, high = (low * low) >> work, -((-high * high) >> work)
     shift = work - bits
     return low >> shift, -(-high >> shift)
@@ -101,12 +102,15 @@ def exp_minus(x: Fraction, bits: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=4096)
 def _prefix(x: Fraction, logistic: bool, bits: int) -> int:
-    """Return floor(2^bits p) with p = 1/(1 + e^x) if ``logistic``, otherwise p = e^-x; x > 0 is rational."""
+    """Return floor(2^bits p) for a rational x > 0.
+
+    p is 1/(1 + e^x) if ``logistic`` is True, otherwise e^-x.
+    """
     guard = 16
     while True:
         work = bits + guard
         low, high = exp_minus(x, work)
-        if logistic:  # e^-x / (1 + e^-x) rises in e^-x
+        if logistic:  # e^-x / (1 + e^-x) increases with e^-x
             low, high = (low << bits) // ((1 << work) + low), (high << bits) // ((1 << work) + high)
         else:
             low, high = low >> guard, high >> guard
@@ -116,7 +120,10 @@ def _prefix(x: Fraction, logistic: bool, bits: int) -> int:
 
 
 def _decide(x: Fraction, logistic: bool, drawn: int, bits: int, more: Callable[[], int]) -> bool:
-    """Return whether U < p, given the first ``bits`` bits of U; ``more`` returns 64 further bits."""
+    """Return True if a uniform U in [0, 1) is below p; see :func:`_prefix` for p.
+
+    drawn : first ``bits`` bits of U, as an integer. more : function that returns 64 further bits of U.
+    """
     if x == 0 and not logistic:
         return True  # p = 1
     while True:
@@ -131,7 +138,7 @@ def _decide(x: Fraction, logistic: bool, drawn: int, bits: int, more: Callable[[
 
 
 class _Bytes:
-    """Random bytes, requested in blocks. Bytes that were not used are used by the next call."""
+    """Buffer of random bytes that are requested in blocks. The next call uses bytes that are left over."""
 
     def __init__(self, source: ByteSource) -> None:
         self.source = source
@@ -150,7 +157,7 @@ class _Bytes:
         self.position = 0
 
     def take(self, count: int) -> int:
-        """Return the next ``count`` bytes as one integer, first byte highest."""
+        """Return the next ``count`` bytes as one integer, with the most significant byte first."""
         if self.position + count > self.data.size:
             self.refill(max(count, 64))
         taken = self.data[self.position : self.position + count].tobytes()
@@ -160,7 +167,10 @@ class _Bytes:
 
 @lru_cache(maxsize=256)
 def _coins(scale: Fraction) -> tuple[tuple[Fraction, ...], NDArray[np.uint64]]:
-    """Return exponents 2^B/b, 2^0/b, .., 2^(B-1)/b of the bits of a geometric draw, and the thresholds."""
+    """Return the exponents and thresholds of the random bits of one geometric draw of scale b.
+
+    The exponents are 2^B/b, 2^0/b, .., 2^(B-1)/b. The thresholds are floor(2^64 p) of the bits.
+    """
     digits = max(0, math.ceil(4 * scale) - 1).bit_length()  # least B with 2^B >= 4 b
     exponents = (Fraction(2**digits) / scale, *(Fraction(2**i) / scale for i in range(digits)))
     table = np.array([_prefix(x, i > 0, _WORD) for i, x in enumerate(exponents)], np.uint64)
@@ -170,9 +180,9 @@ def _coins(scale: Fraction) -> tuple[tuple[Fraction, ...], NDArray[np.uint64]]:
 
 @lru_cache(maxsize=256)
 def _acceptance(scale: Fraction, sigma: Fraction | None) -> tuple[Fraction, Fraction, float, float]:
-    """Return sigma^2/t and 1/(2 sigma^2), as exact numbers and as floats for the fast test.
+    """Return sigma^2/t and 1/(2 sigma^2) for the acceptance test, as exact numbers and then as floats.
 
-    All are 0 for Laplace.
+    All four values are 0 for Laplace noise.
     """
     if sigma is None:
         return Fraction(0), Fraction(0), 0.0, 0.0
@@ -181,7 +191,10 @@ def _acceptance(scale: Fraction, sigma: Fraction | None) -> tuple[Fraction, Frac
 
 
 def _low_bits(scale: Fraction) -> int:
-    """Return the number m >= 8 of low bits with 2^m <= scale / 8, or 0 (fewer than 8 would save no time)."""
+    """Return the number m of low bits, the largest with 2^m <= scale / 8.
+
+    If it is below 8, return 0, because fewer than 8 low bits would save no time.
+    """
     bits = math.floor(scale).bit_length() - 4
     return bits if bits >= 8 else 0
 
@@ -200,7 +213,7 @@ def _draw(
     state = np.zeros(kernels.STATE_WORDS, np.int64)
     state[kernels.PHASE], state[kernels.FORCED] = kernels.SIGN, -1
     stream = _Bytes(source)
-    coins = 2 + thresholds.size + -(-low_bits // 8)  # bytes per draw, approximately
+    coins = 2 + thresholds.size + -(-low_bits // 8)  # approximate number of bytes per draw
     expected = 1.01 * coins if sigma is None and not low_bits else 1.5 * (1 + coins)
     while True:
         state[kernels.POSITION] = stream.position
@@ -281,7 +294,8 @@ def discrete_laplace(
 
     Notes
     -----
-    This noise, added to an integer sum of l1 sensitivity D, costs exactly epsilon = D / b.
+    If this noise is added to an integer sum of l1 sensitivity D, the release is epsilon-DP with exactly
+    epsilon = D / b.
     """
     return _draw(_scale("scale", scale), None, _size(size), source)
 
@@ -291,8 +305,9 @@ def discrete_gaussian(
 ) -> NDArray[np.int64]:
     """Draw independent integers with P(x) exactly proportional to exp(-x^2/(2 sigma^2)).
 
-    Parameters and errors as :func:`discrete_laplace`, with sigma in [2^-20, 2^40). This noise, added to an
-    integer sum of l2 sensitivity D, costs rho = D^2 / (2 sigma^2) of zCDP (Canonne, Kamath and Steinke 2020).
+    Parameters and errors are those of :func:`discrete_laplace`, with sigma in [2^-20, 2^40). If this noise is
+    added to an integer sum of l2 sensitivity D, the release is rho-zCDP with rho = D^2 / (2 sigma^2)
+    (Canonne, Kamath and Steinke 2020).
     """
     exact = _scale("sigma", sigma)
     return _draw(Fraction(math.floor(exact) + 1), exact, _size(size), source)
@@ -312,7 +327,8 @@ def round_to_grid(x: ArrayLike, grid: int, source: ByteSource = os.urandom) -> N
     Notes
     -----
     x times grid is a dyadic rational, so finitely many random bits give the exact probability. The variance
-    of one summand increases by at most 1/(4 grid^2). The sensitivity of a summand remains that of [0, 1].
+    of one summand increases by at most 1/(4 grid^2). Rounded values remain in [0, 1], so the
+    sensitivity of a summand does not change.
     """
     from discreet.core.noise import discrete_samplers_kernels as kernels
 

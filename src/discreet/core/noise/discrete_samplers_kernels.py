@@ -1,9 +1,9 @@
 """Compiled inner loop of the exact samplers; the proof is in :mod:`discreet.core.noise.discrete_samplers`.
 
-One resumable loop. It stops, with its complete state in ``state``, when random bytes run out and when a
-comparison could not be decided in 64 bits. Python then supplies bytes, or decides that comparison in
-unlimited precision, and calls again. Floating point occurs in one place only, the filter of the Gaussian's
-acceptance test, whose error bound is far below the margin of the filter.
+The loop can be interrupted and resumed. It stops if random bytes run out, or if 64 bits do not decide a
+comparison. Its complete state is then in ``state``. Python supplies more bytes, or decides the comparison in
+unlimited precision, and calls the loop again. Floating point is used in one place only: the fast acceptance
+test of the discrete Gaussian, whose error bound is far below the margin of the test.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from discreet.core.compile import inlined, kernel
 
-# words of the state
+# indices of the words in ``state``
 POSITION, INDEX, PHASE, VALUE, NEGATIVE, FORCED, LOW = 0, 1, 2, 3, 4, 5, 6
 STATE_WORDS = 7
-# reasons for returning
+# reasons for which a loop returns
 DONE, NEED_BYTES, TIE, NEAR, OVERFLOW, OUTSIDE = 0, 1, 2, 3, 4, 5
-# phases: the sign; the event G >= 2^B; digit i at phase i + 1; the low bits; the acceptance test
+# phases of a draw: the sign, the event G >= 2^B, digit i (phase i + 1), the low bits, the acceptance test
 SIGN, EVENT = -1, 0
 
 LARGEST = 1 << 61
@@ -32,12 +32,15 @@ _LN2_LOW = 1.90821492927058770002e-10
 
 @inlined
 def exp_minus(a: float) -> float:
-    """Return e^-a for a >= 0 within 2^-50 absolutely, using only +, -, *, / (0 beyond a = 40)."""
+    """Return e^-a for a >= 0 with an absolute error of at most 2^-50, using only +, -, * and /.
+
+    The result is 0 for a > 40.
+    """
     if a > 40.0:
         return 0.0
     n = np.int64(a * 1.4426950408889634 + 0.5)
-    r = n * _LN2_HIGH - a + n * _LN2_LOW  # in [-0.35, 0.35]; the first difference is exact
-    # Horner on the sum of r^k/k!, k <= 13; the omitted terms are below 6e-18
+    r = n * _LN2_HIGH - a + n * _LN2_LOW  # r is in [-0.35, 0.35], and the first difference is exact
+    # Horner's scheme for the sum of r^k/k! with k <= 13; the omitted terms are below 6e-18
     total = 1.0 / 479001600.0 + r * (1.0 / 6227020800.0)
     total = 1.0 / 3628800.0 + r * (1.0 / 39916800.0 + r * total)
     total = 1.0 / 40320.0 + r * (1.0 / 362880.0 + r * total)
@@ -59,15 +62,16 @@ def exact_draws(
     state: NDArray[np.int64],
     out: NDArray[np.int64],
 ) -> int:
-    """Continue drawing into ``out`` from ``state``; return the reason for stopping.
+    """Continue to draw noise into ``out``, starting from ``state``. Return the reason for stopping.
 
     Parameters
     ----------
-    data : random bytes, unused from index state[POSITION].
-    thresholds : (1 + B,) floor(2^64 p) of the event G >= 2^B and of the digits 0..B-1.
-    low_bits : uniform bits r below the digits; 0 to 64.
-    gaussian : reject until the draw is discrete Gaussian. Then x is accepted with probability
-        exp(-half_precision (|x| - centre)^2 - low_rate r), else exp(-low_rate r).
+    data : random bytes. Those from index state[POSITION] on are not used yet.
+    thresholds : (1 + B,) values floor(2^64 p) for the event G >= 2^B and for the digits 0..B-1.
+    low_bits : number of uniform low bits r below the digits, 0 to 64.
+    gaussian : True to draw discrete Gaussian noise. A proposal x is then accepted with probability
+        exp(-half_precision (|x| - centre)^2 - low_rate r). If False, it is accepted with probability
+        exp(-low_rate r).
     """
     available = data.shape[0]
     finish = thresholds.shape[0]
@@ -124,7 +128,7 @@ def exact_draws(
         else:
             accepted = True
             if negative == 1 and value == 0:
-                accepted = False  # zero is allowed with one sign only
+                accepted = False  # zero is accepted with one of the two signs only
             elif gaussian or low_bits > 0:
                 if forced >= 0:
                     accepted = forced == 1
@@ -163,11 +167,12 @@ def exact_draws(
 def round_draws(
     data: NDArray[np.uint8], grid: float, state: NDArray[np.int64], values: NDArray[np.float64]
 ) -> int:
-    """Continue rounding ``values`` in [0, 1], in place, at random to multiples of 1 / grid, a power of two.
+    """Continue to round ``values`` in [0, 1] at random to multiples of 1 / grid, in place.
 
-    All arithmetic is exact: scaling by powers of two, and subtracting the integer part. The next base-256
-    digit of the fraction is compared with the next byte until they differ, or the fraction ends (U is not
-    below it).
+    ``grid`` is a power of two. All arithmetic is exact, because it only scales by powers of two and subtracts
+    integer parts. A value is rounded up if a uniform U is below its fractional part. The next base-256 digit
+    of the fraction is compared with the next random byte until they differ or the fraction ends. If the
+    fraction ends first, U is not below it.
     """
     position, index = state[POSITION], state[INDEX]
     unit = 1.0 / grid
@@ -191,7 +196,7 @@ def round_draws(
                 whole += 1.0
             decided = drawn != digit or rest == 0.0
         if not decided:
-            status = NEED_BYTES  # this value starts again with the same bytes
+            status = NEED_BYTES  # later, this value starts again with the same bytes
             break
         values[index] = whole * unit
         position = at

@@ -1,20 +1,21 @@
-"""AdditiveNoise as a value: what the shift of one coordinate costs, and how a draw is made.
+"""Noise distributions as values, each with its privacy cost and a method that draws noise.
 
-A noise of norm l1 costs cost(x) = the privacy loss (pure epsilon) of a coordinate that moves by x; the costs
-of independent coordinates are summed. A noise of norm l2 costs mu^2 = 2 rho, which is also summed: continuous
-Gaussian noise is then exactly mu-GDP, discrete Gaussian noise is rho-zCDP. Discrete noise on a grid costs as
-much as continuous noise of its scale.
+The cost of a noise is a function cost(x) of the shift x of one coordinate. For a noise of norm l1 it is the
+privacy loss (pure epsilon) of the coordinate. For a noise of norm l2 it is mu^2 = 2 rho. The costs of
+independent coordinates are summed in both cases. For l2, continuous Gaussian noise is exactly mu-GDP, and
+discrete Gaussian noise is rho-zCDP. Discrete noise on a grid has the same cost as continuous noise of its
+scale.
 
-A noise of one's own is a subclass of :class:`AdditiveNoise`. This library has not derived its cost, so a
-guarantee that uses it says on what it rests (:attr:`AdditiveNoise.rests_on`). Trust is a matter of the exact
-class: a subclass of :class:`Laplace` is a noise of one's own too.
+A plug-in can define its own noise as a subclass of :class:`AdditiveNoise`. This library has not derived the
+cost of such a noise. A guarantee that uses it therefore states the declaration that it depends on
+(:attr:`AdditiveNoise.rests_on`). Only the exact classes in this module are derived: a subclass of
+:class:`Laplace` is a declared noise too.
 
-**Price of a declared cost.** The largest shift need not be the dearest one. (Doubled integer noise hides
-shifts of two units and reveals shifts of one unit.) A record that moves by at most x can move by less, so the
-price of x is the largest cost of all shifts up to x on the grid (:func:`price`). Sums over steps and episodes
-use the triangle inequality, which needs cost(x + y) <= cost(x) + cost(y) (l2: of its root).
-:func:`check_declared` examines this, monotone prices and homogeneity on all shifts up to the largest of a
-query.
+**Price of a declared cost.** The largest shift does not always have the largest cost. (For example, integer
+noise multiplied by two hides shifts of two units but reveals shifts of one unit.) If a cell changes by at
+most x, it can change by less. The price of x is therefore the largest cost of all shifts up to x on the grid
+(:func:`price`). Sums over steps and episodes use the triangle inequality, which needs cost(x + y) <= cost(x)
++ cost(y) for l1, and the same inequality for the square root of the cost for l2.
 """
 
 from __future__ import annotations
@@ -50,9 +51,14 @@ _NEAR = 1e-9  # relative difference of two computations of one cost
 class AdditiveNoise(ABC):
     """Distribution of independent noise in every cell.
 
-    name : in records, guarantees and files. norm : "l1" if ``cost`` is a pure epsilon, "l2" if it is mu^2.
-    code : number of compiled noise, -1 without compiled code. homogeneous : True if cost(a x) is a cost(x)
-    (l1) or a^2 cost(x) (l2) for every a, so that a weighted column of a strategy has a price.
+    name : name in records, guarantees and files.
+
+    norm : "l1" if ``cost`` is a pure epsilon, "l2" if it is mu^2.
+
+    code : code of the noise in compiled functions, or -1 without compiled code.
+
+    homogeneous : True if cost(a x) equals a cost(x) (l1) or a^2 cost(x) (l2) for every a > 0. Strategies with
+        weighted columns need this property.
     """
 
     name: ClassVar[str]
@@ -62,7 +68,7 @@ class AdditiveNoise(ABC):
 
     @abstractmethod
     def cost(self, shift: float, scale: float) -> float:
-        """Return the cost of one coordinate that moves by ``shift`` >= 0, under noise of this scale."""
+        """Return the cost of one coordinate that changes by ``shift`` >= 0, with noise of this scale."""
 
     @abstractmethod
     def draw(self, coins: Coins, scale: float, size: int, grid: int | None) -> Floats:
@@ -76,7 +82,7 @@ class AdditiveNoise(ABC):
 
         Logarithms of small probabilities must be exact: minus infinity means that a value cannot occur.
 
-        Raises ``NotImplementedError`` if the class does not define it.
+        The method is optional. It raises ``NotImplementedError`` if the class does not define it.
         """
         raise NotImplementedError(f"noise {self.name!r} states no probabilities")
 
@@ -95,12 +101,12 @@ class AdditiveNoise(ABC):
             reach *= 4
 
     def record_name(self, grid: int | None) -> NoiseFamily:
-        """Return the name in records: discrete noise has another one than continuous noise."""
+        """Return the name of the noise in records. Discrete and continuous noise have different names."""
         raise ValueError(f"noise {self.name!r}: is not derived by this library")
 
     @property
     def rests_on(self) -> tuple[str, ...]:
-        """What a guarantee with this noise rests on beside this library's derivations."""
+        """Declarations that a guarantee with this noise depends on; empty if the cost is derived here."""
         if not is_declared(self):
             return ()
         return (
@@ -110,7 +116,7 @@ class AdditiveNoise(ABC):
 
 @dataclass(frozen=True)
 class Laplace(AdditiveNoise):
-    """Laplace noise of scale b: density proportional to exp(-abs(x) / b); discrete on a grid."""
+    """Laplace noise of scale b, with density proportional to exp(-abs(x) / b). With a grid it is discrete."""
 
     name: ClassVar[str] = "laplace"
     norm: ClassVar[Norm] = "l1"
@@ -133,7 +139,7 @@ class Laplace(AdditiveNoise):
 
 @dataclass(frozen=True)
 class Gaussian(AdditiveNoise):
-    """Gaussian noise of standard deviation sigma; discrete on a grid."""
+    """Gaussian noise of standard deviation sigma. With a grid it is discrete."""
 
     name: ClassVar[str] = "gaussian"
     norm: ClassVar[Norm] = "l2"
@@ -156,19 +162,20 @@ class Gaussian(AdditiveNoise):
 
 LAPLACE, GAUSSIAN = Laplace(), Gaussian()
 NOISES: tuple[type[AdditiveNoise], ...] = (Laplace, Gaussian)
-"""Noises whose cost this library derives."""
+"""Noise distributions whose cost this library derives."""
 
 
 def is_declared(noise: AdditiveNoise) -> bool:
-    """Return whether the noise is one of a user's own, whose cost this library has not derived."""
+    """Return True if the cost of the noise is declared by its author and not derived by this library."""
     return type(noise) not in NOISES
 
 
 def price(noise: AdditiveNoise, scale: float, unit: int) -> Callable[[float], float]:
-    """Return the price of a coordinate that moves by at most x on the grid of 1 / ``unit``.
+    """Return the price function of a noise: the largest cost of a coordinate that changes by at most x.
 
-    For a declared noise it is the largest cost of all shifts up to x. Raises ``ValueError`` if a cost is
-    negative or not finite, or if x has more than 65 536 shifts.
+    For a declared noise, the price is the largest cost of all multiples of 1 / ``unit`` up to x. The returned
+    function raises ``ValueError`` if a cost is negative or not finite, or if there are more than 65 536
+    multiples up to x.
     """
     if not is_declared(noise):
         return lambda shift: noise.cost(shift, scale)

@@ -1,9 +1,10 @@
-"""Addressed random streams for simulation: Philox as a key tree, xoshiro256++ inside a stream.
+"""Random streams for simulation that are addressed by keys.
 
-Every draw of a simulation is addressed by (seed, run, role, i, j), never by what was drawn before it. Any
-number of threads or processes, in any order, also after a resume, therefore gives the same bits. The
-distributions use only +, -, *, /, sqrt and comparisons (with a separate logarithm and inverse normal),
-because the last bit of libm differs between machines.
+Philox derives the start of a stream from its address, and xoshiro256++ generates the numbers in the stream.
+Every draw of a simulation has an address (seed, run, role, i, j) and does not depend on earlier draws.
+Therefore any number of threads or processes gives the same bits, in any order, and also after a resume. The
+last bit of libm differs between machines. Therefore the distributions use only basic arithmetic, sqrt and
+comparisons, with a separate logarithm and a separate inverse normal function.
 
 Sources:
 
@@ -29,14 +30,14 @@ from discreet.core.compile import inlined, kernel
 
 # Roles: the second coordinate of an address. Never reuse a number.
 ROLE_ENVIRONMENT = 0  # i = episode
-ROLE_BATCH = 1  # i = first user of a sub-batch: environment by batches.
+ROLE_BATCH = 1  # i = first user of a sub-batch: outcomes of the environment for a whole batch.
 ROLE_POLICY = 2  # Here i = episode: actions of stochastic policies.
 ROLE_TIES = 3  # i = replan, j = sub-batch
 ROLE_NOISE = 4  # i = node's end or user; j = 0, or 1 for the sum of a local sub-batch
 ROLE_AUDIT = 5
 ROLE_BOOTSTRAP = 6
 ROLE_MODEL = 7  # random MDPs
-ROLE_SAMPLES = 8  # i = replan, j = sub-batch: models or values that a learner draws (2^20 on: fit starts)
+ROLE_SAMPLES = 8  # i = replan, j = sub-batch: models or values that a learner draws; j >= 2^20: fit starts
 ROLE_EXPLORE = 9  # i = replan, j = explorer: its sampled model
 
 U64 = np.uint64
@@ -52,7 +53,7 @@ _2P52 = 1.0 / 4503599627370496.0
 
 _MANTISSA = 0x000FFFFFFFFFFFFF
 _UNIT_EXPONENT = 0x3FF0000000000000
-_MAGIC = 0x4330000000000000  # bits of 2^52: or-ed with an integer below 2^52 it is the float 2^52 + integer
+_MAGIC = 0x4330000000000000  # bits of the float 2^52; bitwise "or" with an integer n < 2^52 gives the float 2^52 + n
 _TWO_52 = 4503599627370496.0
 
 
@@ -123,19 +124,19 @@ def next_word(state: NDArray[np.uint64]) -> Any:
 
 @inlined
 def uniform(state: NDArray[np.uint64]) -> float:
-    """Return a float64 on the grid of 2^-53 in [0, 1)."""
+    """Return a uniform float64 in [0, 1), a multiple of 2^-53."""
     return np.float64(np.int64(next_word(state) >> _S11)) * _2P53
 
 
 @inlined
 def uniform_open(state: NDArray[np.uint64]) -> float:
-    """Return a float64 in (0, 1), symmetric about 1/2: never 0, never 1."""
+    """Return a uniform float64 in (0, 1). It is never 0 or 1, and its distribution is symmetric about 1/2."""
     return (np.float64(np.int64(next_word(state) >> _S12)) + 0.5) * _2P52
 
 
 @inlined
 def below(state: NDArray[np.uint64], n: int) -> int:
-    """Return a uniform integer in [0, n), n < 2^31 (bias below n * 2^-64, by multiplication)."""
+    """Return a uniform integer in [0, n) for n < 2^31, by multiplication. The bias is below n * 2^-64."""
     return np.int64(_mul_high(next_word(state), U64(n)))
 
 
@@ -144,9 +145,10 @@ def below(state: NDArray[np.uint64], n: int) -> int:
 
 @inlined
 def log(x: float) -> float:
-    """Return the natural logarithm of a positive normal float64, within 1 ulp, without libm (fdlibm).
+    """Return the natural logarithm of a positive normal float64, with an error of at most 1 ulp.
 
-    It has no branches or conversions of integers, so loops over it use vector registers.
+    The algorithm is that of fdlibm; libm is not called. The function has no branches and no conversions of
+    integers, so the compiler uses vector registers for loops over it.
     """
     bits = _float_bits(x)
     mantissa = _bits_float((bits & _MANTISSA) | _UNIT_EXPONENT)
@@ -177,7 +179,7 @@ def _laplace_of(word: Any, scale: float) -> float:
 
 @inlined
 def laplace(state: NDArray[np.uint64], scale: float) -> float:
-    """Return a centred Laplace variable of this scale, from one word (sign from the lowest bit)."""
+    """Return a centred Laplace variable of this scale, computed from one word. The lowest bit is the sign."""
     return _laplace_of(next_word(state), scale)
 
 
@@ -200,13 +202,13 @@ def _normal_centre(q: float) -> float:
 
 @inlined
 def _tail_root(p: float) -> float:
-    """Return sqrt(-log(mass of the tail)) at p in (0, 1)."""
+    """Return sqrt(-log(min(p, 1 - p))) for p in (0, 1)."""
     return np.sqrt(-log(p if p - 0.5 < 0.0 else 1.0 - p))
 
 
 @inlined
 def _normal_near(r: float) -> float:
-    """Return the absolute normal quantile for abs(p - 1/2) > 0.425 and tail root r <= 5 (AS 241)."""
+    """Return the absolute normal quantile for abs(p - 1/2) > 0.425 and r = :func:`_tail_root` <= 5 (AS 241)."""
     r -= 1.6
     top = (
         (((((((7.7454501427834140764e-4 * r + 0.0227238449892691845833) * r + 0.24178072517745061177) * r
@@ -223,7 +225,7 @@ def _normal_near(r: float) -> float:
 
 @inlined
 def _normal_far(r: float) -> float:
-    """Return the absolute normal quantile for tail root r > 5 (AS 241)."""
+    """Return the absolute normal quantile for r = :func:`_tail_root` > 5 (AS 241)."""
     r -= 5.0
     top = (
         (((((((2.01033439929228813265e-7 * r + 2.71155556874348757815e-5) * r + 0.0012426609473880784386) * r
@@ -240,7 +242,10 @@ def _normal_far(r: float) -> float:
 
 @inlined
 def inverse_normal(p: float) -> float:
-    """Return the quantile of the standard normal at p in (0, 1), relative error below 1.2e-15 (AS 241)."""
+    """Return the quantile of the standard normal distribution at p in (0, 1), by AS 241.
+
+    The relative error is below 1.2e-15.
+    """
     q = p - 0.5
     if abs(q) <= 0.425:
         return _normal_centre(q)
@@ -251,13 +256,13 @@ def inverse_normal(p: float) -> float:
 
 @inlined
 def normal(state: NDArray[np.uint64]) -> float:
-    """Return a standard normal by inversion, from one word."""
+    """Return a standard normal variable, computed from one word by inversion."""
     return inverse_normal(uniform_open(state))
 
 
 @inlined
 def gamma_integer(state: NDArray[np.uint64], n: int) -> float:
-    """Return a Gamma(n, 1) variable, n >= 1 an integer (Marsaglia and Tsang 2000)."""
+    """Return a Gamma(n, 1) variable for an integer n >= 1 (Marsaglia and Tsang 2000)."""
     d = np.float64(n) - 1.0 / 3.0
     c = 1.0 / np.sqrt(9.0 * d)
     while True:
@@ -275,7 +280,7 @@ def gamma_integer(state: NDArray[np.uint64], n: int) -> float:
 
 @inlined
 def laplace_sum(state: NDArray[np.uint64], n: int, scale: float) -> float:
-    """Return the sum of n independent Laplace variables of this scale, from its exact distribution."""
+    """Return one draw from the exact distribution of the sum of n independent Laplace variables."""
     if n == 0:
         return 0.0
     first = gamma_integer(state, n)
@@ -371,7 +376,7 @@ def _binomial_half(state: NDArray[np.uint64], n: int, p: float) -> int:
 
 @inlined
 def binomial(state: NDArray[np.uint64], n: int, p: float) -> int:
-    """Return an exact Binomial(n, p) draw, 0 <= n <= 1e10, 0 <= p <= 1."""
+    """Return an exact Binomial(n, p) draw for 0 <= n <= 1e10 and 0 <= p <= 1."""
     if n <= 0 or p <= 0.0:
         return 0
     if p >= 1.0:
@@ -382,16 +387,17 @@ def binomial(state: NDArray[np.uint64], n: int, p: float) -> int:
 
 
 # ------------------------------------------------------------------------- whole arrays
-# Two passes over blocks: first the words (a chain of dependent steps), then the transforms. The transforms
-# are independent of each other, without branches or integer-to-float conversions, so the compiler uses vector
-# registers. Every entry is the same expression as in the scalar sampler, bit for bit.
+# The functions below make two passes over each block. The first pass generates the words, in a chain of
+# dependent steps. The second pass transforms the words. The transforms are independent of each other and have
+# no branches or integer-to-float conversions, so the compiler uses vector registers. Every entry is equal to
+# that of the scalar sampler, bit for bit.
 
 _BLOCK = 256
 
 
 @inlined
 def _words(state: NDArray[np.uint64], words: NDArray[np.int64], count: int) -> None:
-    """Write the next ``count`` words of the stream to ``words``; the state stays in registers."""
+    """Write the next ``count`` words of the stream to ``words``. The state stays in processor registers."""
     s0, s1, s2, s3 = state[0], state[1], state[2], state[3]
     for i in range(count):
         total = s0 + s3
@@ -408,7 +414,7 @@ def _words(state: NDArray[np.uint64], words: NDArray[np.int64], count: int) -> N
 
 @inlined
 def _open_uniform(word: int) -> float:
-    """Return :func:`uniform_open` of a word: (its upper 52 bits + 1/2) / 2^52, exactly."""
+    """Return the value of :func:`uniform_open` for this word, which is (upper 52 bits + 1/2) / 2^52."""
     return (_bits_float(((word >> 12) & _MANTISSA) | _UNIT_EXPONENT) - 1.0) + 0.5 * _2P52
 
 
@@ -430,16 +436,19 @@ def laplace_range(
 def normal_range(
     state: NDArray[np.uint64], scale: float, out: NDArray[np.float64], first: int, last: int
 ) -> None:
-    """Set out[first:last] to independent normals, equal to successive ``scale *`` :func:`normal`."""
+    """Set out[first:last] to independent normal variables.
+
+    They are equal to ``scale`` times the results of successive calls of :func:`normal`.
+    """
     words, places = np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.int64)
     tails, roots, near = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(_BLOCK)
     for start in range(first, last, _BLOCK):
         count = min(_BLOCK, last - start)
         _words(state, words, count)
-        for i in range(count):  # the centre's rational function, also for entries that a tail overwrites
+        for i in range(count):  # formula of the centre; entries in the tails are overwritten below
             out[start + i] = scale * _normal_centre(_open_uniform(words[i]) - 0.5)
         many = 0
-        for i in range(count):  # tails are collected without a branch, which would be mispredicted
+        for i in range(count):  # collect the tails without a branch, which the processor would mispredict
             p = _open_uniform(words[i])
             tails[many], places[many] = p, start + i
             many += 1 if abs(p - 0.5) > 0.425 else 0
@@ -460,7 +469,7 @@ def fill_laplace(state: NDArray[np.uint64], scale: float, out: NDArray[np.float6
 
 @kernel
 def fill_normal(state: NDArray[np.uint64], scale: float, out: NDArray[np.float64]) -> None:
-    """Fill a flat array with independent centred normals of this standard deviation."""
+    """Fill a flat array with independent centred normal variables of this standard deviation."""
     normal_range(state, scale, out, 0, out.shape[0])
 
 
@@ -486,7 +495,7 @@ def draw_words(state: NDArray[np.uint64], n: int) -> NDArray[np.uint64]:
 
 @kernel
 def draw_uniforms(state: NDArray[np.uint64], n: int) -> NDArray[np.float64]:
-    """Return the next n uniforms in [0, 1)."""
+    """Return the next n uniform variables in [0, 1)."""
     out = np.empty(n, np.float64)
     for c in range(n):
         out[c] = uniform(state)
@@ -504,7 +513,7 @@ def draw_binomials(state: NDArray[np.uint64], n: int, p: float, draws: int) -> N
 
 @kernel
 def draw_laplace_sums(state: NDArray[np.uint64], n: int, scale: float, draws: int) -> NDArray[np.float64]:
-    """Return ``draws`` independent sums of n Laplace variables."""
+    """Return ``draws`` independent sums of n independent Laplace variables each."""
     out = np.empty(draws, np.float64)
     for c in range(draws):
         out[c] = laplace_sum(state, n, scale)
@@ -513,7 +522,7 @@ def draw_laplace_sums(state: NDArray[np.uint64], n: int, scale: float, draws: in
 
 @kernel
 def scalar_draws(state: NDArray[np.uint64], scale: float, gaussian: bool, n: int) -> NDArray[np.float64]:
-    """Return n draws of the scalar samplers, which the whole-array ones must equal bit for bit."""
+    """Return n draws of a scalar sampler, for tests. The array samplers must give the same bits."""
     out = np.empty(n, np.float64)
     for c in range(n):
         out[c] = scale * normal(state) if gaussian else laplace(state, scale)
@@ -522,7 +531,7 @@ def scalar_draws(state: NDArray[np.uint64], scale: float, gaussian: bool, n: int
 
 @kernel
 def logs(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the library's own logarithm of every entry."""
+    """Return :func:`log` of every entry."""
     out = np.empty_like(x)
     for c in range(x.shape[0]):
         out[c] = log(x[c])
@@ -530,11 +539,11 @@ def logs(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def run_key(seed: int, run: int = 0) -> NDArray[np.uint64]:
-    """Return the 128-bit key of one run: every stream of the run is opened under it."""
+    """Return the 128-bit key of one run. All random streams of the run are derived from it."""
     return np.random.SeedSequence(seed, spawn_key=(run,)).generate_state(2, np.uint64)
 
 
 def generator_at(key: NDArray[np.uint64], role: int, i: int = 0, j: int = 0) -> np.random.Generator:
-    """Return a NumPy generator at an address, separate from every kernel stream (role + 2^32)."""
+    """Return a NumPy generator at an address. It uses role + 2^32 and so differs from all kernel streams."""
     counter = np.array([0, i, j, role + 2**32], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))

@@ -1,6 +1,7 @@
-"""Compiled seeded noise in every cell, for simulation. Anyone who knows the seed can remove it.
+"""Compiled functions that draw seeded noise for every cell, for simulation only.
 
-Draws are addressed by (key, i, j), such as a tree's node: an address always gives the same noise.
+Anyone who knows the seed can remove the noise. A draw has an address (key, i, j), for example that of a node
+of a tree. The same address always gives the same noise.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ def draw_noise(
     family: int, key: Words, i: int, j: int, factor: float, offsets: Ints, scales: Floats,
     state: Words, out: Floats,
 ) -> None:  # fmt: skip
-    """Fill every cell with independent noise of stream (noise, i, j); family f: factor * scales[f]."""
+    """Fill every cell with independent noise from the stream at address (noise, i, j).
+
+    The scale of the noise in family f is factor * scales[f].
+    """
     open_stream(key, ROLE_NOISE, i, j, state)
     for f in range(scales.shape[0]):
         scale = factor * scales[f]
@@ -43,7 +47,7 @@ def draw_noise(
 def fill_noise(
     family: int, key: Words, i: int, j: int, factor: float, offsets: Ints, scales: Floats, out: Floats
 ) -> None:
-    """Call :func:`draw_noise` with a new state."""
+    """Call :func:`draw_noise` with a new array for the state of the stream."""
     draw_noise(family, key, i, j, factor, offsets, scales, np.empty(4, np.uint64), out)
 
 
@@ -51,7 +55,10 @@ def fill_noise(
 def draw_noise_sum(
     family: int, key: Words, i: int, users: int, offsets: Ints, scales: Floats, state: Words, out: Floats
 ) -> None:
-    """Fill every cell with the sum of ``users`` users' noise, exactly distributed; stream (noise, i, 1)."""
+    """Fill every cell with a draw from the exact distribution of the sum of the noise of ``users`` users.
+
+    The draws are from the stream at address (noise, i, 1).
+    """
     open_stream(key, ROLE_NOISE, i, 1, state)
     root = np.sqrt(np.float64(users))
     for f in range(scales.shape[0]):
@@ -66,5 +73,5 @@ def draw_noise_sum(
 def fill_noise_sum(
     family: int, key: Words, i: int, users: int, offsets: Ints, scales: Floats, out: Floats
 ) -> None:
-    """Call :func:`draw_noise_sum` with a new state."""
+    """Call :func:`draw_noise_sum` with a new array for the state of the stream."""
     draw_noise_sum(family, key, i, users, offsets, scales, np.empty(4, np.uint64), out)

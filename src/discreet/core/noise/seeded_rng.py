@@ -21,12 +21,11 @@ __all__ = ["RunKeys", "SeededRng", "keys_of"]
 
 @dataclass(frozen=True, eq=False)
 class RunKeys:
-    """Three 128-bit keys of a run.
+    """Three 128-bit random keys of a run: for the environment, the noise and tie-breaking.
 
-    A learner can see the tie-breaking key, which reveals nothing about the noise.
-
-    The keys of noise and ties are separate BLAKE2b digests of (seed, run): computing one from the other
-    requires guessing the seed. (Words of one ``SeedSequence`` would not be enough: each of them is an
+    A learner can see the key of tie-breaking, which reveals nothing about the noise. The keys of noise and
+    tie-breaking are separate BLAKE2b digests of (seed, run). An attacker can compute one from the other only
+    by guessing the seed. (Words of one ``SeedSequence`` would not be enough, because each word is an
     invertible function of the same four words.)
     """
 
@@ -54,7 +53,7 @@ def _no_grid(grid: int | None) -> None:
 
 
 class SeededRng:
-    """Random generator of one simulated user's device: the random stream (noise, user, level) of a run.
+    """Random generator of one simulated user's device. It reads the random stream (noise, user, level) of a run.
 
     key : (2,) uint64, noise key of the run (``dr.Seeded(seed, run).keys.noise``). user : number of the user,
         starting at 0. level : second part of the stream's address.
@@ -68,21 +67,21 @@ class SeededRng:
         self._state = streams.open_at(key, streams.ROLE_NOISE, user, level)
 
     def laplace(self, scale: float, size: int, grid: int | None = None) -> Floats:
-        """Return ``size`` independent centred Laplace variables of this scale, without a grid."""
+        """Return ``size`` independent centred Laplace variables of this scale."""
         _no_grid(grid)
         out = np.empty(size)
         streams.fill_laplace(self._state, scale, out)
         return out
 
     def normal(self, scale: float, size: int, grid: int | None = None) -> Floats:
-        """Return ``size`` independent centred normals of standard deviation ``scale``, without a grid."""
+        """Return ``size`` independent centred normal variables of standard deviation ``scale``."""
         _no_grid(grid)
         out = np.empty(size)
         streams.fill_normal(self._state, scale, out)
         return out
 
     def rounded(self, rewards: Floats, grid: int | None) -> Floats:
-        """Return the rewards unchanged."""
+        """Return the rewards unchanged, because simulated rewards are not rounded."""
         _no_grid(grid)
         return rewards
 

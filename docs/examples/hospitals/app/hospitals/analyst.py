@@ -1,4 +1,4 @@
-"""At the analyst's: open the sum, and learn from it into the folder ``policy``."""
+"""Server part: decrypt the sum of all hospitals, learn a policy from it, and write the folder ``policy``."""
 
 from pathlib import Path
 
@@ -12,6 +12,6 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run once."""
+    """Run the server part once."""
     home = Path(str(context.run_config["analyst"]))
     dr.pipeline.flower_server(dr.pipeline.read_site_plan(home / "plan.toml"), home / "policy")(grid, context)

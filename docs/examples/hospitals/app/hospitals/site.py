@@ -1,4 +1,8 @@
-"""At a hospital: everything is read from its own folder, named by whoever starts its SuperNode."""
+"""Client part of a hospital.
+
+It reads all files from the hospital's own folder. The operator who starts the hospital's SuperNode sets the
+path of this folder.
+"""
 
 from pathlib import Path
 
@@ -8,7 +12,7 @@ import discreet as dr
 
 
 def site(context: Context) -> dr.pipeline.FederatedSite:
-    """This hospital; in Flower's simulation the one of the node's number."""
+    """Return the site of this hospital. In Flower's simulation, ``partition-id`` selects the hospital."""
     home = Path(str(context.node_config.get("folder", "")))
     if not home.parts:
         home = Path(str(context.run_config["folder"])) / f"hospital-{context.node_config['partition-id']}"
