@@ -32,13 +32,13 @@ from discreet.core.compile import inlined, kernel
 ROLE_ENVIRONMENT = 0  # i = episode
 ROLE_BATCH = 1  # i = first user of a sub-batch: outcomes of the environment for a whole batch.
 ROLE_POLICY = 2  # Here i = episode: actions of stochastic policies.
-ROLE_TIES = 3  # i = replan, j = sub-batch
-ROLE_NOISE = 4  # i = node's end or user; j = 0, or 1 for the sum of a local sub-batch
+ROLE_TIES = 3  # i = replan, j = sub-batch: tie-breaking.
+ROLE_NOISE = 4  # Here i = node's end or user; j = 0, or 1 for the sum of a local sub-batch.
 ROLE_AUDIT = 5
 ROLE_BOOTSTRAP = 6
-ROLE_MODEL = 7  # random MDPs
-ROLE_SAMPLES = 8  # i = replan, j = sub-batch: models or values that a learner draws; j >= 2^20: fit starts
-ROLE_EXPLORE = 9  # i = replan, j = explorer: its sampled model
+ROLE_MODEL = 7  # Random MDPs.
+ROLE_SAMPLES = 8  # Here i = replan, j = sub-batch: sampled models or values; j >= 2^20: start points of fits.
+ROLE_EXPLORE = 9  # Here i = replan, j = explorer: its sampled model
 
 U64 = np.uint64
 _M0 = U64(0xD2E7470EE14C6C93)
