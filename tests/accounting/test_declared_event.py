@@ -15,7 +15,7 @@ from discreet.core.count_mechanism import CountMechanism, Stated
 from discreet.core.count_query import CountQuery
 from discreet.core.exchange import ALL_STEPS
 from discreet.core.families import visits
-from discreet.core.guarantee import Guarantee, guarantee_of
+from discreet.core.guarantee import Guarantee, guarantee_of, parallel
 from discreet.core.layout import Layout
 from discreet.core.noise.noises import AdditiveNoise, Laplace
 from discreet.core.query import FamilyQuery
@@ -85,8 +85,53 @@ def test_a_subclass_is_declared_and_must_keep_its_word() -> None:
         def cost(self, shift: float, scale: float) -> float:
             return math.sqrt(shift) / scale
 
-    with pytest.raises(ValueError, match="homogeneous = True, but its cost is not"):
+    with pytest.raises(ValueError, match="homogeneous = True, but its cost is not at"):
         made(Bent())
+
+
+def test_a_staircase_is_not_homogeneous_at_every_shift() -> None:
+    @dataclass(frozen=True)
+    class Stairs(Steps):
+        homogeneous: ClassVar[bool] = True
+
+        def cost(self, shift: float, scale: float) -> float:
+            return math.ceil(16 * shift - 1e-12) / (16 * scale)
+
+    with pytest.raises(ValueError, match="but its cost is not"):
+        made(Stairs(), VECTOR)
+
+
+def test_continuous_shifts_between_those_of_a_grid_are_examined() -> None:
+    @dataclass(frozen=True)
+    class Lattice(Steps):
+        def cost(self, shift: float, scale: float) -> float:
+            return shift / scale if (1024 * shift) % 1 == 0 else math.inf
+
+    with pytest.raises(ValueError, match="finite"):
+        _ = made(Lattice()).guarantee
+
+
+def test_a_noise_that_changes_later_changes_no_session() -> None:
+    @dataclass(frozen=True)
+    class Mutable(Steps):
+        wide: float = 1.0
+
+        def cost(self, shift: float, scale: float) -> float:
+            return self.wide * super().cost(shift, scale)
+
+    noise = Mutable()
+    mechanism = made(noise)
+    object.__setattr__(noise, "wide", 0.01)
+    assert mechanism.guarantee.epsilon == replace(mechanism).guarantee.epsilon == pytest.approx(1.6)
+
+
+def test_nested_parts_keep_what_they_rest_on() -> None:
+    one = made().guarantee
+    both = parallel(
+        [("all", parallel([("a", one), ("b", made(strategy=Prefixes(Tree(3))).guarantee)])), ("c", one)]
+    )
+    assert both.rests_on == one.rests_on
+    assert "rests on a declaration" in both.statement
 
 
 VECTOR = FamilyQuery(LAYOUT, (BoundedVector("x", 3, 1.0, lambda r, c: np.zeros(3)),))

@@ -1,6 +1,7 @@
 """Sensitivity of any combination of families, by brute force over all pairs of trajectories."""
 
 import itertools
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from discreet.core.families import (
     visits,
 )
 from discreet.core.layout import Layout
-from discreet.core.query import FamilyQuery
+from discreet.core.query import FamilyQuery, SumQuery
 from discreet.core.trajectories import Trajectory
 
 Record = tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]
@@ -62,7 +63,7 @@ def records(layout: Layout) -> list[Record]:
     )
 
 
-def largest(query: FamilyQuery, norm: str, weight: dict[str, float]) -> float:
+def largest(query: SumQuery, norm: str, weight: dict[str, float]) -> float:
     """Largest weighted change over all pairs, all choices of families included."""
     everybody, worst = records(query.layout), 0.0
     for held in query._choices():
@@ -82,7 +83,19 @@ def largest(query: FamilyQuery, norm: str, weight: dict[str, float]) -> float:
 OVERS: tuple[Over, ...] = (EACH_STEP, ALL_STEPS, FIRST_VISITS, OneStep(0), OneStep(1))
 
 
-def drawn(rng: np.random.Generator, layout: Layout) -> FamilyQuery:
+@dataclass(frozen=True, eq=False)
+class Combined(SumQuery):
+    """Query of any families, also of those that only CountQuery sums."""
+
+    layout: Layout
+    parts: tuple[SumFamily | OneOf, ...] = ()  # type: ignore[assignment]
+    episodes: int = 1
+
+    def copy(self) -> "Combined":
+        return self
+
+
+def drawn(rng: np.random.Generator, layout: Layout) -> Combined:
     """Query of one to four random families."""
     made: list[SumFamily | OneOf] = []
     for i in range(rng.integers(1, 5)):
@@ -97,7 +110,7 @@ def drawn(rng: np.random.Generator, layout: Layout) -> FamilyQuery:
         made.append(GroupReturns("g", 2, float(rng.uniform(0.2, layout.horizon))))
     if rng.integers(3) == 0:
         made.append(OneOf((ClippedRewards("c", float(rng.uniform(0.2, 2.0))), rewards(0.5, name="other"))))
-    return FamilyQuery(layout, tuple(made))
+    return Combined(layout, tuple(made))
 
 
 @pytest.mark.parametrize("sizes", [(2, 2, 1), (2, 2, 2), (3, 1, 2), (1, 2, 2)], ids=str)
@@ -151,14 +164,15 @@ def test_a_record_is_added_as_it_is_defined() -> None:
         plain = (record.states.tolist(), record.actions.tolist(), record.rewards.tolist())
         own = np.concatenate([summand(f, layout, plain, 0) for f in query.listed])  # type: ignore[arg-type]
         assert np.array_equal(cells - 1.0, own) or np.allclose(cells - 1.0, own, atol=1e-15)
-    with pytest.raises(ValueError, match="option of CountQuery"):
-        FamilyQuery(layout, (visits(), GroupReturns("g", 2, 1.0))).add(record, {}, None, np.zeros(20))
+    for family in (GroupReturns("g", 2, 1.0), OneOf((visits(), transitions())), Wide("w")):
+        with pytest.raises(ValueError, match=r"options of CountQuery|different names"):
+            FamilyQuery(layout, (visits(name="v"), family))
 
 
 def test_options_of_counts_are_families() -> None:
     layout = Layout(3, 2, 4)
     named = CountQuery(layout, pooled="first", groups=2, clip=2.0)
-    own = FamilyQuery(
+    own = Combined(
         layout,
         (
             visits(), transitions(), rewards(), transitions(FIRST_VISITS, "pooled_transition_counts"),
@@ -180,6 +194,17 @@ def test_several_episodes_multiply_the_sensitivity() -> None:
     assert (len(one.shifts() or ()), three.shifts()) == (1, None)
 
 
+def test_ways_of_reaching_cells_are_those_of_the_library() -> None:
+    class Own(type(ALL_STEPS)):  # type: ignore[misc]
+        def price(self, *given: object) -> float:
+            return 0.001
+
+    with pytest.raises(ValueError, match="over"):
+        visits(Own())
+    with pytest.raises(TypeError, match="abstract"):
+        Over()  # type: ignore[abstract]
+
+
 def test_queries_without_meaning_are_refused() -> None:
     layout = Layout(2, 2, 2)
     with pytest.raises(ValueError, match="different names"):
@@ -188,8 +213,12 @@ def test_queries_without_meaning_are_refused() -> None:
         FamilyQuery(layout)
     with pytest.raises(ValueError, match="step 2"):
         FamilyQuery(layout, (visits(OneStep(2)),))
-    with pytest.raises(ValueError, match="own"):
+    with pytest.raises(ValueError, match="options of CountQuery"):
         FamilyQuery(layout, (SumFamilyOfNothing("x"),))
+
+
+class Wide(RecordFamily):
+    """Subclass that could add more than it states."""
 
 
 class SumFamilyOfNothing(SumFamily):

@@ -52,6 +52,29 @@ def test_what_is_no_vector_is_zero_and_says_nothing(function, recwarn: pytest.Wa
     assert not recwarn.list
 
 
+@pytest.mark.parametrize("bound", [1e-170, 1e-12, 1.0, 1e200])
+def test_norms_neither_overflow_nor_underflow(bound: float) -> None:
+    with np.errstate(all="raise"):
+        for size in (2, 300_000):
+            for scale in (1e-300, 1e-100, 1.0, 1e100, 1e300):
+                own = vector(lambda record, context: np.full(size, scale), size=size, bound=bound)  # noqa: B023
+                found = own.of(RECORD, {}, None)
+                assert found.max() * np.sqrt(float(size)) <= bound * (1 + 1e-15)
+
+
+def test_an_exit_is_no_message_but_an_interrupt_ends_the_call() -> None:
+    def ends(record: Trajectory, context: dict) -> np.ndarray:
+        raise SystemExit("what this says would be public")
+
+    assert np.array_equal(vector(ends).of(RECORD, {}, None), np.zeros(3))
+
+    def interrupted(record: Trajectory, context: dict) -> np.ndarray:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        vector(interrupted).of(RECORD, {}, None)
+
+
 def test_the_function_gets_copies() -> None:
     public = {"q": np.arange(3.0)}
 

@@ -17,7 +17,7 @@ from discreet.core import checks
 from discreet.core.events import Fixed, Trust
 from discreet.core.exchange import Cost
 from discreet.core.families import RecordFamily
-from discreet.core.noise.noises import is_declared, price
+from discreet.core.noise.noises import MOST_SHIFTS, is_declared, price
 
 if TYPE_CHECKING:
     from discreet.core.count_mechanism import CountMechanism
@@ -170,11 +170,19 @@ def check(mechanism: CountMechanism) -> None:
         return
     power = 1 if noise.norm == "l1" else 2
     for family, scale in zip(query.listed, mechanism.noise_scales.tolist(), strict=True):
-        for shift in (family.most(query.layout), 0.25 * family.most(query.layout)):
-            one = noise.cost(shift, scale)
-            for factor in (0.5, 2.0, 3.0):
-                if not math.isclose(noise.cost(factor * shift, scale), factor**power * one, rel_tol=1e-9):
-                    raise ValueError(f"noise {noise.name!r}: homogeneous = True, but its cost is not")
+        unit = mechanism.grid(family.name) or _CONTINUOUS
+        steps = math.ceil(2.0 * family.most(query.layout) * unit)
+        if steps > MOST_SHIFTS:
+            raise ValueError(
+                f"family {family.name!r}: a cell moves by {steps} units, at most {MOST_SHIFTS} are examined; "
+                "use a coarser grid or a smaller bound"
+            )
+        one = noise.cost(1.0 / unit, scale)
+        for k in range(2, steps + 1):
+            if not math.isclose(noise.cost(k / unit, scale), k**power * one, rel_tol=1e-9):
+                raise ValueError(
+                    f"noise {noise.name!r}: homogeneous = True, but its cost is not at {k} units"
+                )
 
 
 def record_of(mechanism: CountMechanism, words: str) -> DeclaredRecord:
@@ -187,8 +195,7 @@ def record_of(mechanism: CountMechanism, words: str) -> DeclaredRecord:
     scales = dict(zip(query.row_families, mechanism.noise_scales.tolist(), strict=True))
     linear = noise.norm == "l1"
     costs = {
-        family.name: price(noise, scales[family.name], mechanism.grid(family.name) or _CONTINUOUS)
-        for family in query.listed
+        family.name: price(noise, scales[family.name], mechanism.grid(family.name)) for family in query.listed
     }
 
     def loss(held: Mapping[str, Cost]) -> float:
@@ -197,7 +204,7 @@ def record_of(mechanism: CountMechanism, words: str) -> DeclaredRecord:
 
     return DeclaredRecord(
         words,
-        noise.name if is_declared(noise) else noise.record_name(mechanism.reward_grid),
+        f"declared {noise.name}" if is_declared(noise) else noise.record_name(mechanism.reward_grid),
         noise.norm,
         scales,
         {name: loss({name: cost}) for name, cost in costs.items()},

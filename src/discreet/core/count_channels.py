@@ -59,6 +59,7 @@ class CountChannel(Channel):
         self.mechanism, self.randomness, self.query = mechanism, randomness, mechanism.query
         self.laws = mechanism.laws
         self.scales = np.array(mechanism.scales)
+        self.scales.flags.writeable = False
         self.begins = (
             np.zeros(0, np.int64) if isinstance(self.query, FamilyQuery) else family_begins(self.query)
         )

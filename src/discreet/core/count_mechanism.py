@@ -19,6 +19,7 @@ and counts are integers. The noise is discrete on the same grid, within the size
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -166,8 +167,8 @@ class CountMechanism(OverTime):
                 raise ValueError(
                     f"noise = {self.noise!r}: must be Laplace(), Gaussian() or another AdditiveNoise"
                 )
-            if not is_declared(self.noise):
-                put(self, "noise", type(self.noise)())
+            # a declared noise is copied, so that later changes of the caller's object change no draw
+            put(self, "noise", deepcopy(self.noise) if is_declared(self.noise) else type(self.noise)())
         if self.reward_grid is not None:
             put(self, "reward_grid", checks.integer("reward_grid", self.reward_grid, 2))
         put(self, "strategy", self.strategy.plain())
@@ -233,6 +234,9 @@ class CountMechanism(OverTime):
                 f"noise = {self.noise!r}: must be of the other norm, since a user's column of "
                 f"{self.strategy!r} has no finite {self.norm} norm that prices it"
             )
+        power = 1.0 if self.norm == "l1" else 0.5
+        if not math.isclose(self.strategy.column_norm(self.norm), self.levels**power, rel_tol=1e-12):
+            raise ValueError(f"strategy = {self.strategy!r}: its column norm is not that of its levels")
         if self.strategy.weighted and self.source == "secure":
             raise ValueError(
                 "source = 'secure': must be 'seeded' with least-squares trees and square roots, since "
@@ -283,6 +287,13 @@ class CountMechanism(OverTime):
 
     def _check_exact(self, by_release: Floats) -> None:
         """Raise ``ValueError`` if exact noise of these scales, or a sum of such noise, would be rounded."""
+        for family in self.query.listed:
+            center = getattr(family, "center", None)
+            if center is not None and not (center * (self.reward_grid or 0)).is_integer():
+                raise ValueError(
+                    f"family {family.name!r}: center = {center}: must be a multiple of 1 / {self.reward_grid}"
+                    ", as rewards are under secure randomness"
+                )
         Secure(self.reward_grid or 0)  # raises unless the grid is a power of two
         epochs = self.schedule.users is None and not self.stored
         # A tree adds at most 63 draws. If more draws are added, their sum exceeds 2^52 units with probability

@@ -44,6 +44,7 @@ summed, because the changes are in different cells.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -109,7 +110,7 @@ def heaviest_of(costs: Sequence[CaseCosts]) -> float:
 
 
 @dataclass(frozen=True)
-class Over:
+class Over(ABC):
     """Base class: the way in which the records of one user are added to cells."""
 
     def slots(self, horizon: int) -> int:
@@ -132,12 +133,12 @@ class Over:
         """Return True if the record of this step is counted. ``states`` : (H + 1,) states of the user."""
         return True
 
+    @abstractmethod
     def price(self, costs: CaseCosts, horizon: int, states: int, squares: bool) -> float:
         """Return the largest total cost of replacing one user.
 
         squares : True if costs are squares of changes, False if they are linear in the change.
         """
-        return self.records(horizon, states) * costs.largest
 
 
 @dataclass(frozen=True)
@@ -194,5 +195,10 @@ class FirstVisitRecords(Over):
     def counts(self, states: Ints, step: int) -> bool:
         return not bool((states[:step] == states[step]).any())
 
+    def price(self, costs: CaseCosts, horizon: int, states: int, squares: bool) -> float:
+        return self.records(horizon, states) * costs.largest
+
 
 EACH_STEP, ALL_STEPS, FIRST_VISITS = EachStep(), AllSteps(), FirstVisitRecords()
+OVERS: tuple[type[Over], ...] = (EachStep, OneStep, AllSteps, FirstVisitRecords)
+"""Classes whose price this module derives. Subclasses are rejected: they could state another price."""

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core.exchange import ALL_STEPS, EACH_STEP, FIRST_VISITS, CaseCosts, Cost, Moves, Over
+from discreet.core.exchange import ALL_STEPS, EACH_STEP, FIRST_VISITS, OVERS, CaseCosts, Cost, Moves, Over
 from discreet.core.layout import Layout
 from discreet.core.trajectories import Trajectory
 
@@ -42,9 +42,10 @@ Context: TypeAlias = Mapping[str, NDArray[Any]]
 """Public arrays of a plan, by name."""
 
 __all__ = [
-    "CENTERED_REWARDS", "COUNTS", "CUT_REWARDS", "GROUP_RETURNS", "POOLED_REWARDS", "POOLED_TRANSITIONS",
-    "RECORD_FAMILIES", "REWARDS", "TRANSITIONS", "VISITS", "ClippedRewards", "SumFamily", "GroupReturns",
-    "OneOf", "OwnBound", "RecordFamily", "pooled", "rewards", "transitions", "visits",
+    "CENTERED_REWARDS", "COMBINED", "COUNTS", "CUT_REWARDS", "GROUP_RETURNS", "POOLED_REWARDS",
+    "POOLED_TRANSITIONS", "RECORD_FAMILIES", "REWARDS", "TRANSITIONS", "VISITS", "ClippedRewards",
+    "Context", "GroupReturns", "OneOf", "OwnBound", "RecordFamily", "SumFamily", "pooled", "rewards",
+    "transitions", "visits",
 ]  # fmt: skip
 
 VISITS = "visits"
@@ -119,6 +120,10 @@ class RecordFamily(SumFamily):
     center: float | None = None
 
     def __post_init__(self) -> None:
+        if type(self.over) not in OVERS:
+            raise ValueError(
+                f"over = {self.over!r}: must be one of {', '.join(kind.__name__ for kind in OVERS)}"
+            )
         if self.center is not None:
             checks.real("center", self.center, 0.0, 1.0)
             if self.by_successor:  # SAME would change cells that SUCCESSOR does not change
@@ -252,3 +257,7 @@ class OneOf:
 def pooled(over: str) -> Over:
     """Return the way in which pooled families count records: "all" records, or only "first" visits."""
     return FIRST_VISITS if over == "first" else ALL_STEPS
+
+
+COMBINED: list[type[SumFamily]] = [RecordFamily]
+"""Classes that a :class:`~discreet.core.query.FamilyQuery` can combine. Subclasses are rejected."""

@@ -147,8 +147,8 @@ class Guarantee:
     @property
     def rests_on(self) -> tuple[str, ...]:
         """Declarations that the numbers depend on, as text. Empty if this library derived the numbers."""
-        records = [*self.records, *(record for _, one in self.kinds for record in one.records)]
-        return tuple(dict.fromkeys(text for record in records for text in getattr(record, "rests_on", ())))
+        own = [text for record in self.records for text in getattr(record, "rests_on", ())]
+        return tuple(dict.fromkeys([*own, *(text for _, one in self.kinds for text in one.rests_on)]))
 
     @property
     def unit(self) -> str:

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.exchange import CaseCosts, Cost, Moves, Over, heaviest_of, mixes
-from discreet.core.families import Context, OneOf, OwnBound, RecordFamily, SumFamily
+from discreet.core.families import COMBINED, Context, OneOf, OwnBound, RecordFamily, SumFamily
 from discreet.core.layout import Layout
 from discreet.core.trajectories import Trajectory
 
@@ -295,12 +295,16 @@ class FamilyQuery(SumQuery):
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", tuple(self.parts))
         object.__setattr__(self, "episodes", checks.integer("episodes", self.episodes, 1))
-        names = [family.name for family in self.listed]
+        names = [getattr(family, "name", None) for family in self.parts]
         if not names or len(set(names)) < len(names):
             raise ValueError(f"parts has families {names}: must be at least one, with different names")
-        for family in self.listed:
-            if not isinstance(family, RecordFamily | OwnBound):
-                raise ValueError(f"parts holds {family!r}: must be a RecordFamily or have a bound of its own")
+        for family in self.parts:
+            if type(family) not in COMBINED:  # a subclass could add more than it states
+                known = ", ".join(kind.__name__ for kind in COMBINED)
+                raise ValueError(
+                    f"parts holds {family!r}: must be one of {known}, no subclass; group returns and clipped "
+                    "rewards are options of CountQuery"
+                )
             if isinstance(family, RecordFamily):
                 counted = family.over.steps(self.layout.horizon)
                 if counted is not None and counted[-1] not in range(self.layout.horizon):

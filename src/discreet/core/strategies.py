@@ -53,7 +53,12 @@ T = TypeVar("T", bound="type[Strategy]")
 
 
 def registered(kind: T) -> T:
-    """Add a class to :data:`STRATEGIES`. Raises ``ValueError`` if another class has its name."""
+    """Add a class of this library to :data:`STRATEGIES`.
+
+    Raises ``ValueError`` for a class of another package, and if another class has its name.
+    """
+    if not kind.__module__.startswith("discreet."):  # its record would state a price that nothing derives
+        raise ValueError(f"strategy {kind.__name__}: must be a class of this library")
     if kind.__name__ in {known.__name__ for known in STRATEGIES}:
         raise ValueError(f"strategy {kind.__name__}: is registered already")
     STRATEGIES.append(kind)

@@ -28,6 +28,8 @@ def test_draws_are_those_of_the_generator() -> None:
 class Narrow(Laplace):
     """Doubled integer noise: shifts of one unit are seen with certainty."""
 
+    homogeneous = False
+
     def cost(self, shift: float, scale: float) -> float:
         return shift / scale if shift % 2 == 0 else 50.0
 

@@ -40,9 +40,19 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Norm = Literal["l1", "l2"]
 
-__all__ = ["GAUSSIAN", "LAPLACE", "NOISES", "Gaussian", "Laplace", "AdditiveNoise", "is_declared", "price"]
+__all__ = [
+    "GAUSSIAN",
+    "LAPLACE",
+    "MOST_SHIFTS",
+    "NOISES",
+    "Gaussian",
+    "Laplace",
+    "AdditiveNoise",
+    "is_declared",
+    "price",
+]
 
-_MOST_SHIFTS = 2**16  # a declared cost is evaluated at every shift of the grid up to the largest one
+MOST_SHIFTS = 2**16  # a declared cost is evaluated at every shift of the grid up to the largest one
 _FINE, _MOST_REACH = 1024, 2**24  # grid of continuous noise, and largest integer, in sums of probabilities
 _NEAR = 1e-9  # relative difference of two computations of one cost
 
@@ -170,25 +180,30 @@ def is_declared(noise: AdditiveNoise) -> bool:
     return type(noise) not in NOISES
 
 
-def price(noise: AdditiveNoise, scale: float, unit: int) -> Callable[[float], float]:
+def price(noise: AdditiveNoise, scale: float, unit: int | None) -> Callable[[float], float]:
     """Return the price function of a noise: the largest cost of a coordinate that changes by at most x.
 
-    For a declared noise, the price is the largest cost of all multiples of 1 / ``unit`` up to x. The returned
-    function raises ``ValueError`` if a cost is negative or not finite, or if there are more than 65 536
-    multiples up to x.
+    For a declared noise on a grid, the price is the largest cost of all multiples of 1 / ``unit`` up to x.
+    Without a grid (``unit`` None, in simulations) it is the largest of the costs at 1 021 fractions of x and
+    at multiples of 1 / 1024. A homogeneous cost is determined by one shift. The returned function raises
+    ``ValueError`` if a cost is negative or not finite, or if there are more than 65 536 multiples up to x.
     """
     if not is_declared(noise):
         return lambda shift: noise.cost(shift, scale)
+    step, power = 1.0 / (unit or _FINE), 1 if noise.norm == "l1" else 2
 
     def worst(shift: float) -> float:
-        steps = math.ceil(shift * unit - _NEAR)
-        if steps > _MOST_SHIFTS:
-            raise ValueError(
-                f"noise {noise.name!r}: a coordinate moves by {steps} units, at most {_MOST_SHIFTS}"
-            )
-        costs = [float(noise.cost(k / unit, scale)) for k in range(1, steps + 1)]
+        number = math.ceil(shift / step - _NEAR)
+        if noise.homogeneous:
+            shifts, factor = [step], (shift / step) ** power
+        elif number > MOST_SHIFTS:
+            raise ValueError(f"noise {noise.name!r}: a cell moves by {number} units, at most {MOST_SHIFTS}")
+        else:
+            shifts, factor = [k * step for k in range(1, number + 1)], 1.0
+            shifts += [] if unit else [shift * k / 1021 for k in range(1, 1022)]
+        costs = [float(noise.cost(one, scale)) for one in shifts]
         if not all(math.isfinite(cost) and cost >= 0.0 for cost in costs):
             raise ValueError(f"noise {noise.name!r}: cost must be finite and not negative at every shift")
-        return max(costs, default=0.0)
+        return max(costs, default=0.0) * factor
 
     return worst
