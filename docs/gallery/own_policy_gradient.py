@@ -1,5 +1,5 @@
 """
-Policy gradients from a vector of one's own
+Policy gradients from a user-defined vector
 ===========================================
 
 Each user's policy-gradient estimate is one vector, whose norm the core clips to B. The server adds noise to

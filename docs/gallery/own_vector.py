@@ -1,5 +1,5 @@
 """
-Q-learning from a vector of one's own
+Q-learning from a user-defined vector
 =====================================
 
 Each user's temporal-difference errors are one vector, a function of their trajectory and of the public Q

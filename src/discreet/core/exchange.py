@@ -9,26 +9,26 @@ trajectory by any other one. At one step the two records are in one of three cas
 
 Users in different states are in different pairs. After SUCCESSOR the two users are in different states, after
 SAME they are in the same state, and after OTHER both is possible. Every pair of trajectories is therefore a
-walk on two nodes, *one* (both users are in the same state) and *two* (they are in different states)::
+path on two nodes, *one* (both users are in the same state) and *two* (they are in different states)::
 
     one: OTHER -> one or two;   SUCCESSOR -> two;   SAME -> one;        two: OTHER -> one or two;
 
-A walk starts at any node. The maximum of a sum of costs over all walks bounds the change for every layout.
+A path starts at any node. The maximum of a sum of costs over all paths bounds the change for every layout.
 The bound is attained if two states have two admissible actions each.
 
 A family of sums declares which of its cells change in each case, and by how much (:data:`Moves`). A noise
 declares the cost of a changed cell. Costs are summed over cells: a cost is the loss of pure epsilon, or a
 squared shift in units of the noise. The cost of a case is the sum over all changed cells. If every step has
-separate cells, the largest cost of replacing a user (the *price*) is the cost of the walk with the largest
+separate cells, the largest cost of replacing a user (the *price*) is the cost of the path with the largest
 cost. Costs do not depend on the step, so only the number of steps in each case matters. SUCCESSOR changes all
-cells that SAME changes. Therefore, among walks with k steps of OTHER, those with the most steps of SUCCESSOR
+cells that SAME changes. Therefore, among paths with k steps of OTHER, those with the most steps of SUCCESSOR
 cost most. There are at most min(H - k, k + 1) steps of SUCCESSOR, because a step of OTHER must occur between
 two of them.
 
 The way in which records are added to cells (:class:`Over`) determines how the costs of steps add up. Let C be
 the largest cost of a case, and m = min(S, H). The price is:
 
-- with separate cells for each step: the cost of the walk with the largest cost;
+- with separate cells for each step: the cost of the path with the largest cost;
 - with the same cells for all steps: H C if costs are linear in the shift, or H^2 C if they are squares (by
   the triangle inequality);
 - with only the first visit to each state: m C. Proof: suppose that the two users visit u <= m and v <= m
@@ -88,7 +88,7 @@ def mixes(steps: int) -> tuple[Mix, ...]:
 
 
 def heaviest(costs: CaseCosts, steps: int) -> float:
-    """Return the largest cost of a walk of ``steps`` steps if the costs are the same at each step."""
+    """Return the largest cost of a path of ``steps`` steps if the costs are the same at each step."""
     if costs.other >= costs.extra + costs.same:
         return steps * costs.other
     return max(
@@ -98,8 +98,8 @@ def heaviest(costs: CaseCosts, steps: int) -> float:
 
 
 def heaviest_of(costs: Sequence[CaseCosts]) -> float:
-    """Return the largest cost of a walk if step h has the costs ``costs[h]``."""
-    one = two = 0.0  # largest cost of a walk that ends at node one, and at node two
+    """Return the largest cost of a path if step h has the costs ``costs[h]``."""
+    one = two = 0.0  # largest cost of a path that ends at node one, and at node two
     for step in costs:
         apart = max(one, two) + step.other
         one, two = max(apart, one + step.same), max(apart, one + step.extra + step.same)

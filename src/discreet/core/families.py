@@ -1,18 +1,10 @@
 """Families of sums: the values that a user adds to cells, and their largest change if the user is replaced.
 
 A query (:mod:`discreet.core.query`) is a tuple of families. A :class:`RecordFamily` counts records, so the
-largest cost of replacing a user (its *price*) follows from the cases of :mod:`discreet.core.exchange`. The
-table shows the number of cells that change in each case, and the change of each:
-
-==================  ===================  ===========  ======
-family              OTHER                SUCCESSOR    SAME
-==================  ===================  ===========  ======
-visits              2 cells by 1         none         none
-transitions         2 cells by 1         2 by 1       none
-rewards r - c       2 by max(c, 1 - c)   1 by 1       1 by 1
-==================  ===================  ===========  ======
-
-The row of rewards holds because rewards are in [0, 1]. Other families have separate bounds:
+largest cost of replacing a user (its *price*) follows from the cases of :mod:`discreet.core.exchange`. Two
+cells of visits change by 1 in OTHER, none otherwise. Two cells of transitions change by 1 in OTHER and in
+SUCCESSOR, none in SAME. Of the sums of r - c, two cells change by at most max(c, 1 - c) in OTHER, and one
+cell changes by at most 1 otherwise, because rewards are in [0, 1]. Other families have separate bounds:
 
 - in :class:`GroupReturns` one cell changes by at most C, because a return that is clipped at C is in [0, C];
 - in :class:`ClippedRewards` a user adds x >= 0 with a total of at most C. Therefore ||x - x'||_1 <= 2 C, and
@@ -96,7 +88,7 @@ class SumFamily(ABC):
     ) -> None:
         """Add one user's checked ``record`` to the flat ``cells`` of this family.
 
-        layout, context : sizes, and public arrays of the plan. grid : of values that are no counts, under
+        layout, context : sizes, and public arrays of the plan. grid : of values that are not counts, under
             exact noise.
 
         Raises ``ValueError`` if the sum needs values that plans set. Compiled code adds such a family.

@@ -208,11 +208,11 @@ class SumQuery(ABC):
         per_step = [over for over in groups if over.steps(horizon) is not None]
         prices = []
         if len(per_step) > 1:  # these families count steps of the same trajectory in separate cells
-            walk = [CaseCosts(0.0, 0.0, 0.0)] * horizon
+            steps = [CaseCosts(0.0, 0.0, 0.0)] * horizon
             for over in per_step:
                 for h in over.steps(horizon) or ():
-                    walk[h] = CaseCosts(*(a + b for a, b in zip(walk[h], groups[over], strict=True)))
-            prices.append(heaviest_of(walk))
+                    steps[h] = CaseCosts(*(a + b for a, b in zip(steps[h], groups[over], strict=True)))
+            prices.append(heaviest_of(steps))
         elif per_step:
             prices.append(per_step[0].price(groups[per_step[0]], horizon, states, squares))
         for over, cases in groups.items():
@@ -311,10 +311,10 @@ class FamilyQuery(SumQuery):
                     raise ValueError(f"parts: {family.name!r} counts step {counted[-1]}, must be below H")
 
     def add(self, record: Trajectory, context: Context, grid: int | None, cells: Floats) -> None:
-        """Add one user's checked trajectory to the flat vector, shape (cells,).
+        """Add one user's checked trajectory to the flat vector ``cells``.
 
-        context : public arrays of the plan. grid : with exact noise, values that are not counts are multiples
-            of 1 / grid.
+        record : checked trajectory. context : public arrays of the plan. grid : with exact noise, values that
+            are not counts are multiples of 1 / grid.
         """
         own = np.zeros(self.cells)  # if a family raises an error, nothing is added
         for family, begin, end in zip(self.listed, self.offsets, self.offsets[1:], strict=False):

@@ -15,9 +15,18 @@ __all__ = ["DeclaredSumLaw"]
 class DeclaredSumLaw:
     """Sum of independent draws of a declared noise, known by its variance only.
 
-    scale : standard deviation of one draw. terms : number of draws in the sum. terms_bound : largest such
-    number of all releases so far. cells : number of cells of the family. row_size : number of cells of one
-    row. share : share of a failure probability that is assigned to this release, in (0, 1].
+    Parameters
+    ----------
+    scale : float
+        Standard deviation of one draw.
+    terms, terms_bound : float, int
+        Number of draws in the sum, and the largest such number of all releases so far.
+    cells, rows, row_size : int
+        Number of cells of the family, number of its rows, and number of cells of one row.
+    share : float
+        Share of a failure probability that is assigned to this release, in (0, 1].
+    unit : float, optional
+        Spacing of the values, if they are on a grid.
     """
 
     scale: float

@@ -42,9 +42,12 @@ class Walk(ABC):
 
     The last time step is never released.
 
-    code : number of the noise program in the kernel, or -1 if there is no program. weighted : True if B has
-        entries other than -1, 0 and 1. The noise is then not an integer, so it cannot be exact. fresh : True
-        if every draw is made after the records that it protects, and if all entries of C are 0 or 1. The
+    code
+        Number of the noise program in the kernel, or -1 without a program.
+    weighted
+        True if B has entries other than -1, 0 and 1. Exact noise is then impossible.
+    fresh
+        True if every draw is made after the records that it protects, and all entries of C are 0 or 1. The
         losses of single draws can then be composed numerically.
     """
 

@@ -84,7 +84,7 @@ class AdditiveNoise(ABC):
     def draw(self, coins: Coins, scale: float, size: int, grid: int | None) -> Floats:
         """Return ``size`` independent draws of scale ``scale``, multiples of 1 / grid if there is a grid.
 
-        coins : random generator (:class:`~discreet.core.protocols.Coins`), the only source of randomness.
+        ``coins`` is the random generator (:class:`~discreet.core.protocols.Coins`). Use no other randomness.
         """
 
     def log_mass(self, values: Ints, scale: float, grid: int) -> Floats:
@@ -97,10 +97,10 @@ class AdditiveNoise(ABC):
         raise NotImplementedError(f"noise {self.name!r} states no probabilities")
 
     def std(self, scale: float, grid: int | None) -> float:
-        """Return the standard deviation of one draw; by default, computed from :meth:`log_mass`.
+        """Return the standard deviation of one draw at this ``scale``, on multiples of 1 / ``grid``.
 
-        The sum over integers ends where it has all mass except 1e-12. Raises ``NotImplementedError`` if the
-        class defines no probabilities.
+        By default it is computed from :meth:`log_mass`. The sum over integers ends where it has all mass
+        except 1e-12. Raises ``NotImplementedError`` if the class defines no probabilities.
         """
         unit, reach = grid or _FINE, 2**10
         while True:

@@ -37,7 +37,7 @@ ROLE_NOISE = 4  # Here i = node's end or user; j = 0, or 1 for the sum of a loca
 ROLE_AUDIT = 5
 ROLE_BOOTSTRAP = 6
 ROLE_MODEL = 7  # Random MDPs.
-ROLE_SAMPLES = 8  # Here i = replan, j = sub-batch: sampled models or values; j >= 2^20: start points of fits.
+ROLE_SAMPLES = 8  # Here i = replan, j = sub-batch: sampled models. From j = 2^20: fits.
 ROLE_EXPLORE = 9  # Here i = replan, j = explorer: its sampled model
 
 U64 = np.uint64
