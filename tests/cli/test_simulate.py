@@ -44,7 +44,7 @@ def test_options_say_what_they_are() -> None:
     said = document("describe", "noise-aware")["descriptions"]
     assert (
         said["priv_scale"]
-        == "c_p, factor of the privacy part of the bonus, in standard deviations of the noise"
+        == "Factor c_p of the privacy part of the bonus, in standard deviations of the noise"
     )
     assert said["replan_every"].startswith("Release and replan after this number")  # of a base class
     assert "zCDP" in document("describe", "central")["descriptions"]["epsilon"]
@@ -576,7 +576,7 @@ def test_options_of_a_misspelt_name_and_of_one_without() -> None:
 
 def test_a_sentence_about_an_option_is_not_cut_within_brackets() -> None:
     said = json.loads(call("describe", "central", "--json").stdout)["descriptions"]
-    assert said["decay"] == "Decay of ``decaying``, in [0, 1)"
+    assert said["decay"] == "Decay factor of ``decaying``, in [0, 1)"
     assert said["leaf"].endswith("as in the papers")
 
 

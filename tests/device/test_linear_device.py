@@ -11,7 +11,7 @@ from scipy import stats
 
 import discreet as dr
 from discreet import envs
-from discreet.core import count_query as counts
+from discreet.core import families as counts
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectory

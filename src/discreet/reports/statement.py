@@ -626,7 +626,7 @@ def count_query(names: Sequence[str], schema: Schema, first_visits: bool = False
 
 
 _PROOFS = {
-    "counts": "sensitivity: derivation in the module discreet.core.exchange, tested by brute force on "
+    "counts": "sensitivity: derivation in the module discreet.core.count_query, tested by brute force on "
     "random neighbours",
     "linear": "sensitivity: lemmas in the module discreet.mechanisms.linear.sensitivities, tested by "
     "numerical maximisation",

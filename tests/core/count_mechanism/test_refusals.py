@@ -96,7 +96,7 @@ def too_many() -> None:
     ("made", "message"),
     [
         (lambda: CountQuery((3, 2, 4)), "layout = (3, 2, 4): must be a Layout"),  # type: ignore[arg-type]
-        (lambda: batches(query=AnotherQuery(LAYOUT)), "must be a CountQuery, no subclass"),
+        (lambda: batches(query=AnotherQuery(LAYOUT)), "must be a CountQuery or FamilyQuery, no subclass"),
         (lambda: batches(schedule=AnotherSchedule(100)), "must be a Schedule, no subclass"),
         (lambda: batches(stated=AnotherStated(1e-6, 1.0)), "must be a Stated, no subclass"),
         (lambda: QUERY.sensitivity("l1", {"visit": 1.0}), "weight['visit']: must be one of 'visits', "),
@@ -135,7 +135,7 @@ def too_many() -> None:
             "strategy.leaf = 'leaf': must be one of 'batch'",
         ),
         (lambda: batches(strategy=Prefixes(Tree(4, 2))), "strategy.walk.gaussian = 2: must be true or false"),
-        (lambda: batches(noise=1), "noise = 1: must be LAPLACE or GAUSSIAN"),
+        (lambda: batches(noise=1), "noise = 1: must be Laplace(), Gaussian()"),
         (lambda: batches(noise=None), "noise = None: must be LAPLACE or GAUSSIAN"),
         (lambda: batches(stored=1), "stored = 1: must be true or false"),
         (lambda: batches(source="urandom"), "source = 'urandom': must be one of 'seeded', 'secure'"),

@@ -345,7 +345,7 @@ def test_it_says_that_it_is_raw() -> None:
     made = counted()
     assert repr(made) == "<PartialAggregate of 9 people: raw data, not private>"
     assert b"raw, private to them, and protected by nothing" in made.to_bytes()
-    assert "**Raw data: it protects nobody.**" in (PartialAggregate.__doc__ or "")
+    assert "**These are raw data without any protection.**" in (PartialAggregate.__doc__ or "")
     assert not hasattr(made, "guarantee")
     with pytest.raises(TypeError):
         hash(made)

@@ -111,7 +111,7 @@ class AdditiveNoise(ABC):
             reach *= 4
 
     def record_name(self, grid: int | None) -> NoiseFamily:
-        """Return the name of the noise in records. Discrete and continuous noise have different names."""
+        """Return the name of the noise in records; it is another one if there is a ``grid``."""
         raise ValueError(f"noise {self.name!r}: is not derived by this library")
 
     @property

@@ -49,7 +49,6 @@ from discreet.core.families import (
     TRANSITIONS,
     VISITS,
 )
-from discreet.core.session import ChannelSession
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.rollouts import simulated_users_kernels as crowd_kernels
 from discreet.envs.rollouts.rollout import (
@@ -85,8 +84,6 @@ class Crowd:
 
 def reports_of(session: Any) -> Any:
     """Return the report mechanism of a session; None if users do not send reports."""
-    if isinstance(session, ChannelSession):
-        return session._mechanism.reports  # session.mechanism would make a copy for every batch
     return getattr(session, "reports", None)
 
 

@@ -1057,7 +1057,7 @@ NO_NOISE_LEAVES = {
         "pipeline.learn", "pipeline.power_analysis",
     ),
     "draws for an audit, a test of conformance or a forecast of time, which release nothing": (
-        "audit.secure_noise", "audit.conformance", "pipeline.estimate",
+        "audit.secure_noise", "audit.conformance", "audit.declared", "pipeline.estimate",
     ),
     "hands coins to a device's code": ("experiments.offline_runs",),
     "draws names, keys, nonces and waiting times": (
