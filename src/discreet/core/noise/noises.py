@@ -111,7 +111,10 @@ class AdditiveNoise(ABC):
             reach *= 4
 
     def record_name(self, grid: int | None) -> NoiseFamily:
-        """Return the name of the noise in records; it is another one if there is a ``grid``."""
+        """Return the name of a derived noise in records; it is another one if there is a ``grid``.
+
+        Raises ``ValueError`` for a declared noise.
+        """
         raise ValueError(f"noise {self.name!r}: is not derived by this library")
 
     @property

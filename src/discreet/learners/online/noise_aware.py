@@ -272,8 +272,9 @@ class NoiseAwareUCBVI(GreedyLearner):
         ``optimism``, at this budget and at other budgets, with one mechanism. ``returns`` needs ``Central``
         (``batches``, ``decaying`` or ``auto``), or ``NoPrivacy`` with seeded noise. A simulation then
         processes its users one by one.
-    replan_growth, replan_every, stationary, known_rewards, tie_break, tie_batches
-        See :class:`~discreet.learners.online.tabular_base.GreedyLearner` and its base.
+
+    The options ``replan_growth``, ``replan_every``, ``stationary``, ``known_rewards``, ``tie_break`` and
+    ``tie_batches`` are those of :class:`~discreet.learners.online.tabular_base.GreedyLearner` and its base.
 
     ``replan_growth``, ``stat_scale``, ``priv_scale``, ``excess``, ``reward_share``, ``explore_share`` and the
     four options of pooling stay None if they are not given. :meth:`tuned` chooses them when the public facts
