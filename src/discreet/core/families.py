@@ -3,7 +3,7 @@
 A query (:mod:`discreet.core.query`) is a tuple of families. A :class:`RecordFamily` counts records, so the
 largest cost of replacing a user (its *price*) follows from the cases of :mod:`discreet.core.exchange`. Two
 cells of visits change by 1 in OTHER, none otherwise. Two cells of transitions change by 1 in OTHER and in
-SUCCESSOR, none in SAME. Of the sums of r - c, two cells change by at most max(c, 1 - c) in OTHER. One cell
+SUCCESSOR, none in SAME. Two cells of the sums of r - c change by at most max(c, 1 - c) in OTHER. One cell
 changes by at most 1 in SUCCESSOR and SAME. (Rewards are in [0, 1].) Other families have separate bounds:
 
 - in :class:`GroupReturns` one cell changes by at most C, because a return that is clipped at C is in [0, C];

@@ -134,10 +134,9 @@ class Central(Budgeted, Proposes):
     Parameters
     ----------
     epsilon : float
-        Privacy loss, above 0. Give ``rho`` of zCDP or ``mu`` of Gaussian DP instead for a budget in these
-        units.
+        Privacy loss, above 0 (or give ``rho`` of zCDP or ``mu`` of Gaussian DP instead).
     delta : float
-        Failure probability of the guarantee, in (0, 1); 0 or None for a pure epsilon.
+        The delta of (epsilon, delta)-privacy, in (0, 1); 0 or None for a pure epsilon.
     noise : "laplace", "gaussian" or "auto"
         ``auto`` (default): the noise with the smaller error at this budget; both errors are computed.
     release : "auto", "tree", "signed-digits", "square-root", "batches", "decaying" or "reports"

@@ -46,7 +46,7 @@ class Shuffle(Knobs, Proposes):
         Privacy loss, above 0, of each batch. It is also the privacy loss of all batches together, because a
         user is in one batch.
     delta : float
-        Failure probability of the guarantee, in [1e-10, 1).
+        The delta of (epsilon, delta)-privacy, in [1e-10, 1).
     randomizer : "bits" or "amplified"
         ``bits`` (default): each device adds random bits (flips) to every counter. ``amplified``: each device
         sends one locally private report of a few random steps
