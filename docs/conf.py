@@ -271,7 +271,7 @@ _PROTOCOLS = (
 
 
 def _in_protocol(_app: Any, what: str, name: str, thing: Any, _options: Any, lines: list[str]) -> None:
-    """Under a method that names not all of its arguments: the protocol that it is part of, which does."""
+    """Add a link to the protocol of a method, if the method's docstring does not name all its arguments."""
     full, _, method = name.rpartition(".")
     if what != "method" or full not in HOMES:
         return

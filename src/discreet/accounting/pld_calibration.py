@@ -69,7 +69,7 @@ def _in_levels(ways: Sequence[Pattern] | None, levels: int) -> tuple[Pattern, ..
 
 
 def _listed_before(ways: Sequence[Pattern], horizon: int) -> tuple[Pattern, ...]:
-    """Return the ways as versions up to 0.2.0 listed them.
+    """Return the ways to replace a user, as versions up to 0.2.0 listed them.
 
     Those versions assumed that the next state can differ at all H steps.
     """

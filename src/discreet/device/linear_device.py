@@ -188,7 +188,7 @@ class PairForm:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Form(ABC):
-    """Base class of both forms: sizes, public mask (S, A) of admissible actions, names of the families."""
+    """Base class of the public parameters of both linear queries (Gram matrices and mixtures)."""
 
     KIND: ClassVar[str]
 

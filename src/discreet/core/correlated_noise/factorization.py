@@ -29,7 +29,7 @@ Norm = Literal["l1", "l2"]
 
 
 class Form(NamedTuple):
-    """Public numbers that describe a noise program: its memory and its parameters."""
+    """Public numbers of the recurrence that computes the noise: size of its memory, and coefficients."""
 
     registers: int  # number of noise arrays in memory
     operations: int  # largest number of operations for one time step

@@ -60,7 +60,7 @@ def quadrature(releases: int) -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=16)
 def _program(releases: int) -> Floats:
-    """Return the parameters of the noise program.
+    """Return the coefficients of the recurrence that computes the noise.
 
     They are scaled such that every column of the strategy has l2 norm at most 1.
     """

@@ -709,7 +709,10 @@ class ResponseSession(Saveable):
     def _target_units(
         self, question: Question, values: Floats, target: _Target, visits: Ints
     ) -> NDArray[np.int64]:
-        """Return the (P,) sums of r + V - centre by pair, in units of u. Each summand is inside the range."""
+        """Return the (P,) sums of r + V - centre by pair, in units of u.
+
+        Each summand is clipped to the declared range of the question.
+        """
         unit = self._unit(question, target.span)
         most = math.floor((target.span / 2 if target.row == "centred" else target.span) / unit)
         low = -most if target.row == "centred" else 0
