@@ -301,7 +301,9 @@ def test_no_exchange_moves_the_measurements_by_more_than_is_stated() -> None:
 def test_a_file_cannot_hold_less_noise_than_its_mechanism(tmp_path: Path) -> None:
     session = session_of(counted(Batches()), Seeded(0))
     assert not {"scales", "begins"} & {*session.state}  # type: ignore[attr-defined]
-    session.channel.scales /= 1000  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="read-only"):
+        session.channel.scales /= 1000  # type: ignore[attr-defined]
+    session.channel.scales = session.channel.scales / 1000  # type: ignore[attr-defined]
     session.save(tmp_path / "state")
     restored = restore(tmp_path / "state", tmp_path)
     assert isinstance(restored, ChannelSession)

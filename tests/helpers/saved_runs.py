@@ -158,13 +158,15 @@ def digest(release: Any) -> str:
 
 
 def ask(session: Any, steps: tuple[int, ...]) -> list[str]:
-    """Return the SHA-256 of answers to the questions that are due."""
+    """Return the SHA-256 of answers to the questions that are due, rounded to six decimals."""
     if getattr(session, "state", {}).get("answers") is None:
         return []
     found = [
         session.answer(Response(h, np.minimum(VALUES[h + 1], 1 - h), (0.0, float(2 - h)))) for h in steps
     ]
-    return [hashlib.sha256(np.ascontiguousarray(e.value, "<f8").tobytes()).hexdigest() for e in found]
+    # products of matrices differ between processors in the last bits
+    values = [np.ascontiguousarray(np.round(e.value, 6) + 0.0, "<f8") for e in found]
+    return [hashlib.sha256(value.tobytes()).hexdigest() for value in values]
 
 
 def begin(session: Any, case: Case, plan: int) -> None:
