@@ -491,6 +491,7 @@ WRONG = {
     ),
     r"except with": (),
     r"chance of a failure": (),
+    r"[Ff]ailure probability of the guarantee": (),
     r"(any|unlimited) computing power": (
         "any computing power, provided that the operating system's random numbers",
         "unlimited computing power, provided that the operating system's random numbers",
@@ -555,3 +556,13 @@ def test_no_page_says_more_than_is_so() -> None:
 )
 def test_the_scan_finds_earlier_sentences(name: str) -> None:
     assert wrong_words(SENTENCES[4][name]) != []
+
+
+def test_no_docstring_takes_delta_for_the_probability_of_a_failure() -> None:
+    """Gaussian noise at (1, 1e-6) has P(L > 1) = 2e-5."""
+    wrong = re.compile(
+        r"probability (that )?(of )?(the|its|this) (guarantee|epsilon|bound by epsilon)( fails)?\b"
+    )
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        text = re.sub(r"\s+", " ", path.read_text("utf-8"))
+        assert not [match[0] for match in wrong.finditer(text)], path
