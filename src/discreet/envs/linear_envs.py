@@ -291,8 +291,7 @@ def wide_linear_mdp(
     * u for each (s, a), uniform on [0, ``blend``];
     * for each level, a permutation of its states, which is used cyclically;
     * for each coordinate and each of the two levels to which it leads, weights for the next ``support``
-    states in
-      the permutation of that level.
+      states in the permutation of that level.
 
     Every state can be reached unless ``support`` is small.
 
