@@ -290,8 +290,7 @@ def wide_linear_mdp(
     * e' for each (s, a), uniform among the other effects;
     * u for each (s, a), uniform on [0, ``blend``];
     * for each level, a permutation of its states, which is used cyclically;
-    * for each coordinate and each of the two levels to which it leads, weights for the next ``support``
-      states in the permutation of that level.
+    * weights for the next ``support`` states of a level's permutation, for each coordinate and target level.
 
     Every state can be reached unless ``support`` is small.
 
