@@ -33,6 +33,7 @@ from discreet.learners.online.policy_elimination import SDPPE
 from discreet.mechanisms import restore_session as restoring
 from discreet.mechanisms.interfaces import Plan, Schedule
 from discreet.mechanisms.local import noisy_vector_session as device_session
+from discreet.mechanisms.local.message_inbox import DeviceMessages
 from discreet.mechanisms.local.randomized_response import ReportEncoder, StepReports
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
@@ -99,7 +100,12 @@ def broken(privatizer: Any, kind: type[CountChannel]) -> Any:
     def start(query: Any, schedule: Any, randomness: Any) -> Any:
         made = privatizer.start(query, schedule, randomness)
         channel = made.channel
-        channel.__class__ = type(kind.__name__, (kind, type(channel)), {})  # its own class still comes after
+        own = type(channel)
+        if own.__mro__[1] is DeviceMessages:  # Python does not replace a class by one of another first base
+            methods = {name: part for name, part in vars(kind).items() if callable(part)}
+            channel.__class__ = type(kind.__name__, (own,), methods)
+        else:
+            channel.__class__ = type(kind.__name__, (kind, own), {})  # its own class still comes after
         if hasattr(channel, "__post__"):
             channel.__post__()
             made._mechanism = channel.mechanism
