@@ -111,6 +111,21 @@ def test_continuous_shifts_between_those_of_a_grid_are_examined() -> None:
         _ = made(Lattice()).guarantee
 
 
+def test_a_noise_without_a_standard_deviation_is_refused_before_anybody_comes() -> None:
+    class Silent(Steps):
+        def log_mass(self, values: Any, scale: float, grid: int) -> np.ndarray:
+            raise NotImplementedError
+
+    class Heavy(Steps):
+        def log_mass(self, values: Any, scale: float, grid: int) -> np.ndarray:
+            return np.full(np.shape(values), -50.0)
+
+    with pytest.raises(ValueError, match="must define log_mass or std"):
+        made(Silent())
+    with pytest.raises(ValueError, match="mass beyond"):
+        made(Heavy())
+
+
 def test_a_noise_that_changes_later_changes_no_session() -> None:
     @dataclass(frozen=True)
     class Mutable(Steps):

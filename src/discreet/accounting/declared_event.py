@@ -133,6 +133,7 @@ def check(mechanism: CountMechanism) -> None:
     - A declared cost that is not homogeneous is valid only for single cells. It is not valid for vectors and
       clipped rewards, which change many cells by small amounts, or for cells that contain several records of
       one user.
+    - A declared noise must have a standard deviation, which releases state.
     - A declared cost that claims to be homogeneous is tested at the shifts that the query uses.
     - Declared parts cannot be combined with fixed-point sums. Fixed-point arithmetic rounds more cells than
       the bound on the records covers.
@@ -159,6 +160,11 @@ def check(mechanism: CountMechanism) -> None:
         raise ValueError(
             "query: group returns, clipped rewards and stored people are for derived noises only"
         )
+    for family, scale in zip(query.listed, mechanism.noise_scales.tolist(), strict=True):
+        try:  # learners read it in every release, so it must be known before any user comes
+            noise.std(scale, mechanism.grid(family.name))
+        except NotImplementedError:
+            raise ValueError(f"noise {noise.name!r}: must define log_mass or std") from None
     if not noise.homogeneous:
         for family in query.listed:
             single = isinstance(family, RecordFamily) and family.over.in_one_cell(query.layout.horizon) == 1

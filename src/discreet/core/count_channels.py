@@ -127,13 +127,14 @@ class CountChannel(Channel):
 
         query, layout, cells = self.query, self.query.layout, s.state["cells"]
         rewards, grid = records.rewards, self.mechanism.reward_grid
-        if grid is not None:
-            rewards = SecureRng().rounded(rewards, grid)
-        s._count(len(records))
         if isinstance(query, FamilyQuery):
+            s._count(len(records))
             for record in records:
                 self.put(s, rounded(record, SecureRng(), grid))
             return
+        if grid is not None:
+            rewards = SecureRng().rounded(rewards, grid)
+        s._count(len(records))
         records_kernels.add_trajectories(
             records.states, records.actions, rewards, layout.row_index, query.counted.start,
             query.counted_steps, query.slots, layout.rows, self.begins, query.reward_shift, self.up_to(s),

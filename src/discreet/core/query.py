@@ -279,13 +279,14 @@ class FamilyQuery(SumQuery):
     Parameters
     ----------
     layout : Layout
-    parts : at least one family or choice of families, with different names.
+    parts : at least one :class:`~discreet.core.families.RecordFamily` or
+        :class:`~discreet.core.vectors.BoundedVector`, with different names.
     episodes : largest number m >= 1 of episodes that one user may have.
 
     Raises
     ------
     ValueError
-        If two families have the same name, or a family counts a step outside [0, H).
+        If two families have the same name, a family has another class, or it counts a step outside [0, H).
     """
 
     layout: Layout

@@ -41,16 +41,9 @@ Ints = NDArray[np.int64]
 Norm = Literal["l1", "l2"]
 
 __all__ = [
-    "GAUSSIAN",
-    "LAPLACE",
-    "MOST_SHIFTS",
-    "NOISES",
-    "Gaussian",
-    "Laplace",
-    "AdditiveNoise",
-    "is_declared",
+    "GAUSSIAN", "LAPLACE", "MOST_SHIFTS", "NOISES", "AdditiveNoise", "Gaussian", "Laplace", "is_declared",
     "price",
-]
+]  # fmt: skip
 
 MOST_SHIFTS = 2**16  # a declared cost is evaluated at every shift of the grid up to the largest one
 _FINE, _MOST_REACH = 1024, 2**24  # grid of continuous noise, and largest integer, in sums of probabilities
@@ -100,15 +93,17 @@ class AdditiveNoise(ABC):
         """Return the standard deviation of one draw at this ``scale``, on multiples of 1 / ``grid``.
 
         By default it is computed from :meth:`log_mass`. The sum over integers ends where it has all mass
-        except 1e-12. Raises ``NotImplementedError`` if the class defines no probabilities.
+        except 1e-12. Raises ``NotImplementedError`` if the class defines no probabilities, and ``ValueError``
+        if more than 1e-12 of the mass is beyond 2^24 multiples.
         """
         unit, reach = grid or _FINE, 2**10
-        while True:
+        while reach <= _MOST_REACH:
             values = np.arange(-reach, reach + 1)
             masses = np.exp(self.log_mass(values, scale, unit))
-            if masses.sum() > 1.0 - 1e-12 or reach > _MOST_REACH:
+            if masses.sum() > 1.0 - 1e-12:
                 return math.sqrt(float((masses * (values / unit) ** 2).sum()))
             reach *= 4
+        raise ValueError(f"noise {self.name!r}: log_mass has mass beyond {_MOST_REACH} units: define std")
 
     def record_name(self, grid: int | None) -> NoiseFamily:
         """Return the name of a derived noise in records; it is another one if there is a ``grid``.

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ def session_number(key: Key | None) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-class DeviceMessages:
+class DeviceMessages(ABC):
     """Messages in bytes from users' devices, for channels of local privacy.
 
     The state of a session has two entries. ``session`` : number of the session in messages. ``came`` : number
@@ -95,9 +96,9 @@ class DeviceMessages:
         rest = {name: value for name, value in state.items() if name != "messages"}
         return rest | {"session": number, "came": (plan, {row.tobytes() for row in rows})}
 
+    @abstractmethod
     def device_for(self, session: int) -> Any:
         """Return the device program for a session with this number."""
-        raise NotImplementedError
 
     def own_device(self, s: ChannelSession) -> Any:
         """Return the device program, made once for each session number; a restored session has its own."""

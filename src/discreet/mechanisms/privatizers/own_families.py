@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from discreet.core.count_mechanism import CountMechanism, Stated, grid_of
-from discreet.core.families import RecordFamily
 from discreet.core.noise.noises import GAUSSIAN, LAPLACE, AdditiveNoise
 from discreet.core.query import FamilyQuery
 from discreet.core.releases import Schedule
 from discreet.core.rng import Randomness
 from discreet.core.strategies import Batches, Exact
-from discreet.core.vectors import BoundedVector
 from discreet.mechanisms.query_checks import private_schedule
 
 if TYPE_CHECKING:
@@ -74,12 +72,6 @@ def exact_mechanism(query: FamilyQuery, schedule: Schedule, randomness: Randomne
 def _checked(query: FamilyQuery) -> FamilyQuery:
     """Return a copy of a query that one session can answer. Raises ``ValueError`` otherwise."""
     query = query.copy()
-    for family in query.listed:
-        if type(family) not in (RecordFamily, BoundedVector):
-            raise ValueError(
-                f"family {family.name!r}: must be visits, transitions, rewards or a BoundedVector; group "
-                "returns and clipped rewards are options of CountQuery"
-            )
     if query.episodes > 1:
         raise ValueError(f"query.episodes = {query.episodes}: must be 1 in a session of plans and releases")
     if query.cells > _MOST_CELLS:
