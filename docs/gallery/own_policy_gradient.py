@@ -43,18 +43,20 @@ class PolicyGradient:
         )
 
     def begin(self, spec, ties):
-        return spec, np.zeros((spec.horizon, spec.states, spec.actions))
+        allowed = np.ones((spec.states, spec.actions)) if spec.layout.mask is None else spec.layout.mask
+        return spec, allowed, np.zeros((spec.horizon, spec.states, spec.actions))
 
     def plan(self, state, release, ask):
-        spec, weights = state
+        spec, allowed, weights = state
         if release.number:
             mean = release.measurement.estimates["gradient"].value.reshape(weights.shape) / self.batch
             weights = weights + self.step * mean
-        policy = np.exp(weights - weights.max(axis=-1, keepdims=True))
+        scores = np.where(allowed, weights, -np.inf)
+        policy = np.exp(scores - scores.max(axis=-1, keepdims=True))
         policy /= policy.sum(axis=-1, keepdims=True)
         context = {"policy": policy, "baseline": np.arange(spec.horizon, 0, -1) / 2}
         users = min(self.batch, spec.users - release.users)
-        return dr.Plan(policy, users, context=context), (spec, weights)
+        return dr.Plan(policy, users, context=context), (spec, allowed, weights)
 
 
 mdp = dr.make("random", states=5, actions=3, horizon=4, seed=2)

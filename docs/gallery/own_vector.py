@@ -43,17 +43,20 @@ class QLearning:
         return dr.mechanisms.FamilyQuery(spec.layout, (vector,))
 
     def begin(self, spec, ties):
-        return spec, np.zeros((spec.horizon, spec.states, spec.actions))
+        allowed = np.ones((spec.states, spec.actions)) if spec.layout.mask is None else spec.layout.mask
+        return spec, allowed, np.zeros((spec.horizon, spec.states, spec.actions))
 
     def plan(self, state, release, ask):
-        spec, q = state
+        spec, allowed, q = state
         if release.number:
             mean = release.measurement.estimates["errors"].value.reshape(q.shape) / self.batch
             rate = self.step / (1 + release.number / 10)
-            q = np.clip(q + rate * mean, 0, np.arange(spec.horizon, 0, -1)[:, None, None])
-        greedy = np.eye(spec.actions)[q.argmax(axis=-1)]
-        policy = (1 - self.explore) * greedy + self.explore / spec.actions
-        return dr.Plan(policy, users=min(self.batch, spec.users - release.users), context={"q": q}), (spec, q)
+            q = allowed * np.clip(q + rate * mean, 0, np.arange(spec.horizon, 0, -1)[:, None, None])
+        greedy = np.eye(spec.actions)[np.where(allowed, q, -1).argmax(axis=-1)]
+        random = allowed / allowed.sum(axis=-1, keepdims=True)
+        policy = (1 - self.explore) * greedy + self.explore * random
+        users = min(self.batch, spec.users - release.users)
+        return dr.Plan(policy, users, context={"q": q}), (spec, allowed, q)
 
 
 mdp = dr.make("random", states=5, actions=3, horizon=4, seed=2)

@@ -9,10 +9,12 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer.main
 from public import BY_NAME, PUBLIC
 
+import discreet as dr
 from discreet import cli
 from discreet.cli.renamed import COMMANDS
 from discreet.core import checks
@@ -229,3 +231,27 @@ def test_every_method_of_a_public_protocol_is_explained(name: str) -> None:
             arguments = {*inspect.signature(own[key]).parameters} - {"self"}
             text = inspect.getdoc(own[key]) or ""
             assert {one for one in arguments if not re.search(rf"\b{one}\b", text)} == set(), key
+
+
+@pytest.mark.parametrize(
+    ("script", "name"), [("own_vector", "QLearning"), ("own_policy_gradient", "PolicyGradient")]
+)
+def test_learners_of_the_gallery_play_admissible_actions_only(script: str, name: str) -> None:
+    """Their scripts have an environment without a mask; who copies them may have one."""
+    text = (ROOT / "docs" / "gallery" / f"{script}.py").read_text("utf-8").split("mdp = dr.make")[0]
+    scope: dict[str, Any] = {"__name__": script}
+    exec(compile(text.replace("import shown\n", ""), script, "exec"), scope)
+    learner = scope[name](batch=50)
+    mdp = masked_mdp()
+    for privatizer in (dr.NoPrivacy(), dr.Central(epsilon=1.0, delta=1e-6, noise="gaussian")):
+        found = dr.simulate(mdp, learner, privatizer, episodes=200, seeds=1, workers=1)
+        assert found.regret.shape[0] == 1
+        assert (found.guarantee.epsilon is None) == isinstance(privatizer, dr.NoPrivacy)
+
+
+def masked_mdp() -> Any:
+    """Two actions in the first state, one in the others."""
+    rng = np.random.default_rng(1)
+    mask = np.array([[True, True], [True, False], [False, True]])
+    transitions = rng.dirichlet(np.ones(3), size=(2, 3, 2))
+    return dr.TabularMDP(transitions, rng.random((2, 3, 2)), np.full(3, 1 / 3), mask=mask)
