@@ -20,10 +20,9 @@ from discreet.core.count_mechanism import CountMechanism
 from discreet.core.noise.noises import is_declared
 from discreet.core.query import FamilyQuery
 from discreet.core.raw_encoder import RawEncoder, add_record, family_begins, noise_vector, rounded
-from discreet.core.releases import Estimate, Floats, Measurement, Message, Plan
+from discreet.core.releases import Estimate, Floats, Measurement, Message, Plan, read_only
 from discreet.core.rng import Key, Randomness, SecureRng, Seeded, checked_on_grid
 from discreet.core.session import Channel, ChannelSession, Released, State
-from discreet.core.stream_session import read_only
 from discreet.core.trajectories import Trajectories, Trajectory
 
 if TYPE_CHECKING:

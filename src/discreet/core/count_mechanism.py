@@ -19,6 +19,7 @@ and counts are integers. The noise is discrete on the same grid, within the size
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from discreet.core.protocols import NoiseDistribution, Record
     from discreet.mechanisms.local.randomized_response import StepReports
 
-__all__ = ["CountMechanism", "OverTime", "Stated", "grid_of", "leaves_of"]
+__all__ = ["CountMechanism", "Stated", "SumMechanism", "grid_of", "leaves_of"]
 
 FINEST_ACCOUNTED = 4096  # finest grid of rewards for numerical accounting; finer grids have too many values
 
@@ -73,21 +74,47 @@ class Stated:
 # ------------------------------------------------------------------------------ the mechanism
 
 
-class OverTime:
-    """Common base class of mechanisms of sums. It has a strategy over time and a source of noise."""
+class SumMechanism(ABC):
+    """Common base class of mechanisms of sums. The guarantee of each is computed here, from its records."""
 
-    strategy: Any
+    query: Any
+    strategy: Any  # shuffled mechanisms have none
     source: Literal["seeded", "secure"]
+    stated: Stated
+
+    @property
+    @abstractmethod
+    def trust(self) -> Trust:
+        """Trust model, which states the party that sees raw data."""
+
+    @property
+    @abstractmethod
+    def records(self) -> tuple[Record, ...]:
+        """Privacy records from which the guarantee is computed. The tuple is empty without privacy."""
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """Guarantee of every participating user, computed from the records."""
+        episodes = getattr(self.query, "episodes", 1)
+        if not self.records:
+            return no_guarantee(self.source, episodes=episodes)
+        pure = all(record.norm == "l1" and not record.numerical for record in self.records)
+        return guarantee_of(
+            self.trust, self.records, randomness=self.source, delta=None if pure else self.stated.delta,
+            epsilon_nominal=self.stated.epsilon, episodes=episodes,
+        )  # fmt: skip
 
     @property
     def walk(self) -> Walk | None:
         """Factorization of prefix sums, or None if the strategy does not use one."""
-        return self.strategy.walk if isinstance(self.strategy, Prefixes) else None
+        strategy = getattr(self, "strategy", None)
+        return strategy.walk if isinstance(strategy, Prefixes) else None
 
     @property
     def leaf(self) -> Literal["batch", "user"]:
         """Unit of a time step: "batch" for a batch of users, or "user" for some prefix sums."""
-        return self.strategy.leaf if isinstance(self.strategy, Prefixes) else "batch"
+        strategy = getattr(self, "strategy", None)
+        return strategy.leaf if isinstance(strategy, Prefixes) else "batch"
 
     @property
     def levels(self) -> int:
@@ -107,7 +134,7 @@ class OverTime:
 
 
 @dataclass(frozen=True, eq=False)
-class CountMechanism(OverTime):
+class CountMechanism(SumMechanism):
     """Mechanism of counts: the sums, the strategy, the noise and its scales, all fixed before data.
 
     Parameters
@@ -457,17 +484,6 @@ class CountMechanism(OverTime):
             return (parts.module("declared").record_of(self, words),)
         name = self.noise.record_name(grid)
         return (MechanismRecord.of(self.query, words, name, scales, self.levels, exchanges, rounding),)
-
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        """Guarantee of every participating user, computed from the records."""
-        if not self.records:
-            return no_guarantee(self.source, episodes=self.query.episodes)
-        pure = self.reported is not None or (self.norm == "l1" and not self.stated.numerical)
-        return guarantee_of(
-            self.trust, self.records, randomness=self.source, delta=None if pure else self.stated.delta,
-            epsilon_nominal=self.stated.epsilon, episodes=self.query.episodes,
-        )  # fmt: skip
 
     @cached_property
     def laws(self) -> CountLaws:

@@ -103,9 +103,9 @@ class Schedule:
     mechanisms with separate noise for each release support it.
 
     ``queries`` : one query for each batch between consecutive times of release, instead of the learner's
-        standing query. No user is in two batches, so every batch is queried at the full budget. A
-        privatizer's ``start`` then returns a :class:`~discreet.mechanisms.batch_queries.BatchSession`. Users
-        after the last release are in no batch.
+        standing query. No user is in two batches, so every batch is queried at the full budget. The
+        session then has a :class:`~discreet.mechanisms.batch_queries.BatchChannel`. Users after the last
+        release are in no batch.
 
     ``final`` : if True, the last of ``times`` is allowed to equal ``users``. Online such a release raises
         ``ValueError``, since no user remains who could use it. An offline data set is released in this way
@@ -298,6 +298,13 @@ class Message:
     plan: int
     trajectory: Trajectory | None = None
     message: Floats | Ints | bytes | None = None
+
+
+def read_only(tables: Mapping[str, Floats]) -> Mapping[str, Floats]:
+    """Make the arrays of a release read-only and return the mapping."""
+    for table in tables.values():
+        table.flags.writeable = False
+    return tables
 
 
 def numbered(plan: Plan, number: int) -> Plan:

@@ -88,11 +88,8 @@ def reports_of(session: Any) -> Any:
 
 
 def _asked(session: Any, query: Any) -> Any:
-    if is_of_counts(session):
-        return query
-    from discreet.mechanisms.batch_queries import BatchSession  # here, because this import is slow
-
-    return session.query if isinstance(session, BatchSession) else query
+    schedule = getattr(session, "schedule", None)
+    return query if schedule is None or schedule.queries is None else session.query
 
 
 def crowd_of(
@@ -108,7 +105,7 @@ def crowd_of(
     """Simulate the next ``users`` users of a session, and return what they submit in total.
 
     - policy : (H, S) or (H, S, A) policy that all these users follow.
-    - query : the session's query. A ``BatchSession`` uses its own current query instead.
+    - query : the session's query. A session with a query for each batch uses that of the open batch.
     - key : random key of the environment in this run.
     - address : index of the random stream, such as the number of the first user.
     - group : index of the group of the users' plan, if the query has groups.

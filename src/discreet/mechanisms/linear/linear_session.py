@@ -38,11 +38,10 @@ from discreet.core.correlated_noise.factorization import prefix_noise
 from discreet.core.noise import seeded_noise_kernels as seeded_kernels
 from discreet.core.protocols import Coins
 from discreet.core.raw_encoder import RawEncoder, rounded, same_plan
-from discreet.core.releases import Estimate, Floats, Message, Plan
+from discreet.core.releases import Estimate, Floats, Message, Plan, read_only
 from discreet.core.rng import Key, Randomness, SecureRng, Seeded, checked_on_grid
 from discreet.core.session import Channel, ChannelSession, Released, State
 from discreet.core.short_repr import brief
-from discreet.core.stream_session import read_only
 from discreet.core.trajectories import Trajectories, Trajectory, checked
 from discreet.device.discrete_noise import drawn
 from discreet.device.linear_device import LinearDevice
@@ -219,7 +218,7 @@ class LinearChannel(DeviceMessages, Channel):
             ),
         }  # fmt: skip
 
-    def drop(self, state: State) -> None:
+    def drop(self, s: ChannelSession, state: State) -> None:
         """Delete the data of a closed session."""
         self._ask = None
         if (answers := state.get("answers")) is not None:
@@ -286,8 +285,9 @@ class LinearChannel(DeviceMessages, Channel):
         for record in records:
             self.add(s, Message(s._plans, record))
 
-    def note_absent(self, s: ChannelSession, users: int) -> None:
-        """Count absent users in the session that answers questions."""
+    def add_absent(self, s: ChannelSession, users: int) -> None:
+        """Count absent users, also in the session that answers questions."""
+        super().add_absent(s, users)
         if (answers := s.state["answers"]) is not None:
             answers.absent(users)
 
@@ -374,15 +374,15 @@ class LinearChannel(DeviceMessages, Channel):
         return self.mechanism.laws_at(n)
 
     # ------------------------------------------------------------------------------ questions
-    def answer(self, s: ChannelSession) -> Callable[[Response], Estimate] | None:
+    def answer(self, s: ChannelSession) -> Callable[[Response], Estimate]:
         """Return the function that answers the next planned response about all users so far.
 
         Learners call it after a release, starting with the last step. It raises ``RuntimeError`` when no
-        question is due, and ``ValueError`` for a question that differs from the plan. None if no users are
-        stored.
+        question is due, and ``ValueError`` for a question that differs from the plan. If no users are stored,
+        it always raises ``ValueError``.
         """
         if s.state.get("answers") is None:
-            return None
+            return super().answer(s)
         if self._ask is None:
             self._ask = asking(s._answer)
         return self._ask
