@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     Ways = tuple[tuple[Coordinate, ...], ...]
 
 __all__ = [
-    "Accountant", "Calibration", "Declared", "Exceedance", "Laws", "MechanismNames", "Parts",
-    "PlainValues", "QueryChecks", "RecordClass", "RecordKind", "ReleaseDistributions", "Saving", "Sentences", "Shown", "UserSums",
+    "Accountant", "Calibration", "Declared", "Exceedance", "MechanismNames", "Parts", "PlainValues",
+    "QueryChecks", "RecordClass", "RecordKind", "ReleaseDistributions", "Saving", "Sentences", "Shown",
+    "UserSums",
 ]  # fmt: skip
 
 
