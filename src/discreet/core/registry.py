@@ -3,23 +3,23 @@
 A simple release of counts does not need them: numerical privacy losses, records of the shuffle model,
 sentences, saved state. :mod:`discreet.core.part_protocols` states the interface of each part. One module of
 this library, :mod:`discreet.wiring`, sets all parts when the package is imported. The parts are then fixed.
+
+Type checkers read ``registry.pyi``, which names these interfaces. This file does not name them: they use
+classes of files that import this file.
 """
 
 from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn
-
-if TYPE_CHECKING:
-    from discreet.core.part_protocols import Parts, RecordClass
+from typing import Any, NoReturn
 
 __all__ = ["is_record", "parts", "record_class", "set_parts"]
 
-_parts: Parts | None = globals().get("_parts")  # a reload of this module keeps the parts
+_parts: Any = globals().get("_parts")  # a reload of this module keeps the parts
 
 
-def set_parts(given: Parts) -> None:
+def set_parts(given: Any) -> None:
     """Set the optional parts, once. Raises ``ValueError`` if they are set already.
 
     given : all parts.
@@ -30,13 +30,13 @@ def set_parts(given: Parts) -> None:
     _parts = given
 
 
-def parts() -> Parts:
+def parts() -> Any:
     """Return the optional parts. Each attribute imports its module and returns it."""
     assert _parts is not None
     return _parts
 
 
-def record_class(kind: object) -> RecordClass:
+def record_class(kind: object) -> Any:
     """Return the class of a kind of record, by its name in files.
 
     Raises ``ValueError`` if the kind is unknown.
@@ -53,10 +53,9 @@ def is_record(value: object) -> bool:
 
     The result is False for subclasses, because they could state another loss.
     """
-    own: object = type(value)
     home = type(value).__module__, type(value).__qualname__
     return any(
-        home == (module, name) and module in sys.modules and own is load()
+        home == (module, name) and module in sys.modules and type(value) is load()
         for module, name, load in parts().records.values()
     )
 
