@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from discreet.core.call_protocols import ReportStrategy
     from discreet.core.part_protocols import ReleaseDistributions
     from discreet.core.protocols import NoiseDistribution, Record
-    from discreet.mechanisms.local.randomized_response import StepReports
 
 __all__ = ["CountMechanism", "OverTime", "Stated", "grid_of", "leaves_of"]
 
@@ -357,7 +356,7 @@ class CountMechanism(OverTime):
         return cast("ReportStrategy", self.strategy) if self.stream == "reports" else None
 
     @property
-    def reports(self) -> StepReports | None:
+    def reports(self) -> object | None:
         """Parameters of the randomized responses that devices or the server draw, or None."""
         return None if self.reported is None else self.reported.reports
 
