@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from discreet.core import registry
 
@@ -20,9 +20,41 @@ if TYPE_CHECKING:
 __all__ = ["WiredParts"]
 
 
+def _noise() -> protocols.RecordClass:
+    from discreet.core.events import MechanismRecord
+
+    return MechanismRecord
+
+
+def _reports() -> protocols.RecordClass:
+    from discreet.accounting.randomized_response_event import ReportRecord
+
+    return ReportRecord
+
+
+def _flips() -> protocols.RecordClass:
+    from discreet.accounting.binomial_noise_event import BinomialRecord
+
+    return BinomialRecord
+
+
+def _declared() -> protocols.RecordClass:
+    from discreet.accounting.declared_event import DeclaredRecord
+
+    return DeclaredRecord
+
+
+def _amplified() -> protocols.RecordClass:
+    from discreet.accounting.shuffle_amplification_event import AmplifiedRecord
+
+    return AmplifiedRecord
+
+
 class _FixedClass(type):
-    def __setattr__(cls, name: str, value: Any) -> NoReturn:
+    def __setattr__(cls, name: str, value: Any = None) -> NoReturn:
         raise AttributeError(f"{cls.__name__}.{name} is fixed")
+
+    __delattr__ = __setattr__
 
 
 class WiredParts(metaclass=_FixedClass):
@@ -32,6 +64,14 @@ class WiredParts(metaclass=_FixedClass):
     """
 
     __slots__ = ()
+    # These names are only compared with the class of a value. The functions import the classes.
+    _records: ClassVar[Mapping[str, protocols.RecordKind]] = MappingProxyType({
+        "noise": ("discreet.core.events", "MechanismRecord", _noise),
+        "reports": ("discreet.accounting.randomized_response_event", "ReportRecord", _reports),
+        "flips": ("discreet.accounting.binomial_noise_event", "BinomialRecord", _flips),
+        "declared": ("discreet.accounting.declared_event", "DeclaredRecord", _declared),
+        "amplified": ("discreet.accounting.shuffle_amplification_event", "AmplifiedRecord", _amplified),
+    })  # fmt: skip
 
     @property
     def sentences(self) -> protocols.Sentences:
@@ -119,46 +159,7 @@ class WiredParts(metaclass=_FixedClass):
     @property
     def records(self) -> Mapping[str, protocols.RecordKind]:
         """Kinds of records, by their names in files."""
-        return _RECORDS
+        return self._records
 
-
-def _noise() -> protocols.RecordClass:
-    from discreet.core.events import MechanismRecord
-
-    return MechanismRecord
-
-
-def _reports() -> protocols.RecordClass:
-    from discreet.accounting.randomized_response_event import ReportRecord
-
-    return ReportRecord
-
-
-def _flips() -> protocols.RecordClass:
-    from discreet.accounting.binomial_noise_event import BinomialRecord
-
-    return BinomialRecord
-
-
-def _declared() -> protocols.RecordClass:
-    from discreet.accounting.declared_event import DeclaredRecord
-
-    return DeclaredRecord
-
-
-def _amplified() -> protocols.RecordClass:
-    from discreet.accounting.shuffle_amplification_event import AmplifiedRecord
-
-    return AmplifiedRecord
-
-
-# These names are only compared with the class of a value. The functions import the classes.
-_RECORDS: Mapping[str, protocols.RecordKind] = MappingProxyType({
-    "noise": ("discreet.core.events", "MechanismRecord", _noise),
-    "reports": ("discreet.accounting.randomized_response_event", "ReportRecord", _reports),
-    "flips": ("discreet.accounting.binomial_noise_event", "BinomialRecord", _flips),
-    "declared": ("discreet.accounting.declared_event", "DeclaredRecord", _declared),
-    "amplified": ("discreet.accounting.shuffle_amplification_event", "AmplifiedRecord", _amplified),
-})  # fmt: skip
 
 registry.set_parts(WiredParts())

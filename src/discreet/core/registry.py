@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 __all__ = ["is_record", "parts", "record_class", "set_parts"]
 
-_parts: Any = globals().get("_parts")  # a reload of this module keeps the parts
+_parts: Any = None
 
 
 def set_parts(given: Any) -> None:
