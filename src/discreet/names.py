@@ -8,7 +8,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
+
+TYPE_CHECKING = False  # the package loads in half the time without ``typing``
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["PublicNameError", "__version__", "public_names"]
 

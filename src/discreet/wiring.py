@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from discreet.core import registry
 
+TYPE_CHECKING = False  # the package loads in half the time without ``typing``
 if TYPE_CHECKING:
+    from typing import ClassVar, NoReturn
+
     from discreet.core import part_protocols as protocols
     from discreet.core.count_mechanism import CountMechanism
 
@@ -51,7 +53,7 @@ def _amplified() -> protocols.RecordClass:
 
 
 class _FixedClass(type):
-    def __setattr__(cls, name: str, value: Any = None) -> NoReturn:
+    def __setattr__(cls, name: str, value: object = None) -> NoReturn:
         raise AttributeError(f"{cls.__name__}.{name} is fixed")
 
     __delattr__ = __setattr__

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import Any, NoReturn
 
 __all__ = ["is_record", "parts", "record_class", "set_parts"]
 
-_parts: Any = None
+_parts: object = None
 
 
-def set_parts(given: Any) -> None:
+def set_parts(given: object) -> None:
     """Set the optional parts, once. Raises ``ValueError`` if they are set already.
 
     given : all parts.
@@ -30,13 +29,13 @@ def set_parts(given: Any) -> None:
     _parts = given
 
 
-def parts() -> Any:
+def parts() -> object:
     """Return the optional parts. Each attribute imports its module and returns it."""
     assert _parts is not None
     return _parts
 
 
-def record_class(kind: object) -> Any:
+def record_class(kind: object) -> type:
     """Return the class of a kind of record, by its name in files.
 
     Raises ``ValueError`` if the kind is unknown.
@@ -61,7 +60,7 @@ def is_record(value: object) -> bool:
 
 
 class _Fixed(ModuleType):
-    def __setattr__(self, name: str, value: Any = None) -> NoReturn:
+    def __setattr__(self, name: str, value: object = None) -> None:
         raise AttributeError(f"{self.__name__}.{name} is fixed")
 
     __delattr__ = __setattr__
