@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-TYPE_CHECKING = False  # the package loads in half the time without ``typing``
+TYPE_CHECKING = False  # the package loads in a third less time without ``typing``
 if TYPE_CHECKING:
     from typing import Any
 

@@ -35,9 +35,9 @@ def test_no_module_is_loaded_by_a_name_in_a_string() -> None:
         if (calls := by_name.findall(path.read_text()))
     }
     assert found == {
-        "names.py": 2,  # public names, listed in stubs
+        "names.py": 2,  # public names, which stubs list
         "registry.py": 2,  # entries of learners and environments, and plug-ins, by names that users write
-        "experiments/engine.py": 1,  # the engines' modules, which import packages that are not installed
+        "experiments/engine.py": 1,  # a table of engines, whose modules import this module
         "utils/system.py": 1,  # packages that are not installed
     }
 
