@@ -45,7 +45,17 @@ PARTS = {
 
 SOURCE = Path(dr.__file__).parent
 VALUES = {
-    *("checks", "count_mechanism", "count_query", "events", "guarantee", "layout", "lazy", "releases", "rng"),
+    *(
+        "checks",
+        "count_mechanism",
+        "count_query",
+        "events",
+        "guarantee",
+        "layout",
+        "registry",
+        "releases",
+        "rng",
+    ),
     *("short_repr", "trajectories", "features", "linear_mechanism", "linear_queries", "sensitivities"),
     *("shuffle_mechanisms", "randomized_response", "randomized_response_strategy", "discrete_samplers"),
 }

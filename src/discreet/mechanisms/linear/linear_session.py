@@ -1,6 +1,6 @@
 """Channel of linear sums, which sums users' contributions and draws noise.
 
-Calls and errors are those of :mod:`discreet.core.stream_session`: one call at a time, no copies, and a user
+Calls and errors are those of :mod:`discreet.core.session`: one call at a time, no copies, and a user
 is counted before their contribution is added. The address of a noise is marked as used before the noise is
 drawn. The context of a plan is copied once, when the plan begins.
 
