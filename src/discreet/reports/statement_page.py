@@ -14,8 +14,9 @@ from typing import Any
 
 from discreet.accounting.text.guarantee_sentences import up
 from discreet.accounting.text.sentence_templates import NOW, version_of, words
-from discreet.reports import document
-from discreet.reports.document import (
+from discreet.reports.verdict_text import verdict_line
+from discreet.utils import document
+from discreet.utils.document import (
     Blank,
     Block,
     Bullets,
@@ -27,7 +28,6 @@ from discreet.reports.document import (
     Table,
     text_of,
 )
-from discreet.reports.verdict_text import verdict_line
 
 __all__ = [
     "FREE", "JSON_NAME", "MARKDOWN_NAME", "hundredths", "limit_words", "markdown", "markdown_lines",

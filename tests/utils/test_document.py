@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from discreet.reports.document import (
+from discreet.utils.document import (
     Formula,
     Paragraph,
     Table,

@@ -22,7 +22,7 @@ from discreet.utils import markdown_table as tables
 __all__ = [
     "MARKS", "Blank", "Block", "Bullets", "Code", "Formula", "Heading", "Line", "Link", "NameValueList",
     "Paragraph", "Picture", "Strong", "Table", "Text", "Written", "compared_with",
-    "escaped", "html_lines", "in_markdown", "markdown_lines", "text_of",
+    "escaped", "html_body", "html_lines", "in_markdown", "markdown_lines", "text_of",
 ]  # fmt: skip
 
 MARKS = "\\`*_[]<>|#~&"
@@ -109,8 +109,7 @@ class Table:
     names : number of cells at the beginning of each row that name the row.
 
     more : line below the table, which says what the table omits.
-
-    If the table has no caption, its label in HTML consists of the heading before it and its header row.
+    label : label in HTML; by default the caption or, without it, the heading before it and its header row.
     """
 
     caption: str
@@ -118,6 +117,7 @@ class Table:
     rows: tuple[tuple[Text | Link, ...], ...]
     names: int = 1
     more: str = ""
+    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -314,23 +314,28 @@ def html_lines(
         "<body>",
         "<main>",
         *([] if titled else [f"<h1>{html.escape(title)}</h1>"]),
-        *_body(blocks, {} if pictures is None else pictures),
+        *html_body(blocks, pictures),
         "</main>",
         "</body>",
         "</html>",
     ]
 
 
-def _body(blocks: Sequence[Block], pictures: Mapping[str, bytes]) -> Iterator[Line]:
+def html_body(blocks: Sequence[Block], pictures: Mapping[str, bytes] | None = None) -> Iterator[Line]:
+    """Yield the lines of blocks in HTML, without the head and the style of a page.
+
+    pictures : contents of PNG files, as for :func:`html_lines`.
+    """
     above = ""
     for block in blocks:
         if isinstance(block, Heading):
             above = block.text
         if isinstance(block, Table):
-            yield from _html_table(block, block.caption or f"{above}: {', '.join(filter(None, block.head))}")
+            named = block.label or block.caption or f"{above}: {', '.join(filter(None, block.head))}"
+            yield from _html_table(block, named)
         elif not isinstance(block, Picture):
             yield from _html(block)
-        elif block.name in pictures:
+        elif pictures is not None and block.name in pictures:
             data = base64.b64encode(pictures[block.name]).decode("ascii")
             alternative = html.escape(block.alternative)
             yield f'<figure><img alt="{alternative}" src="data:image/png;base64,{data}"></figure>'
