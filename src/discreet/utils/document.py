@@ -109,7 +109,8 @@ class Table:
     names : number of cells at the beginning of each row that name the row.
 
     more : line below the table, which says what the table omits.
-    label : label in HTML; by default the caption or, without it, the heading before it and its header row.
+
+    label : label in HTML. By default, it is the caption, or the heading before the table and the header row.
     """
 
     caption: str
