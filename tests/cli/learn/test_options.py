@@ -11,6 +11,7 @@ import pytest
 from commands import ALL, RUNNER, call
 
 from discreet import cli, registry
+from discreet.cli.learn import queried
 from discreet.core.layout import Layout
 from discreet.data.schema import Schema, write_schema
 from discreet.pipeline.learned_files import default_algorithm
@@ -159,6 +160,26 @@ def test_every_option_is_accepted_somewhere(command: str, place: Path, own_ledge
             used |= {word for word in words if isinstance(word, str)}
     missing = {name for name, param in offered(command).items() if not used & {name, *param.secondary_opts}}
     assert missing == set()
+
+
+def test_options_of_files_are_refused_by_name(place: Path) -> None:
+    for words, message in (
+        (learned("--source", "speed=1", "--out", "a"), "--source speed: must be one of 'delimiter', "),
+        (learned("--source", "delimiter", "--out", "a"), "--source 'delimiter': must be KEY=VALUE"),
+        (learned("--source", "encoding=x", "--out", "a"), "encoding = 'x': must be one that Python knows"),
+        (("schema", "--init", "people.csv", "--source", "scratch=."), "one of 'delimiter', 'encoding'"),
+        (("dry-run", "H.toml", "--source", "decimal=,", "--out", "a"), "must be one of 'scratch'"),
+        (learned("--report", "level=2", "--out", "a"), "level = 2"),
+        (("discretize", "fit", "people.csv", "--schema", "H.toml", "--set", "rounds=x"), "rounds = 'x'"),
+    ):
+        assert message in " ".join(call(*words, code=2).stderr.split())
+
+
+def test_a_query_reads_the_database_or_the_given_files() -> None:
+    assert queried(["a.csv", "b.csv"], None) == (["a.csv", "b.csv"], None)
+    assert queried(["a.csv", "duckdb://"], "q") == (["duckdb://"], ["a.csv"])
+    assert queried(["duckdb://a.db", "b.csv"], "q") == (["duckdb://a.db", "b.csv"], None)
+    assert queried(None, "q") == (["duckdb://"], None)
 
 
 def test_no_command_has_too_many_options() -> None:
