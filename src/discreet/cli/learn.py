@@ -53,8 +53,8 @@ SqlOption = Annotated[
 SourceOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="KEY=VALUE: of CSV files delimiter (default: told by the columns in their first line), decimal "
-        "(. or ,), encoding (as Python names it); scratch, a folder for temporary files. Repeatable.",
+        help="KEY=VALUE. Format of CSV files: delimiter (default: found from their first line), decimal "
+        "(. or ,), encoding (a name in Python). Or scratch: a folder for temporary files. Repeatable.",
         rich_help_panel="Source",
     ),
 ]
@@ -161,7 +161,7 @@ ReportOption = Annotated[
     list[str] | None,
     typer.Option(
         help="KEY=VALUE. Lines of the statement: operator (who runs this), approval (who approved it), "
-        "purpose (also a line of the ledger). Of the report: level of its intervals (default: 0.95); "
+        "purpose (also a line of the ledger). The report: level of its intervals (default: 0.95); "
         "return_bound with dp-apvi or apvi, the public bound of one episode's return, in [0, 1] a step "
         "(default: H; other learners take it from the schema). Repeatable.",
         rich_help_panel="Report and statement",
