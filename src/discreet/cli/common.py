@@ -392,11 +392,10 @@ def typed_pairs(flag: str, given: Sequence[str] | None, kinds: Mapping[str, type
     flag : name of the option, which error messages state. kinds : type of the value of each allowed key.
     Raises ``ValueError`` for an unknown key and for a value of a wrong type.
     """
-    found: dict[str, Any] = {}
-    for name, value in pairs(flag, given).items():
-        from discreet import registry
+    from discreet import registry
 
+    found = pairs(flag, given)
+    for name in found:
         if name not in kinds:
             raise ValueError(f"--{flag} {name}: {registry.must_be_one_of(kinds)}")
-        found[name] = registry.coerce(name, value, kinds[name])
-    return found
+    return {name: registry.coerce(name, value, kinds[name]) for name, value in found.items()}
