@@ -35,6 +35,7 @@ from discreet.envs import (
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.experiments import statistics
 from discreet.experiments.simulate import Setup
+from discreet.experiments.training_worlds import TRAINING_WORLDS
 from discreet.utils.system import processors
 
 KINDS = (
@@ -97,15 +98,8 @@ SUITE: tuple[World, ...] = (
     _world("deep", "combination-lock", states=20, depth=10, seed=1009),
 )
 
-TRAINING: tuple[World, ...] = (
-    _world("dense", "random", states=6, seed=100),
-    _world("dense", "random", states=12, actions=3, seed=103),
-    _world("sparse", "random", states=6, successors=2, seed=102),
-    _world("sparse", "random", states=16, successors=3, seed=105),
-    _world("deep", "combination-lock", states=6, seed=106),
-    _world("deep", "combination-lock", states=12, depth=8, seed=107),
-    _world("control", "random", states=6, stationary=False, seed=104),
-    _world("control", "switching-chain", seed=101),
+TRAINING: tuple[World, ...] = tuple(
+    World(name, kind, env, options) for kind, name, env, options in TRAINING_WORLDS
 )
 
 
@@ -177,25 +171,6 @@ BROAD: tuple[World, ...] = (
     _named("icu", "ICU-Sepsis H=20", "icu-sepsis", True, horizon=20),
     _named("icu", "ICU-Sepsis H=10", "icu-sepsis", True, horizon=10),
 )  # fmt: skip
-
-TRAINING = (
-    *TRAINING,
-    _rewarding(6, 3, 10, 110),
-    _rewarding(8, 2, 20, 111),
-    _rewarding(12, 4, 10, 112),
-    _bandit("bandit", "bandit A=6", 113, actions=6),
-    _bandit("bandit", "contextual S=8 A=3", 114, contexts=8, actions=3, horizon=20),
-    _named("episodic", "episodic S=6 #115", "random", seed=115, terminal=1, rewarding=4),
-    _named(
-        "episodic", "episodic S=12 #116", "random", seed=116, states=12, actions=3, successors=3, terminal=3,
-        rewarding=20,
-    ),
-    _named(
-        "varying rows", "varying rows S=6 #117", "random", seed=117, actions=3, rewarding=9, stationary=False,
-        varies="rows",
-    ),
-)  # fmt: skip
-
 
 _LEAST_SHARE = 1e-5
 

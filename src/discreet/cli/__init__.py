@@ -16,6 +16,7 @@ from discreet.cli.common import app
 # isort: off
 # the order of these imports is the order of commands in `discreet --help`
 from discreet.cli import simulate as simulations  # noqa: F401
+from discreet.cli import tune as tuning  # noqa: F401
 from discreet.cli import prepare  # noqa: F401
 from discreet.cli import learn as stored  # noqa: F401
 from discreet.cli import keys as owner  # noqa: F401

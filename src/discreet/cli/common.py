@@ -181,7 +181,7 @@ PluginOption = Annotated[
 
 
 # if --out is given, an interrupt of these commands keeps finished seeds
-_KEEP_SEEDS = ("run", "sweep", "compare")
+_KEEP_SEEDS = ("run", "sweep", "compare", "tune")
 
 
 _ORDER: list[str] = []

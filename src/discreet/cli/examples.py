@@ -19,6 +19,10 @@ EXAMPLES = {
     "sweep": ("discreet sweep showcase.toml", "discreet sweep showcase.toml --list"),
     "compare": ("discreet compare results/showcase", "discreet compare results/showcase --format markdown"),
     "plot": ("discreet plot results/showcase", "discreet plot results/showcase --out regret.pdf"),
+    "tune": (
+        "discreet tune --learner psrl --trials 32 --out results/tune-psrl",
+        "discreet tune --learner dp-ucbvi --privatizer central --epsilon 1 --set replan_growth=1.1",
+    ),
     "schema": (
         "discreet schema --init records",
         "discreet schema --init people.parquet --out SCHEMA.toml",

@@ -12,5 +12,7 @@ from discreet.experiments.results import Result as Result
 from discreet.experiments.simulate import Setup as Setup
 from discreet.experiments.sweep import compare as compare
 from discreet.experiments.sweep import load_results as load_results
+from discreet.experiments.tuning import Tuning as Tuning
+from discreet.experiments.tuning import tune as tune
 
 __all__: list[str]

@@ -26,6 +26,7 @@ from discreet.utils.toml_file import OptionValue, flat_options, read_toml
 By = Literal["auto", "episode", "batch"]
 
 MADE_BY = "made_by"
+TUNING = "tuning"
 _NOT_IDENTITY = ("seeds", "label", "note")
 _BUDGET: Mapping[str, Callable[[str, Any], float]] = {
     "epsilon": checks.positive,
@@ -113,7 +114,7 @@ class RunConfig:
         if "form" in table:
             own = list(table.get("own", ()))
             raise ValueError(f"form = {table['form']!r}: must be a run of names: {cannot_repeat(own)}")
-        values = {key.replace("-", "_"): value for key, value in table.items() if key != MADE_BY}
+        values = {k.replace("-", "_"): value for k, value in table.items() if k not in (MADE_BY, TUNING)}
         for key, value in values.items():
             if key not in known:
                 raise ValueError(f"{key!r} is no setting of a run: must be one of {', '.join(sorted(known))}")
@@ -128,7 +129,7 @@ class RunConfig:
         """Read a configuration from a file. Raises ``ValueError`` if the file is missing, not TOML, or not a
         configuration.
         """
-        return cls.from_table(read_toml(path))
+        return cls.from_table(tuned(read_toml(path), path.parent))
 
     def to_table(self) -> dict[str, Any]:
         """Return the settings as TOML values. Options are sorted by name; settings that are None or empty are
@@ -165,6 +166,35 @@ class RunConfig:
         if self.preset is not None:
             parts.append(self.preset)
         return "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-") for part in (*parts, self.key))
+
+
+def tuned(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a table of settings in which a named tuning is replaced by its learner and options.
+
+    A table can name a file of ``discreet tune``: ``tuning = "FILE"``. The learner, the preset, the plug-ins
+    and the options of this file then apply; settings in the table itself take precedence. A table that is the
+    file of a tuning is returned without the description of the tuning.
+
+    folder : folder in which a relative path begins.
+
+    Raises ``ValueError`` if the file is no tuning, or if the table names another learner.
+    """
+    own = {key: value for key, value in table.items() if key != TUNING}
+    name = table.get(TUNING)
+    if name is None or isinstance(name, Mapping):
+        return own
+    if not isinstance(name, str):
+        raise ValueError(f"tuning = {name!r}: must be the path of a file of `discreet tune`")
+    there = read_toml(folder / name)
+    if not isinstance(there.get(TUNING), Mapping):
+        raise ValueError(f"tuning = {name!r}: must be a file of `discreet tune`, with a table tuning")
+    if own.get("learner", there["learner"]) != there["learner"]:
+        raise ValueError(f"learner = {own['learner']!r}: must be {there['learner']!r}, as in {name}")
+    taken = {key: there[key] for key in ("learner", "preset", "plugins") if key in there}
+    options = {
+        **flat_options("options", there.get("options", {})), **flat_options("options", own.get("options", {}))
+    }  # fmt: skip
+    return {**taken, **own, "options": options}
 
 
 def cannot_repeat(own: list[str]) -> str:

@@ -40,7 +40,7 @@ from discreet.experiments.engine import Engine, Job, results
 from discreet.experiments.file_lock import Claims, shared
 from discreet.experiments.labels import privacy_words, short_labels
 from discreet.experiments.results import About, Result, RunFolder
-from discreet.experiments.run_config import MADE_BY, RunConfig, check_label, made_by, table_key
+from discreet.experiments.run_config import MADE_BY, RunConfig, check_label, made_by, table_key, tuned
 from discreet.experiments.seed_run import SeedRun
 from discreet.experiments.worker import Play
 from discreet.utils.atomic_file import write_aside
@@ -311,7 +311,11 @@ class Sweep:
     @classmethod
     def from_toml(cls, path: Path) -> Sweep:
         """Read a sweep file. Raises ``ValueError``, which names the setting, if a setting is invalid."""
-        return cls.from_table(read_toml(path), path.stem)
+        table = tuned(read_toml(path), path.parent)
+        if isinstance(table.get("runs"), list):
+            runs = [tuned(one, path.parent) if isinstance(one, Mapping) else one for one in table["runs"]]
+            table["runs"] = runs
+        return cls.from_table(table, path.stem)
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any], title: str = "sweep") -> Sweep:

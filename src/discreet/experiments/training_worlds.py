@@ -1,0 +1,62 @@
+"""Environments on which options are tuned. The leaderboard reports on other environments.
+
+Each entry is (kind, name, environment, options of the environment). The environments are small, and their
+seeds are fixed. No entry is RiverSwim, and no entry is an environment of a task of the leaderboard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["TRAINING_WORLDS"]
+
+
+TRAINING_WORLDS: tuple[tuple[str, str, str, Mapping[str, Any]], ...] = (
+    ("dense", "dense S=6 #100", "random", {"states": 6, "seed": 100}),
+    ("dense", "dense S=12 #103", "random", {"states": 12, "actions": 3, "seed": 103}),
+    ("sparse", "sparse S=6 #102", "random", {"states": 6, "successors": 2, "seed": 102}),
+    ("sparse", "sparse S=16 #105", "random", {"states": 16, "successors": 3, "seed": 105}),
+    ("deep", "deep S=6 #106", "combination-lock", {"states": 6, "seed": 106}),
+    ("deep", "deep S=12 #107", "combination-lock", {"states": 12, "depth": 8, "seed": 107}),
+    ("control", "non-stationary S=6 #104", "random", {"states": 6, "stationary": False, "seed": 104}),
+    ("control", "switching chain #101", "switching-chain", {"seed": 101}),
+    (
+        "rewarding",
+        "rewarding 6x3 #110",
+        "random",
+        {"states": 6, "actions": 3, "horizon": 10, "rewarding": 18, "seed": 110},
+    ),
+    (
+        "rewarding",
+        "rewarding 8x2 #111",
+        "random",
+        {"states": 8, "actions": 2, "horizon": 20, "rewarding": 16, "seed": 111},
+    ),
+    (
+        "rewarding",
+        "rewarding 12x4 #112",
+        "random",
+        {"states": 12, "actions": 4, "horizon": 10, "rewarding": 48, "seed": 112},
+    ),
+    ("bandit", "bandit A=6 #113", "bandit", {"actions": 6, "seed": 113}),
+    (
+        "bandit",
+        "contextual S=8 A=3 #114",
+        "bandit",
+        {"contexts": 8, "actions": 3, "horizon": 20, "seed": 114},
+    ),
+    ("episodic", "episodic S=6 #115", "random", {"terminal": 1, "rewarding": 4, "seed": 115}),
+    (
+        "episodic",
+        "episodic S=12 #116",
+        "random",
+        {"states": 12, "actions": 3, "successors": 3, "terminal": 3, "rewarding": 20, "seed": 116},
+    ),
+    (
+        "varying rows",
+        "varying rows S=6 #117",
+        "random",
+        {"actions": 3, "rewarding": 9, "stationary": False, "varies": "rows", "seed": 117},
+    ),
+)
