@@ -190,7 +190,7 @@ def tuned(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         raise ValueError(f"tuning = {name!r}: must be a file of `discreet tune`, with a table tuning")
     if own.get("learner", there["learner"]) != there["learner"]:
         raise ValueError(f"learner = {own['learner']!r}: must be {there['learner']!r}, as in {name}")
-    taken = {key: there[key] for key in ("learner", "preset", "plugins") if key in there}
+    taken: dict[str, Any] = {key: there[key] for key in ("learner", "preset", "plugins") if key in there}
     options = {
         **flat_options("options", there.get("options", {})), **flat_options("options", own.get("options", {}))
     }  # fmt: skip

@@ -212,8 +212,8 @@ def _range(name: str, value: Any, annotation: Any) -> Range:
     pair = isinstance(parts, tuple) and len(parts) == 2 and {*map(type, parts)} <= {int, float}
     try:
         if pair:
-            low, high = map(float, parts)
-            return Range(low=low, high=high, log=low > 0.0, whole=whole)
+            least, most = float(parts[0]), float(parts[1])
+            return Range(low=least, high=most, log=least > 0.0, whole=whole)
         return Range(tuple(registry.coerce(f"search {name}", part, annotation) for part in parts))
     except (TypeError, ValueError) as error:
         raise ValueError(f"search = {name}={value!r}: must be a range of {name}: {error}") from None

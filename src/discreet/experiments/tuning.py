@@ -475,7 +475,8 @@ def tune(
             raise ValueError(f"worlds: {one.name!r} must have regret: the uniform policy is optimal there")
     found = tuple(replace(w, mark=mark_of(s.mdp)) for w, s in zip(found, first, strict=True))
     times = {*(search or {})} <= {*usual_space(config.learner)}
-    drawn, made = [{}], list(zip(first, configs, strict=True))
+    drawn: list[dict[str, Any]] = [{}]
+    made = list(zip(first, configs, strict=True))
     for number in range(1, trials):
         own, these = _trial(configs, first, space, number, times)
         drawn.append(own)
