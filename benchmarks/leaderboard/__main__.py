@@ -95,7 +95,7 @@ def broad(
     if not (isinstance(name, str) and isinstance(budget, str)):
         raise ValueError(f"{about}: must have name, of the files, and budget, as the study calls it")
     guarantee = facts.pop("guarantee", {})
-    texts, missing = leaderboard.broad(file.read_text("utf-8").splitlines(), budget, facts, guarantee)
+    texts, missing = leaderboard.broad(file.read_text("utf-8").splitlines(), budget, facts, guarantee, out)
     for task, text in texts.items():
         out.mkdir(parents=True, exist_ok=True)
         write_aside(out / f"{task}-{name}.toml", text.encode())

@@ -8,6 +8,10 @@ the results, and where the settings are a run of this library, the guarantee, an
 
 Only one neighbour relation counts, that one user's whole episode is replaced: under add or remove the same
 noise has up to half the epsilon, and two such rows could not be compared.
+
+A submission whose learner was tuned names the file of `discreet tune` (:func:`_check_tuning`). All learners
+get the same effort (:data:`EFFORT`) on the training worlds, and no world and no seed of a tuning is reported
+on. A submission without it stays readable, and its row says "not tuned".
 """
 
 from __future__ import annotations
@@ -16,29 +20,35 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from benchmarks.leaderboard.env_suites import BROAD
+from discreet import registry
 from discreet.accounting.text.guarantee_sentences import up
 from discreet.core import checks
 from discreet.core.count_query import CountQuery
 from discreet.core.families import TRANSITIONS
 from discreet.core.guarantee import Guarantee
 from discreet.core.rng import Seeded
+from discreet.envs.mdp.tabular import TabularMDP
+from discreet.experiments import build_run
 from discreet.experiments.run_config import RunConfig
 from discreet.experiments.simulate import Setup, iterate_runs
 from discreet.experiments.statistics import Interval, mean_interval, number
+from discreet.experiments.training_worlds import TRAINING_WORLDS
+from discreet.experiments.tuning import TrainingWorld, Tuning, mark_of, worlds_of
 from discreet.mechanisms.interfaces import Schedule
 from discreet.utils.markdown_table import Table, markdown
-from discreet.utils.toml_file import read_toml, to_toml
+from discreet.utils.toml_file import flat_options, read_toml, to_toml
 
 __all__ = [
-    "RELATION", "TASKS", "Check", "Submission", "Task", "broad", "fill", "interval", "read", "table", "task",
-    "tasks_table", "verify", "written",
+    "EFFORT", "RELATION", "TASKS", "Check", "Submission", "Task", "broad", "fill", "interval", "read",
+    "table", "task", "tasks_table", "verify", "written",
 ]  # fmt: skip
 
 FORMAT = 1
@@ -52,6 +62,8 @@ Statistic = Literal["mean", "worst", "least size", "value"]
 Prepare = Callable[[RunConfig], Setup]
 _NORMAL = 1.959963984540054
 _SHOWN, _DRAWS = 0.8, 16
+# of every tuning: trials (the first one: the default), seeds of each trial and world, users of a run
+EFFORT: Mapping[str, int] = {"trials": 32, "seeds": 4, "users": 20_000}
 
 
 @dataclass(frozen=True)
@@ -154,7 +166,7 @@ def task(name: Any) -> Task:
 _TRUSTS = ("joint", "shuffle", "local", "none")
 _ALLOWED = {"joint": ("joint", "shuffle", "local"), "shuffle": ("shuffle", "local"), "local": ("local",)}
 _TEXT = ("task", "system", "who", "code", "commit", "date")
-_KEYS = {"format", *_TEXT, "note", "machine", "guarantee", "run", "results", "stated"}
+_KEYS = {"format", *_TEXT, "note", "machine", "guarantee", "run", "results", "stated", "tuning"}
 _RESULTS: Mapping[str, tuple[str, ...]] = {
     "per_seed": ("seed", "per_seed"),
     "per_world": ("seed", "worlds"),
@@ -175,6 +187,7 @@ class Submission:
     delta: float
     results: Mapping[str, Any]
     config: RunConfig | None
+    tuning: Tuning | None = None
 
     @property
     def system(self) -> str:
@@ -219,7 +232,10 @@ def _checked(path: Path, content: Any, filled: bool = True) -> Submission:
         _check_results(asked, results)
     if asked.name.startswith("time-") and not content.get("machine"):
         raise ValueError(f"machine = {content.get('machine')!r}: must name the processor that was timed")
-    return Submission(path, content, asked, trust, epsilon, delta, results, config)
+    tuning = None
+    if "tuning" in content:
+        tuning = _check_tuning(path, asked, config, results, _table("tuning", content["tuning"]))
+    return Submission(path, content, asked, trust, epsilon, delta, results, config, tuning)
 
 
 def _table(name: str, value: Any) -> dict[str, Any]:
@@ -234,6 +250,83 @@ def _check_run(asked: Task, config: RunConfig) -> None:
         value = dict(value) if isinstance(value, Mapping) else value
         if value != wanted:
             raise ValueError(f"run.{name} = {value!r}: must be {wanted!r} for {asked.name}")
+
+
+def _tuning(path: Path, given: Mapping[str, Any]) -> tuple[Tuning, dict[str, Any]]:
+    """The tuning that a submission names, and what the submission must say of it."""
+    name = given.get("file")
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"tuning.file = {name!r}: must be the path of a file of `discreet tune`")
+    file = path.parent / name
+    found = Tuning.load(file)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    return found, {
+        "file": name, "digest": digest, **{key: found.effort[key] for key in EFFORT},
+        "seed": found.config.seed, "worlds": [world.name for world in found.worlds],
+    }  # fmt: skip
+
+
+def _check_tuning(
+    path: Path, asked: Task, config: RunConfig | None, results: Mapping[str, Any], given: Mapping[str, Any]
+) -> Tuning:
+    """The tuning of a submission: what is said of it, the effort, its worlds, and nothing reported on."""
+    if asked.form not in ("per_seed", "per_world"):
+        raise ValueError(f"tuning: must be left out for {asked.name}, where no learner is simulated")
+    found, true = _tuning(path, given)
+    for name in {**true, **given}:
+        if given.get(name) != true.get(name):
+            raise ValueError(
+                f"tuning.{name} = {given.get(name)!r}: must be {true.get(name)!r}, as in the file"
+            )
+    for name, effort in EFFORT.items():
+        if true[name] != effort:
+            raise ValueError(f"tuning.{name} = {true[name]}: must be {effort}, the same for every learner")
+    reported = (
+        {config.env: registry.build("environment", config.env, None, config.env_options)}
+        if config is not None
+        else _reported_worlds()
+        if asked.form == "per_world"
+        else {"riverswim": registry.make("riverswim")}
+    )
+    seeds = [results["seed"]] if isinstance(results.get("seed"), int) else []
+    found.check_apart(reported, seeds)
+    if {_known(world) for world in found.worlds} != _training():
+        raise ValueError(f"tuning.worlds: must be the {len(TRAINING_WORLDS)} training worlds, and no others")
+    if config is not None:
+        _check_tuned(config, found)
+    return found
+
+
+def _check_tuned(config: RunConfig, found: Tuning) -> None:
+    """The settings that ran are those of the tuning, for the same learner, mechanism and budget."""
+    ours = build_run.resolved(config)
+    for name in ("learner", "privatizer", "epsilon", "delta", "preset"):
+        if getattr(ours, name) != getattr(found.config, name):
+            raise ValueError(
+                f"run.{name} = {getattr(ours, name)!r}: must be {getattr(found.config, name)!r}, as tuned"
+            )
+    wanted = flat_options("options", found.options)
+    for name in {**wanted, **ours.options}:
+        if ours.options.get(name) != wanted.get(name):
+            raise ValueError(
+                f"run.options.{name} = {ours.options.get(name)!r}: must be {wanted.get(name)!r}, as tuned"
+            )
+
+
+def _known(world: TrainingWorld) -> tuple[str, str, str]:
+    return world.env, str(sorted(world.env_options.items())), world.mark
+
+
+@cache
+def _training() -> frozenset[tuple[str, str, str]]:
+    worlds = worlds_of(None)
+    marks = (mark_of(registry.make(one.env, **one.env_options)) for one in worlds)
+    return frozenset(_known(replace(one, mark=mark)) for one, mark in zip(worlds, marks, strict=True))
+
+
+@cache
+def _reported_worlds() -> dict[str, TabularMDP]:
+    return {world.name: world.build() for world in BROAD if world.name in WORLDS}
 
 
 def _check_guarantee(asked: Task, given: Mapping[str, Any]) -> tuple[str, float | None, float]:
@@ -473,6 +566,7 @@ def fill(path: Path, prepare: Prepare, seeds: int | None = None, workers: int | 
         raise ValueError(
             f"{path}: must have a table run, for a task with results a seed or with a computed value"
         )
+    content = _with_tuning(path, content)
     config = RunConfig.from_table(_table("run", content["run"]))
     _check_run(asked, config)
     setup = prepare(config)
@@ -496,13 +590,35 @@ def fill(path: Path, prepare: Prepare, seeds: int | None = None, workers: int | 
     return to_toml(_checked(path, content).content)
 
 
+def _with_tuning(path: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """The content with all that is said of the tuning it names, and with the tuned settings in ``run``."""
+    if "tuning" not in content:
+        return content
+    found, true = _tuning(path, _table("tuning", content["tuning"]))
+    one = found.config
+    run = {
+        "learner": one.learner, "privatizer": one.privatizer, "epsilon": one.epsilon, "delta": one.delta,
+        "preset": one.preset, **content["run"], "options": found.options,
+    }  # fmt: skip
+    return {
+        **content,
+        "tuning": true,
+        "run": {name: value for name, value in run.items() if value is not None},
+    }
+
+
 def broad(
-    lines: Iterable[str], budget: str, about: Mapping[str, str], guarantee: Mapping[str, Any]
+    lines: Iterable[str],
+    budget: str,
+    about: Mapping[str, Any],
+    guarantee: Mapping[str, Any],
+    folder: Path = Path(),
 ) -> tuple[dict[str, str], list[str]]:
     """Submissions to the broad tasks from the JSON lines of ``python -m benchmarks.studies.broad --out``.
 
-    budget : its name there; about : who, system, code, commit, date; guarantee : the table of it. Returns
-    texts by task, and what is missing for the other tasks.
+    budget : its name there; about : who, system, code, commit, date, tuning; guarantee : the table of it;
+    folder : of the submissions, in which the path of the tuning begins. Returns texts by task, and what is
+    missing for the other tasks.
     """
     rows = [json.loads(line) for line in lines if line.strip()]
     texts: dict[str, str] = {}
@@ -532,7 +648,7 @@ def broad(
                 "guarantee": dict(guarantee), "results": {"seed": seed, "worlds": worlds},
             }  # fmt: skip
             name = asked.name if asked.name not in texts else f"{asked.name}-{seed}-{len(texts)}"
-            texts[name] = to_toml(_checked(Path(name), content).content)
+            texts[name] = to_toml(_checked(folder / name, content).content)
         if not mine:
             missing.append(f"{asked.name}: nothing at budget {budget!r} and {asked.users:,} users")
     return texts, missing
@@ -564,7 +680,9 @@ def table(given: Sequence[Submission]) -> str:
             key=lambda row: (row.epsilon is None, interval(row).estimate, row.system),
         )
         parts.append(f"### {one.title}\n\n`{one.name}`: {one.metric}.")
-        lines: list[tuple[str, ...]] = [("system", "true guarantee", "result", "runs", "who", "file", "note")]
+        lines: list[tuple[str, ...]] = [
+            ("system", "true guarantee", "result", "runs", "tuning", "who", "file", "note")
+        ]
         for row in rows:
             claim = str(row.content["guarantee"].get("claim", ""))
             promise = f"none{f' ({claim})' if claim else ''}"
@@ -574,7 +692,7 @@ def table(given: Sequence[Submission]) -> str:
             result = said(row) if row.epsilon is None else f"**{said(row)}**"
             file = f"[{row.path.stem.removeprefix(f'{one.name}-')}](records/{row.path.name})"
             who, note = str(row.content["who"]), str(row.content.get("note", ""))
-            lines.append((row.system, promise, result, _counted(row), who, file, note))
+            lines.append((row.system, promise, result, _counted(row), _tuned(row), who, file, note))
         parts.append(markdown(lines) if rows else "No row yet.")
     return "\n\n".join(parts) + "\n"
 
@@ -588,6 +706,16 @@ def _counted(given: Submission) -> str:
     if form == "per_size":
         return f"{min(row['draws'] for row in results['sizes'])} draws a size"
     return "computed"
+
+
+def _tuned(given: Submission) -> str:
+    """The effort of the row's tuning, in words."""
+    if given.task.form not in ("per_seed", "per_world") or given.task.name.startswith("time-"):
+        return "—"
+    if given.tuning is None:
+        return "not tuned"
+    e = given.tuning.effort
+    return f"{e['trials']} trials, {e['worlds']} worlds, {e['seeds']} seeds"
 
 
 def written(page: str, given: Sequence[Submission]) -> str:

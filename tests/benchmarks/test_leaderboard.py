@@ -13,9 +13,11 @@ from typer.testing import CliRunner
 
 from benchmarks.leaderboard import leaderboard
 from benchmarks.leaderboard.__main__ import app
+from discreet import registry
 from discreet.experiments import build_run
 from discreet.experiments.run_config import RunConfig
 from discreet.experiments.simulate import Setup
+from discreet.experiments.tuning import Trial, Tuning, mark_of, worlds_of
 from discreet.utils.toml_file import to_toml
 
 FOLDER = Path(leaderboard.__file__).parent
@@ -198,3 +200,102 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["verify"]).exit_code == 2
     assert CliRunner().invoke(app, ["judge"]).exit_code == 2
     assert "`riverswim-v1`" in CliRunner().invoke(app, ["tasks"]).output
+
+
+# ------------------------------------------------------------------------------------------ tuning
+TUNED = {
+    "env": "riverswim", "env_options": {"rewards": "bernoulli"}, "episodes": 20_000,
+    "learner": "dp-ucbvi", "privatizer": "central", "epsilon": 1.0, "delta": 1e-6,
+}  # fmt: skip
+
+
+def tuning(
+    folder: Path, trials: int = 32, users: int = 20_000, seed: int = 31, worlds: Any = None
+) -> dict[str, Any]:
+    """Write a tuning as `discreet tune` does, with made-up shares; return what a submission says of it."""
+    found = [replace(w, mark=mark_of(registry.make(w.env, **w.env_options))) for w in worlds_of(worlds)]
+    config = RunConfig.from_table({
+        "learner": "dp-ucbvi", "privatizer": "central", "epsilon": 1.0, "delta": 1e-6, "episodes": users,
+        "seeds": 4, "seed": seed, "env": found[0].env, "env_options": found[0].env_options,
+        "options": {"learner.replan_growth": 1.1},
+    })  # fmt: skip
+    tried = [
+        Trial(i, {"bonus_scale": 0.1 + i} if i else {}, (1.0 / (1 + i),) * len(found)) for i in range(trials)
+    ]
+    Tuning(config, tuple(found), {}, tuple(tried)).save(folder / "tuned.toml")
+    digest = hashlib.sha256((folder / "tuned.toml").read_bytes()).hexdigest()
+    return {
+        "file": "tuned.toml", "digest": digest, "trials": trials, "seeds": 4, "users": users, "seed": seed,
+        "worlds": [one.name for one in found],
+    }  # fmt: skip
+
+
+def test_a_tuned_row_is_filled_in_and_says_its_effort(tmp_path: Path) -> None:
+    true = tuning(tmp_path)
+    draft = submission(tuning={"file": "tuned.toml"}, results={"seed": 5})
+    draft["run"] = {name: TUNED[name] for name in ("env", "env_options", "episodes")}
+    del draft["guarantee"]
+    (tmp_path / "draft.toml").write_text(to_toml(draft))
+    (tmp_path / "full.toml").write_text(leaderboard.fill(tmp_path / "draft.toml", prepare, workers=1))
+    full = leaderboard.read(tmp_path / "full.toml")
+    assert full.content["tuning"] == true
+    assert full.config is not None
+    assert full.config.options == {"learner.bonus_scale": 31.1, "learner.replan_growth": 1.1}
+    assert (full.config.learner, full.epsilon) == ("dp-ucbvi", pytest.approx(1.0, rel=1e-6))
+    assert "| 32 trials, 16 worlds, 4 seeds |" in leaderboard.table([full])
+    without = given(tmp_path, submission())
+    assert without.tuning is None
+    assert "| not tuned |" in leaderboard.table([without])
+    noise = submission(task="noise-central-v1", results={"value": 26.7})
+    assert "| — |" in leaderboard.table([given(tmp_path, noise)])
+    with pytest.raises(ValueError, match="tuning: must be left out for noise-central-v1"):
+        given(tmp_path, {**noise, "tuning": true})
+
+
+def test_rows_of_the_broad_suite_name_a_tuning(tmp_path: Path) -> None:
+    worlds = [{"world": w, "share": 0.1, "error": 0.01, "seeds": 32} for w in leaderboard.WORLDS]
+    content = submission(task="broad-mean-v1", results={"seed": 9, "worlds": worlds}, tuning=tuning(tmp_path))
+    assert given(tmp_path, content).tuning is not None
+    content["results"]["seed"] = 31
+    with pytest.raises(ValueError, match="seed = 31: must not be the seed of the tuning"):
+        given(tmp_path, content)
+    content["results"]["seed"] = 9
+    content["tuning"] = tuning(
+        tmp_path, worlds=[{"env": "random", "env_options": {"states": 6, "seed": 1001}}]
+    )
+    with pytest.raises(ValueError, match="worlds = dense S=6 #1001: must not be among the environments"):
+        given(tmp_path, content)
+
+
+@pytest.mark.parametrize(
+    ("made", "said", "run", "words"),
+    [
+        ({}, {"digest": "0"}, {}, "tuning.digest = '0': must be '"),
+        ({}, {"trials": 64}, {}, "tuning.trials = 64: must be 32, as in the file"),
+        ({}, {"more": 1}, {}, "tuning.more = 1: must be None, as in the file"),
+        ({}, {"file": 3}, {}, "tuning.file = 3: must be the path of a file"),
+        ({}, {"file": "none.toml"}, {}, "none.toml: must be a readable TOML file"),
+        ({"trials": 8}, {}, {}, "tuning.trials = 8: must be 32, the same for every learner"),
+        ({"users": 2000}, {}, {}, "tuning.users = 2000: must be 20000, the same for every learner"),
+        ({"worlds": ["bandit"]}, {}, {}, "tuning.worlds: must be the 16 training worlds, and no others"),
+        ({"worlds": ["riverswim"]}, {}, {}, "worlds = riverswim: must not be among the environments"),
+        ({"seed": 1}, {}, {}, "seed = 1: must not be the seed of the tuning"),
+        ({}, {}, {"learner": "private-ucb-vi"}, "run.learner = 'private-ucb-vi': must be 'dp-ucbvi'"),
+        ({}, {}, {"epsilon": 0.5}, "run.epsilon = 0.5: must be 1.0, as tuned"),
+        ({}, {}, {"options": {"bonus_scale": 2.0, "replan_growth": 1.1}}, "bonus_scale = 2.0: must be 31.1"),
+        ({}, {}, {"options": {"learner.bonus_scale": 31.1}}, "replan_growth = None: must be 1.1, as tuned"),
+    ],
+)  # fmt: skip
+def test_a_tuning_that_differs_is_refused(
+    tmp_path: Path,
+    made: dict[str, Any],
+    said: dict[str, Any],
+    run: dict[str, Any],
+    words: str,
+) -> None:
+    options = {"learner.bonus_scale": 31.1, "learner.replan_growth": 1.1}
+    content = submission(
+        tuning={**tuning(tmp_path, **made), **said}, run={**TUNED, "options": options, **run}
+    )
+    with pytest.raises(ValueError, match=words):
+        given(tmp_path, content)

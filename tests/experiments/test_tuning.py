@@ -202,7 +202,7 @@ def test_draws_change_nothing_that_is_public(learner: str) -> None:
             privatizer="central" if private else "none",
             epsilon=1.0 if private else None,
             delta=1e-6 if private else None,
-        )  # fmt: skip
+        )
     )
     first = [build_run.prepare(config)]
     space = search_space(learner)
