@@ -177,7 +177,8 @@ def tuned(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
     folder : folder in which a relative path begins.
 
-    Raises ``ValueError`` if the file is no tuning, or if the table names another learner.
+    Raises ``ValueError`` if the file does not describe a tuning, or if the table names another
+    learner.
     """
     own = {key: value for key, value in table.items() if key != TUNING}
     name = table.get(TUNING)

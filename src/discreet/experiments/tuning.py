@@ -62,7 +62,7 @@ Made = list[tuple["Setup", RunConfig, Path | None]]
 def mark_of(mdp: TabularMDP) -> str:
     """Return a digest of an environment's transitions, mean rewards and first states.
 
-    The horizon and the distribution of rewards have no effect on the digest if all steps are alike. Numbers
+    The horizon and the distribution of rewards have no effect on the digest if all steps are equal. Numbers
     are rounded to 12 digits, so that another version of NumPy gives the same digest.
     """
     digest = hashlib.sha256()
@@ -96,11 +96,18 @@ class TrainingWorld:
 def worlds_of(worlds: Worlds | None) -> tuple[TrainingWorld, ...]:
     """Return the environments of a tuning.
 
-    worlds : None for the training environments of the leaderboard; a TOML file with a table ``[[worlds]]``
-        for each environment; or a sequence. Each item is a name in the registry, a mapping with
-        ``env`` and optionally ``env_options`` and ``name``, or an environment made by ``discreet.make``.
+    Parameters
+    ----------
+    worlds : str, path or sequence, optional
+        The default is the training environments of the leaderboard. A path is a TOML file with a table
+        ``[[worlds]]`` for each environment. Each item of a table or sequence is a name in the registry, a
+        mapping with ``env`` and optionally ``env_options`` and ``name``, or an environment that
+        ``discreet.make`` has built.
 
-    Raises ``ValueError`` for an environment without a registered name, and for a repeated name.
+    Raises
+    ------
+    ValueError
+        If an environment has no registered name, or if two environments have the same name.
     """
     if worlds is None:
         return tuple(TrainingWorld(name, env, options) for _, name, env, options in TRAINING_WORLDS)
@@ -237,7 +244,8 @@ class Tuning:
     def load(cls, path: Path | str) -> Tuning:
         """Read the file of a tuning, and compute its scores and its best trial again.
 
-        Raises ``ValueError`` if the file is no tuning, or if its options are not those of its best trial.
+        Raises ``ValueError`` if the file does not describe a tuning, or if its options differ from those
+        of its best trial.
         """
         table = read_toml(Path(path))
         about = table.get(TUNING)
