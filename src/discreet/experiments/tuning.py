@@ -242,7 +242,7 @@ class Tuning:
 
     @classmethod
     def load(cls, path: Path | str) -> Tuning:
-        """Read the file of a tuning, and compute its scores and its best trial again.
+        """Read the file of a tuning from ``path``, and compute its scores and its best trial again.
 
         Raises ``ValueError`` if the file does not describe a tuning, or if its options differ from those
         of its best trial.
