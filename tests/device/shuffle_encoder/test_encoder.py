@@ -28,12 +28,16 @@ class NoCoins:
 
 def test_the_device_loads_nothing_else_of_the_package():
     code = (
-        "import pkgutil, sys, discreet.device\n"
+        "import pkgutil, sys, discreet\n"
+        "first = {m for m in sys.modules if m.startswith('discreet')}\n"
+        "import discreet.device\n"
         "names = ['discreet.device.' + m.name for m in pkgutil.iter_modules(discreet.device.__path__)]\n"
         "for name in names:\n"
         "    __import__(name)\n"
         "mine = {m for m in sys.modules if m.startswith('discreet')}\n"
-        "assert mine == {'discreet', 'discreet.device', *names}, mine\n"
+        "assert mine == {*first, 'discreet.device', *names}, mine\n"
+        "assert first == {'discreet', 'discreet.names', 'discreet.wiring', 'discreet.core', "
+        "'discreet.core.registry'}, first\n"
         "assert len(names) >= 10, names\n"
         "others = {m.partition('.')[0] for m in sys.modules} - set(sys.stdlib_module_names)\n"
         "assert not others & {'scipy', 'numba', 'pandas', 'pyarrow', 'dp_accounting'}, others\n"

@@ -144,6 +144,7 @@ class Inbox:
     """
 
     # A saved file contains the counts of a batch that is not released yet, but no message.
+    _BOUND: ClassVar[tuple[str, ...]]
     _STATE: ClassVar[tuple[str, ...]] = ("_seen", "_plan", "_left", "_received", "_refused")
 
     def __init__(self, least: int) -> None:
@@ -177,6 +178,11 @@ class Inbox:
     def shut(self) -> None:
         """Accept no further messages for the open plan, because each user has sent a message or is absent."""
         self._left = 0
+
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        """Public parameters, as values that can be compared."""
+        return tuple(getattr(self, name) for name in self._BOUND)
 
     def check_numbers(self, users: int) -> None:
         """Raise ``ValueError`` if a batch of ``users`` users cannot have these numbers of messages."""
@@ -434,7 +440,7 @@ class ShuffledChannel(Channel):
         for batch, whole in enumerate(state["open_batches"], first):
             found = made_of(self.shuffles, whole)
             own = self.shuffles.of_batch(self.mechanism, batch, state["session"])
-            if any(getattr(found, name) != getattr(own, name) for name in self.shuffles._BOUND):
+            if found.parameters != own.parameters:
                 raise ValueError(f"open_batches: must have the parameters of batch {batch + 1}")
             found.check_numbers(int(self.ends[batch]) - (int(self.ends[batch - 1]) if batch else 0))
             shufflers.append(found)
