@@ -39,6 +39,7 @@ from discreet.cli.common import (
 
 if TYPE_CHECKING:
     from discreet.core.guarantee import Guarantee
+    from discreet.experiments.estimate import Forecast
     from discreet.experiments.results import Result
     from discreet.experiments.run_config import RunConfig
     from discreet.experiments.simulate import Setup
@@ -271,8 +272,7 @@ def estimate(
     from discreet.experiments import build_run
     from discreet.experiments.estimate import estimate_run
 
-    of_stored = {"users": users, "rho": rho}
-    for name, given in of_stored.items():
+    for name, given in {"users": users, "rho": rho}.items():
         if given is not None:
             raise ValueError(f"{name} = {given}: must be given with --schema only")
     flags = {
@@ -285,9 +285,13 @@ def estimate(
     found = estimate_run(setup)
     if as_json:
         print_json(found.to_json())
-        return
+    else:
+        _print_estimate(found, setup.guarantee)
+
+
+def _print_estimate(found: Forecast, guarantee: Guarantee) -> None:
     console().print(found.statement)
-    _print_seed([setup.guarantee])
+    _print_seed([guarantee])
     releases = f"{found.releases} release{'s' if found.releases != 1 else ''}"
     console().print(f"{releases} for {found.users} users; {found.cells} cells with noise each")
     # if the two numbers are equal, the table has only one column
