@@ -214,7 +214,6 @@ class Game(Protocol):
 
         Users are counted from 1. Only the target's trajectory depends on ``world``, the hypothesis.
         """
-        ...
 
 
 @dataclass(frozen=True, eq=False)

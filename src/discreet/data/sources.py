@@ -101,17 +101,14 @@ class TableSource(Protocol):
     @property
     def name(self) -> str:
         """Name of the source for messages. It never contains an access key of an object store."""
-        ...
 
     @property
     def rows(self) -> int | None:
         """Number of rows, if it is known without reading the table."""
-        ...
 
     @property
     def size(self) -> int:
         """Number of rows, or an upper estimate of this number."""
-        ...
 
     @property
     def malformed(self) -> list[int]:
@@ -119,18 +116,15 @@ class TableSource(Protocol):
 
         Line numbers start at 1, and 0 means that the number is unknown.
         """
-        ...
 
     def types(self) -> Mapping[str, Any] | None:
         """Return a mapping of column names to Arrow types, or None for text files, which state no types."""
-        ...
 
     def names(self, wanted: Sequence[str] = ()) -> list[str]:
         """Return the names of all columns, in order.
 
         ``wanted`` : columns that must exist, from which the delimiter of a text file is found.
         """
-        ...
 
     def batches(
         self,
@@ -146,7 +140,6 @@ class TableSource(Protocol):
 
         ``spread`` : function that reads parts of a file in threads and keeps their order.
         """
-        ...
 
 
 @dataclass(frozen=True)
