@@ -59,7 +59,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
 from discreet.accounting import budget
@@ -69,7 +69,7 @@ from discreet.audit.black_box import epsilon_bound, fit_events, fit_linear, mu_b
 from discreet.core import checks
 from discreet.core.count_channels import is_of_counts
 from discreet.core.guarantee import Guarantee
-from discreet.core.releases import Release
+from discreet.core.releases import Floats, Release
 from discreet.core.rng import Seeded
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectories, Trajectory
@@ -87,7 +87,6 @@ __all__ = [
     "rarest",
 ]  # fmt: skip
 
-Floats = NDArray[np.float64]
 Score = Callable[[Floats], Floats]
 Adversary = Literal["policy", "values", "release"]
 Knowledge = Literal["everything", "population"]

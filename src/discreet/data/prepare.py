@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 
 from discreet.core import checks
+from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.data.cell_parsing import NEVER, Offences, Reader
 from discreet.data.near_duplicate_ids import Alike
@@ -45,8 +46,6 @@ from discreet.utils.atomic_file import write_aside
 from discreet.utils.atomic_folder import aside, claims_out
 
 Flags = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 ROWS, SCHEMA, DECLARATION, COUNTS = "rows.parquet", "schema.toml", "prepare.toml", "private-counts.json"
 MEMORY = 2**31

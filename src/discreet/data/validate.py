@@ -43,6 +43,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from discreet.core import checks
+from discreet.core.releases import Ints
 from discreet.core.trajectories import Trajectories
 from discreet.data import row_kernels as kernels
 from discreet.data.near_duplicate_ids import Alike, Folded, distinct, hashed
@@ -51,7 +52,6 @@ from discreet.data.schema import Schema
 from discreet.data.sources import MISSING
 from discreet.utils.system import processors
 
-Ints = NDArray[np.int64]
 Flags = NDArray[np.uint8]
 
 MEMORY = 2**28

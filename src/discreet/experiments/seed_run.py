@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 
 if TYPE_CHECKING:
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from discreet.experiments.run_config import By
 
 __all__ = ["FinishedRun", "Floats", "Ints", "PreparedRun", "SeedRun", "SharedFacts"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,6 +40,7 @@ from discreet.core import checks
 from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.layout import Layout
 from discreet.core.noise.random_streams_kernels import ROLE_MODEL, ROLE_NOISE, generator_at, run_key
+from discreet.core.releases import Floats
 from discreet.core.rng import Secure
 from discreet.core.short_repr import brief
 from discreet.data.schema import Schema
@@ -52,8 +53,6 @@ from discreet.learners.ope.verdict import ASKED, would_show
 from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
-
-Floats = NDArray[np.float64]
 
 __all__ = [
     "EPSILONS",

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from discreet.core import checks
+from discreet.core.releases import Floats
 from discreet.utils.atomic_file import write_aside
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ __all__ = [
     "look", "new_figure", "save_figure", "styled", "tidy", "width_of",
 ]  # fmt: skip
 
-Floats = NDArray[np.float64]
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))

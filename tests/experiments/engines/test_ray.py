@@ -8,6 +8,7 @@ from typing import Any
 
 import fake_modules
 import pytest
+from waiting import LIMIT
 
 from discreet.experiments.engine import EngineError, Job, results
 from discreet.experiments.run_config import made_by
@@ -130,10 +131,10 @@ def test_results_and_errors_are_those_of_the_task(ray: Any, cluster: Cluster) ->
     engine = ray.open_engine("", 1)
     assert list(results(engine, [Job(lambda items: [item + 1 for item in items], [4])])) == [(0, 5)]
     with pytest.raises(ZeroDivisionError):
-        engine.submit(lambda: 1 // 0).result(0)
+        engine.submit(lambda: 1 // 0).result(LIMIT)
     cluster.errors = [RaySystemError("\n  the head is gone\nmore")]
     with pytest.raises(EngineError, match="^ray: the head is gone$"):
-        engine.submit(int).result(0)
+        engine.submit(int).result(LIMIT)
     with pytest.raises(ValueError, match="takes positional arguments only"):
         engine._executor.submit(int, base=2)
 
@@ -150,7 +151,7 @@ def test_a_cancelled_future_cancels_its_task(ray: Any, cluster: Cluster) -> None
     assert future.cancel()
     assert cluster.cancelled == [future._task]
     with pytest.raises(CancelledError):
-        future.result(0)
+        future.result(LIMIT)
     future._task.future().set_result(3)  # comes too late, and is ignored
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import fake_modules
 import pytest
+from waiting import LIMIT, wait_until
 
 from discreet.experiments.engine import EngineError, Job, results
 
@@ -118,13 +118,13 @@ def test_errors_of_a_job(slurm: Any) -> None:
     engine = slurm.open_engine("cluster=local", 1)
     (jobs,) = AutoExecutor.made
     with pytest.raises(ZeroDivisionError):  # the error itself, not its text
-        engine.submit(lambda: 1 // 0).result(60)
+        engine.submit(lambda: 1 // 0).result(LIMIT)
     jobs.errors = [FailedJobError("ModuleNotFoundError: No module named 'x'\n----\nYou can check the log")]
     with pytest.raises(EngineError, match=r"job 17 failed .*\(ModuleNotFoundError.*\): discreet-jobs/17_log"):
-        engine.submit(int).result(60)
+        engine.submit(int).result(LIMIT)
     jobs.errors = [FailedJobError("Traceback\nUncompletedJobError: timed out")]
     with pytest.raises(UncompletedJobError, match="job 17 ran out of its time"):
-        engine.submit(int).result(60)
+        engine.submit(int).result(LIMIT)
 
 
 def test_a_killed_job_is_submitted_again(slurm: Any) -> None:
@@ -144,7 +144,4 @@ def test_jobs_that_wait_are_cancelled_with_their_futures_and_at_the_end(slurm: A
     engine.close()
     assert [job.cancelled for job in jobs.jobs] == [True, True]
     assert other.cancelled()
-    for thread in threading.enumerate():
-        if thread is getattr(engine._executor, "_watcher", None):
-            thread.join(60)
-    assert engine._executor._watcher is None  # no thread polls when no job is open
+    wait_until(lambda: engine._executor._watcher is None)  # no thread polls when no job is open

@@ -26,11 +26,10 @@ import math
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discreet.core import checks
+from discreet.core.releases import Floats
 
-Floats = NDArray[np.float64]
 Ridge = float | Literal["bound"]
 Project = Literal["simplex", "range", "none"]
 

@@ -31,14 +31,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.layout import Layout
+from discreet.core.releases import Floats
 from discreet.learners.estimation import model_kernels as kernels
 from discreet.mechanisms.interfaces import NoiseDistribution, Release
 
-Floats = NDArray[np.float64]
 Post = Literal["none", "raw", "lp"]
 ErrorMode = Literal["quantile", "sd", "published"]
 

@@ -60,6 +60,7 @@ from discreet.accounting import budget as budgets
 from discreet.core import checks
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
+from discreet.core.releases import Floats, Ints
 from discreet.core.rng import Randomness, Secure
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectories
@@ -81,9 +82,6 @@ from discreet.mechanisms.interfaces import probabilities
 from discreet.mechanisms.linear.adaptive_queries import Answer, Question, ResponseSession
 from discreet.mechanisms.linear.sensitivities import gram_mu, vector_sensitivity
 from discreet.utils.config import Knobs
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _STATED_DELTA = 1e-6  # delta at which a budget in rho or mu is also stated as (epsilon, delta)
 

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.noise.random_streams_kernels import ROLE_TIES, open_at
+from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.learners.online.summary import summary_of
@@ -36,8 +37,6 @@ from discreet.mechanisms.features import Features, MixtureFeatures
 from discreet.mechanisms.interfaces import Ask, Plan, ProblemSpec, Release, Schedule
 from discreet.utils.config import Knobs
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Switching = Literal["release", "determinant"]
 
 PRIVATE_SCALE, PLAIN_SCALE = 0.03, 0.1  # default values of bonus_scale with and without privacy

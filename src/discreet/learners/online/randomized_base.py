@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.count_query import CountQuery
 from discreet.core.noise.random_streams_kernels import ROLE_SAMPLES, ROLE_TIES, generator_at, open_at
+from discreet.core.releases import Floats
 from discreet.core.short_repr import brief
 from discreet.learners.estimation.tabular_model import release_rows
 from discreet.learners.online import tabular_planning_kernels as kernels
@@ -39,9 +40,6 @@ from discreet.learners.online.tabular_base import grown, sub_batch
 from discreet.learners.online.tabular_planning_kernels import LearnerKernel
 from discreet.mechanisms.interfaces import Ask, Plan, ProblemSpec, Release, Schedule
 from discreet.utils.config import Knobs
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.count_query import CountQuery
 from discreet.core.noise.random_streams_kernels import ROLE_TIES, open_at
+from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.learners.estimation.tabular_model import POSTS, ErrorBounds, ErrorMode, Post, release_rows
 from discreet.learners.online import bonuses
@@ -32,8 +33,6 @@ from discreet.learners.online.tabular_planning_kernels import LearnerKernel
 from discreet.mechanisms.interfaces import Ask, NoiseDistribution, Plan, ProblemSpec, Release, Schedule
 from discreet.utils.config import Knobs
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Cap = Literal["H-h+1", "H", "none"]
 Theory = Literal["theory"]
 
@@ -229,7 +228,7 @@ class TabularLearner(Knobs, ABC):
         """Return True if several users can follow one policy."""
         return self.replan_every != 1 or (self.replan_growth or 1.0) > 1.0
 
-    def _exploring(self, before: int, batch: int, spec: ProblemSpec) -> NDArray[np.int64]:
+    def _exploring(self, before: int, batch: int, spec: ProblemSpec) -> Ints:
         """Return the (E,) numbers of users that each explorer has in one batch.
 
         before : number of users before the batch. batch : number of users in the batch.
