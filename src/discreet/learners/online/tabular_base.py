@@ -82,12 +82,24 @@ class LearnerState:
     part: int = 0
 
 
-def grown(users: int, growth: float, spec: ProblemSpec) -> int:
-    """Return the number of users in the batch that starts after ``users`` users, on a geometric schedule.
+def regular_schedule(
+    every: int | None, growth: float | None, spec: ProblemSpec, plans: Literal["deterministic", "stochastic"]
+) -> Schedule:
+    """Return a schedule with a release after ``every`` users, or geometric with the factor ``growth``."""
+    if growth is not None or every is None or every == 1:
+        return Schedule(spec.users, growth=growth or 1.0, plans=plans)
+    if spec.users is None:
+        return Schedule(None, plans=plans)
+    return Schedule(spec.users, times=np.arange(0, spec.users, every, dtype=np.int64), plans=plans)
 
-    The total number of users grows by the factor ``growth``, and by at least 1, up to ``spec.users``.
+
+def batch_size(users: int, every: int | None, growth: float | None, spec: ProblemSpec) -> int:
+    """Return the number of users in the batch that starts after ``users`` users.
+
+    The total number of users grows by ``every`` or, if ``growth`` is given, by this factor and by at least 1,
+    up to ``spec.users``.
     """
-    later = max(users + 1, math.ceil(growth * users))
+    later = users + (every or 1) if growth is None else max(users + 1, math.ceil(growth * users))
     return later - users if spec.users is None else min(later, spec.users) - users
 
 
@@ -239,13 +251,7 @@ class TabularLearner(Knobs, ABC):
         """Return the schedule: a release after every user, every ``replan_every`` users, or geometric."""
         self._check(spec)
         plans: Literal["deterministic", "stochastic"] = "stochastic" if self.stochastic else "deterministic"
-        every, growth = self.replan_every, self._growth(spec)
-        if every is None or every == 1:
-            return Schedule(spec.users, growth=growth or 1.0, plans=plans)
-        if spec.users is None:
-            return Schedule(None, plans=plans)
-        times = np.arange(0, spec.users, every, dtype=np.int64)
-        return Schedule(spec.users, times=times, plans=plans)
+        return regular_schedule(self.replan_every, self._growth(spec), spec, plans)
 
     def query(self, spec: ProblemSpec) -> CountQuery:
         """Return the query for the sums that this learner reads."""
@@ -266,11 +272,7 @@ class TabularLearner(Knobs, ABC):
 
     def _batch(self, users: int, spec: ProblemSpec) -> int:
         """Return the number of users in the batch that follows the release after ``users`` users."""
-        growth = self._growth(spec)
-        if growth is not None:
-            return grown(users, growth, spec)
-        later = users + int(self.replan_every or 1)
-        return later - users if spec.users is None else min(later, spec.users) - users
+        return batch_size(users, self.replan_every, self._growth(spec), spec)
 
     # ------------------------------------------------------------- interface for compiled code
     @abstractmethod
