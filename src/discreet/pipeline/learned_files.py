@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -49,7 +49,6 @@ from discreet.mechanisms.linear.adaptive_queries import ResponseSession
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 from discreet.reports.decision_report import DecisionReport, decision_report_of
-from discreet.reports.document import Block
 from discreet.reports.earlier_report import SINCE, EarlierReport
 from discreet.reports.linear_report import LinearReport
 from discreet.reports.policy_files import PolicyTable, Unsupported, write_policy
@@ -149,14 +148,6 @@ class LearnConfig:
 # ------------------------------------------------------------------------------ two kinds of sums
 
 
-class _Report(Protocol):
-    """Interface of a report on a policy."""
-
-    def to_dict(self) -> dict[str, Any]: ...
-    def blocks(self) -> list[Block]: ...
-    def figures(self, folder: str | Path) -> Any: ...
-
-
 @dataclass(frozen=True, eq=False)
 class PlannedPolicy:
     """Policy that was learned from a release, and the report on it.
@@ -165,7 +156,7 @@ class PlannedPolicy:
     """
 
     table: PolicyTable
-    report: _Report
+    report: DecisionReport | LinearReport | Report
     earlier: PolicyTable | None = None
 
 
