@@ -1,6 +1,7 @@
 """The envelope of every message: its bytes, what a reader refuses, and that a message counts once."""
 
 import dataclasses
+import hashlib
 import random
 import zlib
 from typing import Any
@@ -444,7 +445,7 @@ def test_a_form_is_read_as_it_was_published(form: Any) -> None:
     published = form.to_bytes()
     again = type(form).from_bytes(published)
     assert again.to_bytes() == published
-    assert again.digest == form.digest == forms.digest_of(published)
+    assert again.digest == form.digest == hashlib.sha256(published).digest()[:16]
     assert len(form.digest) == 16
     if not isinstance(form, LinearDevice):  # which holds arrays
         assert again == form

@@ -11,7 +11,7 @@ from discreet.accounting.text.guarantee_sentences import up
 from discreet.experiments.run_config import MADE_BY, identity
 
 if TYPE_CHECKING:
-    from discreet.experiments.results import Result
+    from discreet.experiments.seed_run import FinishedRun
 
 __all__ = ["privacy_words", "said_options", "short_labels"]
 
@@ -52,7 +52,7 @@ def said_options(options: Mapping[str, Any], *first: str | None) -> str:
     return f" ({', '.join(said)})" if said else ""
 
 
-def short_labels(results: Sequence[Result]) -> tuple[list[str], str]:
+def short_labels(results: Sequence[FinishedRun]) -> tuple[list[str], str]:
     """Return one label per result, and a text with the options that all results share.
 
     The labels do not contain the shared options. The text of the shared options can be empty.
@@ -71,7 +71,7 @@ def short_labels(results: Sequence[Result]) -> tuple[list[str], str]:
     return _told_apart(results, labels), _said(shared).strip(" ()")
 
 
-def _in_label(result: Result) -> dict[str, Any]:
+def _in_label(result: FinishedRun) -> dict[str, Any]:
     """Return the preset and the options that the label of a result names.
 
     If the user chose the label, the returned dictionary is empty.
@@ -84,7 +84,7 @@ def _said(given: Mapping[str, Any]) -> str:
     return said_options({k: v for k, v in given.items() if k != "preset"}, given.get("preset"))
 
 
-def _told_apart(results: Sequence[Result], labels: Sequence[str]) -> list[str]:
+def _told_apart(results: Sequence[FinishedRun], labels: Sequence[str]) -> list[str]:
     """Return the labels, changed so that different runs have different labels.
 
     If several runs have the same label, the settings in which they differ are added to their labels.
@@ -99,7 +99,7 @@ def _told_apart(results: Sequence[Result], labels: Sequence[str]) -> list[str]:
     return found
 
 
-def _differences(results: Sequence[Result]) -> list[str]:
+def _differences(results: Sequence[FinishedRun]) -> list[str]:
     """Return, for each result, a text with the settings in which the results differ.
 
     All texts are empty if the results do not differ.

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from discreet.experiments.results import Result
+    from discreet.experiments.seed_run import FinishedRun
 
 
 UNITS = "in the environment's units of reward"
 
 
-def legend_label(result: Result, label: str | None = None) -> str:
+def legend_label(result: FinishedRun, label: str | None = None) -> str:
     """Return a text that states the learner, the guarantee and the number of seeds."""
     seeds = len(result.runs)
     return (
@@ -46,7 +46,7 @@ def legend_label(result: Result, label: str | None = None) -> str:
 
 
 def draw_regret(
-    axes: Axes, results: Sequence[Result], scale: str = "log", reference: bool = True
+    axes: Axes, results: Sequence[FinishedRun], scale: str = "log", reference: bool = True
 ) -> list[tuple[float, str, str]]:
     """Draw the curves, their bands and the reference line of the uniform policy into ``axes``.
 
@@ -114,7 +114,7 @@ def _folded(said: str, width: float) -> str:
     return "\n".join(textwrap.fill(line, int(width)) for line in said.split("\n"))
 
 
-def _comparable(results: Sequence[Result]) -> None:
+def _comparable(results: Sequence[FinishedRun]) -> None:
     if not results:
         raise ValueError("results = []: must hold at least one result")
     worlds = sorted({result.environment for result in results})
@@ -125,7 +125,7 @@ def _comparable(results: Sequence[Result]) -> None:
 
 
 def regret_figure(
-    results: Sequence[Result],
+    results: Sequence[FinishedRun],
     path: Path | str | None = None,
     *,
     scale: str = "log",

@@ -17,7 +17,7 @@ from discreet.experiments.run_config import MADE_BY, RunConfig, cannot_repeat, m
 from discreet.registry import RegisteredPart, named, remembered
 
 if TYPE_CHECKING:
-    from discreet.experiments.simulate import Setup
+    from discreet.experiments.seed_run import PreparedRun
 
 __all__ = ["OBJECTS", "Recipe", "recipe"]
 
@@ -40,7 +40,7 @@ class Recipe:
     environment: str
 
 
-def recipe(setup: Setup, seed: int, seeds: int) -> Recipe:
+def recipe(setup: PreparedRun, seed: int, seeds: int) -> Recipe:
     """Describe a set-up by registered names if all its parts have such a name, otherwise by the ``repr`` of
     its objects.
     """
@@ -123,7 +123,7 @@ def _own_options(part: Any) -> dict[str, Any]:
 
 
 def _objects_table(
-    setup: Setup, seed: int, preset: str | None, said: Mapping[str, Any], world: str, own: list[str]
+    setup: PreparedRun, seed: int, preset: str | None, said: Mapping[str, Any], world: str, own: list[str]
 ) -> dict[str, Any]:
     """Return a table that describes a run that cannot be repeated from a file.
 

@@ -33,13 +33,12 @@ import numpy as np
 from discreet.accounting.serialization import of_guarantee, same_up_to_rounding
 from discreet.accounting.text.sentence_templates import OLDEST
 from discreet.core import checks
-from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.experiments import statistics
 from discreet.experiments.labels import privacy_words, said_options
 from discreet.experiments.recipes import recipe
 from discreet.experiments.run_config import MADE_BY, flattened, identity
-from discreet.experiments.seed_run import SeedRun
+from discreet.experiments.seed_run import Floats, Ints, PreparedRun, SeedRun
 from discreet.utils.atomic_file import write_aside
 from discreet.utils.markdown_table import html
 from discreet.utils.system import optional
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from discreet.core.guarantee import Guarantee
-    from discreet.experiments.simulate import Setup
 
 _CONFIG, _GUARANTEE, _ABOUT, _SEEDS = "config.toml", "guarantee.json", "about.json", "seeds"
 _SEED_FILE = re.compile(r"run-(\d{5,})\.parquet")
@@ -90,7 +88,9 @@ class About:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, setup: Setup, config: Mapping[str, Any] | None = None, label: str | None = None) -> About:
+    def of(
+        cls, setup: PreparedRun, config: Mapping[str, Any] | None = None, label: str | None = None
+    ) -> About:
         """Collect the shared facts of a set-up.
 
         The names come from the configuration if there is one, otherwise from the objects.
@@ -195,7 +195,7 @@ class Result:
 
     @classmethod
     def from_runs(
-        cls, setup: Setup, seed: int, runs: Iterable[SeedRun],
+        cls, setup: PreparedRun, seed: int, runs: Iterable[SeedRun],
         config: Mapping[str, Any] | None = None, label: str | None = None,
     ) -> Result:  # fmt: skip
         """Make the result of repetitions ``runs`` of ``setup`` under ``seed``.

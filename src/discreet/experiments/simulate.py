@@ -36,7 +36,6 @@ from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CountQuery
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.query import FamilyQuery
-from discreet.core.releases import Floats, Ints
 from discreet.core.rng import Seeded
 from discreet.core.session import ChannelSession
 from discreet.core.short_repr import brief
@@ -49,7 +48,7 @@ from discreet.experiments import timing
 from discreet.experiments.engine import Engine, Job, results
 from discreet.experiments.progress import Progress, shown
 from discreet.experiments.run_config import By, check_label
-from discreet.experiments.seed_run import SeedRun
+from discreet.experiments.seed_run import Floats, Ints, SeedRun
 from discreet.experiments.worker import NoWorkers, Play, packed, processes
 from discreet.learners.online.tabular_base import GROWTH
 from discreet.mechanisms.argument_roles import check_role

@@ -23,8 +23,7 @@ from discreet.experiments.engine import Engine, EngineError
 from discreet.experiments.run_config import made_by
 
 if TYPE_CHECKING:
-    from discreet.experiments.seed_run import SeedRun
-    from discreet.experiments.simulate import Setup
+    from discreet.experiments.seed_run import PreparedRun, SeedRun
 
 __all__ = ["Made", "NoWorkers", "Play", "differing", "packed", "processes", "versions"]
 
@@ -83,7 +82,7 @@ class Play:
     made_by : versions of the sender's code.
     """
 
-    build: Callable[[Any], Setup]
+    build: Callable[[Any], PreparedRun]
     what: Any
     seed: int
     made_by: Mapping[str, str] = field(default_factory=versions)
@@ -99,7 +98,7 @@ class Play:
 
 
 @lru_cache(_FEW)
-def _built(build: Callable[[Any], Setup], what: Any) -> Setup:
+def _built(build: Callable[[Any], PreparedRun], what: Any) -> PreparedRun:
     return build(what)
 
 
