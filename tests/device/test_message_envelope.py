@@ -18,7 +18,6 @@ from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectory
-from discreet.device import session_config as forms
 from discreet.device.count_device import CountDevice
 from discreet.device.discrete_noise import ExactCoins
 from discreet.device.linear_device import LinearDevice
