@@ -402,7 +402,7 @@ def table(audits: Iterable[Audit]) -> str:
     return "\n".join(rows)
 
 
-def power_table(privatizers: Iterable[tuple[str, Any]], alarm: float = core.ALARM, trials: int = 100) -> str:
+def power_table(privatizers: Iterable[tuple[str, Any]], alarm: float = core.ALARM) -> str:
     """Return a Markdown table of the power of the short game: its chance to detect noise that is too small.
 
     The short game distinguishes two data sets by one release. Its power is the probability that it refutes
@@ -416,7 +416,7 @@ def power_table(privatizers: Iterable[tuple[str, Any]], alarm: float = core.ALAR
     for name, privatizer in privatizers:
         powers = [
             core.half_scale_power(
-                privatizer.start, core.reactive(privatizer.start), People(SHORT), n, alarm / 4, trials
+                privatizer.start, core.reactive(privatizer.start), People(SHORT), n, alarm / 4
             )
             for n in _POWER_RUNS
         ]
