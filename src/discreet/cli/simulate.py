@@ -272,7 +272,8 @@ def estimate(
     from discreet.experiments import build_run
     from discreet.experiments.estimate import estimate_run
 
-    for name, given in {"users": users, "rho": rho}.items():
+    of_stored = {"users": users, "rho": rho}
+    for name, given in of_stored.items():
         if given is not None:
             raise ValueError(f"{name} = {given}: must be given with --schema only")
     flags = {
