@@ -39,7 +39,6 @@ from discreet.cli.common import (
 
 if TYPE_CHECKING:
     from discreet.core.guarantee import Guarantee
-    from discreet.experiments.estimate import Forecast
     from discreet.experiments.results import Result
     from discreet.experiments.run_config import RunConfig
     from discreet.experiments.simulate import Setup
@@ -270,7 +269,6 @@ def estimate(
         estimate_stored(schema, users, budget, learner, preset, option, share, as_json)
         return
     from discreet.experiments import build_run
-    from discreet.experiments.estimate import estimate_run
 
     of_stored = {"users": users, "rho": rho}
     for name, given in of_stored.items():
@@ -283,16 +281,18 @@ def estimate(
     announce_compilation()
     setup = build_run.prepare(build_run.resolved(_configuration(config, flags, option, env_option, plugin)))
     _announce_delta(setup)
+    _print_estimate(setup, as_json)
+
+
+def _print_estimate(setup: Setup, as_json: bool) -> None:
+    from discreet.experiments.estimate import estimate_run
+
     found = estimate_run(setup)
     if as_json:
         print_json(found.to_json())
-    else:
-        _print_estimate(found, setup.guarantee)
-
-
-def _print_estimate(found: Forecast, guarantee: Guarantee) -> None:
+        return
     console().print(found.statement)
-    _print_seed([guarantee])
+    _print_seed([setup.guarantee])
     releases = f"{found.releases} release{'s' if found.releases != 1 else ''}"
     console().print(f"{releases} for {found.users} users; {found.cells} cells with noise each")
     # if the two numbers are equal, the table has only one column
