@@ -421,12 +421,7 @@ def public_numbers(release: Release) -> Floats:
 
 
 def play(
-    start: Start,
-    learner: Any,
-    people: Game,
-    world: int,
-    randomness: Seeded,
-    restart: Restart | None = None,
+    start: Start, learner: Any, people: Game, world: int, randomness: Seeded, restart: Restart | None = None
 ) -> Transcript:
     """Return the transcript of one run of the common loop under one hypothesis.
 
@@ -778,12 +773,7 @@ class BlackBoxEvidence:
 
 
 def sample(
-    start: Start,
-    learner: Any,
-    people: Game,
-    runs: int,
-    seed: int,
-    restart: Restart | None = None,
+    start: Start, learner: Any, people: Game, runs: int, seed: int, restart: Restart | None = None
 ) -> tuple[Guarantee, list[list[Transcript]], Callable[[Transcript], float] | None]:
     """Run the game under both hypotheses.
 

@@ -194,11 +194,7 @@ def _games(start: Start, learner: Any, budget: Any) -> tuple[Any, Game, Game]:
         bits = session.guarantee.trust == "shuffle"
         return learner, People(SHORT, bits=bits), People(LONG, bits=bits)
     probe = audit_linear.Probe.of(learner, short.spec)
-    return (
-        probe,
-        audit_linear.canary(start, probe, short)[0],
-        audit_linear.canary(start, learner, long)[0],
-    )
+    return (probe, audit_linear.canary(start, probe, short)[0], audit_linear.canary(start, learner, long)[0])
 
 
 _NOISES = {kernels.LAPLACE: "laplace", kernels.GAUSSIAN: "gaussian"}
@@ -409,10 +405,7 @@ def power_table(privatizers: Iterable[tuple[str, Any]], alarm: float = core.ALAR
     the claimed guarantee if the noise has half the claimed scale. The rows of the table are mechanisms, and
     the columns are numbers of runs of the game.
     """
-    rows = [
-        f"| mechanism | {' | '.join(str(n) for n in _POWER_RUNS)} |",
-        f"|---|{'---|' * len(_POWER_RUNS)}",
-    ]
+    rows = [f"| mechanism | {' | '.join(str(n) for n in _POWER_RUNS)} |", f"|---|{'---|' * len(_POWER_RUNS)}"]
     for name, privatizer in privatizers:
         powers = [
             core.half_scale_power(

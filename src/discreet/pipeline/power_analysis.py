@@ -282,12 +282,7 @@ def gain_power(
 
 
 def sample_size(
-    world: PublicMDP,
-    privatizer: Central | NoPrivacy,
-    *,
-    chance: float = 0.9,
-    draws: int = 60,
-    seed: int = 0,
+    world: PublicMDP, privatizer: Central | NoPrivacy, *, chance: float = 0.9, draws: int = 60, seed: int = 0
 ) -> int | None:
     """Return the smallest number of users at which a share ``chance`` of draws shows a gain.
 

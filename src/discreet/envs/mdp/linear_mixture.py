@@ -100,12 +100,7 @@ class LinearMixtureMDP:
         for array in (w, means, start):
             array.flags.writeable = False
         self.__dict__.update(
-            features=features,
-            weights=w,
-            rewards=means,
-            initial=start,
-            reward_law=reward_law,
-            name=str(name),
+            features=features, weights=w, rewards=means, initial=start, reward_law=reward_law, name=str(name)
         )
 
     @property

@@ -133,12 +133,7 @@ def crowd_of(
 
 
 def count_crowd(
-    mdp: TabularMDP,
-    query: CountQuery,
-    policy: ArrayLike | PolicyRows,
-    users: int,
-    key: Key,
-    address: int = 0,
+    mdp: TabularMDP, query: CountQuery, policy: ArrayLike | PolicyRows, users: int, key: Key, address: int = 0
 ) -> Crowd:
     """Simulate ``users`` users as :func:`crowd_of` does, for a trusted server.
 

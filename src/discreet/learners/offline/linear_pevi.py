@@ -914,10 +914,7 @@ class DPPEVI(_Pessimist, _Private):
             else:
                 halves = 0.5 if self._pure() else math.sqrt(0.5)
                 half = {name: value and value * halves for name, value in budget.items()}
-                found += [
-                    Question(kind="gram", step=h, **half),
-                    Question(kind="response", **half, **common),
-                ]
+                found += [Question(kind="gram", step=h, **half), Question(kind="response", **half, **common)]
         return tuple(found)
 
     def _step(

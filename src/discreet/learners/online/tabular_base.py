@@ -211,11 +211,7 @@ class TabularLearner(Knobs, ABC):
             put(self, "replan_every", checks.integer("replan_every", self.replan_every, 1))
         if self.replan_growth is not None:
             put(self, "replan_growth", checks.real("replan_growth", self.replan_growth, 1.0))
-        put(
-            self,
-            "failure",
-            checks.real("failure", self.failure, 0.0, 1.0, open_low=True, open_high=True),
-        )
+        put(self, "failure", checks.real("failure", self.failure, 0.0, 1.0, open_low=True, open_high=True))
 
     # --------------------------------------------------------------------- schedule and query
     @property

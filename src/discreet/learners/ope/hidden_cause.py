@@ -114,9 +114,7 @@ def hidden_cause(path: Path, count: int, gain: Gain, found: Consistency) -> Hidd
     return HiddenCause(
         largest_strength(gain, path, lambda strength: loss_each_step(path, count, strength, found.model)),
         largest_strength(
-            gain,
-            path,
-            lambda strength: loss_one_decision(path, count, strength, gain.revisits, found.model),
+            gain, path, lambda strength: loss_one_decision(path, count, strength, gain.revisits, found.model)
         ),
         _recorded(path, rows),
     )
@@ -390,10 +388,7 @@ def _add_open_ends(
     """
     own, laws, share, model, end = change.own, change.laws, change.share, change.model, ends.end
     changed, usual, of_share = slopes
-    moved, of_moved = (
-        ends.state - alone.state,
-        ends.new - alone.new,
-    )  # changes of the outcomes
+    moved, of_moved = (ends.state - alone.state, ends.new - alone.new)  # changes of the outcomes
     changed[:, end] += ours[own] * alone.new - share[:, 0] * visits[own] * ends.new
     changed[:, end] += share[:, 0] * ends.visits[own] * of_moved
     usual[:, end] += ours * alone.state - visits * ends.state + ends.visits * moved
