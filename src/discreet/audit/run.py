@@ -291,12 +291,10 @@ def audit_privatizer(
     privatizer : any object with a method ``start``
     learner : learner that makes queries and plans. None: a learner for audits, which queries transitions and
         centred rewards, and makes a plan for each user
-    runs : number of runs of the short game per hypothesis, at least 800. Each other game has a quarter of
-        this number
+    runs : number of runs of the short game per hypothesis, at least 800; a quarter of it for other games
     seed : seed of all sessions
     alarm : in (0, 0.5], probability of a false alarm. Half of it is used for the black-box games
-    layout : size of the white-box audit; S = 6, A = 2, H = 20 by default. It is not used for learners with
-        linear features
+    layout : size of the white-box audit, by default S = 6, A = 2, H = 20; not used with linear features
     restart : function that takes a session and returns a restored session. By default, the white-box audit
         saves sessions to a file and restores them. A function that is given here is also used in the long
         game

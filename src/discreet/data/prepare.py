@@ -141,8 +141,7 @@ def prepare(
     memory : approximate number of bytes that one partition of the records may use
     scratch : folder for temporary files, which are about as large as the records; used only if there is more
         than one partition
-    progress : callable, optional
-        Called with the name of the stage, the amount of finished work, and the total amount or None.
+    progress : function, called with the name of the stage, the amount of finished work, and the total or None
 
     Raises
     ------
@@ -170,8 +169,7 @@ def prepare(
         maker.refuse_late()
         if not maker.people:
             raise ValueError("records: must hold a row of at least one user")
-        counts = {**reader.counts, **maker.counts}
-        counts = {name: int(count) for name, count in counts.items() if count}
+        counts = {name: int(n) for name, n in {**reader.counts, **maker.counts}.items() if n}
         schema = _write_documents(hidden, declared, counts)
         _check_rows(hidden / ROWS, schema, progress)
     maker.warn()

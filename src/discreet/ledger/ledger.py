@@ -871,13 +871,9 @@ class Ledger:
             alone |= _alone(self._of(dataset), records, alone)
         content: dict[str, Any] = {
             "records": [record.to_dict() for record in records],
-            "epsilon": epsilon if math.isfinite(epsilon) else None,
-            "delta": delta,
-            "method": method,
-            "users": users,
-            "purpose": purpose,
-            "checked": limit_check,
-        }
+            "epsilon": epsilon if math.isfinite(epsilon) else None, "delta": delta, "method": method,
+            "users": users, "purpose": purpose, "checked": limit_check,
+        }  # fmt: skip
         return self._reserved(dataset, records, content, alone, once)
 
     def _reserved(

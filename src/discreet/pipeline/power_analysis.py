@@ -429,6 +429,14 @@ def synthetic_mdp(schema: Schema, gain: float, *, seed: int = 0) -> PublicMDP:
         returns = ReturnBounds(terminal=(size, size + 1), outcomes={size + 1: most - least})
         return PublicMDP(mdp, np.repeat(behaviour[None], horizon, axis=0), returns, most - least)
 
+    return _with_gain(world, gain)
+
+
+def _with_gain(world: Callable[..., PublicMDP], gain: float) -> PublicMDP:
+    """Return the MDP of a family in which the best policy gains ``gain``.
+
+    world : function of the size of the effects of actions and, optionally, of a weight of other differences.
+    """
     if world(0.0).best > gain:  # the differences between next-state distributions already give a larger gain
         return world(0.0, least_enough(lambda apart: world(0.0, apart).best >= gain, 0.0, 1.0, 30))
     low, high = 0.0, 0.05

@@ -831,14 +831,12 @@ def evaluate(
 
     Parameters
     ----------
-    release : StepwiseRelease
-        Release of counts per step. It is read twice.
+    release : StepwiseRelease. Release of counts per step, which is read twice.
     spec : ProblemSpec
         Problem with its layout, and with the known rewards if rewards are public.
     candidates : mapping of name to PolicyEstimate
         Policies to evaluate. Every name except "behaviour" is allowed.
-    level : float
-        Confidence level of the intervals, in (0, 1).
+    level : float. Confidence level of the intervals, in (0, 1).
     return_bound : float, optional
         Public upper bound on the return of one episode, in (0, H]. None: H. It limits the values of
         unsupported pairs.
