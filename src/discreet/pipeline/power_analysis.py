@@ -432,21 +432,21 @@ def synthetic_mdp(schema: Schema, gain: float, *, seed: int = 0) -> PublicMDP:
     return _with_gain(world, gain)
 
 
-def _with_gain(world: Callable[..., PublicMDP], gain: float) -> PublicMDP:
+def _with_gain(family: Callable[..., PublicMDP], gain: float) -> PublicMDP:
     """Return the MDP of a family in which the best policy gains ``gain``.
 
-    world : function of the size of the effects of actions and, optionally, of a weight of other differences.
+    family : function of the size of the effects of actions and, optionally, of a weight of other differences.
     """
-    if world(0.0).best > gain:  # the differences between next-state distributions already give a larger gain
-        return world(0.0, least_enough(lambda apart: world(0.0, apart).best >= gain, 0.0, 1.0, 30))
+    if family(0.0).best > gain:  # the differences between next-state distributions already give a larger gain
+        return family(0.0, least_enough(lambda apart: family(0.0, apart).best >= gain, 0.0, 1.0, 30))
     low, high = 0.0, 0.05
-    while world(high).best < gain:
+    while family(high).best < gain:
         low, high = high, 2.0 * high
         if high > 10.0:
             raise ValueError(
                 f"target_gain = {gain:g}: must be smaller, no effects of actions make up so much"
             )
-    return world(least_enough(lambda strength: world(strength).best >= gain, low, high, 20))
+    return family(least_enough(lambda strength: family(strength).best >= gain, low, high, 20))
 
 
 def _local_moves(draw: np.random.Generator, fame: Floats, actions: int, end: float) -> Floats:

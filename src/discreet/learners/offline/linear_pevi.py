@@ -676,8 +676,8 @@ class _VarianceAware(_Pessimist):
     ) -> list[Question]:
         """Return the queries of one step: Gram matrix, responses of V^2 and of V, and the regression.
 
-        gram : first query. after : upper bound of V; 0 at the last step, which has only the regression. mus :
-        budgets of the other three queries. high : upper bound of the targets of the regression.
+        The first query is ``gram``, and ``mus`` are the budgets of the others. The values V are at most
+        ``after``, which is 0 at the last step. The targets of the regression are at most ``high``.
         """
         half = self._halves()[1]
         regression = replace(gram, kind="pair", mu=mus[2], high=high, half=half, reward=reward)
