@@ -280,7 +280,6 @@ def estimate(
         estimate_stored(schema, users, budget, learner, option, share, as_json)
         return
     from discreet.experiments import build_run
-    from discreet.experiments.estimate import estimate_run
 
     of_stored = {"users": users, "rho": rho}
     for name, given in of_stored.items():
@@ -293,6 +292,12 @@ def estimate(
     announce_compilation()
     setup = build_run.prepare(build_run.resolved(_configuration(config, flags, option, env_option, plugin)))
     _announce_delta(setup)
+    _print_estimate(setup, as_json)
+
+
+def _print_estimate(setup: Setup, as_json: bool) -> None:
+    from discreet.experiments.estimate import estimate_run
+
     found = estimate_run(setup)
     if as_json:
         print_json(found.to_json())

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from simulated_coins import SimulatedCoins
 
 from discreet.device.message_envelope import HEADER, TAIL
-from discreet.device.shuffle_encoder import ShuffleEncoder, SimulatedCoins, SystemCoins, noise_ones
+from discreet.device.shuffle_encoder import ShuffleEncoder, SystemCoins, noise_ones
 from discreet.device.shuffle_payload import COIN, Family, read, write
 
 from ..test_shuffle_payload import FORM
