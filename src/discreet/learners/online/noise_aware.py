@@ -67,6 +67,7 @@ from discreet.core.families import CENTERED_REWARDS, POOLED_REWARDS, POOLED_TRAN
 from discreet.learners.online import noise_aware_kernels as noise_kernels
 from discreet.learners.online import return_probe as returns
 from discreet.learners.online import tabular_planning_kernels as kernels
+from discreet.learners.online.prior import Prior
 from discreet.learners.online.tabular_base import GreedyLearner, LearnerState
 from discreet.learners.online.tabular_planning_kernels import LearnerKernel
 from discreet.mechanisms.interfaces import (
@@ -296,6 +297,8 @@ class NoiseAwareUCBVI(GreedyLearner):
     pooled_until: int | None = None
     explore_share: float | None = None
     explore: Literal["optimism", "returns"] | None = None
+    prior: Prior | str | None = None
+    prior_strength: float | None = None
 
     explorers: ClassVar[int] = 4
     REFUSES: ClassVar[frozenset[str]] = frozenset(_FIXED)  # inherited options that this learner does not have
@@ -412,7 +415,15 @@ class NoiseAwareUCBVI(GreedyLearner):
         knobs[noise_kernels.CONSISTENT] = float(bool(self.consistent))
         knobs[noise_kernels.FIRST] = float(mine.pooled == "first")
         knobs[noise_kernels.FARTHER] = float(_approximate(spec))
+        if self.prior is not None:
+            knobs = np.concatenate([knobs, self._prior_of(spec).packed(spec.layout)])
         return LearnerKernel(kernels.VALUE_ITERATION, flags, knobs)
+
+    def _prior_of(self, spec: ProblemSpec) -> Prior:
+        """Return the prior, read from its file if the option names a file."""
+        if isinstance(self.prior, Prior):
+            return self.prior
+        raise NotImplementedError
 
     def memory_size(self, spec: ProblemSpec) -> int:
         """Return the number of floats in memory.

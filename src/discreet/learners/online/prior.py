@@ -1,0 +1,350 @@
+"""Public prior model of a learner: transition probabilities and mean rewards that are known before any user.
+
+A prior is public. It can come from a simulator, from the literature, or from an earlier private release. It
+costs no privacy budget, and changes neither the query nor the guarantee of a run. The learner estimates from
+its own releases how far the prior is wrong (:mod:`discreet.learners.online.prior_kernels`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.core.layout import Layout
+
+Floats = NDArray[np.float64]
+
+LEAST_STRENGTH = 2.0  # A pair with a smaller strength has no prior.
+_SUM_ERROR = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """Public model that the default learner starts from.
+
+    The prior is taken as public: the guarantee of a run does not cover the people it was made from.
+
+    Parameters
+    ----------
+    model : TabularMDP, or a pair of arrays (S, A, S) and (S, A)
+        Transition probabilities and mean rewards. A row of probabilities that is all 0 says nothing about the
+        pair. If a TabularMDP differs from step to step, its average over steps is used.
+    strength : float, or (S, A) array
+        Number of visits that the prior is worth for each pair, at least 2. In an array, a value below 2 says
+        nothing about the pair.
+    transitions, rewards : bool
+        False: ignore this part of the prior.
+    origin : str
+        Text for the record of a run that says where the prior comes from.
+
+    Raises
+    ------
+    ValueError
+        If a shape, a row, a reward or a strength is invalid. The message names the argument.
+    """
+
+    model: Any
+    strength: Any = 100.0
+    transitions: bool = True
+    rewards: bool = True
+    origin: str = "a public model"
+    table: Floats = field(init=False, repr=False)
+    means: Floats = field(init=False, repr=False)
+    weights: Floats = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        for name in ("transitions", "rewards"):
+            put(self, name, checks.flag(name, getattr(self, name)))
+        if not self.transitions and not self.rewards:
+            raise ValueError("rewards = False: must be true when transitions is false")
+        table, means = _arrays(self.model)
+        weights = _strengths(self.strength, means.shape)
+        known = table.any(axis=2)
+        _check_rows(table, known)
+        _check_rewards(means, known)
+        if np.ndim(self.strength) == 2:
+            lost = np.argwhere((weights >= LEAST_STRENGTH) & ~known)
+            if lost.size:
+                raise ValueError(f"strength{lost[0].tolist()}: must be below 2, the model has no row for it")
+        weights = np.where(known & (weights >= LEAST_STRENGTH), weights, 0.0)
+        for name, value in (("table", table), ("means", means), ("weights", weights)):
+            value.flags.writeable = False
+            put(self, name, value)
+        put(self, "model", (self.table, self.means))
+        put(self, "strength", self.strength if np.ndim(self.strength) == 0 else self.weights)
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of all numbers of the prior, as sixteen hexadecimal digits."""
+        found = hashlib.sha256(f"{self.table.shape} {self.transitions} {self.rewards}".encode())
+        for value in (self.table, self.means, self.weights):
+            found.update(np.ascontiguousarray(value).tobytes())
+        return found.hexdigest()[:16]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Prior):
+            return NotImplemented
+        return (self.digest, self.origin) == (other.digest, other.origin)
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        pairs = int((self.weights > 0.0).sum())
+        return f"Prior({self.origin}: {pairs} pairs, {self.digest})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Prior, ((self.table, self.means), self.weights, self.transitions, self.rewards, self.origin)
+
+    def packed(self, layout: Layout) -> Floats:
+        """Return the prior as the floats that compiled code reads, for the pairs of a layout.
+
+        The order is that of :class:`~discreet.learners.online.prior_kernels.Given`. Raises ``ValueError`` if
+        the layout has another number of states or actions, or lacks a pair that the prior has.
+        """
+        if self.means.shape != (layout.states, layout.actions):
+            sizes = (layout.states, layout.actions)
+            raise ValueError(f"prior has {self.means.shape} states and actions: must have {sizes}")
+        lost = np.argwhere((self.weights > 0.0) & (layout.row_index < 0))
+        if lost.size:
+            s, a = lost[0].tolist()
+            raise ValueError(f"prior has a row for state {s}, action {a}: the action must be admissible there")
+        strength = layout.to_rows(self.weights[None])[0]
+        none = np.zeros(layout.rows)
+        return np.concatenate([
+            strength if self.transitions else none,
+            strength if self.rewards else none,
+            layout.to_rows(self.means[None])[0],
+            layout.to_rows(self.table[None])[0].ravel(),
+        ])  # fmt: skip
+
+    # ------------------------------------------------------------------------------------ makers
+    @classmethod
+    def from_table(
+        cls,
+        frame: Mapping[str, Any],
+        strength: float = 100.0,
+        *,
+        states: int | None = None,
+        actions: int | None = None,
+        transitions: bool = True,
+        rewards: bool = True,
+        origin: str = "a table",
+    ) -> Prior:
+        """Return the prior of a table with one line for each state, action and next state.
+
+        Parameters
+        ----------
+        frame : DataFrame, or mapping from column names to sequences
+            Columns ``state``, ``action`` and ``next`` (integers), ``probability``, ``reward`` (the same in
+            all lines of a pair), and optionally ``visits``, which is the strength of the pair. A pair without
+            lines has no prior.
+        strength : float
+            Strength of all pairs, if there is no column ``visits``.
+        states, actions : int
+            Numbers of states and actions; by default, the smallest numbers that contain all lines.
+        transitions, rewards, origin
+            As for ``Prior``.
+
+        Raises
+        ------
+        ValueError
+            If a column is missing or unknown, a number is not valid, a line occurs twice, or the lines of a
+            pair differ in ``reward`` or ``visits``.
+        """
+        return cls(
+            *_read_columns(frame, strength, states, actions), transitions=transitions, rewards=rewards,
+            origin=origin,
+        )  # fmt: skip
+
+    @classmethod
+    def from_simulator(
+        cls,
+        env: Any,
+        users: int = 10_000,
+        seed: int = 0,
+        *,
+        transitions: bool = True,
+        rewards: bool = True,
+    ) -> Prior:
+        """Return the prior that uniform play in a simulator gives. Its visits are the strengths of the pairs.
+
+        Parameters
+        ----------
+        env : TabularMDP, or Gymnasium environment with discrete spaces
+            The simulator. Rewards of a Gymnasium environment must be in [0, 1].
+        users : int
+            Number of simulated users.
+        seed : int
+            Seed of the simulation.
+        transitions, rewards : bool
+            As for ``Prior``.
+
+        Raises
+        ------
+        ValueError
+            If ``env`` is neither, a reward is outside [0, 1], or ``users`` or ``seed`` is invalid.
+        """
+        users, seed = checks.integer("users", users, 1), checks.integer("seed", seed, 0)
+        draws = np.random.default_rng(seed)
+        play = _play_model if hasattr(env, "layout") else _play_environment
+        counts, sums = play(env, users, draws)
+        visits = counts.sum(axis=2)
+        table = counts / np.maximum(visits, 1.0)[:, :, None]
+        means = np.clip(sums / np.maximum(visits, 1.0), 0.0, 1.0)
+        return cls(
+            (table, means), visits, transitions=transitions, rewards=rewards,
+            origin=f"a simulator, {users} users",
+        )  # fmt: skip
+
+
+# --------------------------------------------------------------------------------------- checks
+def _arrays(model: Any) -> tuple[Floats, Floats]:
+    """Return copies of the rows (S, A, S) and mean rewards (S, A) of a model."""
+    if hasattr(model, "layout"):
+        table, means = model.transitions.mean(axis=0), model.rewards.mean(axis=0)
+        return table, means
+    if not isinstance(model, tuple | list) or len(model) != 2:
+        raise ValueError(f"model = {checks.said(model)}: must be a TabularMDP, or two arrays")
+    shape = np.shape(model[0])
+    if len(shape) != 3 or shape[0] != shape[2] or min(shape) < 1:
+        raise ValueError(f"model: the first array has shape {shape}: must be (S, A, S)")
+    return checks.floats("model: the first array", model[0], shape), checks.floats(
+        "model: the second array", model[1], shape[:2]
+    )
+
+
+def _strengths(strength: Any, shape: tuple[int, ...]) -> Floats:
+    if np.ndim(strength) == 0:
+        return np.full(shape, checks.real("strength", strength, LEAST_STRENGTH))
+    weights = checks.floats("strength", strength, shape)
+    if weights.min() < 0.0:
+        raise ValueError(f"strength holds {weights.min():g}: must be at least 0")
+    return weights
+
+
+def _check_rows(table: Floats, known: NDArray[np.bool_]) -> None:
+    """Raise ``ValueError`` for a row that is no distribution."""
+    wrong = (table < 0.0).any(axis=2) | (known & (np.abs(table.sum(axis=2) - 1.0) > _SUM_ERROR))
+    if wrong.any():
+        s, a = np.argwhere(wrong)[0].tolist()
+        row = table[s, a]
+        raise ValueError(
+            f"model: the probabilities of state {s}, action {a} have the sum {row.sum():.12g} and the minimum "
+            f"{row.min():.12g}: must have the sum 1 and be at least 0"
+        )
+
+
+def _check_rewards(means: Floats, known: NDArray[np.bool_]) -> None:
+    wrong = known & ((means < 0.0) | (means > 1.0))
+    if wrong.any():
+        s, a = np.argwhere(wrong)[0].tolist()
+        raise ValueError(
+            f"model: the mean reward of state {s}, action {a} is {means[s, a]:g}: must be in [0, 1]"
+        )
+
+
+# --------------------------------------------------------------------------------------- tables
+_COLUMNS = ("state", "action", "next", "probability", "reward")
+
+
+def _read_columns(
+    frame: Mapping[str, Any], strength: float, states: int | None, actions: int | None
+) -> tuple[tuple[Floats, Floats], Any]:
+    """Return the arrays of a table and the strengths of its pairs."""
+    names = list(frame)
+    for name in names:
+        if name not in (*_COLUMNS, "visits"):
+            raise ValueError(f"column {name!r}: must be one of {', '.join((*_COLUMNS, 'visits'))}")
+    lost = [name for name in _COLUMNS if name not in names]
+    if lost:
+        raise ValueError(f"column {lost[0]!r}: is missing")
+    lines = len(frame["state"])
+    values = {name: checks.floats(f"column {name!r}", np.asarray(frame[name]), (lines,)) for name in names}
+    if not lines:
+        raise ValueError("frame: must have at least one line")
+    whole = {name: _whole(name, values[name]) for name in ("state", "action", "next")}
+    states = _size("states", states, 1 + int(max(whole["state"].max(), whole["next"].max())))
+    actions = _size("actions", actions, 1 + int(whole["action"].max()))
+    place = (whole["state"], whole["action"], whole["next"])
+    table, means, visits = np.zeros((states, actions, states)), np.zeros((states, actions)), None
+    again = np.zeros(table.shape, np.int64)
+    np.add.at(again, place, 1)
+    if again.max() > 1:
+        s, a, k = np.argwhere(again > 1)[0].tolist()
+        raise ValueError(f"frame: state {s}, action {a}, next {k} has {again[s, a, k]} lines: must have one")
+    table[place] = values["probability"]
+    _spread("reward", place, values["reward"], means)
+    if "visits" not in names:
+        return (table, means), strength
+    visits = np.zeros(means.shape)
+    _spread("visits", place, values["visits"], visits)
+    return (table, means), visits
+
+
+def _whole(name: str, values: Floats) -> NDArray[np.int64]:
+    wrong = values[(values < 0.0) | (values != np.floor(values))]
+    if wrong.size:
+        raise ValueError(f"column {name!r} holds {wrong[0]:g}: must be an integer of at least 0")
+    return values.astype(np.int64)
+
+
+def _size(name: str, given: int | None, least: int) -> int:
+    return least if given is None else checks.integer(name, given, least)
+
+
+def _spread(name: str, place: tuple[NDArray[np.int64], ...], values: Floats, table: Floats) -> None:
+    """Write one value for each pair into ``table``. Raises ``ValueError`` if the lines of a pair differ."""
+    table[place[:2]] = values
+    wrong = np.flatnonzero(table[place[:2]] != values)
+    if wrong.size:
+        s, a = place[0][wrong[0]], place[1][wrong[0]]
+        raise ValueError(f"column {name!r}: the lines of state {s}, action {a} differ: must be equal")
+
+
+# ------------------------------------------------------------------------------------ simulators
+def _play_model(model: Any, users: int, draws: np.random.Generator) -> tuple[Floats, Floats]:
+    """Return the transition counts (S, A, S) and reward sums (S, A) of uniform play in a known model."""
+    layout = model.layout
+    admissible = (layout.row_index >= 0).astype(np.float64)
+    shares = admissible / admissible.sum(axis=1, keepdims=True)
+    counts = np.zeros((layout.states, layout.actions, layout.states))
+    sums = np.zeros((layout.states, layout.actions))
+    here = draws.multinomial(users, model.initial)
+    for h in range(layout.horizon):
+        pairs = draws.multinomial(here, shares)
+        rows = model.transitions[h]
+        moved = draws.multinomial(pairs, np.where(admissible[:, :, None] > 0.0, rows, 1.0 / layout.states))
+        counts += moved
+        sums += pairs * model.rewards[h]
+        here = moved.sum(axis=(0, 1))
+    return counts, sums
+
+
+def _play_environment(env: Any, users: int, draws: np.random.Generator) -> tuple[Floats, Floats]:
+    """Return the transition counts and reward sums of uniform play in a Gymnasium environment."""
+    spaces = [getattr(env, f"{name}_space", None) for name in ("observation", "action")]
+    if any(getattr(space, "n", None) is None for space in spaces) or not hasattr(env, "step"):
+        raise ValueError(
+            f"env = {checks.said(env)}: must be a TabularMDP or a Gymnasium environment with discrete spaces"
+        )
+    states, actions = (int(space.n) for space in spaces)  # type: ignore[union-attr]
+    counts, sums = np.zeros((states, actions, states)), np.zeros((states, actions))
+    for user in range(users):
+        state, _ = env.reset(seed=int(draws.integers(2**31))) if user == 0 else env.reset()
+        ended = False
+        while not ended:
+            action = int(draws.integers(actions))
+            after, reward, terminated, truncated, _ = env.step(action)
+            sums[state, action] += checks.real("env: a reward", float(reward), 0.0, 1.0)
+            counts[state, action, after] += 1.0
+            state, ended = after, terminated or truncated
+    return counts, sums
