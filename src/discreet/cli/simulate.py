@@ -24,6 +24,8 @@ from discreet.cli.common import (
     LearnerOption,
     OutOption,
     PluginOption,
+    PriorOption,
+    PriorStrengthOption,
     PrivatizerOption,
     ShardOption,
     WorkersOption,
@@ -144,6 +146,8 @@ def run(
     delta: DeltaOption = None,
     preset: Annotated[str | None, typer.Option(help="Named settings: paper, code:cz22, ...")] = None,
     option: KnobOptions = None,
+    prior: PriorOption = None,
+    prior_strength: PriorStrengthOption = None,
     episodes: EpisodesOption = None,
     seeds: Annotated[int | None, typer.Option(help="Repetitions (default: 1).")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all repetitions (default: 0).")] = None,
@@ -167,7 +171,8 @@ def run(
     }  # fmt: skip
     from discreet.core import checks
 
-    wanted = _configuration(config, flags, option, env_option, plugin)
+    given = {"learner.prior": prior, "learner.prior_strength": prior_strength}
+    wanted = _configuration(config, flags, option, env_option, plugin, given)
     if first_seed is not None:
         wanted = wanted.with_seeds(checks.integer("first-seed", first_seed, 0) + wanted.seeds)
     (result,) = _run_all([(wanted, out, None)], workers, engine, _chosen(shard, first_seed))
@@ -183,10 +188,12 @@ def _configuration(
     option: list[str] | None,
     env_option: list[str] | None,
     plugin: list[str] | None,
+    prior: dict[str, Any],
 ) -> RunConfig:
     """Combine the options on the command line with a configuration file, if one is given.
 
-    Options on the command line take precedence over the file.
+    Options on the command line take precedence over the file. prior : the options of the learner's prior, None
+    if they are not given.
 
     Raises ``ValueError`` if the command line has a budget but the privatizer takes none.
     """
@@ -195,6 +202,9 @@ def _configuration(
     base = {} if config is None else RunConfig.from_toml(config).to_table()
     table = {**base, **{name: value for name, value in flags.items() if value is not None}}
     table["options"] = {**base.get("options", {}), **pairs("set", option)}
+    for name, value in prior.items():
+        if value is not None:
+            table["options"][name] = str(value) if isinstance(value, Path) else value
     table["env_options"] = {**base.get("env_options", {}), **pairs("env-option", env_option)}
     table["plugins"] = [*base.get("plugins", ()), *(plugin or [])]
     found = RunConfig.from_table(table)
@@ -241,6 +251,8 @@ def estimate(
     delta: DeltaOption = None,
     preset: Annotated[str | None, typer.Option(help="Named settings: paper, ...")] = None,
     option: KnobOptions = None,
+    prior: PriorOption = None,
+    prior_strength: PriorStrengthOption = None,
     episodes: EpisodesOption = None,
     schema: Annotated[
         Path | None,
@@ -261,7 +273,7 @@ def estimate(
         budget = {"epsilon": epsilon, "delta": delta, "rho": rho}
         of_runs = {
             "config": config, "env": env, "privatizer": privatizer, "episodes": episodes,
-            "env-option": env_option, "plugin": plugin,
+            "env-option": env_option, "plugin": plugin, "prior": prior, "prior-strength": prior_strength,
         }  # fmt: skip
         for name, value in of_runs.items():
             if value:
@@ -280,7 +292,9 @@ def estimate(
         "preset": preset, "episodes": episodes,
     }  # fmt: skip
     announce_compilation()
-    setup = build_run.prepare(build_run.resolved(_configuration(config, flags, option, env_option, plugin)))
+    given = {"learner.prior": prior, "learner.prior_strength": prior_strength}
+    wanted = _configuration(config, flags, option, env_option, plugin, given)
+    setup = build_run.prepare(build_run.resolved(wanted))
     _announce_delta(setup)
     found = estimate_run(setup)
     if as_json:

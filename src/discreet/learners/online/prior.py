@@ -7,21 +7,29 @@ its own releases how far the prior is wrong (:mod:`discreet.learners.online.prio
 
 from __future__ import annotations
 
+import csv
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
+from discreet.core.families import TRANSITIONS
 from discreet.core.layout import Layout
+
+if TYPE_CHECKING:
+    from discreet.core.guarantee import Guarantee
 
 Floats = NDArray[np.float64]
 
+DEFAULT_STRENGTH = 100.0
 LEAST_STRENGTH = 2.0  # A pair with a smaller strength has no prior.
+_MOST_STRENGTH = 1000.0  # Largest strength of a pair of an earlier release.
 _SUM_ERROR = 1e-9
 
 
@@ -43,6 +51,8 @@ class Prior:
         False: ignore this part of the prior.
     origin : str
         Text for the record of a run that says where the prior comes from.
+    guarantee : Guarantee, optional
+        Privacy guarantee of the release that the prior comes from.
 
     Raises
     ------
@@ -55,6 +65,7 @@ class Prior:
     transitions: bool = True
     rewards: bool = True
     origin: str = "a public model"
+    guarantee: Guarantee | None = None
     table: Floats = field(init=False, repr=False)
     means: Floats = field(init=False, repr=False)
     weights: Floats = field(init=False, repr=False)
@@ -102,7 +113,22 @@ class Prior:
         return f"Prior({self.origin}: {pairs} pairs, {self.digest})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Prior, ((self.table, self.means), self.weights, self.transitions, self.rewards, self.origin)
+        parts = (self.transitions, self.rewards, self.origin, self.guarantee)
+        return Prior, ((self.table, self.means), self.weights, *parts)
+
+    @property
+    def statement(self) -> str:
+        """Sentences for the privacy statement of a run that uses the prior."""
+        if self.guarantee is None or self.guarantee.epsilon is None:
+            return (
+                f"The learner starts from a prior ({self.origin}), which is taken as public. The guarantee does "
+                "not cover the people that the prior was made from."
+            )
+        return (
+            f"The learner starts from a prior ({self.origin}). The guarantee of that release still covers its "
+            "users; this guarantee does not. For a person who is in both data sets, the two guarantees compose, "
+            f"and a ledger must add them. The guarantee of that release: {self.guarantee.statement}"
+        )
 
     def packed(self, layout: Layout) -> Floats:
         """Return the prior as the floats that compiled code reads, for the pairs of a layout.
@@ -131,7 +157,7 @@ class Prior:
     def from_table(
         cls,
         frame: Mapping[str, Any],
-        strength: float = 100.0,
+        strength: float = DEFAULT_STRENGTH,
         *,
         states: int | None = None,
         actions: int | None = None,
@@ -204,6 +230,133 @@ class Prior:
             (table, means), visits, transitions=transitions, rewards=rewards,
             origin=f"a simulator, {users} users",
         )  # fmt: skip
+
+
+    @classmethod
+    def from_release(cls, path: str | Path, *, transitions: bool = True, rewards: bool = True) -> Prior:
+        """Return the prior that an earlier release of counts gives. This is post-processing of the release.
+
+        If a pair has n estimated visits, and the noise in one of its S transition counts has the standard
+        deviation s, its strength is the smaller of 1 000 and n^2 / (S s^2 + n).
+
+        Parameters
+        ----------
+        path : str or Path
+            File ``release.parquet`` of ``discreet learn``.
+        transitions, rewards : bool
+            As for ``Prior``.
+
+        Raises
+        ------
+        ValueError
+            If the file cannot be read, is not a release of counts, or has no rewards although ``rewards`` is
+            true.
+        """
+        from discreet.learners.offline.release_files import read_release
+
+        release = read_release(path)
+        layout, slots = release.layout, release.facts.slots
+        counts, sums, std = np.zeros((layout.rows, layout.states)), np.zeros(layout.rows), 0.0
+        for h in range(slots):
+            step = release.step(h)
+            counts += step.transitions
+            std = np.hypot(std, release.laws[TRANSITIONS].std())
+            if rewards and step.rewards is None:
+                raise ValueError(f"{path}: the release has no rewards: give rewards = False")
+            if step.rewards is not None:
+                sums += step.rewards
+        visits = np.maximum(counts.sum(axis=1), 0.0)
+        strength = np.minimum(_MOST_STRENGTH, visits**2 / np.maximum(layout.states * std**2 + visits, 1e-9))
+        base = np.maximum(visits, 1.0)
+        means = np.clip(sums / base + 0.5, 0.0, 1.0) if rewards else np.zeros(layout.rows)
+        return cls(
+            (layout.from_rows(_on_simplex(counts / base[:, None])[None])[0], layout.from_rows(means[None])[0]),
+            layout.from_rows(strength[None])[0], transitions=transitions, rewards=rewards,
+            origin=f"a release of {release.users} users", guarantee=release.guarantee,
+        )  # fmt: skip
+
+    @classmethod
+    def from_file(
+        cls, path: str | Path, strength: float = 100.0, *, states: int | None = None, actions: int | None = None
+    ) -> Prior:
+        """Return the prior of a file: a release (``.parquet``), or a table (``.csv``).
+
+        Parameters
+        ----------
+        path : str or Path
+            The file. A table has the columns of :meth:`from_table`.
+        strength, states, actions
+            As for :meth:`from_table`. A release has strengths of its own.
+
+        Raises
+        ------
+        ValueError
+            If the file cannot be read, or its content is not valid.
+        """
+        path = Path(path)
+        if path.suffix == ".parquet":
+            return cls.from_release(path)
+        if path.suffix != ".csv":
+            raise ValueError(f"prior = {str(path)!r}: must be a .csv table or the .parquet file of a release")
+        try:
+            with path.open(newline="", encoding="utf-8-sig") as file:
+                names, *lines = list(csv.reader(file)) or [[]]
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"prior = {str(path)!r}: must be a readable table ({error})") from None
+        wrong = [i for i, line in enumerate(lines, 2) if len(line) != len(names)]
+        if wrong:
+            raise ValueError(f"{path}, line {wrong[0]}: must have {len(names)} values")
+        columns = {name.strip(): _numbers(path, name, [line[i] for line in lines]) for i, name in enumerate(names)}
+        return cls.from_table(
+            columns, strength, states=states, actions=actions, origin=f"the table {path.name}"
+        )
+
+
+# ------------------------------------------------------------------------------ files in options
+def pinned(text: str) -> str:
+    """Return the name of a prior's file, followed by # and a hash of its content.
+
+    text : the name, with or without the hash. Raises ``ValueError`` if the file cannot be read, or has
+        another hash.
+    """
+    name, _, digest = text.partition("#")
+    try:
+        found = hashlib.sha256(Path(name).read_bytes()).hexdigest()[:16]
+    except OSError as error:
+        raise ValueError(f"prior = {name!r}: must be a readable file ({error.strerror})") from None
+    if digest and digest != found:
+        raise ValueError(f"prior = {text!r}: the file has changed, its hash is {found}")
+    return f"{name}#{found}"
+
+
+@lru_cache(maxsize=8)
+def read_pinned(text: str, strength: float, layout: Layout) -> Prior:
+    """Return the prior that an option names, for the sizes of a layout.
+
+    text : result of :func:`pinned`. Raises ``ValueError`` as :meth:`Prior.from_file` does.
+    """
+    prior = Prior.from_file(
+        pinned(text).partition("#")[0], strength, states=layout.states, actions=layout.actions
+    )
+    return replace(prior, origin=f"{prior.origin}, {text.partition('#')[2]}")
+
+
+def _numbers(path: Path, name: str, values: list[str]) -> Floats:
+    try:
+        return np.array(values, dtype=np.float64)
+    except ValueError as error:
+        raise ValueError(f"{path}, column {name!r}: must hold numbers ({error})") from None
+
+
+def _on_simplex(rows: Floats) -> Floats:
+    """Return the Euclidean projection of each row (R, S) onto the probability simplex."""
+    states = rows.shape[1]
+    ordered = -np.sort(-rows, axis=1)
+    excess = (np.cumsum(ordered, axis=1) - 1.0) / np.arange(1, states + 1)
+    last = (ordered > excess).sum(axis=1) - 1
+    kept = np.maximum(rows - excess[np.arange(rows.shape[0]), last][:, None], 0.0)
+    projected: Floats = kept / kept.sum(axis=1, keepdims=True)
+    return projected
 
 
 # --------------------------------------------------------------------------------------- checks
