@@ -418,7 +418,9 @@ def _print_results(results: Sequence[Result]) -> None:
     for i, (result, label, s) in enumerate(zip(results, labels, summaries, strict=True), 1):
         who = f"{label}, {privacy_words(result.guarantee)}. " if narrow else ""
         to.print(f"{i}. {who}{s.verdict[0].upper()}{s.verdict[1:]}.")
-        to.print(Padding(s.statement if len(results) == 1 else _first_sentence(s.statement), (0, 0, 0, 3)))
+        note = f" {result.about.privacy_note}" if result.about.privacy_note else ""
+        short = _first_sentence(s.statement) + note
+        to.print(Padding(s.statement if len(results) == 1 else short, (0, 0, 0, 3)))
     if len(results) > 1 and any(s.trust != "none" for s in summaries):
         to.print("Noise and composition: guarantee.json of each run.")
     _print_seed([result.guarantee for result in results])
