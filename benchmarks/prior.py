@@ -6,7 +6,7 @@ Every prior has ``--draws`` random draws, and each draw has ``--runs`` runs; the
 draws x runs runs. Budget (1, 1e-6), simulation by batches. Rows of a prior are mixtures of the true row
 and a random row; rewards have a uniform error. The mean over environments is geometric. The worst
 environment is that with the largest ratio of mean regrets. No constant was chosen on the environments
-without ``--training`` (benchmarks/notes/prior.md).
+without ``--training`` (benchmarks/prior.md).
 """
 
 from __future__ import annotations
@@ -39,7 +39,12 @@ def two_states(seed: int, horizon: int = 100) -> dr.TabularMDP:
     rows = np.stack([1.0 - leave, leave], axis=2)
     rows[1] = rows[1, :, ::-1]
     return dr.TabularMDP(
-        rows, draw.uniform(0.0, 1.0, (2, 2)) ** 2, 0, horizon=horizon, reward_law="bernoulli", name="two states"
+        rows,
+        draw.uniform(0.0, 1.0, (2, 2)) ** 2,
+        0,
+        horizon=horizon,
+        reward_law="bernoulli",
+        name="two states",
     )
 
 

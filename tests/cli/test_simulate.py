@@ -105,7 +105,8 @@ def test_a_prior_is_told_and_stored(tmp_path: Path) -> None:
     found = document("run", *SMALL, *with_prior, "--out", out)
     assert "does not cover the people that the prior was made from" in found["privacy_note"]
     stored = tomllib.loads((out / "config.toml").read_text())["options"]["learner"]
-    assert stored["prior"].startswith(f"{prior}#") and stored["prior_strength"] == 20.0
+    assert stored["prior"].startswith(f"{prior}#")
+    assert stored["prior_strength"] == 20.0
     assert document("run", out / "config.toml", "--out", out)["final_regret"] == found["final_regret"]
     assert RunResult.load(out).about.privacy_note == found["privacy_note"]
     text = call("estimate", *SMALL[:-2], *with_prior).stdout

@@ -61,9 +61,9 @@ def test_the_identity_is_of_all_that_a_database_is_made_for() -> None:
 
 
 def test_a_prior_beside_the_file(tmp_path: Path) -> None:
-    """Its path is relative to the file, and its content is part of the identity; the statement tells of it."""
-    given = {**table(), "learner": {"name": "noise-aware", "prior": {"file": "prior.csv", "strength": 20.0}}}
-    prior = tmp_path / "prior.csv"
+    """Its path is relative to the file. Its content is part of the identity. The statement tells of it."""
+    learner = {"name": "noise-aware", "prior": {"file": "prior.csv", "strength": 20.0}}
+    given, prior = {**table(), "learner": learner}, tmp_path / "prior.csv"
     identities = set()
     for reward in (0.5, 0.25):
         prior.write_text(f"state,action,next,probability,reward\n0,0,0,1.0,{reward}\n")
@@ -75,8 +75,8 @@ def test_a_prior_beside_the_file(tmp_path: Path) -> None:
         assert "does not cover the people that the prior was made from" in statement["prior"]
     assert len(identities) == 2
     assert "prior" not in make_participant_statement(a_study(), None, "")
+    prior.write_text("state,action,next,probability,reward\n0,0,0,1.0,0.75\n")
     with pytest.raises(ValueError, match="the file has changed"):
-        prior.write_text("state,action,next,probability,reward\n0,0,0,1.0,0.75\n")
         study_of(study.table, tmp_path)
     with pytest.raises(ValueError, match="option 'prior': unknown to dp-ucbvi"):
         study_of({**given, "learner": {"name": "dp-ucbvi", "prior": {"file": "prior.csv"}}}, tmp_path)

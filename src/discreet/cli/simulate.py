@@ -192,8 +192,8 @@ def _configuration(
 ) -> RunConfig:
     """Combine the options on the command line with a configuration file, if one is given.
 
-    Options on the command line take precedence over the file. prior : the options of the learner's prior, None
-    if they are not given.
+    Options on the command line take precedence over the file. prior : the options of the learner's prior; they
+    are None if they are not given.
 
     Raises ``ValueError`` if the command line has a budget but the privatizer takes none.
     """
@@ -284,9 +284,9 @@ def estimate(
     from discreet.experiments.estimate import estimate_run
 
     of_stored = {"users": users, "rho": rho}
-    for name, given in of_stored.items():
-        if given is not None:
-            raise ValueError(f"{name} = {given}: must be given with --schema only")
+    for name, value in of_stored.items():
+        if value is not None:
+            raise ValueError(f"{name} = {value}: must be given with --schema only")
     flags = {
         "env": env, "learner": learner, "privatizer": privatizer, "epsilon": epsilon, "delta": delta,
         "preset": preset, "episodes": episodes,

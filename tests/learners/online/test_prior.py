@@ -20,6 +20,7 @@ from discreet.learners.online.prior import Prior, pinned, read_pinned
 from discreet.mechanisms.interfaces import ProblemSpec, StepSums
 
 CENTRAL = dr.Central(epsilon=1.0, delta=1e-6)
+HEAD = "state,action,next,probability,reward\n"
 ROWS, REWARDS = np.full((2, 2, 2), 0.5), np.full((2, 2), 0.3)
 
 
@@ -65,7 +66,9 @@ def test_must_fit_the_layout() -> None:
     prior = Prior((ROWS, REWARDS))
     with pytest.raises(ValueError, match=r"prior has \(2, 2\) states and actions: must have \(3, 2\)"):
         prior.packed(Layout(3, 2, 4))
-    with pytest.raises(ValueError, match="prior has a row for state 0, action 1: the action must be admissible"):
+    with pytest.raises(
+        ValueError, match="prior has a row for state 0, action 1: the action must be admissible"
+    ):
         prior.packed(Layout(2, 2, 4, np.array([[True, False], [True, True]])))
     fits = Prior((changed(ROWS, (0, 1), 0.0), REWARDS))
     assert fits.packed(Layout(2, 2, 4, np.array([[True, False], [True, True]]))).size == 3 * (2 + 3)
@@ -78,7 +81,7 @@ def test_the_learner_refuses(tmp_path: Path) -> None:
         ({"prior": prior, "shrink": False}, "shrink = False: must be true with a prior"),
         ({"prior": prior, "prior_strength": 10.0}, "prior_strength = 10: must come with prior"),
         ({"prior_strength": 1.0}, "prior_strength = 1.0: must be a finite number of at least 2"),
-        ({"prior": {"strength": 10.0}}, "must have file"),
+        ({"prior": {"strength": 10.0}}, "must be a table of file and strength"),
         ({"prior": str(tmp_path / "none.csv")}, "must be a readable file"),
     ):
         with pytest.raises(ValueError, match=match):
@@ -109,7 +112,8 @@ def test_the_result_says_so() -> None:
     note = "does not cover the people that the prior was made from"
     assert note in result.summary().statement
     assert note in result.to_json()["privacy_note"]
-    assert note in str(result) and note in result._repr_html_()
+    assert note in str(result)
+    assert note in result._repr_html_()
     plain = dr.simulate(mdp, dr.NoiseAwareUCBVI(), CENTRAL, 200, by="batch", workers=1)
     assert "privacy_note" not in plain.to_json()
     assert "privacy_note" not in plain.about.to_json()
@@ -186,7 +190,8 @@ def test_parts_and_pairs_that_say_nothing() -> None:
         prior = Prior(mdp, **{part: False})
         packed = prior.packed(mdp.layout)
         first = 0 if part == "transitions" else 8
-        assert not packed[first : first + 8].any() and packed[8 - first : 16 - first].all()
+        assert not packed[first : first + 8].any()
+        assert packed[8 - first : 16 - first].all()
     empty = Prior(mdp, np.zeros((4, 2)))
     results = [
         dr.simulate(mdp, dr.NoiseAwareUCBVI(prior=prior), CENTRAL, 500, seeds=2, by="batch", workers=1)
@@ -282,7 +287,7 @@ def released(path: Path, rewards: bool = True, std: float = 3.0) -> Path:
     law, noise = GaussianSumLaw(std, 1.0, 1, cells=160, rows=40, row_size=4), np.random.default_rng(4)
     names = ["transition_counts", *(["centered_reward_sums"] if rewards else [])]
     guarantee = Setup(mdp, dr.NoiseAwareUCBVI(), CENTRAL, 10).guarantee
-    facts = ReleaseFacts(layout=mdp.layout, users=1000, guarantee=guarantee, laws={name: law for name in names})
+    facts = ReleaseFacts(layout=mdp.layout, users=1000, guarantee=guarantee, laws=dict.fromkeys(names, law))
     rows = mdp.layout.to_rows(mdp.transitions)
     means = mdp.layout.to_rows(mdp.rewards)
     visits = np.array([0.0, 1.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4])
@@ -308,7 +313,7 @@ def test_from_release(tmp_path: Path) -> None:
     assert weights[7] == 1000.0
     assert np.abs(prior.table - mdp.transitions[0]).reshape(8, 4)[5:].max() < 0.02
     assert np.abs(prior.means - mdp.rewards[0]).ravel()[5:].max() < 0.02
-    assert "two guarantees compose" in prior.statement and "ledger must add them" in prior.statement
+    assert "the two guarantees compose, and the ledger must add them" in prior.statement
     assert prior.guarantee.statement in prior.statement
     assert pickle.loads(pickle.dumps(prior)).statement == prior.statement
     found = dr.NoiseAwareUCBVI(prior=str(path))
@@ -327,7 +332,7 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
     for name, text, match in (
         ("a.txt", "", "must be a .csv table or the .parquet file"),
         ("a.csv", "state,action\n1\n", "line 2: must have 2 values"),
-        ("b.csv", "state,action,next,probability,reward\n0,0,0,one,1\n", "column 'probability': must hold numbers"),
+        ("b.csv", f"{HEAD}0,0,0,one,1\n", "column 'probability': must hold numbers"),
         ("c.csv", "", "column 'state': is missing"),
         ("d.parquet", "no", "d.parquet"),
     ):  # fmt: skip
@@ -339,21 +344,21 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
 
 
 def written(path: Path, states: int = 2) -> Path:
-    path.write_text(
-        "state,action,next,probability,reward\n" + "".join(f"{s},0,{s},1.0,0.5\n" for s in range(states))
-    )
+    path.write_text(HEAD + "".join(f"{s},0,{s},1.0,0.5\n" for s in range(states)))
     return path
 
 
 def test_a_changed_file_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "prior.csv")
     text = pinned(str(path))
-    assert pinned(text) == text and text.startswith(f"{path}#")
+    assert pinned(text) == text
+    assert text.startswith(f"{path}#")
     learner = dr.NoiseAwareUCBVI(prior=str(path), prior_strength=30.0)
     assert learner.prior == text
     layout = Layout(3, 2, 4)
     prior = read_pinned(text, 30.0, layout)
-    assert prior.weights.shape == (3, 2) and prior.weights.max() == 30.0  # smaller than the layout
+    assert prior.weights.shape == (3, 2)  # larger than the table
+    assert prior.weights.max() == 30.0
     assert dataclasses.replace(learner) == learner == dr.NoiseAwareUCBVI(prior={"file": text, "strength": 30})
     written(path, 1)
     with pytest.raises(ValueError, match="the file has changed"):
@@ -362,7 +367,9 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
 
 def test_equality_and_text() -> None:
     one, other = Prior((ROWS, REWARDS)), Prior((ROWS, REWARDS), 50.0)
-    assert one == Prior((ROWS, REWARDS)) and hash(one) == hash(Prior((ROWS, REWARDS)))
-    assert one != other and one != 3
+    assert one == Prior((ROWS, REWARDS))
+    assert hash(one) == hash(Prior((ROWS, REWARDS)))
+    assert one != other
+    assert one != 3
     assert repr(one).startswith("Prior(a public model: 4 pairs, ")
     assert pickle.loads(pickle.dumps(other)).digest == other.digest

@@ -350,12 +350,12 @@ class NoiseAwareUCBVI(GreedyLearner):
             put(self, name, None)
 
     def _check_prior(self) -> None:
-        """Replace the name of a prior's file by the name with a hash. Raises ``ValueError`` for bad values."""
+        """Check the prior, and add a hash to the name of its file. Raises ``ValueError`` for bad values."""
         prior, strength = self.prior, self.prior_strength
         if isinstance(prior, Mapping):  # the table [learner.prior] of a file
             unknown = [name for name in prior if name not in ("file", "strength")]
             if unknown or "file" not in prior:
-                raise ValueError(f"prior = {checks.said(dict(prior))}: must have file, and may have strength")
+                raise ValueError(f"prior = {checks.said(dict(prior))}: must be a table of file and strength")
             prior, strength = prior["file"], prior.get("strength", strength)
         if isinstance(prior, str):
             prior = pinned(prior)

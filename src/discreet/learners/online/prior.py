@@ -61,7 +61,7 @@ class Prior:
     """
 
     model: Any
-    strength: Any = 100.0
+    strength: Any = DEFAULT_STRENGTH
     transitions: bool = True
     rewards: bool = True
     origin: str = "a public model"
@@ -78,7 +78,7 @@ class Prior:
             raise ValueError("rewards = False: must be true when transitions is false")
         table, means = _arrays(self.model)
         weights = _strengths(self.strength, means.shape)
-        known = table.any(axis=2)
+        known = np.asarray(table.any(axis=2))
         _check_rows(table, known)
         _check_rewards(means, known)
         if np.ndim(self.strength) == 2:
@@ -121,13 +121,14 @@ class Prior:
         """Sentences for the privacy statement of a run that uses the prior."""
         if self.guarantee is None or self.guarantee.epsilon is None:
             return (
-                f"The learner starts from a prior ({self.origin}), which is taken as public. The guarantee does "
-                "not cover the people that the prior was made from."
+                f"The learner starts from a prior ({self.origin}), which is taken as public. The guarantee "
+                "does not cover the people that the prior was made from."
             )
         return (
-            f"The learner starts from a prior ({self.origin}). The guarantee of that release still covers its "
-            "users; this guarantee does not. For a person who is in both data sets, the two guarantees compose, "
-            f"and a ledger must add them. The guarantee of that release: {self.guarantee.statement}"
+            f"The learner starts from a prior ({self.origin}). The guarantee of that release still covers "
+            "its users; this guarantee does not. For a person who is in both data sets, the two guarantees "
+            "compose, and the ledger must add them. The guarantee of that release: "
+            f"{self.guarantee.statement}"
         )
 
     def packed(self, layout: Layout) -> Floats:
@@ -142,7 +143,7 @@ class Prior:
         lost = np.argwhere((self.weights > 0.0) & (layout.row_index < 0))
         if lost.size:
             s, a = lost[0].tolist()
-            raise ValueError(f"prior has a row for state {s}, action {a}: the action must be admissible there")
+            raise ValueError(f"prior has a row for state {s}, action {a}: the action must be admissible")
         strength = layout.to_rows(self.weights[None])[0]
         none = np.zeros(layout.rows)
         return np.concatenate([
@@ -231,7 +232,6 @@ class Prior:
             origin=f"a simulator, {users} users",
         )  # fmt: skip
 
-
     @classmethod
     def from_release(cls, path: str | Path, *, transitions: bool = True, rewards: bool = True) -> Prior:
         """Return the prior that an earlier release of counts gives. This is post-processing of the release.
@@ -269,15 +269,21 @@ class Prior:
         strength = np.minimum(_MOST_STRENGTH, visits**2 / np.maximum(layout.states * std**2 + visits, 1e-9))
         base = np.maximum(visits, 1.0)
         means = np.clip(sums / base + 0.5, 0.0, 1.0) if rewards else np.zeros(layout.rows)
+        rows = _on_simplex(counts / base[:, None])
+        table, means, strength = (layout.from_rows(one[None])[0] for one in (rows, means, strength))
         return cls(
-            (layout.from_rows(_on_simplex(counts / base[:, None])[None])[0], layout.from_rows(means[None])[0]),
-            layout.from_rows(strength[None])[0], transitions=transitions, rewards=rewards,
+            (table, means), strength, transitions=transitions, rewards=rewards,
             origin=f"a release of {release.users} users", guarantee=release.guarantee,
         )  # fmt: skip
 
     @classmethod
     def from_file(
-        cls, path: str | Path, strength: float = 100.0, *, states: int | None = None, actions: int | None = None
+        cls,
+        path: str | Path,
+        strength: float = DEFAULT_STRENGTH,
+        *,
+        states: int | None = None,
+        actions: int | None = None,
     ) -> Prior:
         """Return the prior of a file: a release (``.parquet``), or a table (``.csv``).
 
@@ -306,7 +312,9 @@ class Prior:
         wrong = [i for i, line in enumerate(lines, 2) if len(line) != len(names)]
         if wrong:
             raise ValueError(f"{path}, line {wrong[0]}: must have {len(names)} values")
-        columns = {name.strip(): _numbers(path, name, [line[i] for line in lines]) for i, name in enumerate(names)}
+        columns = {
+            name.strip(): _numbers(path, name, [line[i] for line in lines]) for i, name in enumerate(names)
+        }
         return cls.from_table(
             columns, strength, states=states, actions=actions, origin=f"the table {path.name}"
         )
@@ -391,8 +399,8 @@ def _check_rows(table: Floats, known: NDArray[np.bool_]) -> None:
         s, a = np.argwhere(wrong)[0].tolist()
         row = table[s, a]
         raise ValueError(
-            f"model: the probabilities of state {s}, action {a} have the sum {row.sum():.12g} and the minimum "
-            f"{row.min():.12g}: must have the sum 1 and be at least 0"
+            f"model: the probabilities of state {s}, action {a} have the sum {row.sum():.12g} and the "
+            f"minimum {row.min():.12g}: must have the sum 1 and be at least 0"
         )
 
 
