@@ -79,9 +79,11 @@ def resolved(config: RunConfig) -> RunConfig:
     takes = options_of(privatizer.factory())
     options: dict[str, OptionValue] = route(config.learner, config.privatizer, config.options)
     if isinstance(prior := options.get("learner.prior"), str):
-        from discreet.learners.online.prior import pinned
+        from discreet.utils.pinned_file import pinned
 
-        options["learner.prior"] = pinned(prior)  # the content of the file is part of the run's identity
+        options["learner.prior"] = pinned(
+            "prior", prior
+        )  # the content of the file is part of the run's identity
     return replace(
         config,
         options=options,

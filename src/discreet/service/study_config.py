@@ -78,12 +78,12 @@ from discreet.core.layout import Layout
 from discreet.core.rng import Randomness, Secure, Seeded
 from discreet.core.short_repr import brief
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.learners.online.prior import pinned
 from discreet.ledger.signatures import is_key
 from discreet.mechanisms.argument_roles import check_role
 from discreet.mechanisms.interfaces import ProblemSpec, Schedule, Session
 from discreet.mechanisms.open_session import session_of
 from discreet.mechanisms.shuffle.shuffle_mechanisms import AmplifiedMechanism, FlipMechanism
+from discreet.utils.pinned_file import pinned
 from discreet.utils.toml_file import read_toml
 
 __all__ = ["MOST_RELEASES", "Study", "read_study"]
@@ -423,7 +423,7 @@ def _with_pinned_prior(table: Mapping[str, Any], folder: Path) -> Mapping[str, A
     given = dict(prior) if isinstance(prior, Mapping) else {"file": prior}
     if not isinstance(given.get("file"), str):
         return table
-    digest = pinned(str(folder / given["file"])).rpartition("#")[2]
+    digest = pinned("prior", str(folder / given["file"])).rpartition("#")[2]
     given["file"] = f"{given['file'].partition('#')[0]}#{digest}"
     return {**table, "learner": {**table["learner"], "prior": given}}
 

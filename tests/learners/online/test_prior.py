@@ -16,8 +16,9 @@ from discreet.core.layout import Layout
 from discreet.core.noise.random_streams_kernels import run_key
 from discreet.experiments.simulate import Setup
 from discreet.learners.offline.release_files import ReleaseFacts, write_release
-from discreet.learners.online.prior import Prior, pinned, read_pinned
+from discreet.learners.online.prior import Prior, read_pinned
 from discreet.mechanisms.interfaces import ProblemSpec, StepSums
+from discreet.utils.pinned_file import pinned
 
 CENTRAL = dr.Central(epsilon=1.0, delta=1e-6)
 HEAD = "state,action,next,probability,reward\n"
@@ -350,8 +351,8 @@ def written(path: Path, states: int = 2) -> Path:
 
 def test_a_changed_file_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "prior.csv")
-    text = pinned(str(path))
-    assert pinned(text) == text
+    text = pinned("prior", str(path))
+    assert pinned("prior", text) == text
     assert text.startswith(f"{path}#")
     learner = dr.NoiseAwareUCBVI(prior=str(path), prior_strength=30.0)
     assert learner.prior == text

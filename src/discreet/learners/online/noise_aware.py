@@ -69,7 +69,7 @@ from discreet.core.families import CENTERED_REWARDS, POOLED_REWARDS, POOLED_TRAN
 from discreet.learners.online import noise_aware_kernels as noise_kernels
 from discreet.learners.online import return_probe as returns
 from discreet.learners.online import tabular_planning_kernels as kernels
-from discreet.learners.online.prior import DEFAULT_STRENGTH, LEAST_STRENGTH, Prior, pinned, read_pinned
+from discreet.learners.online.prior import DEFAULT_STRENGTH, LEAST_STRENGTH, Prior, read_pinned
 from discreet.learners.online.tabular_base import GreedyLearner, LearnerState
 from discreet.learners.online.tabular_planning_kernels import LearnerKernel
 from discreet.mechanisms.interfaces import (
@@ -82,6 +82,7 @@ from discreet.mechanisms.interfaces import (
     Schedule,
 )
 from discreet.mechanisms.local.choose_randomizer import reports_pay
+from discreet.utils.pinned_file import pinned
 
 Floats = NDArray[np.float64]
 
@@ -358,7 +359,7 @@ class NoiseAwareUCBVI(GreedyLearner):
                 raise ValueError(f"prior = {checks.said(dict(prior))}: must be a table of file and strength")
             prior, strength = prior["file"], prior.get("strength", strength)
         if isinstance(prior, str):
-            prior = pinned(prior)
+            prior = pinned("prior", prior)
         elif prior is not None and not isinstance(prior, Prior):
             raise ValueError(f"prior = {checks.said(prior)}: must be a Prior or the path of a file")
         if strength is not None:

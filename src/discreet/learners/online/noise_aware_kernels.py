@@ -79,6 +79,7 @@ from discreet.learners.estimation.flow_projection_kernels import project_flow
 from discreet.learners.estimation.flow_projection_kernels import work_size as flow_work_size
 from discreet.learners.estimation.model_kernels import _level
 from discreet.learners.online.prior_kernels import (
+    Given,
     believe_reward,
     fit_shares,
     measure_rewards,
@@ -141,7 +142,6 @@ _LEAST_VARIANCE = 1.0e-12  # Lower limit of the variance of a sum of rewards.
 # Smallest sampling variance of a visit to a row of the prior, and smallest error of an estimated row.
 _LEAST_SPREAD, _LEAST_ERROR = 0.02, 1.0e-9
 _LEAST_REWARD_SPREAD = 0.01  # The same sampling variance for rewards.
-_DEAD = 0.5  # A row of the prior is not used for a pair without data if it is useless with this probability.
 _DRAWS = 5  # Number of normal variables for each pair.
 # An explorer uses the same normal variables for this number of releases, so that its policy stays similar and
 # noisy counts of it accumulate.
@@ -807,33 +807,25 @@ def _residuals(
 
 
 @inlined
-def _apply_prior(
-    given: Floats, problem: Problem, sums: Sums, model: Cells, pools: Pools, work: Floats
-) -> None:
-    """Combine the pooled row of each pair with the row of the public prior, and write it into ``pools``.
+def _misfits(prior: Given, problem: Problem, sums: Sums, model: Cells, pools: Pools, work: Floats) -> None:
+    """Write the squared distances between pooled rows and the rows of the prior into ``work``.
 
-    given : the prior, as :func:`~discreet.learners.online.prior_kernels.read_prior` reads it. The weight of
-    the prior's row depends on the misfit of this row and of all other rows
-    (:mod:`discreet.learners.online.prior_kernels`). A pair without data gets the prior's row, unless the
-    prior is probably of no use; then the pair stays unknown.
+    The first 3 R entries are: the squared distance from the prior's row, the squared distance from the
+    uniform row, and the mean squared error of the pooled row. The error is infinite for a pair without data
+    or without a prior. A pair without data gets data of weight 0 in ``pools``.
     """
     slots, rows, exposure = problem.slots, problem.rows, sums.exposure
     noise, expected, raw, visits, counts = model.noise, model.expected, model.raw, model.visits, model.counts
-    pool, std, sampling, missing = pools.row, pools.std, pools.sampling, pools.missing
     cells, states = counts.shape[0], raw.shape[1]
-    prior = read_prior(given, rows, states)
     size = float(states)
     misfit, near, error = work[:rows], work[rows : 2 * rows], work[2 * rows : 3 * rows]
     total = work[3 * rows : 3 * rows + states]
-    logs = work[3 * rows + states :]
     for r in range(rows):
         misfit[r], near[r], error[r] = 0.0, 0.0, np.inf
-        if std[r] == np.inf:
-            # The arrays hold no values for a pair without data. From here on, it has data of weight 0.
+        if pools.std[r] == np.inf:  # the arrays hold no values for this pair
             pools.total[r], pools.mass[r], pools.variance[r], pools.reward[r] = 0.0, 0.0, 1.0, 0.5
             pools.top[r], pools.null[r], pools.bottom[r] = 0.0, 0.0, 0.0
             pools.reward_top[r], pools.reward_null[r], pools.reward_bottom[r] = 0.0, 0.0, 0.0
-            continue
         if prior.strength[r] <= 0.0 or pools.mass[r] <= 0.0:
             continue
         mass, every, variance, concentration = 0.0, 0.0, 0.0, 0.0
@@ -851,14 +843,30 @@ def _apply_prior(
             for s in range(states):
                 total[s] += w * raw[c, s]
         for s in range(states):
-            d = total[s] - every * prior.rows[r, s]
-            misfit[r] += d * d / (mass * mass)
-            d = total[s] - every / size
-            near[r] += d * d / (mass * mass)
+            misfit[r] += ((total[s] - every * prior.rows[r, s]) / mass) ** 2
+            near[r] += ((total[s] - every / size) / mass) ** 2
         # The residuals subtract the sum of the row, so that only the noise of S - 1 directions is left.
         error[r] = variance * max(0.0, size - 2.0 + size * concentration) / (mass * mass)
-        error[r] += sampling[r] * max(_LEAST_SPREAD, 1.0 - concentration) + _LEAST_ERROR
-    table = measure_rows(prior.strength, misfit, near, error, states, logs)
+        error[r] += pools.sampling[r] * max(_LEAST_SPREAD, 1.0 - concentration) + _LEAST_ERROR
+
+
+@inlined
+def _apply_prior(
+    given: Floats, problem: Problem, sums: Sums, model: Cells, pools: Pools, work: Floats
+) -> None:
+    """Combine the pooled row of each pair with the row of the public prior, and write it into ``pools``.
+
+    given : the prior, as :func:`~discreet.learners.online.prior_kernels.read_prior` reads it. The weight of
+    the prior's row depends on the misfit of this row and of all other rows
+    (:mod:`discreet.learners.online.prior_kernels`). The row of a pair without data is a mixture of the
+    prior's row and the uniform row.
+    """
+    rows, states = problem.rows, model.raw.shape[1]
+    pool, std, sampling, missing = pools.row, pools.std, pools.sampling, pools.missing
+    prior, size = read_prior(given, rows, states), float(states)
+    _misfits(prior, problem, sums, model, pools, work)
+    misfit, near, error = work[:rows], work[rows : 2 * rows], work[2 * rows : 3 * rows]
+    table = measure_rows(prior.strength, misfit, near, error, states, work[3 * rows + states :])
     shares, chances = np.empty(table.shape[1]), np.empty(table.shape[1])
     fit_shares(table, error, shares)
     for r in range(rows):
@@ -869,17 +877,14 @@ def _apply_prior(
             posterior(table[r], shares, chances)
         found = weigh_row(prior.strength[r], error[r], chances)
         own, mine, between = found.data, 1.0 - found.data, 0.0
-        have = std[r] < np.inf
-        if not have and found.empty > _DEAD:
-            continue
+        hidden, old, few, have = 1.0, 1.0 / size, 1.0, std[r] < np.inf
+        if have:
+            hidden, old, few = missing[r], std[r] * std[r], sampling[r]
         for s in range(states):
             row = pool[r, s] if have else 1.0 / size
             between += (row - prior.rows[r, s]) ** 2
             pool[r, s] = own * row + mine * prior.rows[r, s]
         variance = found.variance + found.between * between
-        hidden, old, few = 1.0, 1.0 / size, 1.0
-        if have:
-            hidden, old, few = missing[r], std[r] * std[r], sampling[r]
         std[r] = np.sqrt(own * own * old + variance / size)
         sampling[r] = own * own * few + mine * mine / prior.strength[r] + variance
         missing[r] = own * hidden + min(1.0, variance)

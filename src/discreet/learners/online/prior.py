@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.families import TRANSITIONS
 from discreet.core.layout import Layout
+from discreet.utils.pinned_file import pinned
 
 if TYPE_CHECKING:
     from discreet.core.guarantee import Guarantee
@@ -236,8 +237,8 @@ class Prior:
     def from_release(cls, path: str | Path, *, transitions: bool = True, rewards: bool = True) -> Prior:
         """Return the prior that an earlier release of counts gives. This is post-processing of the release.
 
-        If a pair has n estimated visits, and the noise in one of its S transition counts has the standard
-        deviation s, its strength is the smaller of 1 000 and n^2 / (S s^2 + n).
+        The strength of a pair is the smaller of 1 000 and n^2 / (S s^2 + n). Here n is the estimated number
+        of visits, and s is the standard deviation of the noise in one of the S transition counts.
 
         Parameters
         ----------
@@ -321,30 +322,15 @@ class Prior:
 
 
 # ------------------------------------------------------------------------------ files in options
-def pinned(text: str) -> str:
-    """Return the name of a prior's file, followed by # and a hash of its content.
-
-    text : the name, with or without the hash. Raises ``ValueError`` if the file cannot be read, or has
-        another hash.
-    """
-    name, _, digest = text.partition("#")
-    try:
-        found = hashlib.sha256(Path(name).read_bytes()).hexdigest()[:16]
-    except OSError as error:
-        raise ValueError(f"prior = {name!r}: must be a readable file ({error.strerror})") from None
-    if digest and digest != found:
-        raise ValueError(f"prior = {text!r}: the file has changed, its hash is {found}")
-    return f"{name}#{found}"
-
-
 @lru_cache(maxsize=8)
 def read_pinned(text: str, strength: float, layout: Layout) -> Prior:
     """Return the prior that an option names, for the sizes of a layout.
 
-    text : result of :func:`pinned`. Raises ``ValueError`` as :meth:`Prior.from_file` does.
+    text : name of the file and a hash (:func:`~discreet.utils.pinned_file.pinned`). Raises ``ValueError`` as
+        :meth:`Prior.from_file` does, or if the file has changed.
     """
     prior = Prior.from_file(
-        pinned(text).partition("#")[0], strength, states=layout.states, actions=layout.actions
+        pinned("prior", text).partition("#")[0], strength, states=layout.states, actions=layout.actions
     )
     return replace(prior, origin=f"{prior.origin}, {text.partition('#')[2]}")
 
@@ -393,7 +379,7 @@ def _strengths(strength: Any, shape: tuple[int, ...]) -> Floats:
 
 
 def _check_rows(table: Floats, known: NDArray[np.bool_]) -> None:
-    """Raise ``ValueError`` for a row that is no distribution."""
+    """Raise ``ValueError`` for a row that is not a distribution."""
     wrong = (table < 0.0).any(axis=2) | (known & (np.abs(table.sum(axis=2) - 1.0) > _SUM_ERROR))
     if wrong.any():
         s, a = np.argwhere(wrong)[0].tolist()

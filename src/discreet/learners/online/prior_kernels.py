@@ -77,9 +77,7 @@ def work_size(rows: int, states: int) -> int:
 def read_prior(given: Floats, rows: int, states: int) -> Given:
     """Return the prior that is stored in ``given`` (rows * (states + 3),)."""
     part = given[: 3 * rows].reshape(3, rows)
-    return Given(
-        part[0], part[1], part[2], given[3 * rows : (3 + states) * rows].reshape(rows, states)
-    )
+    return Given(part[0], part[1], part[2], given[3 * rows : (3 + states) * rows].reshape(rows, states))
 
 
 @inlined
@@ -166,8 +164,7 @@ def measure_rows(
 ) -> Floats:
     """Return the log densities (R, K) of rows, in the scratch space ``work``.
 
-    strength, misfit, near, error : (R,) n, D, D_0 and e of the module docstring; e is infinite for a pair
-    without data.
+    The four arrays (R,) are n, D, D_0 and e of the module docstring. For a pair without data, e is infinite.
     """
     many = count_hypotheses(strength, _WIDEST)
     logs = work[: strength.shape[0] * many].reshape(strength.shape[0], many)
@@ -185,8 +182,8 @@ def measure_rows(
 def measure_rewards(strength: Floats, misfit: Floats, near: Floats, error: Floats, work: Floats) -> Floats:
     """Return the log densities (R, K) of mean rewards, in the scratch space ``work``.
 
-    strength, misfit, error : as in :func:`measure_rows`, for mean rewards. near : (R,) log density under the
-    empty hypothesis.
+    The arrays are those of :func:`measure_rows`, for mean rewards. Instead of D_0, ``near`` (R,) holds the
+    log density under the empty hypothesis.
     """
     many = count_hypotheses(_REWARD_STRENGTH * strength, _WIDEST_REWARD)
     logs = work[: strength.shape[0] * many].reshape(strength.shape[0], many)
@@ -223,9 +220,10 @@ def believe_reward(
 ) -> tuple[float, float]:
     """Return the posterior mean and variance of a mean reward.
 
-    strength, public : weight and mean reward of the prior. estimate, error : mean reward of the data, and its
-    mean squared error; infinite without data. empty, wide : posterior mean and variance under the empty
-    hypothesis. chances : (K,) posterior probabilities of the hypotheses.
+    - strength, public : weight and mean reward of the prior.
+    - estimate, error : mean reward of the data, and its mean squared error, which is infinite without data.
+    - empty, wide : posterior mean and variance under the empty hypothesis.
+    - chances : (K,) posterior probabilities of the hypotheses.
     """
     mean, square = chances[0] * empty, chances[0] * (empty * empty + wide)
     for k in range(1, chances.shape[0]):
