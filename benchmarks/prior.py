@@ -1,12 +1,13 @@
 """Regret of the default learner with good, middling, bad and wrong public priors, over that without a prior.
 
-    python -m benchmarks.prior [--training] [--users 20000] [--draws 4] [--runs 2]
+    python -m benchmarks.prior [--suite reporting] [--users 20000] [--draws 4] [--runs 2]
 
 Every prior has ``--draws`` random draws, and each draw has ``--runs`` runs; the run without a prior has
 draws x runs runs. Budget (1, 1e-6), simulation by batches. Rows of a prior are mixtures of the true row
 and a random row; rewards have a uniform error. The mean over environments is geometric. The worst
-environment is that with the largest ratio of mean regrets. No constant was chosen on the environments
-without ``--training`` (benchmarks/prior.md).
+environment is that with the largest ratio of mean regrets. Constants were chosen on the suite ``training``
+only (benchmarks/prior.md). The suite ``four pairs`` has 24 environments with four pairs and 100 steps, in
+which the default learner often settles on a wrong policy.
 """
 
 from __future__ import annotations
@@ -46,6 +47,24 @@ def two_states(seed: int, horizon: int = 100) -> dr.TabularMDP:
         reward_law="bernoulli",
         name="two states",
     )
+
+
+def four_pairs(seed: int) -> dr.TabularMDP:
+    """Return one of four kinds of environments with two states, two actions and 100 steps."""
+    draw, kind = np.random.default_rng([seed, 9]), seed % 4
+    if kind == 0:  # states change rarely
+        leave, rewards = draw.uniform(0, 0.05, (2, 2)), draw.uniform(0, 1, (2, 2))
+    elif kind == 1:  # the reward is mainly that of the state
+        leave = draw.uniform(0, 0.3, (2, 2))
+        rewards = np.array([[0.2], [0.8]]) * draw.uniform(0.8, 1, (2, 2))
+    elif kind == 2:  # a state that pays ten times as much, and is hard to reach
+        leave = np.array([[0.0, draw.uniform(0.005, 0.05)], [draw.uniform(0.0, 0.1), 0.5]])
+        rewards = np.array([[0.1, 0.0], [1.0, 0.2]]) * draw.uniform(0.5, 1)
+    else:  # small differences
+        leave, rewards = draw.uniform(0, 1, (2, 2)), draw.uniform(0.4, 0.6, (2, 2))
+    rows = np.stack([1.0 - leave, leave], axis=2)
+    rows[1] = rows[1, :, ::-1]
+    return dr.TabularMDP(rows, rewards, 0, horizon=100, reward_law="bernoulli", name="four pairs")
 
 
 def queue(seed: int, most: int = 8, horizon: int = 15) -> dr.TabularMDP:
@@ -140,6 +159,14 @@ def reporting() -> dict[str, dr.TabularMDP]:
     }
 
 
+def four() -> dict[str, dr.TabularMDP]:
+    """Return 24 environments with four pairs, for reporting only."""
+    return {f"four pairs {seed}": four_pairs(seed) for seed in range(100, 124)}
+
+
+SUITES = {"training": (training, 31), "reporting": (reporting, 4242), "four pairs": (four, 4242)}
+
+
 def made(mdp: dr.TabularMDP, kind: str, seed: int) -> dr.Prior:
     """Return a prior of one kind for an environment."""
     share, error, strength = KINDS[kind]
@@ -194,16 +221,16 @@ def measured(
 def main() -> None:
     """Print one line for each environment, then the mean and the worst ratio of each kind of prior."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--training", action="store_true", help="environments on which constants were chosen")
+    parser.add_argument("--suite", default="reporting", choices=list(SUITES))
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
     parser.add_argument("--only", default="", help="environments whose name begins so")
     parser.add_argument("--seed", type=int, default=None)
     for name, value in (("users", 20_000), ("draws", 4), ("runs", 2)):
         parser.add_argument(f"--{name}", type=int, default=value)
     given = parser.parse_args()
-    worlds = training() if given.training else reporting()
-    worlds = {name: mdp for name, mdp in worlds.items() if name.startswith(given.only)}
-    seed = given.seed if given.seed is not None else (31 if given.training else 4242)
+    suite, seed = SUITES[given.suite]
+    worlds = {name: mdp for name, mdp in suite().items() if name.startswith(given.only)}
+    seed = seed if given.seed is None else given.seed
     ratios = measured(worlds, given.kinds, given.users, given.draws, given.runs, seed)
     for kind, values in ratios.items():
         logs = np.log(values)

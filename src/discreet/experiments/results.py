@@ -120,7 +120,7 @@ class About:
         best, uniform = (back.original_return(v, steps) for v in (setup.optimal_value, setup.uniform_value))
         return cls(
             name, privatizer, environment, own or given, best, uniform, setup.guarantee, back.scale,
-            dict(options), setup.privacy_note,
+            dict(options), getattr(setup, "privacy_note", None),
         )  # fmt: skip
 
     @property

@@ -96,11 +96,6 @@ class PreparedRun(Protocol):
         ...
 
     @property
-    def privacy_note(self) -> str | None:
-        """Text about the learner's data that the guarantee does not cover, such as a prior; or None."""
-        ...
-
-    @property
     def guarantee(self) -> Guarantee:
         """Guarantee that the privatizer gives to the users of this learner."""
         ...
