@@ -226,6 +226,12 @@ class Setup:
         """Privacy guarantee of the mechanism; it does not depend on data."""
         return self.mechanism.guarantee
 
+    @property
+    def privacy_note(self) -> str | None:
+        """Text about the learner's data that the guarantee does not cover, such as a prior; or None."""
+        note: str | None = getattr(self.learner, "privacy_note", lambda _: None)(self.spec)
+        return note
+
     @cached_property
     def fused(self) -> bool:
         """True if the compiled loop runs this experiment."""
