@@ -104,7 +104,8 @@ class Pairs:
             (1.0 - self.paying, 0.0, self.nothing),
             (self.paying, self.mean, self.variance),
         ):
-            density = stats.norm.logpdf(earned, n * mean, math.sqrt(variance + n**2 * own))
+            spread = variance + n**2 * own
+            density = -0.5 * ((earned - n * mean) ** 2 / spread + math.log(2.0 * math.pi * spread))
             gained = own * n / (n**2 * own + variance)
             found.append(
                 [math.log(share) + density, mean + gained * (earned - n * mean), own * (1 - gained * n)]
