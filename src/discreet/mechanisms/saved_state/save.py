@@ -25,6 +25,7 @@ _HOMES = {
     "accounting.shuffle_amplification_event": ("AmplifiedRecord",),
     "accounting.binomial_noise_event": ("BinomialRecord",),
     "mechanisms.linear.exact_square_root": ("ExactSquareRoot",),
+    "core.correlated_noise.matrix_factorization": ("MatrixFactorization",),
     "core.correlated_noise.optimal_tree": ("OptimalTree",),
     "core.correlated_noise.signed_digit_tree": ("SignedDigits",),
     "core.correlated_noise.square_root_toeplitz": ("SquareRoot",),
