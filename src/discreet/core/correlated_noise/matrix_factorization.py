@@ -172,8 +172,8 @@ class MatrixFactorization(Walk):
     def text(self, leaf: str) -> str:
         return (
             f"noise correlated by a matrix of the operator's own over {self.leaves - 1} time steps, a leaf "
-            f"is a {leaf} (a user's column of the strategy has {'l2' if self.gaussian else 'l1'} norm at most "
-            "1, computed from the matrix, so it costs no more than one sum)"
+            f"is a {leaf} (a user's column of the strategy has {'l2' if self.gaussian else 'l1'} norm at "
+            "most 1, computed from the matrix, so it costs no more than one sum)"
         )
 
     @property
