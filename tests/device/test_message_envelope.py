@@ -333,7 +333,7 @@ def test_an_interrupt_adds_no_message_twice(name: str) -> None:
         sent = message(name, session, 1)
         stopped = interrupted(
             lambda s=session, m=sent: s.submit(Message(1, message=m)), at,
-            files=("core/stream_session.py", "mechanisms/local/message_inbox.py",
+            files=("core/session.py", "mechanisms/local/message_inbox.py",
             "mechanisms/local/noisy_vector_session.py",
                    "mechanisms/local/randomized_response_session.py", "mechanisms/linear/linear_session.py"),
         )  # fmt: skip

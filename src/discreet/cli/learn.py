@@ -989,7 +989,7 @@ def _say_version(folder: Path) -> None:
 
     Verification compares the words of pages, and these words can differ between versions.
     """
-    from discreet import __version__
+    from discreet.names import __version__
     from discreet.reports.statement_page import told_in
 
     wrote = told_in(folder, "versions", "discreet")

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core import lazy as parts
 from discreet.core.events import Trust as Trust
 from discreet.core.query import Norm as Norm
+from discreet.core.registry import parts
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectory
 
@@ -162,7 +162,7 @@ class Schedule:
             object.__setattr__(self, "max_releases", most)
         if self.queries is not None:
             object.__setattr__(self, "queries", tuple(self.queries))
-            parts.module("questions").check_queries(self)
+            parts().query_checks.check_queries(self)
         if self.pooled_shares is not None:
             shares = checks.floats("pooled_shares", self.pooled_shares, self.release_times.shape).copy()
             if shares.min() <= 0.0 or shares.max() >= 1.0:

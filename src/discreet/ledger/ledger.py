@@ -1129,7 +1129,7 @@ def _clear_errors(path: Path, timeout: float) -> Iterator[None]:
 
 
 def _library() -> str:
-    from discreet import __version__
+    from discreet.names import __version__
 
     return f"discreet {__version__}"
 

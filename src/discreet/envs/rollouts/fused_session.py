@@ -16,6 +16,7 @@ from discreet.core.rng import Key
 from discreet.core.session import ChannelSession
 from discreet.mechanisms.local import randomized_response_kernels as local_kernels
 from discreet.mechanisms.local.randomized_response_session import report_arrays
+from discreet.mechanisms.local.randomized_response_strategy import reports_of
 
 __all__ = ["SessionKernel", "handed_over"]
 
@@ -95,7 +96,7 @@ def handed_over(session: ChannelSession) -> SessionKernel:
 
 
 def _report_arrays(mechanism: CountMechanism) -> local_kernels.ReportArrays:
-    reports, layout = mechanism.reports, mechanism.query.layout
+    reports, layout = reports_of(mechanism), mechanism.query.layout
     if reports is None:
         return _NO_REPORTS
     return report_arrays(reports, layout.rows, layout.states, mechanism.schedule.plans != "deterministic")

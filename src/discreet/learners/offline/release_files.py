@@ -53,13 +53,13 @@ import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 from pyarrow import parquet
 
-from discreet import __version__
 from discreet.accounting.noise_distributions import distributions as noise_laws
 from discreet.core import checks
 from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
 from discreet.mechanisms.interfaces import NoiseDistribution, StepSums
+from discreet.names import __version__
 
 Floats = NDArray[np.float64]
 

@@ -1,6 +1,6 @@
 """Channel of linear sums, which sums users' contributions and draws noise.
 
-Calls and errors are those of :mod:`discreet.core.stream_session`: one call at a time, no copies, and a user
+Calls and errors are those of :mod:`discreet.core.session`: one call at a time, no copies, and a user
 is counted before their contribution is added. The address of a noise is marked as used before the noise is
 drawn. The context of a plan is copied once, when the plan begins.
 
@@ -287,9 +287,10 @@ class LinearChannel(DeviceMessages, Channel):
 
     def add_absent(self, s: ChannelSession, users: int) -> None:
         """Count absent users, also in the session that answers questions."""
-        super().add_absent(s, users)
-        if (answers := s.state["answers"]) is not None:
-            answers.absent(users)
+        if (answers := s.state["answers"]) is None:
+            return super().add_absent(s, users)
+        now = s._users + users, s._absent + users, answers.users + users
+        s._users, s._absent, answers._users = now  # one statement without a call, as for other channels
 
     def add_sum(self, s: ChannelSession, sums: Mapping[str, Floats], users: int, key: Key) -> None:
         """Count simulated users, then add them, from exact count tables ``sums`` (``query.simulated``).
@@ -312,33 +313,35 @@ class LinearChannel(DeviceMessages, Channel):
     # ----------------------------------------------------------------------------- releases
     def release(self, s: ChannelSession, n: int, leaf: int) -> Released:
         """Return the sums over all users, with their noise."""
-        cells = self.noisy(s, n, leaf)
-        laws = self.mechanism.laws(self.mechanism.terms(n, leaf, n - s._absent, s.state["noises"]))
+        cells, changes = self.noisy(s, n, leaf)
+        noises = changes.get("noises", s.state["noises"])
+        laws = self.mechanism.laws(self.mechanism.terms(n, leaf, n - s._absent, noises))
         tables = read_only(
             self.query.from_cells(cells if self.draws is None else self.draws.in_values(cells))
         )
         estimates = {name: Estimate(table, laws[name], "sum", n, float(n)) for name, table in tables.items()}
-        return estimates, None, {}
+        return estimates, None, changes
 
-    def noisy(self, s: ChannelSession, n: int, leaf: int) -> Floats:
-        """Return the cells with noise."""
+    def noisy(self, s: ChannelSession, n: int, leaf: int) -> tuple[Floats, State]:
+        """Return the cells with noise, and the changes that close the batch."""
         state, walk = s.state, self.mechanism.walk
         cells: Floats = state["cells"]
         if n == 0 or self.mechanism.stream in ("exact", "local"):
-            return cells.copy()
+            return cells.copy(), {}
         self.on_grid(cells)
         if isinstance(walk, ExactSquareRoot):
-            return self.rooted(s, walk, leaf)
+            return self.rooted(s, walk, leaf), {}
         if walk is not None:
             noise, held, registers = prefix_noise(walk, leaf, state["held"], state["registers"], self.draw)
             state.update(held=held, registers=registers)  # one call, so that both are of the same time step
-            return self.on_grid(cells + noise)
+            return self.on_grid(cells + noise), {}
         state["spent"] += 1  # before the draw: an interrupt can lose a draw, but no noise is drawn twice
         measured = state["measured"] + self.on_grid(cells + self.draw(state["spent"], 1.0, 0))
-        # one call moves the batch from the cells to the sum of measurements
-        state.update(cells=np.zeros(self.query.cells), measured=measured, noises=state["noises"] + 1)
-        copied: Floats = measured.copy()
-        return copied
+        # when the release is made, the batch moves from the cells to the sum of measurements
+        closed = {
+            "cells": np.zeros(self.query.cells), "measured": measured, "noises": state["noises"] + 1,
+        }  # fmt: skip
+        return measured.copy(), closed
 
     def on_grid(self, cells: Floats) -> Floats:
         """Return the cells, in units.

@@ -459,18 +459,20 @@ class ShuffledChannel(Channel):
     def check_in_time(self, s: ChannelSession, message: Message) -> None:
         """Refuse a message that no open plan expects, and count it as late.
 
-        The number of the plan is part of the message.
+        The shuffler reads the number of the plan once more, from the bytes of the message.
         """
+        shufflers, late = s.state["shufflers"], "was made for a batch that is over"
         if s._awaited:
-            return
-        shufflers = s.state["shufflers"]
-        if shufflers and isinstance(message.message, bytes):
+            if message.plan == s._plans:
+                return
+            late = f"was made for plan {message.plan}, not {s._plans}"
+        elif shufflers and isinstance(message.message, bytes):
             shufflers[-1].shut()  # messages of absent users are still not accepted
             return
         s.state["refused"]["late"] += 1
         if s._plan is None:
             raise RuntimeError("no plan is open: call begin first")
-        raise MessageRejected("late", "was made for a batch that is over")
+        raise MessageRejected("late", late)
 
     def add(self, s: ChannelSession, message: Message) -> None:
         """Pass one message to the shuffler, and count its sender."""
