@@ -54,9 +54,10 @@ def _counts() -> tuple[type, ...]:
     return (
         AllSteps, Batches, CountMechanism, CountQuery, EachStep, Estimate, Exact, FamilyQuery, Features,
         FirstVisitRecords, Gaussian, GaussianSumLaw, Guarantee, Laplace, LaplaceSumLaw, Layout,
-        MatrixFactorization, Measurement, MechanismRecord, MixtureFeatures, NoNoise, OnDevice, OneStep, OptimalTree, Plan, Prefixes,
-        Randomizer, RecordFamily, Release, ReportLaw, ReportRecord, Reported, Schedule, Secure, Seeded,
-        SignedDigits, SquareRoot, Stated, StepReports, SubGaussianSumLaw, Tree, WeightedLaplaceLaw,
+        MatrixFactorization, Measurement, MechanismRecord, MixtureFeatures, NoNoise, OnDevice, OneStep,
+        OptimalTree, Plan, Prefixes, Randomizer, RecordFamily, Release, ReportLaw, ReportRecord, Reported,
+        Schedule, Secure, Seeded, SignedDigits, SquareRoot, Stated, StepReports, SubGaussianSumLaw, Tree,
+        WeightedLaplaceLaw,
     )  # fmt: skip
 
 
@@ -92,8 +93,9 @@ _GROUPS: dict[Callable[[], tuple[type, ...]], tuple[str, ...]] = {
     _counts: (
         "AllSteps", "Batches", "CountMechanism", "CountQuery", "EachStep", "Estimate", "Exact",
         "FamilyQuery", "Features", "FirstVisitRecords", "Gaussian", "GaussianSumLaw", "Guarantee",
-        "Laplace", "LaplaceSumLaw", "Layout", "Measurement", "MechanismRecord", "MixtureFeatures",
-        "NoNoise", "OnDevice", "OneStep", "OptimalTree", "Plan", "Prefixes", "Randomizer", "RecordFamily",
+        "Laplace", "LaplaceSumLaw", "Layout", "MatrixFactorization", "Measurement", "MechanismRecord",
+        "MixtureFeatures", "NoNoise", "OnDevice", "OneStep", "OptimalTree", "Plan", "Prefixes",
+        "Randomizer", "RecordFamily",
         "Release", "ReportLaw", "ReportRecord", "Reported", "Schedule", "Secure", "Seeded", "SignedDigits",
         "SquareRoot", "Stated", "StepReports", "SubGaussianSumLaw", "Tree", "WeightedLaplaceLaw",
     ),
