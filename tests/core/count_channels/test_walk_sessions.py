@@ -74,13 +74,14 @@ def noise_of(release: Release) -> np.ndarray:
 
 
 def recorded(session: ChannelSession) -> dict[tuple[int, int], np.ndarray]:
-    """The latest draw at each address, filled while the session runs."""
+    """The latest draw at each address in units of the base scale, filled while the session runs."""
     draws: dict[tuple[int, int], np.ndarray] = {}
     draw = session.channel.node_noise
 
     def noted(end: int, factor: float, level: int = 0) -> np.ndarray:
-        draws[end, level] = draw(end, factor, level)
-        return draws[end, level]
+        drawn = draw(end, factor, level)
+        draws[end, level] = drawn / factor
+        return drawn
 
     session.channel.node_noise = noted  # type: ignore[method-assign]
     return draws
