@@ -89,7 +89,7 @@ class Strategy(ABC):
 
     @property
     def weighted(self) -> bool:
-        """True if noise terms have coefficients that are no integers, so that noise cannot be exact."""
+        """True if noise terms have non-integer coefficients, so that noise cannot be exact."""
         return False
 
     def plain(self) -> Self:

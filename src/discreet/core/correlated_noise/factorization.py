@@ -48,9 +48,10 @@ class Walk(ABC):
         True if B has entries other than -1, 0 and 1. Exact noise is then impossible, except if ``integral``.
     integral
         True if B and C are integer matrices, although B has other entries.
-    weights, draw_scale
-        (M, M) matrix B without a program, and the scale of a draw in units of the base scale. Release n needs
-        the draws 1 .. n, which are all kept. ``weights`` is None for a factorization with a program.
+    weights
+        (M, M) matrix B. It is set only without a program. All draws 1 .. n are then kept for release n.
+    draw_scale
+        Scale of a draw of ``weights``, in units of the base scale.
     fresh
         True if every draw is made after the records that it protects, and all entries of C are 0 or 1. The
         losses of single draws can then be composed numerically.

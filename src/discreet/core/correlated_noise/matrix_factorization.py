@@ -1,4 +1,4 @@
-r"""Factorization with a strategy matrix of the user's own. The library derives its privacy loss.
+r"""Factorization with a user-supplied strategy matrix. The library derives its privacy loss.
 
 The strategy is a lower triangular (M, M) matrix C with a positive diagonal, for M time steps. Let x be the
 sums of the time steps, A the lower triangular matrix of ones, and z independent noise. The mechanism releases
@@ -8,8 +8,8 @@ Privacy does not depend on the rounding of B. The computed B is lower triangular
 so it has an inverse. The release is B (S x + z) with S = B^{-1} A. The columns of S determine the loss, not
 those of C. S is lower triangular and z_n is fresh at release n. Therefore S x + z is a stream as in
 statements (a) and (b) of :mod:`discreet.core.correlated_noise`, for any data of later users. Multiplying by
-the known B is post-processing. The loss of a user is the l1 norm of a column of S times the epsilon of one
-draw of Laplace noise, or the l2 norm times the mu of one draw of Gaussian noise.
+the known B is post-processing. The loss of a user is a norm of a column of S times the loss of one draw. For
+Laplace noise this is the l1 norm, for Gaussian noise the l2 norm.
 
 Bound on the columns of S. Let R = A - B C be the residual and E = A^{-1} R. Then B^{-1} R = S E, and
 therefore C = S (I - E). Let e be the largest l1 norm of a column of E. If e < 1, then S = C (I - E)^{-1}, and
@@ -18,11 +18,11 @@ these coefficients. In the l1 and in the l2 norm, the largest column of S is the
 times the largest column of C. A^{-1} subtracts consecutive rows, so e is at most 2 times the largest l1 norm
 of a column of R.
 
-Rounding of R. With unit roundoff u = 2^{-53}, each entry of the computed product B C is wrong by at most M u
-/ (1 - M u) times the entry of |B| |C|, in any order of summation (Higham 2002, section 3.5). 8 (M + 2) u
-times the computed |B| |C| is added to the computed |R|. This covers all rounding errors in R. A factor of 1 +
-1e-9 covers rounding in the norms of C, in the sum of R and in the scale of a draw. No bound depends on the
-method that computes B. Matrices with e >= 1e-6 are rejected.
+Rounding of R. Let u = 2^{-53} be the unit roundoff. In any order of summation, an entry of the computed
+product B C has an error of at most M u / (1 - M u) times the entry of |B| |C| (Higham 2002, section 3.5).
+Therefore 8 (M + 2) u times the computed |B| |C| is added to the computed |R|, which covers all rounding
+errors in R. A factor of 1 + 1e-9 covers rounding in the norms of C, in the sum of R and in the scale of a
+draw. No bound depends on the method that computes B. Matrices with e >= 1e-6 are rejected.
 
 Scaling. The draws have a scale of w times the base scale, where w is the bound on the columns of S. In units
 of the draws, the columns have norm at most 1, so that a user costs no more than one sum.
@@ -51,9 +51,9 @@ from discreet.core.strategies import WALKS, registered
 
 __all__ = ["MOST_STEPS", "MatrixFactorization"]
 
-MOST_STEPS = 1024  # largest M, because every draw is kept and B is a dense matrix
-_WORST = 1e-6  # largest e; the bound on the loss exceeds the norm of C by this part at most
-_SPREAD = 2.0**6  # noise of scale 2^38 units exceeds 2^52 units with probability exp(-2^14)
+MOST_STEPS = 1024  # Largest M. Every draw is kept, and B is a dense matrix.
+_WORST = 1e-6  # Largest e.
+_SPREAD = 2.0**6  # Draws of scale 2^38 units exceed 2^52 units with probability exp(-2^14).
 
 
 @lru_cache(maxsize=8)
@@ -83,7 +83,7 @@ def _solved(content: bytes, steps: int) -> tuple[Floats, Mapping[Norm, float], b
 
 @dataclass(frozen=True, eq=False)
 class MatrixFactorization(Walk):
-    """Correlated noise from a strategy matrix of your own, of which the library computes the privacy loss.
+    """Correlated noise from a user-supplied strategy matrix. The library computes its privacy loss.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ class MatrixFactorization(Walk):
 
     @property
     def form(self) -> Form:
-        """Size of the memory: one register for each draw. There is no program."""
+        """Size of the memory: one register for each draw. The program is empty."""
         return Form(self.leaves - 1, 0)
 
 
