@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from discreet.cli.common import JsonFlag, check_files, command, console, new_table, print_json, say
-from discreet.cli.learn import (
-    DecimalOption,
-    DelimiterOption,
-    EncodingOption,
-    ReadsOption,
-    SqlOption,
-    rows_bar,
+from discreet.cli.common import (
+    JsonFlag,
+    check_files,
+    command,
+    console,
+    new_table,
+    print_json,
+    say,
+    typed_pairs,
 )
+from discreet.cli.learn import SourceOption, SqlOption, queried, rows_bar, source_of
 
 if TYPE_CHECKING:
     from discreet.pipeline.state_codebook import CodebookFit
@@ -28,9 +30,7 @@ def schema(
     init: Annotated[list[str] | None, typer.Option("--init", help=f"{_FILES} Repeatable.")] = None,
     out: Annotated[Path | None, typer.Option(help="New file (default: the screen).")] = None,
     sql: SqlOption = None,
-    reads: ReadsOption = None,
-    delimiter: DelimiterOption = None,
-    encoding: EncodingOption = "utf-8",
+    source: SourceOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Write a template of a schema from the names and types of columns, without reading rows."""
@@ -39,9 +39,8 @@ def schema(
 
     if not init and sql is None:
         raise ValueError("init is missing: give --init FILE, whose columns are named")
-    text = schema_template(
-        init or ["duckdb://"], sql=sql, reads=reads, delimiter=delimiter, encoding=encoding
-    )
+    where, reads = queried(init, sql)
+    text = schema_template(where, sql=sql, reads=reads, **source_of(source, "delimiter", "encoding"))
     if out is not None:
         if out.exists():
             raise ValueError(f"out = {str(out)!r}: exists already, a skeleton overwrites nothing")
@@ -65,14 +64,8 @@ def prepare(
         Path | None, typer.Option(help="Private file for offending rows (default: OUT.offending.csv).")
     ] = None,
     sql: SqlOption = None,
-    reads: ReadsOption = None,
-    delimiter: DelimiterOption = None,
-    decimal: DecimalOption = ".",
-    encoding: EncodingOption = "utf-8",
+    source: SourceOption = None,
     memory: Annotated[int, typer.Option(help="Bytes that a part of the records may take.")] = 2**31,
-    scratch: Annotated[
-        Path | None, typer.Option(help="Folder for temporary files, where they do not.")
-    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Convert raw records to trajectories and a schema, as a declaration says; no budget is spent."""
@@ -87,10 +80,11 @@ def prepare(
     from discreet.data.prepare import ROWS, SCHEMA
     from discreet.data.prepare import prepare as make
 
+    where, reads = queried(files, sql)
     with rows_bar() as progress:
         made = make(
-            files or ["duckdb://"], schema, out, sql=sql, reads=reads, delimiter=delimiter, decimal=decimal,
-            encoding=encoding, offending=offending, memory=memory, scratch=scratch, progress=progress,
+            where, schema, out, sql=sql, reads=reads, offending=offending, memory=memory, progress=progress,
+            **source_of(source),
         )  # fmt: skip
     facts = {"folder": str(out), "people": made.people, "episodes": made.episodes, "steps": made.steps}
     if as_json:
@@ -120,9 +114,14 @@ def discretize(
     quantiles: Annotated[
         str | None, typer.Option(help="VALUE=N: cut points of a value into N bins of equal shares.")
     ] = None,
-    rounds: Annotated[int, typer.Option(help="Of k-means.")] = 5,
-    bins: Annotated[int, typer.Option(help="Public cells of the histogram for quantiles.")] = 64,
-    start: Annotated[Path | None, typer.Option(help="File of public centres to start from.")] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="KEY=VALUE for the fit: rounds of k-means (default: 5); bins, public cells of the histogram "
+            "for quantiles (default: 64); start, a file of public centres. Repeatable.",
+        ),
+    ] = None,
     users: Annotated[int | None, typer.Option(help="estimate: expected number of users.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Budget, above 0.")] = None,
     delta: Annotated[float | None, typer.Option(help="In (0, 1).")] = None,
@@ -137,10 +136,7 @@ def discretize(
     anyway: Annotated[bool, typer.Option("--anyway", help="Fit also what is hopeless.")] = False,
     purpose: Annotated[str, typer.Option(help="What it is for; a line of the ledger.")] = "",
     sql: SqlOption = None,
-    reads: ReadsOption = None,
-    delimiter: DelimiterOption = None,
-    decimal: DecimalOption = ".",
-    encoding: EncodingOption = "utf-8",
+    source: SourceOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Fit state centres or cut points to user data, which costs budget; `estimate` prints the error."""
@@ -180,9 +176,10 @@ def discretize(
     if schema is None:
         raise ValueError("schema is missing: give --schema P.toml, a schema with a section [prepare]")
     asked: dict[str, Any] = {
-        "centres": centres, "quantiles": _quantiles(quantiles), "rounds": rounds, "bins": bins,
-        "epsilon": epsilon, "delta": delta, "rho": rho,
-    }  # fmt: skip
+        "centres": centres, "quantiles": _quantiles(quantiles), "rounds": 5, "bins": 64, "epsilon": epsilon,
+        "delta": delta, "rho": rho,
+    } | typed_pairs("set", option, {"rounds": int, "bins": int, "start": str})  # fmt: skip
+    start = asked.pop("start", None)
     if what == "estimate":
         if users is None:
             raise ValueError("users is missing: give --users N, the expected number of people")
@@ -192,13 +189,13 @@ def discretize(
         raise ValueError("out is missing: give --out DIR, a new folder")
     if not files and sql is None:
         raise ValueError("files: none is given; give the records")
+    where, reads = queried(files, sql)
     if not no_ledger and not path.exists():
         say(f"discreet: the ledger is new: {path}")
     with nullcontext() if no_ledger else Ledger.open(path) as book, rows_bar() as progress:
         fitted = library.fit_codebook(
-            files or ["duckdb://"], schema, out, ledger=book, start=start, anyway=anyway, purpose=purpose,
-            progress=progress, sql=sql, reads=reads, delimiter=delimiter, decimal=decimal, encoding=encoding,
-            **asked,
+            where, schema, out, ledger=book, start=start, anyway=anyway, purpose=purpose, progress=progress,
+            sql=sql, reads=reads, **source_of(source), **asked,
         )  # fmt: skip
     if as_json:
         print_json({"out": str(out), **fitted.forecast.to_dict()})

@@ -639,7 +639,7 @@ class QuerySource:
             may = "only its database" if self.path else f"only {files}" if files else "no file"
             raise Broken(
                 f"{self.name}: the query may read {may} ({' '.join(str(error).split())}): name each file "
-                "that it reads, with duckdb:// instead of a database (--reads FILE; reads = [FILE])"
+                "that it reads, with duckdb:// instead of a database (FILE beside --sql; reads = [FILE])"
             ) from None
         except duckdb.Error as error:
             raise Broken(f"{self.name}: {' '.join(str(error).split())}") from None

@@ -62,7 +62,6 @@ from discreet.pipeline.learned_files import (
     write_plan,
 )
 from discreet.pipeline.partial_aggregates import PartialAggregateFile, facts_of
-from discreet.reports.document import text_of
 from discreet.reports.statement import (
     PAGES,
     SITES,
@@ -81,6 +80,7 @@ from discreet.reports.statement import (
 from discreet.reports.statement_page import JSON_NAME
 from discreet.reports.verdict_text import stated_verdict
 from discreet.utils.atomic_folder import aside, check_free, claims_out, room_for
+from discreet.utils.document import text_of
 
 __all__ = ["LearnResult", "LearnConfig", "learn", "replan"]
 

@@ -49,7 +49,6 @@ from discreet.mechanisms.linear.adaptive_queries import ResponseSession
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 from discreet.reports.decision_report import DecisionReport, decision_report_of
-from discreet.reports.document import Block
 from discreet.reports.earlier_report import SINCE, EarlierReport
 from discreet.reports.linear_report import LinearReport
 from discreet.reports.policy_files import PolicyTable, Unsupported, write_policy
@@ -64,6 +63,7 @@ from discreet.reports.report_files import (
 )
 from discreet.reports.rule_files import StationaryRule, read_rule, rule_names
 from discreet.utils.config import Knobs
+from discreet.utils.document import Block
 
 Floats = NDArray[np.float64]
 

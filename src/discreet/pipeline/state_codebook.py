@@ -58,10 +58,10 @@ from discreet.ledger.owner_rules import check_rules
 from discreet.mechanisms.linear.per_user_means import GRID, guaranteed, noisy
 from discreet.pipeline.codebook_sums import START, SUMS, CodebookQuery
 from discreet.reports.codebook_page import FACTS, PAGES, codebook_signed, write_codebook_pages
-from discreet.reports.document import compared_with
 from discreet.reports.signature_file import SIGNATURES_NAME, found_in
 from discreet.reports.statement import LedgerFacts
 from discreet.utils.atomic_folder import aside, check_free, claims_out, room_for
+from discreet.utils.document import compared_with
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -35,11 +35,11 @@ from discreet.reports.comparison_text import (
     compared_rows,
     plain_comparisons,
 )
-from discreet.reports.document import Block, Code, Heading, Paragraph, Picture, Strong, Table, Text
 from discreet.reports.figures import number, percent, plain_axes, save_figures
 from discreet.reports.report_files import ReportPage
 from discreet.reports.rule_files import StationaryRule
 from discreet.reports.verdict_text import REFUTED, first_sentence, rests_on
+from discreet.utils.document import Block, Code, Heading, Paragraph, Picture, Strong, Table, Text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -33,9 +33,9 @@ from discreet.learners.ope.count_estimates import (
     uniform,
 )
 from discreet.mechanisms.interfaces import ProblemSpec, StepwiseRelease
-from discreet.reports.document import Block, Heading, Paragraph, Picture, Table
 from discreet.reports.figures import number, percent, plain_axes, save_figures, share_of
 from discreet.reports.report_files import ReportPage
+from discreet.utils.document import Block, Heading, Paragraph, Picture, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,8 +17,8 @@ from discreet.learners.ope.consistency_test import Consistency, Discrepancies
 from discreet.learners.ope.deviation_gains import Gain
 from discreet.learners.ope.hidden_cause import LARGEST
 from discreet.learners.ope.verdict import ASKED, Verdict
-from discreet.reports.document import Block, Bullets, Code, Heading, Paragraph, Strong, Table
 from discreet.reports.figures import number, percent, share_of
+from discreet.utils.document import Block, Bullets, Code, Heading, Paragraph, Strong, Table
 
 __all__ = [
     "ENDED", "NOT_EXCLUDED", "REFUTED", "condition", "first_sentence", "not_excluded", "rests_on",
