@@ -48,13 +48,13 @@ class Walk(ABC):
         True if B has entries other than -1, 0 and 1. Exact noise is then impossible, except if ``integral``.
     integral
         True if B and C are integer matrices, although B has other entries.
-    weights
-        (M, M) matrix B. It is set only without a program. All draws 1 .. n are then kept for release n.
-    draw_scale
-        Scale of a draw of ``weights``, in units of the base scale.
     fresh
         True if every draw is made after the records that it protects, and all entries of C are 0 or 1. The
         losses of single draws can then be composed numerically.
+    weights
+        (M, M) matrix B, or None with a program. Without a program, all draws are kept.
+    draw_scale
+        Scale of a draw without a program, in units of the base scale.
     """
 
     code: ClassVar[int] = -1

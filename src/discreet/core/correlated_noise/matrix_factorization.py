@@ -18,11 +18,11 @@ these coefficients. In the l1 and in the l2 norm, the largest column of S is the
 times the largest column of C. A^{-1} subtracts consecutive rows, so e is at most 2 times the largest l1 norm
 of a column of R.
 
-Rounding of R. Let u = 2^{-53} be the unit roundoff. In any order of summation, an entry of the computed
-product B C has an error of at most M u / (1 - M u) times the entry of |B| |C| (Higham 2002, section 3.5).
-Therefore 8 (M + 2) u times the computed |B| |C| is added to the computed |R|, which covers all rounding
-errors in R. A factor of 1 + 1e-9 covers rounding in the norms of C, in the sum of R and in the scale of a
-draw. No bound depends on the method that computes B. Matrices with e >= 1e-6 are rejected.
+Rounding of R. Let u = 2^{-53} be the unit roundoff. In any order of summation, the error of the computed
+product B C is at most M u / (1 - M u) times |B| |C|, entry by entry (Higham 2002). Therefore 8 (M + 2) u
+times the computed |B| |C| is added to the computed |R|, which covers all rounding errors in R. A factor of 1
++ 1e-9 covers rounding in the norms of C, in the sum of R and in the scale of a draw. No bound depends on the
+method that computes B. Matrices with e >= 1e-6 are rejected.
 
 Scaling. The draws have a scale of w times the base scale, where w is the bound on the columns of S. In units
 of the draws, the columns have norm at most 1, so that a user costs no more than one sum.
