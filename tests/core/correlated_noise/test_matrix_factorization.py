@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -222,9 +224,11 @@ def test_a_value_that_changes_later_changes_nothing() -> None:
     matrix[:] = 7.0
     assert (walk.strategy == root(4)).all()
     assert (walk.weights == before).all()
-    for array in (walk.strategy, walk.weights):
-        with pytest.raises(ValueError, match="read-only"):
-            array[0, 0] = 2.0
+    for one in (walk, copy.deepcopy(walk), pickle.loads(pickle.dumps(walk))):
+        assert one == walk
+        for array in (one.strategy, one.weights):
+            with pytest.raises(ValueError, match="read-only"):
+                array[0, 0] = 2.0
     assert walk == MatrixFactorization(root(4))
     assert hash(walk) == hash(MatrixFactorization(root(4)))
     assert walk != MatrixFactorization(root(4), True)

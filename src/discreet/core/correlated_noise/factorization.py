@@ -46,8 +46,6 @@ class Walk(ABC):
         Number of the noise program in the kernel, or -1 without a program.
     weighted
         True if B has entries other than -1, 0 and 1. Exact noise is then impossible, except if ``integral``.
-    integral
-        True if B and C are integer matrices, although B has other entries.
     fresh
         True if every draw is made after the records that it protects, and all entries of C are 0 or 1. The
         losses of single draws can then be composed numerically.
@@ -55,6 +53,8 @@ class Walk(ABC):
         (M, M) matrix B, or None with a program. Without a program, all draws are kept.
     draw_scale
         Scale of a draw without a program, in units of the base scale.
+    integral
+        True if B and C are integer matrices, although B has other entries.
     """
 
     code: ClassVar[int] = -1

@@ -113,6 +113,7 @@ class MatrixFactorization(Walk):
     """
 
     __repr__ = brief
+    __reduce__ = checks.by_constructor
 
     strategy: Floats
     gaussian: bool = False
