@@ -198,7 +198,12 @@ def _games(start: Start, learner: Any, budget: Any) -> tuple[Any, Game, Game]:
 
 
 _NOISES = {kernels.LAPLACE: "laplace", kernels.GAUSSIAN: "gaussian"}
-_RELEASES = {"tree": "tree", "optimaltree": "tree", "signeddigits": "signed-digits"}
+_RELEASES = {
+    "tree": "tree",
+    "optimaltree": "tree",
+    "signeddigits": "signed-digits",
+    "matrixfactorization": "matrix",
+}
 
 
 def _options_of(mechanism: Any) -> dict[str, Any]:

@@ -239,6 +239,8 @@ class Setup:
             return False
         if not isinstance(self.mechanism, CountMechanism) or self.mechanism.declared:
             return False  # compiled code draws derived noise only, and calls no function of a user's own
+        if self.mechanism.walk is not None and self.mechanism.walk.code < 0:
+            return False  # a matrix has no compiled program
         return isinstance(self.privatizer, Proposes) or is_of_counts(self.start(Seeded(0, 0)))
 
     @cached_property

@@ -59,7 +59,9 @@ class WalkNoise(ABC):
 
 
 def noise_of(walk: Walk) -> WalkNoise:
-    """Return the noise object for a factorization mechanism, chosen by its class."""
+    """Return the noise object for a factorization mechanism, by its class or its matrix."""
+    if walk.weights is not None:
+        return _MatrixNoise(walk)
     for kind, noise in _NOISES.items():
         if isinstance(walk, kind):
             return noise(walk)
@@ -303,6 +305,42 @@ class _ToeplitzNoise(WalkNoise):
     def rms(self) -> float:
         """Return the exact root mean square over all releases."""
         return math.sqrt(float(np.mean(_variances(self.walk))))
+
+
+# ------------------------------------------------------------------------------ matrices
+
+
+@lru_cache(maxsize=16)
+def _row_variances(walk: Walk) -> tuple[Floats, Floats, float]:
+    """Return the noise variances at releases 0 .. M and their running maxima, and the largest scale.
+
+    The unit is the variance of a term of the largest scale, which is the largest weight times that of a draw.
+    """
+    assert walk.weights is not None
+    largest = float(np.abs(walk.weights).max())
+    variances = np.append(0.0, ((walk.weights / largest) ** 2).sum(axis=1))
+    return variances, np.maximum.accumulate(variances), largest * walk.draw_scale
+
+
+@dataclass(frozen=True)
+class _MatrixNoise(WalkNoise):
+    walk: Walk
+
+    def scale(self, leaf: int) -> float:
+        """Return the largest scale of a term in any release, relative to the base scale."""
+        return _row_variances(self.walk)[2]
+
+    def terms(self, leaf: int) -> float:
+        """Return the noise variance at this release, in units of that of the largest term."""
+        return float(_row_variances(self.walk)[0][leaf])
+
+    def most(self, leaf: int) -> float:
+        """Return the largest noise variance at this and all earlier releases, in the same unit."""
+        return float(_row_variances(self.walk)[1][leaf])
+
+    def rms(self) -> float:
+        """Return the exact root mean square over all releases."""
+        return self.scale(0) * math.sqrt(float(np.mean(_row_variances(self.walk)[0][1:])))
 
 
 _NOISES: dict[Any, type[Any]] = {
