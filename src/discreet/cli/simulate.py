@@ -169,8 +169,8 @@ def run(
         "env": env, "learner": learner, "privatizer": privatizer, "epsilon": epsilon, "delta": delta,
         "episodes": episodes, "seeds": end, "seed": seed, "by": by, "label": label,
     }  # fmt: skip
-    given = {"learner.prior": prior, "learner.prior_strength": prior_strength}
-    wanted = _configuration(config, flags, option, env_option, plugin, given)
+    prior_options = {"learner.prior": prior, "learner.prior_strength": prior_strength}
+    wanted = _configuration(config, flags, option, env_option, plugin, prior_options)
     (result,) = _run_all([(wanted, out, None)], workers, engine, _chosen(shard, first))
     if as_json:
         print_json({**result.to_json(), "out": None if out is None else str(out)})
@@ -302,8 +302,8 @@ def estimate(
         "episodes": episodes,
     }  # fmt: skip
     announce_compilation()
-    given = {"learner.prior": prior, "learner.prior_strength": prior_strength}
-    wanted = _configuration(config, flags, option, env_option, plugin, given)
+    prior_options = {"learner.prior": prior, "learner.prior_strength": prior_strength}
+    wanted = _configuration(config, flags, option, env_option, plugin, prior_options)
     setup = build_run.prepare(build_run.resolved(wanted))
     _announce_delta(setup)
     _print_estimate(setup, as_json)
