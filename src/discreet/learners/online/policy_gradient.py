@@ -1,7 +1,7 @@
 r"""DP policy gradient and DP natural policy gradient for tables, on one noisy vector for each batch of users.
 
-All users of batch j follow the softmax policy pi of public logits theta[t, s, a], where t is the step, or 0 if
-all steps share their logits. With G_h the sum of a user's rewards from step h on, and c_h = G_h - b_h, the
+All users of a batch follow the softmax policy pi of public logits theta[t, s, a], where t is the step, or 0
+if all steps share their logits. With G_h the sum of a user's rewards from step h on, and c_h = G_h - b_h, the
 vector of a user is
 
     x = (sum_h c_h (e_{a_h} - pi(. | t_h, s_h)) at (t_h, s_h);  w c_h for all h;  [v N(t, s) for all (t, s)]).
@@ -9,23 +9,29 @@ vector of a user is
 The first part is the policy gradient (REINFORCE), where e_a is a unit vector. The second part updates the
 public baseline b. The third part, the visits of the user, is present for the natural gradient only. The core
 clips x to the l2 norm B (:mod:`discreet.core.vectors`) and adds noise once to the sum over the batch. A user
-is in one batch, so the guarantee is that of one noisy sum (parallel composition). With g and d the released
-means of the first part and of the visits, divided by B, theta changes at each release by
+is in one batch, so the guarantee is that of one noisy sum (parallel composition). Let g be the released mean
+of the first part divided by B, and d that of N(t, s). At each release, theta changes by
 
     eta g                                           (policy gradient),
     eta (d (diag(pi) - pi pi^T) + zeta I)^{-1} g    (natural policy gradient, for each (t, s)).
 
-He and Zhou (2025, arXiv 2510.21060) analyse both methods as a one-pass algorithm with fresh batches, with one
-private update a batch and the user as the unit of privacy. They reduce the natural gradient to private least
-squares. The following differs from their analysis, and no theorem covers it. Horizons exceed 1. Vectors are
-clipped, where the paper assumes bounded gradients. The baseline is learned, where the paper subtracts the
-reward of a second action. The least squares uses noisy visits and the public matrix diag(pi) - pi pi^T.
-Batches grow. The step is at most ``noise_limit`` over the standard deviation of the noise in g. Logits shrink
-by a factor at each release. Defaults were chosen on training worlds, which are not the worlds of
-reported figures (benchmarks/policy_gradient.md).
+**Source.** He and Zhou (2025, arXiv 2510.21060) analyse both methods as one algorithm with a fresh batch and
+one private update in each round, with the user as the unit of privacy. They reduce the natural gradient to
+private least squares. Our algorithm differs, so their theorems do not cover it:
 
-The guarantee states that it depends on one condition (``Guarantee.rests_on``): :func:`user_vector` reads one
-trajectory and public arrays only. It is a module-level function that stores nothing.
+- They analyse horizon 1 and bounded gradients. We clip vectors.
+- They subtract the reward of a second action. We subtract a learned baseline.
+- Our least squares uses noisy visits and the public matrix diag(pi) - pi pi^T.
+- Batches grow, and logits shrink by a factor at each release. The policy gradient limits its step by the
+  noise (``noise_limit``).
+
+Defaults were chosen on training worlds, which are not the worlds of reported figures
+(benchmarks/policy_gradient.md).
+
+**Privacy.** The core derives the sensitivity 2 B. The guarantee also states the condition that it rests on
+(``Guarantee.rests_on``), as with every vector: :func:`user_vector` reads one trajectory and public arrays only.
+This function of the module stores nothing, so the condition holds. The ledger, verification and the service
+refuse such guarantees.
 """
 
 from __future__ import annotations
@@ -184,7 +190,9 @@ class VectorGradientLearner(Knobs):
         logits = np.zeros((slots, spec.states, spec.actions))
         return PolicyGradientState(spec, logits, np.zeros(spec.horizon))
 
-    def plan(self, state: PolicyGradientState, release: Release, ask: Ask) -> tuple[Plan, PolicyGradientState]:
+    def plan(
+        self, state: PolicyGradientState, release: Release, ask: Ask
+    ) -> tuple[Plan, PolicyGradientState]:
         """Return the plan for the users until the next release, and the new state.
 
         state : last state. release : newest release. ask : not used.
@@ -242,7 +250,7 @@ class VectorGradientLearner(Knobs):
 
 @dataclass(frozen=True, kw_only=True)
 class DPPolicyGradient(VectorGradientLearner):
-    """DP policy gradient (He and Zhou 2025): one noisy sum of clipped score-function gradients for each batch.
+    """DP policy gradient (He and Zhou 2025): one noisy sum of clipped gradients for each batch of users.
 
     Parameters
     ----------
@@ -285,7 +293,7 @@ class DPNaturalPolicyGradient(VectorGradientLearner):
 
     visit_weight: ClassVar[float] = 0.3
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "default": {"batch_growth": 4.0, "step": 4.0, "bound": 0.5, "shrink": 0.03, "damping": 1.0}
+        "default": {"batch_growth": 4.0, "step": 8.0, "bound": 0.7, "shrink": 0.02, "damping": 8.0}
     }
 
     def __post_init__(self) -> None:
@@ -297,8 +305,8 @@ class DPNaturalPolicyGradient(VectorGradientLearner):
         fisher = policy[..., None] * each - policy[..., None] * policy[..., None, :]
         seen = np.maximum(visits, 0.0).reshape(policy.shape[:2])[..., None, None]
         zeta = float(self.damping or 0.0) * max(noise, _LEAST_NOISE)
-        found: Floats = np.linalg.solve(seen * fisher + zeta * each, gradient[..., None])[..., 0]
-        return float(self.step or 0.0) * found
+        found = np.linalg.solve(seen * fisher + zeta * each, gradient[..., None])[..., 0]
+        return np.asarray(float(self.step or 0.0) * found, np.float64)
 
 
 def softmax(logits: Floats, mask: NDArray[np.bool_] | None) -> Floats:
