@@ -30,8 +30,8 @@ Defaults were chosen on training worlds, which are not the worlds of reported fi
 
 **Privacy.** The core derives the sensitivity 2 B. The guarantee also states the condition that it rests on
 (``Guarantee.rests_on``), as with every vector: :func:`user_vector` reads one trajectory and public arrays only.
-This function of the module stores nothing, so the condition holds. The ledger, verification and the service
-refuse such guarantees.
+This function stores nothing, so the condition holds. The ledger, verification and the service refuse such
+guarantees.
 """
 
 from __future__ import annotations
