@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import call, document
 
 import discreet as dr
 from discreet.core.layout import Layout
@@ -280,6 +281,20 @@ def test_options_left_out_come_from_public_facts() -> None:
 @pytest.mark.parametrize("kind", BOTH)
 def test_few_users_run(kind: Any, users: int) -> None:
     assert Setup(masked_world(), kind(), CENTRAL, users).run(0, 0).episodes[-1] == users
+
+
+def test_on_the_command_line() -> None:
+    budget = ("--privatizer", "central", "--epsilon", "2", "--delta", "1e-6", "--env-option", "horizon=4")
+    for name in ("dp-pg", "dp-npg"):
+        run = ("--learner", name, *budget, "--episodes", "60", "--seeds", "2")
+        first, again = (document("run", *run)["final_regret"] for _ in range(2))
+        assert first == again
+        told = document("estimate", "--learner", name, *budget, "--episodes", "60")
+        assert (told["choices"], list(told["std"])) == ([], [gradients.VECTOR])
+        assert name in call("list").stdout
+        assert "clipped" in call("describe", name).stdout
+        refused = call("run", *run[:2], "--privatizer", "local", "--epsilon", "1", code=2)
+        assert "privatizer: must be 'central'" in refused.stderr
 
 
 # ------------------------------------------------------------------------------ refusals

@@ -28,8 +28,8 @@ private least squares. Our algorithm differs, so their theorems do not cover it:
 Defaults were chosen on training worlds, which are not the worlds of reported figures
 (benchmarks/policy_gradient.md).
 
-**Privacy.** The core derives the sensitivity 2 B. The guarantee also states the condition that it rests on
-(``Guarantee.rests_on``), as with every vector: :func:`user_vector` reads one trajectory and public arrays only.
+**Privacy.** The core derives the sensitivity 2 B. As with every vector, the guarantee states the condition
+that it rests on (``Guarantee.rests_on``): :func:`user_vector` reads one trajectory and public arrays only.
 This function stores nothing, so the condition holds. The ledger, verification and the service refuse such
 guarantees.
 """
