@@ -305,9 +305,9 @@ def test_who_cannot_carry_a_vector_says_what_can(kind: Any) -> None:
             dr.simulate(masked_world(), kind(), privatizer, 60)
     with pytest.raises(ValueError, match="^release = 'tree'.*: must be 'auto' or 'batches'"):
         dr.simulate(masked_world(), kind(), dr.Central(epsilon=1.0, release="tree"), 60)
-    for call in (kind().query, kind().schedule, lambda spec: kind().begin(spec, np.zeros(2, np.uint64))):
+    for method in (kind().query, kind().schedule, lambda spec: kind().begin(spec, np.zeros(2, np.uint64))):
         with pytest.raises(ValueError, match="users = None: must be known"):
-            call(ProblemSpec(Layout(2, 2, 2)))
+            method(ProblemSpec(Layout(2, 2, 2)))
 
 
 @pytest.mark.parametrize(

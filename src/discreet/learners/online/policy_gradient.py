@@ -1,37 +1,40 @@
 r"""DP policy gradient and DP natural policy gradient for tables, on one noisy vector for each batch of users.
 
-All users of a batch follow the softmax policy pi of public logits theta[t, s, a], where t is the step, or 0
-if all steps share their logits. With G_h the sum of a user's rewards from step h on, and c_h = G_h - b_h, the
-vector of a user is
+All users of a batch follow the softmax policy pi of public logits theta[t, s, a]. Here t is the step, or 0 if
+all steps share their logits. Let G_h be the sum of a user's rewards from step h on, b the public baseline,
+and c_h = G_h - b_h. The vector of a user has up to three parts:
 
-    x = (sum_h c_h (e_{a_h} - pi(. | t_h, s_h)) at (t_h, s_h);  w c_h for all h;  [v N(t, s) for all (t, s)]).
+    gradient   sum over h of c_h (e_a - pi[t, s]) in row (t, s) of step h
 
-The first part is the policy gradient (REINFORCE), where e_a is a unit vector. The second part updates the
-public baseline b. The third part, the visits of the user, is present for the natural gradient only. The core
-clips x to the l2 norm B (:mod:`discreet.core.vectors`) and adds noise once to the sum over the batch. A user
-is in one batch, so the guarantee is that of one noisy sum (parallel composition). Let g be the released mean
-of the first part divided by B, and d that of N(t, s). At each release, theta changes by
+    residuals  w c_h
+
+    visits     v N(t, s), for the natural gradient only
+
+The first part is the policy gradient (REINFORCE), where e_a is the unit vector of the action. The residuals
+update the baseline. The core clips the vector to the l2 norm B (:mod:`discreet.core.vectors`) and adds noise once to the
+sum over the batch. A user is in one batch. Therefore the guarantee is that of one noisy sum (parallel
+composition). Let g be the released mean of the gradients divided by B, and d that of the visits divided by v.
+At each release, theta changes by
 
     eta g                                           (policy gradient),
     eta (d (diag(pi) - pi pi^T) + zeta I)^{-1} g    (natural policy gradient, for each (t, s)).
 
 **Source.** He and Zhou (2025, arXiv 2510.21060) analyse both methods as one algorithm with a fresh batch and
 one private update in each round, with the user as the unit of privacy. They reduce the natural gradient to
-private least squares. Our algorithm differs, so their theorems do not cover it:
+private least squares. This module differs as follows, so their theorems do not cover it:
 
-- They analyse horizon 1 and bounded gradients. We clip vectors.
-- They subtract the reward of a second action. We subtract a learned baseline.
-- Our least squares uses noisy visits and the public matrix diag(pi) - pi pi^T.
+- They analyse horizon 1 and bounded gradients. Here the horizon is any, and vectors are clipped.
+- They subtract the reward of a second action. Here the baseline is learned.
+- The least squares here uses noisy visits and the public matrix diag(pi) - pi pi^T.
 - Batches grow, and logits shrink by a factor at each release. The policy gradient limits its step by the
   noise (``noise_limit``).
 
-Defaults were chosen on training worlds, which are not the worlds of reported figures
+Defaults were chosen on other environments than those of the reported figures
 (benchmarks/policy_gradient.md).
 
-**Privacy.** The core derives the sensitivity 2 B. As with every vector, the guarantee states the condition
-that it rests on (``Guarantee.rests_on``): :func:`user_vector` reads one trajectory and public arrays only.
-This function stores nothing, so the condition holds. The ledger, verification and the service refuse such
-guarantees.
+**Privacy.** The core derives the sensitivity 2 B. The guarantee states the condition that it rests on
+(``Guarantee.rests_on``): :func:`user_vector` reads one trajectory and public arrays only. This function
+stores nothing, so the condition holds. The ledger, verification and the service refuse such guarantees.
 """
 
 from __future__ import annotations
@@ -66,8 +69,10 @@ _LEAST_NOISE = 1e-3  # of a released mean, for the damping of natural gradients 
 def user_vector(trajectory: Trajectory, context: Context) -> Floats:
     """Return the vector of one user, before it is clipped; the module's docstring defines it.
 
-    trajectory : record of the user. context : public arrays of the plan: ``policy`` (T, S, A), ``baseline``
-        (H,) and ``weights`` (w, v).
+    trajectory : record of the user.
+
+    context : public arrays of the plan, which are ``policy`` (T, S, A), ``baseline`` (H,) and ``weights``.
+        The weights are w and v.
     """
     policy, (residual, visit) = context["policy"], context["weights"]
     states, actions = trajectory.states[:-1], trajectory.actions
@@ -157,7 +162,10 @@ class VectorGradientLearner(Knobs):
 
     # ---------------------------------------------------------------------- schedule and query
     def tuned(self, spec: ProblemSpec) -> Self:
-        """Return this learner with a value for every option that is None, chosen from the public ``spec``."""
+        """Return this learner with a value for every option that is None, chosen from the public ``spec``.
+
+        Raises ``ValueError`` if the number of users is unknown.
+        """
         if spec.users is None:
             raise ValueError("users = None: must be known, because batches depend on it")
         stationary = spec.stationary if self.stationary is None else self.stationary
@@ -165,7 +173,7 @@ class VectorGradientLearner(Knobs):
         return replace(self, stationary=stationary, batches=self.batches or batches)
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the schedule for the problem ``spec``: sizes of batches grow geometrically."""
+        """Return the schedule for the problem ``spec``, whose batches grow. Raises as :meth:`tuned` does."""
         users, growth = spec.users or 0, float(self.batch_growth or 1.0)
         shares = np.linspace(0.0, 1.0, int(self.tuned(spec).batches or 1) + 1)[:-1]
         if growth > 1.0:
@@ -174,7 +182,7 @@ class VectorGradientLearner(Knobs):
         return Schedule(spec.users, times[times < users], reads="measurements", plans="stochastic")
 
     def query(self, spec: ProblemSpec) -> FamilyQuery:
-        """Return the query for the problem ``spec``: the sum of :func:`user_vector`, clipped."""
+        """Return the query for the problem ``spec``: the sum of clipped vectors. Raises as :meth:`tuned` does."""
         slots = 1 if self.tuned(spec).stationary else spec.horizon
         size = slots * spec.states * (spec.actions + (self.visit_weight > 0.0)) + spec.horizon
         vector = BoundedVector(VECTOR, size, self._norm(spec), user_vector)
@@ -185,7 +193,10 @@ class VectorGradientLearner(Knobs):
 
     # ------------------------------------------------------------------------ plans
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> PolicyGradientState:
-        """Return the first state for the problem ``spec``: the uniform policy. ``ties`` is not used."""
+        """Return the first state for the problem ``spec``, with the uniform policy.
+
+        ``ties`` is not used. Raises ``ValueError`` as :meth:`tuned` does.
+        """
         slots = 1 if self.tuned(spec).stationary else spec.horizon
         logits = np.zeros((slots, spec.states, spec.actions))
         return PolicyGradientState(spec, logits, np.zeros(spec.horizon))
@@ -195,7 +206,11 @@ class VectorGradientLearner(Knobs):
     ) -> tuple[Plan, PolicyGradientState]:
         """Return the plan for the users until the next release, and the new state.
 
-        state : last state. release : newest release. ask : not used.
+        state : last state.
+
+        release : newest release.
+
+        ask : not used.
         """
         if release.number > state.number:
             state = self._updated(state, release)
@@ -234,8 +249,13 @@ class VectorGradientLearner(Knobs):
     def _move(self, gradient: Floats, noise: float, policy: Floats, visits: Floats) -> Floats:
         """Return the change of the logits.
 
-        gradient : (T, S, A) mean of the clipped scores, divided by B. noise : its standard deviation.
-        policy : (T, S, A) policy of the batch. visits : (T S,) mean of the clipped visits, or empty.
+        gradient : (T, S, A) mean g.
+
+        noise : standard deviation of g.
+
+        policy : (T, S, A) policy of the batch.
+
+        visits : (T S,) mean d, or empty.
         """
 
     # ---------------------------------------------------------------------- description as text
