@@ -11,10 +11,10 @@ and c_h = G_h - b_h. The vector of a user has up to three parts:
     visits     v N(t, s), for the natural gradient only
 
 The first part is the policy gradient (REINFORCE), where e_a is the unit vector of the action. The residuals
-update the baseline. The core clips the vector to the l2 norm B (:mod:`discreet.core.vectors`) and adds noise once to the
-sum over the batch. A user is in one batch. Therefore the guarantee is that of one noisy sum (parallel
-composition). Let g be the released mean of the gradients divided by B, and d that of the visits divided by v.
-At each release, theta changes by
+update the baseline. The core clips the vector to the l2 norm B (:mod:`discreet.core.vectors`) and adds noise
+once to the sum over the batch. A user is in one batch. Therefore the guarantee is that of one noisy sum
+(parallel composition). Let g be the released mean of the gradients divided by B, and d that of the visits
+divided by v. At each release, theta changes by
 
     eta g                                           (policy gradient),
     eta (d (diag(pi) - pi pi^T) + zeta I)^{-1} g    (natural policy gradient, for each (t, s)).
@@ -23,7 +23,8 @@ At each release, theta changes by
 one private update in each round, with the user as the unit of privacy. They reduce the natural gradient to
 private least squares. This module differs as follows, so their theorems do not cover it:
 
-- They analyse horizon 1 and bounded gradients. Here the horizon is any, and vectors are clipped.
+- Their main analysis is for horizon 1 and bounded gradients. Here any horizon is allowed, and vectors are
+  clipped.
 - They subtract the reward of a second action. Here the baseline is learned.
 - The least squares here uses noisy visits and the public matrix diag(pi) - pi pi^T.
 - Batches grow, and logits shrink by a factor at each release. The policy gradient limits its step by the
@@ -182,7 +183,7 @@ class VectorGradientLearner(Knobs):
         return Schedule(spec.users, times[times < users], reads="measurements", plans="stochastic")
 
     def query(self, spec: ProblemSpec) -> FamilyQuery:
-        """Return the query for the problem ``spec``: the sum of clipped vectors. Raises as :meth:`tuned` does."""
+        """Return the query for the problem ``spec``: a sum of vectors. Raises as :meth:`tuned` does."""
         slots = 1 if self.tuned(spec).stationary else spec.horizon
         size = slots * spec.states * (spec.actions + (self.visit_weight > 0.0)) + spec.horizon
         vector = BoundedVector(VECTOR, size, self._norm(spec), user_vector)
