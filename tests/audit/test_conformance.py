@@ -126,6 +126,12 @@ def test_worst_loss_is_the_true_epsilon(privatizer: Any, epsilon: float) -> None
     assert setup.guarantee.epsilon == pytest.approx(epsilon)
 
 
+def test_two_lives_do_not_attain_the_bound_of_a_vector() -> None:
+    setup = Setup(conformance.small_world(), dr.learners.DPPolicyGradient(), dr.Central(epsilon=1.0), 20)
+    with pytest.raises(conformance.NotApplicable, match="check-vector"):
+        conformance.worst_loss(setup)
+
+
 # ------------------------------------------------------------------------------ broken on purpose
 @dataclass(frozen=True)
 class Greedy:
