@@ -12,13 +12,14 @@ from commands import call, document
 import discreet as dr
 from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededRng
+from discreet.core.releases import Measurement
 from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.envs import random_mdp
 from discreet.envs.rollouts.rollout import rollout
 from discreet.experiments.simulate import Setup
 from discreet.learners.online import policy_gradient as gradients
-from discreet.mechanisms.interfaces import ProblemSpec
+from discreet.mechanisms.interfaces import Estimate, ProblemSpec, Release
 
 MASK = np.array([[True, True, False], [True, False, False], [False, True, True]])
 BOTH = (dr.learners.DPPolicyGradient, dr.learners.DPNaturalPolicyGradient)
@@ -262,6 +263,30 @@ def test_noise_bounds_the_step() -> None:
     assert np.array_equal(learner._move(gradient, 0.0, policy, none), 10.0 * gradient)
     assert np.array_equal(learner._move(gradient, 0.01, policy, none), 10.0 * gradient)
     assert np.array_equal(learner._move(gradient, 0.1, policy, none), 5.0 * gradient)
+
+
+def test_damping_follows_the_noise_and_no_visits_are_negative() -> None:
+    learner = dr.learners.DPNaturalPolicyGradient(step=6.0, damping=3.0)
+    gradient, policy = np.array([[[1.0, -1.0]]]), np.full((1, 1, 2), 0.5)
+    for visits, noise, factor in ((-5.0, 0.1, 0.3), (0.4, 0.1, 0.3 + 0.2), (0.4, 0.0, 0.003 + 0.2)):
+        found = learner._move(gradient, noise, policy, np.array([visits]))
+        np.testing.assert_allclose(found, 6.0 / factor * gradient, rtol=1e-12)
+
+
+def test_one_release_changes_the_state_once_by_a_step_that_its_noise_limits(bounded: Any) -> None:
+    """100 users, B = 2: the mean of the gradient has noise 30 / 200, which allows a step of 2."""
+    spec = ProblemSpec(Layout(1, 2, 4), 200, stationary=True)
+    learner = dr.learners.DPPolicyGradient(batches=2, batch_growth=1.0, noise_limit=0.3)
+    told = Estimate(np.array([20.0, -20.0, 1e3, -1e3, 1e3, 1e3]), bounded(60.0), covers=100)
+    release = Release({}, 100, 1, None, Measurement({gradients.VECTOR: told}, 0.0, 1.0))
+    first = learner.begin(spec, np.zeros(2, np.uint64))
+    plan, state = learner.plan(first, release, None)
+    assert plan.users == 100
+    np.testing.assert_allclose(state.logits, [[[0.2, -0.2]]], rtol=1e-12)
+    assert state.baseline.tolist() == [4.0, 0.0, 2.0, 1.0]  # at most the number of steps that are left
+    again, same = learner.plan(state, release, None)
+    assert same is state
+    assert np.array_equal(again.policy, plan.policy)
 
 
 def test_options_left_out_come_from_public_facts() -> None:
