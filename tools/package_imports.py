@@ -28,7 +28,8 @@ def imports_between(name: str = "discreet") -> Counter[tuple[str, str]]:
     for importer in graph.modules:
         for imported in graph.find_modules_directly_imported_by(importer):
             pair = _package(importer), _package(imported)
-            if pair[0] != pair[1] and name not in pair:  # the root module only finds public names
+            # the root module and ``names`` only find public names
+            if pair[0] != pair[1] and not {name, "names"} & set(pair):
                 found[pair] += 1
     return found
 

@@ -13,82 +13,9 @@ and ``dr.learners``. Names are loaded when they are first used (PEP 562), so imp
 nothing else.
 """
 
-from __future__ import annotations
+from discreet import wiring as wiring  # sets the optional parts of the kernel
+from discreet.names import __version__ as __version__
+from discreet.names import public_names
 
-import sys
-from collections.abc import Callable, Sequence
-from importlib import import_module
-from typing import Any
-
-__version__ = "0.2.0"
-
-
-class PublicNameError(AttributeError):
-    """Error: a package does not have the requested public name. If the name existed in version 0.2.0, the
-    message states its new name.
-    """
-
-    def __init__(self, package: str, name: str) -> None:
-        super().__init__(package, name, name=name, obj=sys.modules[package])
-
-    def __str__(self) -> str:
-        # The new name is looked up only when the error is printed: an import of a submodule also asks for its
-        # name, and ignores the error.
-        from discreet.utils.renamed import renamed
-
-        package, name = self.args
-        new = renamed(f"{package}.{name}")
-        if new is None:
-            return f"module {package!r} has no attribute {name!r}"
-        return f"{package}.{name} was renamed in 0.3.0: {new}"
-
-
-def public_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose stub lists its public names.
-
-    The stub ``__init__.pyi`` has a line ``from MODULE import NAME as NAME`` for each public name. If MODULE
-    is the package itself, NAME is a subpackage. For a name of an earlier version, ``__getattr__`` raises
-    ``AttributeError`` with the new name.
-    """
-    module = sys.modules[package]
-    spec: Any = module.__spec__
-    stub = spec.loader.get_data(spec.origin.removesuffix("c") + "i").decode()
-    imports = (text.replace("(", " ").split() for text in stub.split("\nfrom discreet")[1:])
-    homes: dict[str, str] = {}
-    # ".module import NAME as NAME", or "import NAME as NAME" for a subpackage of discreet
-    for first, *words in imports:
-        home = f"discreet{first}" if first.startswith(".") else "discreet"
-        homes[words[words.index("as") + 1].rstrip(",")] = home
-
-    def load(name: str) -> Any:
-        if name not in homes:
-            raise PublicNameError(package, name)
-        home = homes[name]
-        value = import_module(f"{package}.{name}") if home == package else getattr(import_module(home), name)
-        setattr(module, name, value)
-        return value
-
-    return load, lambda: sorted({*homes, *vars(module)}), [*homes]
-
-
-class _EarlierModules:
-    """Import finder for modules that moved in version 0.3.0. An import of an old path raises an error with
-    the new path.
-    """
-
-    @staticmethod
-    def find_spec(fullname: str, path: Sequence[str] | None = None, target: object = None) -> None:
-        if fullname.startswith("discreet."):
-            from discreet.utils.renamed import renamed
-
-            new = renamed(fullname)
-            if new is not None:
-                # The error must not have the attribute `name`: `from discreet import OLD` ignores an error
-                # whose `name` is the path that it looks for.
-                raise ModuleNotFoundError(f"{fullname} was renamed in 0.3.0: {new}")
-
-
-# the last finder is asked only for modules that no other finder has found
-sys.meta_path.append(_EarlierModules)
 __getattr__, __dir__, __all__ = public_names(__name__)
 __all__ = ["__version__", *__all__]

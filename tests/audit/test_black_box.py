@@ -21,7 +21,7 @@ from discreet.audit.black_box import People, Reactive, black_box, play, respond
 from discreet.audit.run import saved_and_restored
 from discreet.audit.white_box import white_box
 from discreet.core import clipped_returns as steered
-from discreet.core import stream_session
+from discreet.core import session as core_session
 from discreet.core.count_channels import CountChannel
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CountQuery
@@ -390,13 +390,13 @@ def test_a_user_whose_own_data_reach_her_policy() -> None:
 
 def test_a_reward_out_of_range(monkeypatch: pytest.MonkeyPatch) -> None:
     """9. Rewards are not checked before they are added."""
-    right = stream_session.checked
+    right = core_session.checked
 
     def lenient(trajectory: Any, layout: Any) -> Any:
         tame = right(dataclasses.replace(trajectory, rewards=np.zeros(layout.horizon)), layout)
         return dataclasses.replace(tame, rewards=np.asarray(trajectory.rewards, np.float64))
 
-    for module in (stream_session, device_session):
+    for module in (core_session, device_session):
         monkeypatch.setattr(module, "checked", lenient)
     for one in (
         WALKS["signed digits"],

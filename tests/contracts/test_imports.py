@@ -26,6 +26,22 @@ def modules_after(statement: str) -> set[str]:
     return set(out.split())
 
 
+def test_no_module_is_loaded_by_a_name_in_a_string() -> None:
+    """The exceptions have a reason each."""
+    by_name = re.compile(r"\bimport_module\(|\b__import__\(|\bimportlib\.reload\(|\brun_module\(")
+    found = {
+        path.relative_to(ROOT / "src" / "discreet").as_posix(): len(calls)
+        for path in sorted((ROOT / "src" / "discreet").rglob("*.py"))
+        if (calls := by_name.findall(path.read_text()))
+    }
+    assert found == {
+        "names.py": 2,  # public names, which stubs list
+        "registry.py": 2,  # entries of learners and environments, and plug-ins, by names that users write
+        "experiments/engine.py": 1,  # a table of engines, whose modules import this module
+        "utils/system.py": 1,  # packages that are not installed
+    }
+
+
 def test_import_pulls_nothing_in() -> None:
     loaded = modules_after("import discreet, discreet.cli")
     assert not loaded & {
@@ -115,8 +131,8 @@ def test_modules_import_in_no_circle() -> None:
 
 
 # Ceilings between rooms, the folders and files directly under src/discreet. Lower them, never raise them.
-ROOMS, ARROWS, LAYERS = 17, 83, 9
-UPWARD = {("core", "accounting"), ("core", "mechanisms")}  # known circles; the next issue removes them
+# Wiring came with 5 arrows, which were loads by names in strings before.
+ROOMS, ARROWS, LAYERS = 18, 86, 9
 
 
 def test_packages_import_each_other_in_no_circle() -> None:
@@ -129,16 +145,14 @@ def test_packages_import_each_other_in_no_circle() -> None:
     pairs = counted.imports_between()
     assert len({name for pair in pairs for name in pair}) <= ROOMS
     assert len(pairs) <= ARROWS
-    known = {pair: count for pair, count in pairs.items() if pair not in UPWARD}
-    assert set(pairs) > UPWARD
-    assert counted.cycles(known) == []
-    assert max(counted.layers(known).values()) <= LAYERS
+    assert counted.cycles(pairs) == []
+    assert max(counted.layers(pairs).values()) <= LAYERS
 
 
 def test_imports_that_contracts_ignore_are_for_type_checkers_only() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     ignored = {edge for contract in contracts for edge in contract.get("ignore_imports", [])}
-    ignored.remove("discreet -> discreet.utils.renamed")  # runs only for a name that does not exist
+    ignored.remove("discreet.names -> discreet.utils.renamed")  # runs only for a name that does not exist
     assert ignored
     graph = grimp.build_graph("discreet", exclude_type_checking_imports=True, cache_dir=None)
     for importer, imported in (edge.split(" -> ") for edge in ignored):
@@ -207,12 +221,13 @@ def test_what_a_guarantee_is_made_of_has_no_import_circle() -> None:
 
 
 # What the sentence "this release of counts has the printed epsilon" rests on. Ceilings, to be lowered with
-# what they count and never raised without a reason (docs/kernel.md). Sums of prefixes first; batches and
-# decaying sums, whose channel is imported on first use, need two files more; group returns and cut rewards
-# one, which has what two session classes outside the core did. Four files put the numbers into words: what is
-# said of them, now and by earlier versions, has files of its own. One session with channels, for counts and
-# linear sums, cost 118 lines here. Families, strategies and noises as values cost 690 more.
-MODULES, LINES, WITH_BATCHES, WITH_STEERED, WITH_WORDS, WITH_VECTORS = 36, 3686, 3784, 3801, 4005, 3757
+# what they count and never raised without a reason (docs/kernel.md). Imports inside functions count. Sums of
+# prefixes first; batches and decaying sums, whose channel is imported on first use, need two files more. Four
+# files put the numbers into words: what is said of them, now and by earlier versions, has files of its own.
+# One session with channels, for all mechanisms, cost 92 lines here. Families, strategies and noises
+# as values cost 690 more. Group returns and cut rewards (115 lines) and seeded noise (three files, 480 lines)
+# were loaded by name and not counted before.
+MODULES, LINES, WITH_BATCHES, WITH_WORDS, WITH_VECTORS = 39, 4248, 4345, 4567, 4319
 WORDS = ("guarantee_sentences", "sentence_templates", "earlier_sentences", "mechanism_names")
 
 
@@ -225,7 +240,6 @@ def test_what_a_count_release_rests_on_does_not_grow() -> None:
     assert sum(found.values()) <= LINES, sorted(found.items(), key=lambda one: -one[1])
     more = {
         ("discreet.core.fresh_noise_channel", "discreet.core.decaying_sum_kernels"): WITH_BATCHES,
-        ("discreet.core.clipped_returns",): WITH_STEERED,
         ("discreet.core.vectors",): WITH_VECTORS,
         tuple(f"discreet.accounting.text.{name}" for name in WORDS): WITH_WORDS,
     }
@@ -238,11 +252,8 @@ def test_what_a_count_release_rests_on_does_not_grow() -> None:
     known = {
         name.removeprefix("discreet.").replace(".", "/") + ".py" for names in (found, *more) for name in names
     }
-    seeded = {
-        f"core/noise/{name}.py" for name in ("seeded_noise_kernels", "seeded_rng", "random_streams_kernels")
-    }  # by name
-    types = {"core/protocols.py", "core/call_protocols.py"}  # nothing of the room imports them when it runs
-    assert {path for path in room if not path.endswith("__init__.py")} == seeded | types | {
+    types = {f"core/{name}.py" for name in ("protocols", "call_protocols", "part_protocols")}  # never run
+    assert {path for path in room if not path.endswith("__init__.py")} == types | {
         path for path in known if path.startswith("core/")
     }
 
@@ -264,5 +275,5 @@ def test_the_kernel_is_described_as_it_is() -> None:
     assert set(told) == set(paths)
     for path, lines in paths.items():
         assert abs(int(told[path]) - lines) <= max(5, 0.1 * lines), (path, told[path], lines)
-    for total in (LINES, WITH_BATCHES, WITH_STEERED, WITH_WORDS, WITH_VECTORS):
+    for total in (LINES, WITH_BATCHES, WITH_WORDS, WITH_VECTORS):
         assert f"{total // 1000} {total % 1000:03} lines" in page, total

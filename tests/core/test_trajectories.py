@@ -7,7 +7,7 @@ import pytest
 
 from discreet.core.trajectories import Trajectories
 
-from .stream_session.test_submit_many import people, start
+from .session.test_submit_many import people, start
 
 N = 50
 

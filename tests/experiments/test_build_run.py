@@ -1,4 +1,4 @@
-"""Every learner with every privatizer, at defaults and with --preset paper: refusals in the user's words."""
+"""Every learner with every privatizer, by default and with preset=paper: refusals in the user's words."""
 
 import re
 from itertools import product

@@ -8,7 +8,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 _FILES = {
-    "core": "session count_channels fresh_noise_channel clipped_returns stream_session count_mechanism"
+    "core": "session count_channels fresh_noise_channel clipped_returns count_mechanism"
     " raw_encoder lifecycle",
     "mechanisms/local": "noisy_vector_session randomized_response_session message_inbox",
 }

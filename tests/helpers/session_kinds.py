@@ -223,7 +223,7 @@ class Stream(Kind):
         made = self.message(session, source, i)
         if isinstance(made.message, bytes):
             return made
-        plan = getattr(session, "batch_plan", session.open_plan)
+        plan = session.plan_of_devices
         told = {"policy": POLICY, "context": plan.context}
         names = inspect.signature(session.device).parameters
         values = [told[name] for name in names if name in told]

@@ -19,11 +19,12 @@ from discreet.core.guarantee import Guarantee, parallel
 from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, SecureRng, Seeded
+from discreet.core.session import ChannelSession
 from discreet.core.strategies import Exact
 from discreet.core.trajectories import Trajectories
 from discreet.device.message_envelope import MessageRejected
 from discreet.envs.rollouts.rollout import rollout_batch
-from discreet.mechanisms.batch_queries import BatchSession
+from discreet.mechanisms.batch_queries import BatchChannel
 from discreet.mechanisms.interfaces import Encoder, Message, Plan, Response, Schedule, Session
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
@@ -66,12 +67,12 @@ def fill(session: Session, who: Trajectories, first: int, users: int, coins: obj
         session.submit(encoder(who[i], plan, coins or SeededRng(SEEDED.keys.noise, i)))
 
 
-def made_by(encoder: Encoder, session: BatchSession, who: Trajectories, i: int) -> Message:
+def made_by(encoder: Encoder, session: ChannelSession, who: Trajectories, i: int) -> Message:
     """What the device of user i sends."""
     return encoder(who[i], session.open_plan, SeededRng(SEEDED.keys.noise, i))
 
 
-def releases(session: BatchSession, who: Trajectories, coins: object = None) -> list:
+def releases(session: ChannelSession, who: Trajectories, coins: object = None) -> list:
     found = [session.release()]
     for first, last in itertools.pairwise(TIMES.tolist()):
         fill(session, who, first, last - first, coins)
@@ -265,8 +266,8 @@ def test_published_local_noise_is_what_its_worst_batch_gives() -> None:
         assert session.guarantee.epsilon == pytest.approx(
             2.0
         )  # 24 / (3 H) of the fine batch; 4 / 12 of a crude
-        assert [kind.guarantee.epsilon for kind in session.kinds] == pytest.approx([1 / 3, 2.0])
-        assert [kind.batches for kind in session.kinds] == [2, 1]
+        assert [kind.guarantee.epsilon for kind in session.mechanism.kinds] == pytest.approx([1 / 3, 2.0])
+        assert [kind.batches for kind in session.mechanism.kinds] == [2, 1]
         assert "more privacy loss than the name says" in session.guarantee.statement
 
 
@@ -317,7 +318,7 @@ def test_fine_and_crude_batches_under_shuffle(horizon: int, tau: int) -> None:
                 variance = session.laws_at(n)[TRANSITIONS].std() ** 2
                 assert 4 * variance == pytest.approx(number, rel=0.015)
             worst = session.guarantee.epsilon
-            assert worst == max(kind.guarantee.epsilon for kind in session.kinds) <= 1.0
+            assert worst == max(kind.guarantee.epsilon for kind in session.mechanism.kinds) <= 1.0
             encoder = session.begin(Plan(policy, 4))
             form = encoder.inner.device.form
             assert form.step == 0
@@ -326,7 +327,7 @@ def test_fine_and_crude_batches_under_shuffle(horizon: int, tau: int) -> None:
 
 def test_the_worst_kind_is_stated_and_checked() -> None:
     with PRIVATIZERS["mixed"].start(FINE, SCHEDULE, SEEDED) as session:
-        stated, kinds = session.guarantee, session.kinds
+        stated, kinds = session.guarantee, session.mechanism.kinds
     assert Guarantee.from_dict(stated.to_dict()) == stated
     assert parallel([(kind.words, kind.guarantee) for kind in kinds]) == stated
     assert len(stated.composition) == 3
@@ -361,16 +362,17 @@ def test_the_worst_kind_is_stated_and_checked() -> None:
     crude_only = Schedule(25, times=TIMES, queries=(CRUDE[0], CRUDE[1], CRUDE[0]))
     with PRIVATIZERS["laplace"].start(FINE, crude_only, SEEDED) as session:
         # one kind of batch: its own guarantee, whichever step is asked for
-        assert session.guarantee == session.kinds[0].guarantee
-        assert session.kinds[0].batches == 3
+        assert session.guarantee == session.mechanism.kinds[0].guarantee
+        assert session.mechanism.kinds[0].batches == 3
 
 
 # ---------------------------------------------------------------------------- order of calls
 
 
-def session_of(name: str = "laplace", schedule: Schedule = SCHEDULE) -> BatchSession:
+def session_of(name: str = "laplace", schedule: Schedule = SCHEDULE) -> ChannelSession:
     session = PRIVATIZERS[name].start(FINE, schedule, SEEDED)
-    assert isinstance(session, BatchSession)
+    assert isinstance(session, ChannelSession)
+    assert isinstance(session.channel, BatchChannel)
     assert isinstance(session, Session)
     return session
 
@@ -492,7 +494,7 @@ def test_a_batch_whose_opening_was_interrupted_is_not_opened_again(
         def interrupted(batch: int) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(session, "_started", interrupted)
+        monkeypatch.setattr(session.channel, "started", interrupted)
         with pytest.raises(KeyboardInterrupt):
             session.begin(Plan(POLICY, 6))
         monkeypatch.undo()
@@ -564,7 +566,7 @@ def test_a_privatizer_that_changed_changes_no_further_batch() -> None:
         session.release()
         object.__setattr__(privatizer, "epsilon", 5.0)
         session.begin(Plan(POLICY, 6))
-        assert session._inner.guarantee.epsilon == pytest.approx(1.0)
+        assert session.state["inner"].guarantee.epsilon == pytest.approx(1.0)
 
 
 def test_parts_that_are_not_those_of_the_batches_are_refused() -> None:
@@ -603,12 +605,12 @@ def test_a_run_of_elimination_continued_is_the_uninterrupted_one(
     )
     count = itertools.count()
 
-    def again(session: BatchSession) -> BatchSession:
+    def again(session: ChannelSession) -> ChannelSession:
         path = tmp_path / f"{next(count)}"
         session.save(path)
         return dr.mechanisms.restore(path)  # type: ignore[return-value]
 
-    def run(pause: Callable[[BatchSession], BatchSession]) -> list[np.ndarray]:
+    def run(pause: Callable[[ChannelSession], ChannelSession]) -> list[np.ndarray]:
         session = NoPrivacy().start(learner.query(spec), learner.schedule(spec), SEEDED)
         found, state, at = [], learner.begin(spec, SEEDED.keys.ties), 0
         while at < 500:
@@ -645,7 +647,7 @@ def test_devices_of_a_batch_send_bytes(name: str) -> None:
         life, late = people()[0], b""
         for users in (6, 6):
             encoder = session.begin(Plan(POLICY, users))
-            number, device = session.batch_plan.number, session.device
+            number, device = session.plan_of_devices.number, session.device
             records = life.states, life.actions, life.rewards
             if name == "shuffle":
                 message = device(*records)

@@ -12,15 +12,15 @@ from discreet.mechanisms.linear.linear_session import LinearChannel
 from discreet.mechanisms.local.noisy_vector_session import NoisyVectorChannel
 from discreet.mechanisms.local.randomized_response_session import ReportChannel
 from discreet.mechanisms.open_stream import stream_of
-from discreet.mechanisms.shuffle.amplified_session import AmplifiedSession
-from discreet.mechanisms.shuffle.shuffle_session import ShuffleSession
+from discreet.mechanisms.shuffle.amplified_session import AmplifiedChannel
+from discreet.mechanisms.shuffle.shuffle_session import FlipChannel
 
 
 @pytest.mark.parametrize(
     "kind",
     [
         CorrelatedChannel, ExactChannel, FreshNoiseChannel, NoisyVectorChannel, ReportChannel, LinearChannel,
-        ShuffleSession, AmplifiedSession,
+        FlipChannel, AmplifiedChannel,
     ],
 )  # fmt: skip
 def test_sessions_are_told_nothing_but_a_mechanism_and_a_source(kind: type) -> None:

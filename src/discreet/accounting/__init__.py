@@ -3,6 +3,6 @@
 No code in this package reads data.
 """
 
-from discreet import public_names
+from discreet.names import public_names
 
 __getattr__, __dir__, __all__ = public_names(__name__)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from discreet.accounting.text import guarantee_sentences as sentences
 from discreet.accounting.text.sentence_templates import VERSION, version_of
 from discreet.core import checks
-from discreet.core import lazy as parts
 from discreet.core.events import Coordinate, MechanismRecord
 from discreet.core.guarantee import Guarantee
+from discreet.core.registry import record_class
 
 if TYPE_CHECKING:
     from discreet.core.protocols import Record
@@ -84,7 +84,7 @@ def records_from_dict(plain: Sequence[Mapping[str, Any]]) -> tuple[Record, ...]:
     for table in plain:
         if not isinstance(table, Mapping):
             raise ValueError(f"records hold {checks.said(table)}: must be tables")
-        found.append(parts.record_class(table.get("kind")).from_dict(table))
+        found.append(record_class(table.get("kind")).from_dict(table))
     return tuple(found)
 
 

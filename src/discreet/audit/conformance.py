@@ -54,7 +54,7 @@ _ALARM = 1e-6  # Probability of a false alarm in one white-box audit.
 _PARTNERS = ("private-ucb-vi", "private-ucb-po")  # Learners with which a privatizer is tested.
 _HOUSES_OF_DATA = (
     "discreet.core.count_channels",
-    "discreet.core.stream_session",
+    "discreet.core.session",
     "discreet.mechanisms.dataset.dataset_release",
     "discreet.core.raw_encoder",
     "discreet.mechanisms.privatizers",
@@ -277,7 +277,7 @@ class _Transcript:
     guarantee: Any
 
 
-def _interact(setup: Setup, seed: int = 3, replaced: int | None = None) -> _Transcript:
+def _interact(setup: Setup, replaced: int | None = None) -> _Transcript:
     """Run a learner and a privatizer step by step. User ``replaced`` has another trajectory; the noise is the
     same.
     """
@@ -285,7 +285,7 @@ def _interact(setup: Setup, seed: int = 3, replaced: int | None = None) -> _Tran
     from discreet.core.rng import Seeded
     from discreet.envs.rollouts.rollout import rollout
 
-    randomness = Seeded(seed, 0)
+    randomness = Seeded(3, 0)
     keys = randomness.keys
     session = setup.start(randomness)
     state = setup.learner.begin(setup.spec, keys.ties)
@@ -533,6 +533,7 @@ def worst_loss(setup: Setup) -> PrivacyLoss:
     from discreet.core.count_channels import is_of_counts
     from discreet.core.rng import Seeded
     from discreet.core.trajectories import Trajectory
+    from discreet.mechanisms.local.randomized_response_strategy import reports_of
 
     session = setup.start(Seeded(0, 0))
     if not is_of_counts(session):
@@ -544,7 +545,7 @@ def worst_loss(setup: Setup) -> PrivacyLoss:
         raise NotApplicable("nothing is released after the first users came")
     users = int(releases[1])
     draws, exposures = float(users), 1.0
-    reports = session.mechanism.reports
+    reports = reports_of(session.mechanism)
     if reports is not None:
         plans = {"deterministic": (False,), "stochastic": (True,)}.get(setup.schedule.plans, (False, True))
         abouts = (0, 1) if reports.share else (0,)

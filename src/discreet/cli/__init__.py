@@ -26,7 +26,7 @@ from discreet.cli import audit as evidence  # noqa: F401
 
 def _version(asked: bool) -> None:
     if asked:
-        from discreet import __version__
+        from discreet.names import __version__
 
         print(f"discreet {__version__}")
         raise typer.Exit

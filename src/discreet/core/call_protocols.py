@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from discreet.core.protocols import Coins, NoiseDistribution, Record
     from discreet.core.releases import Message, Plan, Schedule
     from discreet.core.trajectories import Trajectory
-    from discreet.mechanisms.local.randomized_response import StepReports
 
 __all__ = ["Encoder", "ReportStrategy"]
 
@@ -25,7 +24,7 @@ class ReportStrategy(Protocol):
     """
 
     @property
-    def reports(self) -> StepReports: ...
+    def reports(self) -> object: ...
     @property
     def by(self) -> Literal["device", "server"]: ...
     def plain(self) -> ReportStrategy: ...

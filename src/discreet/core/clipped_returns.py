@@ -1,6 +1,6 @@
 r"""Privacy loss of group returns and clipped rewards, two families whose noise scales depend on plans.
 
-A query without these families does not import this module. In code, ``cut`` is the clipping threshold of
+A query without these families does not use this module. In code, ``cut`` is the clipping threshold of
 rewards.
 
 **Two more families.**

@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeGuard
 
 import numpy as np
 
-from discreet.core import lazy as parts
+from discreet.core import clipped_returns as steered
 from discreet.core.correlated_noise.decaying_sum import FINE
 from discreet.core.correlated_noise.factorization import prefix_noise
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.noise.noises import is_declared
 from discreet.core.query import FamilyQuery
 from discreet.core.raw_encoder import RawEncoder, add_record, family_begins, noise_vector, rounded
-from discreet.core.releases import Estimate, Floats, Measurement, Message, Plan
+from discreet.core.releases import Estimate, Floats, Measurement, Message, Plan, read_only
 from discreet.core.rng import Key, Randomness, SecureRng, Seeded, checked_on_grid
 from discreet.core.session import Channel, ChannelSession, Released, State
-from discreet.core.stream_session import read_only
 from discreet.core.trajectories import Trajectories, Trajectory
 
 if TYPE_CHECKING:
@@ -88,8 +87,7 @@ class CountChannel(Channel):
                 "exact in float64"
             )
         if self.query.steered:
-            changes: tuple[Plan, State] = parts.module("steered").plain_plan(self, s, plan)
-            return changes
+            return steered.plain_plan(self, s, plan)
         s._check_no_group(plan)
         context = {str(name): np.array(table) for name, table in plan.context.items()}
         return replace(plan, context=context, group=None, return_share=None, forget=False, cut=None), {}
@@ -119,7 +117,7 @@ class CountChannel(Channel):
         cut = self.up_to(s) if self.query.cut else 0.0
         add_record(self.query, self.begins, record, s.state["cells"], cut)
         if self.query.groups:
-            parts.module("steered").add_return(self.query, s, record)
+            steered.add_return(self.query, s, record)
 
     def add_many(self, s: ChannelSession, records: Trajectories) -> None:
         """Count the users of checked records, then add all records."""
@@ -141,13 +139,13 @@ class CountChannel(Channel):
             cells, cells,
         )  # fmt: skip
         if query.groups:
-            parts.module("steered").add_returns(query, s, records)
+            steered.add_returns(query, s, records)
 
     def add_sum(self, s: ChannelSession, sums: Mapping[str, Floats], users: int, key: Key) -> None:
         """Check simulated sums, count their users, then add them."""
         cells = self.query.to_cells(sums)
         if self.query.cut:
-            parts.module("steered").check_sums(self.query, cells, users, self.up_to(s))
+            steered.check_sums(self.mechanism.counts, cells, users, self.up_to(s))
         s._count(users)
         s.state["cells"] += cells
 
@@ -185,10 +183,13 @@ class CountChannel(Channel):
         scales = self.scales if scales is None else scales
         if self.key is not None:
             if mechanism.noise is not None and is_declared(mechanism.noise):
-                coins = parts.module("seeds").SeededRng(self.key, end, level)
+                from discreet.core.noise.seeded_rng import SeededRng
+
+                coins = SeededRng(self.key, end, level)
                 return noise_vector(query, mechanism, factor, coins, scales)
+            from discreet.core.noise import seeded_noise_kernels as seeded
+
             noise = np.empty(query.cells)
-            seeded = parts.module("seeded noise")
             seeded.fill_noise(mechanism.family, self.key, end, level, factor, query.offsets, scales, noise)
             return noise
         return noise_vector(query, mechanism, factor, SecureRng(), scales)

@@ -19,6 +19,7 @@ and counts are integers. The noise is discrete on the same grid, within the size
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 
 from discreet.core import checks
-from discreet.core import lazy as parts
+from discreet.core import clipped_returns as steered
 from discreet.core.correlated_noise.decaying_sum import FINE, Decaying
 from discreet.core.correlated_noise.factorization import Walk
 from discreet.core.count_query import CountQuery
@@ -35,18 +36,18 @@ from discreet.core.events import Coordinate
 from discreet.core.guarantee import Guarantee, MechanismRecord, guarantee_of, no_guarantee
 from discreet.core.noise.noises import AdditiveNoise, is_declared
 from discreet.core.query import FamilyQuery
+from discreet.core.registry import parts
 from discreet.core.releases import Floats, Norm, Schedule, Trust
 from discreet.core.rng import Randomness, Secure, Seeded
 from discreet.core.short_repr import brief
 from discreet.core.strategies import STRATEGIES, Batches, Exact, Prefixes, Strategy, Stream
 
 if TYPE_CHECKING:
-    from discreet.accounting.noise_distributions.count_noise import CountLaws
     from discreet.core.call_protocols import ReportStrategy
+    from discreet.core.part_protocols import ReleaseDistributions
     from discreet.core.protocols import NoiseDistribution, Record
-    from discreet.mechanisms.local.randomized_response import StepReports
 
-__all__ = ["CountMechanism", "OverTime", "Stated", "grid_of", "leaves_of"]
+__all__ = ["CountMechanism", "Stated", "SumMechanism", "grid_of", "leaves_of"]
 
 FINEST_ACCOUNTED = 4096  # finest grid of rewards for numerical accounting; finer grids have too many values
 
@@ -73,21 +74,47 @@ class Stated:
 # ------------------------------------------------------------------------------ the mechanism
 
 
-class OverTime:
-    """Common base class of mechanisms of sums. It has a strategy over time and a source of noise."""
+class SumMechanism(ABC):
+    """Common base class of mechanisms of sums. The guarantee of each is computed here, from its records."""
 
-    strategy: Any
+    query: Any
+    strategy: Any  # shuffled mechanisms have none
     source: Literal["seeded", "secure"]
+    stated: Stated
+
+    @property
+    @abstractmethod
+    def trust(self) -> Trust:
+        """Trust model, which states the party that sees raw data."""
+
+    @property
+    @abstractmethod
+    def records(self) -> tuple[Record, ...]:
+        """Privacy records from which the guarantee is computed. The tuple is empty without privacy."""
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """Guarantee of every participating user, computed from the records."""
+        episodes = getattr(self.query, "episodes", 1)
+        if not self.records:
+            return no_guarantee(self.source, episodes=episodes)
+        pure = all(record.norm == "l1" and not record.numerical for record in self.records)
+        return guarantee_of(
+            self.trust, self.records, randomness=self.source, delta=None if pure else self.stated.delta,
+            epsilon_nominal=self.stated.epsilon, episodes=episodes,
+        )  # fmt: skip
 
     @property
     def walk(self) -> Walk | None:
         """Factorization of prefix sums, or None if the strategy does not use one."""
-        return self.strategy.walk if isinstance(self.strategy, Prefixes) else None
+        strategy = getattr(self, "strategy", None)
+        return strategy.walk if isinstance(strategy, Prefixes) else None
 
     @property
     def leaf(self) -> Literal["batch", "user"]:
         """Unit of a time step: "batch" for a batch of users, or "user" for some prefix sums."""
-        return self.strategy.leaf if isinstance(self.strategy, Prefixes) else "batch"
+        strategy = getattr(self, "strategy", None)
+        return strategy.leaf if isinstance(strategy, Prefixes) else "batch"
 
     @property
     def levels(self) -> int:
@@ -107,7 +134,7 @@ class OverTime:
 
 
 @dataclass(frozen=True, eq=False)
-class CountMechanism(OverTime):
+class CountMechanism(SumMechanism):
     """Mechanism of counts: the sums, the strategy, the noise and its scales, all fixed before data.
 
     Parameters
@@ -199,7 +226,7 @@ class CountMechanism(OverTime):
                 f"query.episodes = {query.episodes}, first visits: only for stored people (stored = True)"
             )
         if query.steered:
-            parts.module("steered").check_mechanism(self)
+            steered.check_mechanism(self)
         if self.stored and (strategy not in (Exact(), Batches()) or self.by_release.size):
             raise ValueError("stored = True: stored people are released once, by plain Exact() or Batches()")
         if isinstance(strategy, Prefixes):
@@ -245,7 +272,7 @@ class CountMechanism(OverTime):
         if by_release.size:
             self._check_release_scales(by_release)
         if self.declared:
-            parts.module("declared").check(self)
+            parts().declared.check(self)
         if self.stated.numerical:
             self._check_accounted()
         if self.source == "secure":
@@ -275,7 +302,7 @@ class CountMechanism(OverTime):
         """Raise ``ValueError`` if privacy-loss distributions of single draws do not give a valid bound."""
         if (
             not self.strategy.fresh
-            or parts.module("calibration").shift_patterns(self.query, 1) is None
+            or parts().calibration.shift_patterns(self.query, 1) is None
             or self.by_release.size
         ):
             raise ValueError(
@@ -301,7 +328,7 @@ class CountMechanism(OverTime):
         many = 1.0 if self.walk is None else self.walk.spread
         widest = self.noise_scales
         if self.query.steered:
-            widest = parts.module("steered").widest_scales(self.query, widest)
+            widest = steered.widest_scales(self.counts, widest)
         others = ((scales, False) for scales in (widest, *by_release[1:]))
         for scales, growing in ((self.noise_scales, epochs), *others):
             # the scale of an epoch is at most 52 times this scale
@@ -356,7 +383,7 @@ class CountMechanism(OverTime):
         return cast("ReportStrategy", self.strategy) if self.stream == "reports" else None
 
     @property
-    def reports(self) -> StepReports | None:
+    def reports(self) -> object | None:
         """Parameters of the randomized responses that devices or the server draw, or None."""
         return None if self.reported is None else self.reported.reports
 
@@ -443,7 +470,7 @@ class CountMechanism(OverTime):
         grid = self.reward_grid
         exchanges: tuple[tuple[Coordinate, ...], ...] = ()
         if self.stated.numerical:
-            calibration = parts.module("calibration")
+            calibration = parts().calibration
             patterns = calibration.shift_patterns(self.query, self.levels) or ()
             named = calibration.named(self.query, self.noise_scales, grid)
             exchanges = calibration.exchanges(patterns, self.noise.record_name(grid), named)
@@ -452,28 +479,16 @@ class CountMechanism(OverTime):
             releases = self.schedule.release_times.size - 1
             rounding = Decaying(self.decay).rounding(releases, self.query.layout.horizon)
         scales = dict(zip(self.query.row_families, self.noise_scales.tolist(), strict=True))
-        words = parts.module("mechanism words").name_of(self)
+        words = parts().mechanism_names.name_of(self)
         if self.declared:
-            return (parts.module("declared").record_of(self, words),)
+            return (parts().declared.record_of(self, words),)
         name = self.noise.record_name(grid)
         return (MechanismRecord.of(self.query, words, name, scales, self.levels, exchanges, rounding),)
 
     @cached_property
-    def guarantee(self) -> Guarantee:
-        """Guarantee of every participating user, computed from the records."""
-        if not self.records:
-            return no_guarantee(self.source, episodes=self.query.episodes)
-        pure = self.reported is not None or (self.norm == "l1" and not self.stated.numerical)
-        return guarantee_of(
-            self.trust, self.records, randomness=self.source, delta=None if pure else self.stated.delta,
-            epsilon_nominal=self.stated.epsilon, episodes=self.query.episodes,
-        )  # fmt: skip
-
-    @cached_property
-    def laws(self) -> CountLaws:
+    def laws(self) -> ReleaseDistributions:
         """Noise distributions of every release. They are known before any data."""
-        found: CountLaws = parts.module("laws").CountLaws(self)
-        return found
+        return parts().count_laws(self)
 
     def laws_at(self, n: int) -> dict[str, NoiseDistribution]:
         """Return the noise distribution of every family in the sums over the first n users."""

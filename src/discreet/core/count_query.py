@@ -33,7 +33,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core import checks, lazy
+from discreet.core import checks
 from discreet.core.exchange import EACH_STEP, OneStep, Over
 from discreet.core.families import (
     CUT_REWARDS,
@@ -51,6 +51,7 @@ from discreet.core.families import (
 )
 from discreet.core.layout import Layout
 from discreet.core.query import SumQuery
+from discreet.core.registry import parts
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectory
 
@@ -282,5 +283,4 @@ class CountQuery(SumQuery):
         trajectory : checked trajectory. group : group of the plan. cut : threshold C of the batch. None is
             the first C. If it is infinite, rewards are no longer clipped.
         """
-        found: Mapping[str, Floats] = lazy.module("contributions").summand(self, trajectory, group, cut)
-        return found
+        return parts().user_sums.summand(self, trajectory, group, cut)

@@ -1,7 +1,7 @@
 """Records: public numbers that describe the effect of mechanisms on one user.
 
 :class:`~discreet.core.protocols.Record` is the interface that guarantees use. This module defines
-:class:`MechanismRecord`, for noise in sums; :mod:`discreet.core.lazy` lists the modules of the other kinds.
+:class:`MechanismRecord`, for noise in sums; :mod:`discreet.wiring` lists the other kinds.
 Records contain no text except the names of mechanisms; :mod:`discreet.accounting.text.guarantee_sentences`
 makes the sentences.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from discreet.core import checks
-from discreet.core import lazy as parts
+from discreet.core.registry import parts
 from discreet.core.short_repr import brief
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class MechanismRecord:
         object.__setattr__(self, "joint", joint)
         object.__setattr__(self, "levels", checks.integer("levels", self.levels, 1))
         if self.exchanges:
-            parts.module("calibration").check_listed(self)
+            parts().calibration.check_listed(self)
 
     @classmethod
     def of(
@@ -141,12 +141,12 @@ class MechanismRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as values that JSON can store, without loss."""
-        return parts.module("plain").of_noise(self)
+        return parts().plain.of_noise(self)
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> MechanismRecord:
         """Return the record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
-        return cls(**parts.module("plain").noise_fields(table))
+        return cls(**parts().plain.noise_fields(table))
 
     @property
     def norm(self) -> Literal["l1", "l2"]:
@@ -168,19 +168,18 @@ class MechanismRecord:
 
         Raises ``ValueError`` if no exchange is listed.
         """
-        found: float = parts.module("accounting").worst_epsilon(self.exchanges, delta)
-        return found
+        return parts().accountant.worst_epsilon(self.exchanges, delta)
 
     def sentence(self, trust: Trust) -> str:
         """Return text about the noise that protects the data and the number of sums that contain a user."""
-        return parts.module("sentences").of_noise(self)
+        return parts().sentences.of_noise(self)
 
     def line(self, delta: float) -> str:
         """Return a line of text about the mechanism and its loss in the norm of its noise.
 
         ``delta`` is not used.
         """
-        return parts.module("sentences").noise_line(self)
+        return parts().sentences.noise_line(self)
 
 
 def joint_loss(

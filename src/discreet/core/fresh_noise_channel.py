@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from discreet.core import clipped_returns as steered
 from discreet.core import decaying_sum_kernels as kernels
-from discreet.core import lazy as parts
 from discreet.core.correlated_noise.decaying_sum import FINE, Decaying
 from discreet.core.count_channels import ExactChannel
 from discreet.core.releases import Floats, Measurement
@@ -76,8 +76,7 @@ class FreshNoiseChannel(ExactChannel):
         scales = self.mechanism.scales_at(s._schedule.leaf_at(n, self.mechanism.leaf))
         if not self.query.steered:
             return scales
-        found: Floats = parts.module("steered").wanted_scales(self.mechanism, scales, s)
-        return found
+        return steered.wanted_scales(self.mechanism, scales, s)
 
     def measure(self, s: ChannelSession, n: int) -> tuple[Floats, Floats, State]:
         """Return (sums over all users, newest measurement, changes that close the batch).

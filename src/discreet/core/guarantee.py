@@ -41,7 +41,6 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 from discreet.core import checks
 from discreet.core import epsilon_conversions as conversions
-from discreet.core import lazy as parts
 from discreet.core.events import (
     MechanismRecord,
     NoiseFamily,
@@ -49,6 +48,7 @@ from discreet.core.events import (
     Trust,
     joint_loss,
 )
+from discreet.core.registry import is_record, parts
 from discreet.core.short_repr import brief
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Guarantee:
         of an outcome is the logarithm of the ratio of its probabilities with one record and with another. The
         bound is rounded up to three digits.
         """
-        return parts.module("exceeding").exceeds(self)
+        return parts().exceedance.exceeds(self)
 
     @property
     def rests_on(self) -> tuple[str, ...]:
@@ -153,22 +153,22 @@ class Guarantee:
     @property
     def unit(self) -> str:
         """Protected unit, as text."""
-        return _sentences().unit(self.episodes)
+        return parts().sentences.unit(self.episodes)
 
     @property
     def neighbours(self) -> str:
         """Neighbouring relation, as text."""
-        return _sentences().neighbours(self.episodes)
+        return parts().sentences.neighbours(self.episodes)
 
     @property
     def composition(self) -> tuple[str, ...]:
         """One line per mechanism, with the numbers that lead to the guarantee."""
-        return _sentences().composition(self)
+        return parts().sentences.composition(self)
 
     @property
     def statement(self) -> str:
         """Whole privacy statement, as text."""
-        return _sentences().statement(self)
+        return parts().sentences.statement(self)
 
     def __str__(self) -> str:
         return self.statement
@@ -180,7 +180,7 @@ class Guarantee:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the guarantee as plain values (None becomes JSON null): numbers, inputs and sentences."""
-        return parts.module("plain").of_guarantee(self)
+        return parts().plain.of_guarantee(self)
 
     def to_json(self) -> str:
         """Return :meth:`to_dict` as JSON text."""
@@ -193,15 +193,10 @@ class Guarantee:
         Raises ``ValueError`` for a missing or unknown key, for a number that does not follow from the
         mechanisms, and for a sentence that does not match the numbers.
         """
-        plain = parts.module("plain")
+        plain = parts().plain
         found = cls(**plain.guarantee_fields(table, cls.from_dict))
         plain.check_sentences(found, table)
         return found
-
-
-def _sentences() -> Any:
-    """Return the module that makes text from the numbers."""
-    return parts.module("sentences")
 
 
 def no_guarantee(
@@ -297,7 +292,7 @@ def _composed(records: tuple[Record, ...], delta: float | None, randomness: Sour
     The module docstring describes the computation.
     """
     for record in records:
-        if not parts.is_record(record):
+        if not is_record(record):
             raise ValueError(
                 f"records hold {checks.said(record)}: must be records of a mechanism of this library"
             )

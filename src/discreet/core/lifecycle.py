@@ -17,7 +17,7 @@ import secrets
 import threading
 from typing import ClassVar, NoReturn, Self
 
-from discreet.core import lazy as parts
+from discreet.core.registry import parts
 
 
 class Guarded:
@@ -143,4 +143,4 @@ class Saveable(Guarded):
         """
         with self._call():
             super()._check_open()  # the base class allows the call after an interrupted save
-            parts.module("saving").write(self, path)
+            parts().saving.write(self, path)

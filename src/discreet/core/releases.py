@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core import lazy as parts
 from discreet.core.events import Trust as Trust
 from discreet.core.query import Norm as Norm
+from discreet.core.registry import parts
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectory
 
@@ -103,9 +103,9 @@ class Schedule:
     mechanisms with separate noise for each release support it.
 
     ``queries`` : one query for each batch between consecutive times of release, instead of the learner's
-        standing query. No user is in two batches, so every batch is queried at the full budget. A
-        privatizer's ``start`` then returns a :class:`~discreet.mechanisms.batch_queries.BatchSession`. Users
-        after the last release are in no batch.
+        standing query. No user is in two batches, so every batch is queried at the full budget. The
+        session then has a :class:`~discreet.mechanisms.batch_queries.BatchChannel`. Users after the last
+        release are in no batch.
 
     ``final`` : if True, the last of ``times`` is allowed to equal ``users``. Online such a release raises
         ``ValueError``, since no user remains who could use it. An offline data set is released in this way
@@ -162,7 +162,7 @@ class Schedule:
             object.__setattr__(self, "max_releases", most)
         if self.queries is not None:
             object.__setattr__(self, "queries", tuple(self.queries))
-            parts.module("questions").check_queries(self)
+            parts().query_checks.check_queries(self)
         if self.pooled_shares is not None:
             shares = checks.floats("pooled_shares", self.pooled_shares, self.release_times.shape).copy()
             if shares.min() <= 0.0 or shares.max() >= 1.0:
@@ -298,6 +298,13 @@ class Message:
     plan: int
     trajectory: Trajectory | None = None
     message: Floats | Ints | bytes | None = None
+
+
+def read_only(tables: Mapping[str, Floats]) -> Mapping[str, Floats]:
+    """Make the arrays of a release read-only and return the mapping."""
+    for table in tables.values():
+        table.flags.writeable = False
+    return tables
 
 
 def numbered(plan: Plan, number: int) -> Plan:

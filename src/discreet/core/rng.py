@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core import lazy as parts
 
 if TYPE_CHECKING:
     from discreet.core.noise.seeded_rng import RunKeys
@@ -67,8 +66,9 @@ class Seeded:
     @cached_property
     def keys(self) -> RunKeys:
         """Random keys of the run, one for each role."""
-        found: RunKeys = parts.module("seeds").keys_of(self.seed, self.run, self.batch)
-        return found
+        from discreet.core.noise.seeded_rng import keys_of
+
+        return keys_of(self.seed, self.run, self.batch)
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,20 @@
 """One session for all streams of sums. What differs between mechanisms is in its channel.
 
-A privatizer fixes everything that determines the noise scale, then starts a session. The session enforces the
-order of calls (:mod:`discreet.core.stream_session`), and its :class:`Channel` checks messages, adds them to
-sums and draws the noise. A session cannot be copied, pickled, or continued in another process: a second copy
-would draw the same noise again. Saving ends the session, and the file can be restored once
-(:mod:`discreet.mechanisms.saved_state.state_file`).
+A privatizer fixes everything that determines the noise scale, then starts a session. Calls come in the order
+release, begin, submit (once per user), release, ... The session decides which users are allowed to submit,
+counts them (the number is public), decides when a release is due, and repeats the last release if no user was
+added. Its :class:`Channel` checks messages, adds them to sums and draws the noise.
 
-All that a session computes during a run is in its attribute ``state``, a table of arrays and numbers by name.
-A release puts its changes into a new table, and one statement replaces the table when the release is made.
+The guarantee depends on two rules. First, only one call runs at a time (:mod:`discreet.core.lifecycle`),
+because two simultaneous releases would draw two noises for one sum. Second, a user is counted before their
+record is added. An interrupt (Ctrl-C) between these two steps loses the record. In the opposite order, a
+record could be added outside all time steps.
+
+A session cannot be copied, pickled, or continued in another process: a second copy would draw the same noise
+again. Saving ends the session, and the file can be restored once
+(:mod:`discreet.mechanisms.saved_state.state_file`). All that a channel computes during a run is in the
+session's attribute ``state``, a table of arrays and numbers by name. A release puts its changes into a new
+table, and one statement replaces the table when the release is made.
 """
 
 from __future__ import annotations
@@ -15,22 +22,35 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
+
+import numpy as np
 
 from discreet.core import checks
-from discreet.core.releases import ON_DEVICE, Estimate, Floats, Measurement, Message, Plan
-from discreet.core.rng import Key, Randomness
-from discreet.core.stream_session import StreamSession
-from discreet.core.trajectories import Trajectories, checked
+from discreet.core.guarantee import Guarantee
+from discreet.core.lifecycle import Saveable
+from discreet.core.releases import (
+    ON_DEVICE,
+    Estimate,
+    Floats,
+    Measurement,
+    Message,
+    Plan,
+    Release,
+    Schedule,
+    numbered,
+)
+from discreet.core.rng import Key, Randomness, Seeded
+from discreet.core.trajectories import Trajectories, Trajectory, checked
 
 if TYPE_CHECKING:
     from discreet.core.call_protocols import Encoder
     from discreet.core.protocols import NoiseDistribution
 
-__all__ = ["Channel", "Released", "ChannelSession", "State"]
+__all__ = ["Channel", "ChannelSession", "Released", "State"]
 
 State: TypeAlias = dict[str, Any]
-"""Arrays and numbers by name: all that a session computes during a run."""
+"""Arrays and numbers by name: all that a channel computes during a run."""
 
 Released: TypeAlias = tuple[Mapping[str, Estimate], "Measurement | None", State]
 """Sums over all users, the newest measurement, and the changes of the state."""
@@ -47,6 +67,7 @@ class Channel(ABC):
     mechanism: Any
     randomness: Randomness
 
+    # ------------------------------------------------------------------------------- state
     @abstractmethod
     def start(self) -> State:
         """Return the state before the first user."""
@@ -62,9 +83,41 @@ class Channel(ABC):
         """
         return state
 
-    def drop(self, state: State) -> None:  # noqa: B027
-        """Delete what a closed session's state holds besides arrays and numbers."""
+    def drop(self, s: ChannelSession) -> State:
+        """Return what a closed session keeps of its state: public numbers only.
 
+        Objects inside the state are closed. The method can be called again after an interrupt.
+        """
+        return {}
+
+    # ------------------------------------------------------------------------ public facts
+    @property
+    def most_users(self) -> int | None:
+        """Largest total number of users; None if it is unknown."""
+        users: int | None = self.mechanism.schedule.users
+        return users
+
+    def users(self, s: ChannelSession) -> int:
+        """Return the number of users counted so far."""
+        return s._users
+
+    def query_now(self, s: ChannelSession) -> Any:
+        """Return the query about the next user."""
+        return self.mechanism.query
+
+    def reports_now(self, s: ChannelSession) -> Any:
+        """Return the randomized responses of the next user; None if users send other messages."""
+        return getattr(self.mechanism, "reports", None)
+
+    def plan_of_devices(self, s: ChannelSession) -> Plan:
+        """Return the open plan with the number in devices' messages."""
+        return s.open_plan
+
+    def refused(self, state: State) -> Mapping[Any, int]:
+        """Return the number of messages that were refused so far, by reason."""
+        return {}
+
+    # ------------------------------------------------------------------------------- users
     @abstractmethod
     def admit(self, s: ChannelSession, plan: Plan, users: int) -> tuple[Plan, State]:
         """Return the plan to store, and the changes of the state when the plan is opened.
@@ -86,7 +139,7 @@ class Channel(ABC):
 
     def check_in_time(self, s: ChannelSession, message: Message) -> None:
         """Raise ``ValueError`` if a message is for another plan than the open one."""
-        StreamSession._check_in_time(s, message)
+        s._check_plan(message)
 
     @abstractmethod
     def add(self, s: ChannelSession, message: Message) -> None:
@@ -96,13 +149,21 @@ class Channel(ABC):
     def add_many(self, s: ChannelSession, records: Trajectories) -> None:
         """Count the users of checked records, then add all records."""
 
-    def note_absent(self, s: ChannelSession, users: int) -> None:  # noqa: B027
-        """Count users who sent nothing, after the session has counted them."""
+    def add_absent(self, s: ChannelSession, users: int) -> None:
+        """Count users who sent nothing."""
+        # One statement without a function call. After an interrupt between two statements, a counted absent
+        # user would be described as having sent a message.
+        s._users, s._absent = s._users + users, s._absent + users
 
     @abstractmethod
     def add_sum(self, s: ChannelSession, sums: Mapping[str, Floats], users: int, key: Key) -> None:
         """Check simulated sums, count their users, then add them."""
 
+    def add_counted(self, s: ChannelSession, counted: Any) -> None:
+        """Add the output of a shuffler in another process. Raises ``ValueError`` without a shuffler."""
+        raise ValueError("submit_counted: must be called on a shuffle session, others have no shuffler")
+
+    # ----------------------------------------------------------------------------- releases
     @abstractmethod
     def release(self, s: ChannelSession, n: int, leaf: int) -> Released:
         """Draw the noise and make the release after n users, who fill ``leaf`` time steps.
@@ -122,16 +183,20 @@ class Channel(ABC):
         """Return noise distributions of the newest measurement, per family."""
         raise ValueError("measurement_laws: this session releases no measurement")
 
-    def answer(self, s: ChannelSession) -> Callable[[Any], Estimate] | None:
-        """Return the function that answers queries about offline data, or None if it has no data."""
-        return None
+    def answer(self, s: ChannelSession) -> Callable[[Any], Estimate]:
+        """Return the function that answers queries about offline data."""
+        return _no_answer
 
     def answered(self, s: ChannelSession, question: Any) -> Estimate:
         """Answer a query. The caller must hold the lock."""
-        raise ValueError("answer: this session stores no users, so it answers no new question")
+        return _no_answer(question)
 
 
-class ChannelSession(StreamSession):
+def _no_answer(question: Any) -> NoReturn:
+    raise ValueError("answer: this session stores no users, so it answers no new question")
+
+
+class ChannelSession(Saveable):
     """Stream of releases of one mechanism, by way of its :class:`Channel`.
 
     :func:`discreet.mechanisms.open_session.session_of` opens the session of a mechanism. See
@@ -148,21 +213,39 @@ class ChannelSession(StreamSession):
     """
 
     _kind = "stream"
-    _STATE = (*StreamSession._STATE, "_table")
-    _DERIVED = (*StreamSession._DERIVED, "channel", "state")
+    _BOUND: ClassVar[tuple[str, ...]] = ("_mechanism", "_randomness")
+    _STATE: ClassVar[tuple[str, ...]] = (
+        "_users", "_absent", "_until", "_plan", "_plans", "_fresh", "_last", "_number", "_table",
+    )  # fmt: skip
+    _DERIVED: ClassVar[tuple[str, ...]] = (
+        *Saveable._DERIVED, "_key", "_layout", "_schedule", "_guarantee", "_leaf", "_most_users", "channel",
+        "state",
+    )  # fmt: skip
 
     def __init__(self, channel: Channel) -> None:
+        super().__init__()
         mechanism, randomness = channel.mechanism, channel.randomness
-        super().__init__(
-            mechanism.query.layout, mechanism.schedule, randomness, mechanism.guarantee, mechanism.leaf
-        )
         self._mechanism, self._randomness, self.channel = mechanism, randomness, channel
+        self._layout, self._schedule, self._guarantee = (
+            mechanism.query.layout, mechanism.schedule, mechanism.guarantee,
+        )  # fmt: skip
+        self._leaf = mechanism.leaf  # "user": a release after n users covers n time steps, instead of batches
+        self._key: Key | None = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
+        self._most_users = channel.most_users
+        self._users = 0
+        self._absent = 0
+        self._until = 0  # number of users at which the open plan is complete
+        self._plan: Plan | None = None
+        self._plans = 0
+        self._fresh = True  # True if no plan was opened since the last release
+        self._last: Release | None = None
+        self._number = 0
         self.state = channel.start()
 
     def _drop(self) -> None:
         super()._drop()
-        state, self.state = self.state, {}
-        self.channel.drop(state)
+        left = self.channel.drop(self)
+        self.state, self._last = left, None
 
     @property
     def _table(self) -> State:
@@ -175,6 +258,43 @@ class ChannelSession(StreamSession):
 
     # -------------------------------------------------------------------------- public facts
     @property
+    def guarantee(self) -> Guarantee:
+        """Guarantee of the session. It is known before any data and never changes."""
+        return self._guarantee
+
+    @property
+    def users(self) -> int:
+        """Users submitted so far (public)."""
+        return self.channel.users(self)
+
+    @property
+    def _awaited(self) -> int:
+        """Number of users of the open plan who have not been counted yet."""
+        return max(0, self._until - self.users)
+
+    @property
+    def schedule(self) -> Schedule:
+        """Public times of release."""
+        return self._schedule
+
+    @property
+    def open_plan(self) -> Plan:
+        """Open plan, with its number. Raises ``RuntimeError`` if none is open, or the session is closed."""
+        super()._check_open()
+        if self._plan is None or not self._awaited:
+            raise RuntimeError("no plan is open: call begin first")
+        return self._plan
+
+    @property
+    def open_encoder(self) -> Encoder:
+        """Encoder of the open plan, for users of a restored session.
+
+        Raises the errors of :attr:`open_plan`.
+        """
+        _ = self.open_plan
+        return self.channel.encoder(self)
+
+    @property
     def mechanism(self) -> Any:
         """Copy of the mechanism.
 
@@ -184,8 +304,8 @@ class ChannelSession(StreamSession):
 
     @property
     def query(self) -> Any:
-        """Copy of the query. Writing to the arrays of the copy changes no sum."""
-        return self._mechanism.query.copy()
+        """Copy of the query about the next user. Writing to the arrays of the copy changes no sum."""
+        return self.channel.query_now(self).copy()
 
     @property
     def records(self) -> Any:
@@ -194,8 +314,39 @@ class ChannelSession(StreamSession):
 
     @property
     def reports(self) -> Any:
-        """Randomized responses of users or of the server on their behalf; None if there are none."""
-        return getattr(self._mechanism, "reports", None)
+        """Randomized responses of users or of the server on their behalf; None if there are none.
+
+        Raises ``RuntimeError`` if they differ between batches and no plan is open.
+        """
+        return self.channel.reports_now(self)
+
+    @property
+    def bits(self) -> bool:
+        """True if rewards are rounded to bits: simulated sums must then be sums of bits."""
+        return bool(getattr(self._mechanism, "bits", False))
+
+    @property
+    def number(self) -> int:
+        """Number in [0, 2^64) that identifies this session in messages of devices. It is not secret.
+
+        Raises ``ValueError`` if messages contain no such number, or the session is closed.
+        """
+        if "session" not in self.state:
+            raise ValueError("number: must be asked of an open session whose messages contain its number")
+        return int(self.state["session"])
+
+    @property
+    def refused(self) -> Mapping[Any, int]:
+        """Number of messages of a shuffle session that were refused so far, by reason; else empty."""
+        return self.channel.refused(self.state)
+
+    @property
+    def plan_of_devices(self) -> Plan:
+        """Open plan, with the number in messages of :attr:`device`.
+
+        Raises ``RuntimeError`` if no plan is open.
+        """
+        return self.channel.plan_of_devices(self)
 
     @property
     def cut(self) -> float:
@@ -207,9 +358,10 @@ class ChannelSession(StreamSession):
 
     @property
     def device(self) -> Any:
-        """Copy of the device program of local users, with its parameters. It is published once.
+        """Copy of the device program of the next users, with its parameters.
 
-        Raises ``ValueError`` unless the session is local.
+        It is published once, in a shuffle session once for each batch. Raises ``ValueError`` if users send
+        trajectories, and ``RuntimeError`` if it depends on the plan and no plan is open.
         """
         return self.channel.device(self)
 
@@ -239,22 +391,87 @@ class ChannelSession(StreamSession):
         return self.channel.measurement_laws(n, senders, share, self.cut)
 
     # ------------------------------------------------------------------------------- users
-    def _admitted(self, plan: Plan, users: int) -> Plan:
-        plan, changes = self.channel.admit(self, plan, users)
-        self.state = self.state | changes  # still valid if an interrupt occurs here
-        return plan
+    def begin(self, plan: Plan) -> Encoder:
+        """Open a plan for its users and return the encoder for devices.
 
-    def _encoder(self) -> Encoder:
-        return self.channel.encoder(self)
+        The context is read only in this call.
+        """
+        with self._call():
+            self._check_open()
+            if self._awaited:
+                raise RuntimeError(f"begin: users of the open plan not submitted yet: {self._awaited}")
+            if type(plan) is not Plan:  # a subclass could change its group, share or forget between two reads
+                raise ValueError(f"plan = {plan!r}: must be a Plan, and no subclass of it")
+            shape = (self._layout.horizon, self._layout.states)
+            if np.shape(plan.policy) not in (shape, (*shape, self._layout.actions)):
+                raise ValueError(
+                    f"plan.policy has shape {np.shape(plan.policy)}: must be {shape} or "
+                    f"{(*shape, self._layout.actions)}"
+                )
+            users = checks.integer("plan.users", plan.users, 1)
+            before, limit = self.users, self._most_users
+            if limit is not None and before + users > limit:
+                raise ValueError(
+                    f"plan.users = {users}: {before} of {limit} declared users have come, "
+                    f"at most {limit - before} are left"
+                )
+            if plan.query is not None:
+                raise ValueError("plan.query: must be None, the schedule says what people are asked")
+            plan, changes = self.channel.admit(self, plan, users)
+            self.state = self.state | changes  # still valid if an interrupt occurs here
+            self._plans += 1
+            # one statement without a function call, so that an interrupt cannot leave a plan without awaited
+            # users
+            self._plan, self._fresh, self._until = numbered(plan, self._plans), False, before + users
+            return self.channel.encoder(self)
 
-    def _check_in_time(self, message: Message) -> None:
+    @staticmethod
+    def _check_no_group(plan: Plan) -> None:
+        if plan.group is not None or plan.return_share is not None or plan.forget:
+            raise ValueError("plan.group, return_share, forget: are for queries with groups only")
+        if plan.cut is not None:
+            raise ValueError(f"plan.cut = {plan.cut!r}: must be None, it is for queries with a cut only")
+
+    def _count(self, users: int) -> None:
+        """Count users before any of their data is added, so that no record is ever added twice."""
+        self._users += users
+
+    def submit(self, message: Message | Trajectory) -> None:
+        """Add one user's message. Raises ``ValueError`` (and adds nothing) if it is invalid or late.
+
+        If the server is trusted with raw data, the trajectory of a user of the open plan is also accepted.
+        """
+        with self._call():
+            self._check_open()
+            if isinstance(message, Trajectory) and self._guarantee.trust in ("none", "joint"):
+                message = Message(self.open_plan.number, message)
+            if not isinstance(message, Message):
+                raise ValueError(f"message is a {type(message).__name__}: must be {ON_DEVICE}")
+            if message.trajectory is None or not self._awaited:
+                self.channel.check_in_time(self, message)
+            else:
+                self._check_plan(message)
+            self.channel.add(self, message)
+
+    def _check_plan(self, message: Message) -> None:
+        if message.plan != (number := self.open_plan.number):
+            raise ValueError(f"message.plan = {message.plan}: must be {number}, the plan that is open")
+
+    def _record(self, message: Message) -> Trajectory:
+        """Return the checked record that a user sent to a trusted server."""
         if message.trajectory is None:
-            self.channel.check_in_time(self, message)
-        else:
-            super()._check_in_time(message)
+            raise ValueError("message.trajectory = None: this session takes trajectories")
+        return checked(message.trajectory, self._layout)
 
-    def _add(self, message: Message) -> None:
-        self.channel.add(self, message)
+    def absent(self, users: int = 1) -> None:
+        """Count users who sent nothing.
+
+        They contribute zero and are included in the public number of users.
+        """
+        with self._call():
+            self._check_open()
+            users = checks.integer("users", users, 1, self._awaited if self.open_plan else 0)
+            self.channel.add_absent(self, users)
 
     def submit_many(self, trajectories: Trajectories, plan: int) -> None:
         """Add the trajectories of many users of the open plan. The sums are the same as with single calls.
@@ -278,30 +495,79 @@ class ChannelSession(StreamSession):
             number = self.open_plan.number
             if plan != number:
                 raise ValueError(f"plan = {plan!r}: must be {number}, the plan that is open")
-            if self._guarantee.trust == "local":
-                raise ValueError(f"submit_many: a local session takes randomized messages only, {ON_DEVICE}")
+            if self._guarantee.trust in ("local", "shuffle"):
+                raise ValueError(
+                    f"submit_many: a {self._guarantee.trust} session takes randomized messages only, "
+                    + ON_DEVICE
+                )
             if not isinstance(trajectories, Trajectories):
                 raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be Trajectories")
             users = checks.integer("len(trajectories)", len(trajectories), 1, self._awaited)
             self.channel.add_many(self, checked(trajectories, self._layout, users))
 
-    def _count_absent(self, users: int) -> None:
-        super()._count_absent(users)
-        self.channel.note_absent(self, users)
+    def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
+        """Add many simulated users of the open plan in one call, from their exact sums.
 
-    def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
-        self.channel.add_sum(self, sums, users, key)
+        The sum of the devices' random draws is drawn from its exact distribution. For simulation only: raises
+        ``ValueError`` under secure randomness, where each user's own record must pass the checks.
+        """
+        with self._call():
+            self._check_open()
+            if self._key is None:
+                raise ValueError("submit_sum: must not be used with secure randomness (it is for simulation)")
+            users = checks.integer("users", users, 1, self._awaited if self.open_plan else 0)
+            self.channel.add_sum(self, sums, users, self._key)
+
+    def submit_counted(self, counted: Any) -> None:
+        """Add the output of a shuffler of the open batch that runs in a separate process.
+
+        Before this call, report the users of the batch as :meth:`absent`, because their messages did not
+        arrive in this process.
+
+        Raises ``ValueError`` unless this is a shuffle session, and ``counted`` has the batch's form and at
+        most as many users as were absent. Raises ``RuntimeError`` if the batch's plans still expect users, or
+        if a message arrived in this process.
+        """
+        with self._call():
+            self._check_open()
+            self.channel.add_counted(self, counted)
 
     # ----------------------------------------------------------------------------- releases
-    def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement | None]:
-        estimates, measurement, changes = self.channel.release(self, n, leaf)
-        self._next = {"state": self.state | changes}
-        return estimates, measurement
+    def release(self) -> Release:
+        """Return noisy sums of all users so far. The arrays are read-only.
+
+        Returns the previous release again after a plan with ``last=False``, and if no user was added since
+        that release.
+        """
+        with self._call():
+            self._check_open()
+            if self._awaited:
+                raise RuntimeError(f"release: users of the open plan not submitted yet: {self._awaited}")
+            if self._last is not None and (self._fresh or (self._plan is not None and not self._plan.last)):
+                return self._last
+            n, schedule, most = self.users, self._schedule, self._schedule.max_releases
+            if schedule.users is not None and n >= schedule.users + schedule.final > 0:
+                raise RuntimeError(f"release: all {n} declared users have come, nobody is left to use it")
+            if most is not None and n > 0 and self._number >= most:
+                raise RuntimeError(f"release: the schedule has no more, all have been made: {most}")
+            leaf = self._schedule.leaf_at(n, self._leaf)
+            estimates, measurement, changes = self.channel.release(self, n, leaf)
+            state = self.state | changes
+            number = 0 if n == 0 else self._number + 1
+            last = Release(estimates, n, number, self._guarantee, measurement)
+            # no Python function is called here, so that the batch is closed at the moment when its release is
+            # made
+            vars(self).update(state=state, _last=last, _number=number, _fresh=True)
+            return last
 
     @property
     def answer(self) -> Callable[[Any], Estimate]:
-        """Function that answers queries about offline data. Raises ``ValueError`` if no data are stored."""
-        return self.channel.answer(self) or super().answer
+        """Function that answers new queries about offline data. Raises ``ValueError`` if no data are stored.
+
+        It is not a bound method, because learners receive it and a bound method would give them access to the
+        session.
+        """
+        return self.channel.answer(self)
 
     def _answer(self, question: Any) -> Estimate:
         """Answer a question, in a separate thread.

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from discreet.core import lazy as parts
+from discreet.core.registry import parts
 
 __all__ = ["brief"]
 
 
 def brief(thing: Any) -> str:
     """Return a short text for ``thing``. Dataclasses use it as ``__repr__ = brief``."""
-    text: str = parts.module("shown").text(thing)
-    return text
+    return parts().shown.text(thing)

@@ -21,6 +21,6 @@ privacy loss of its message (:mod:`~discreet.device.message_guarantee`). The mod
 Servers and simulations encode messages with the same code, but with other random generators.
 """
 
-from discreet import public_names
+from discreet.names import public_names
 
 __getattr__, __dir__, __all__ = public_names(__name__)

@@ -4,7 +4,6 @@ Gymnasium and icu-sepsis are imported only by the functions that need them.
 """
 
 # ruff: noqa: F401 - some functions have the name of their module, so they must be imported here first
-from discreet import public_names
 from discreet.envs.bandits import bandit, gamble
 from discreet.envs.combination_lock import combination_lock
 from discreet.envs.from_gymnasium import from_gymnasium, to_gymnasium
@@ -27,5 +26,6 @@ from discreet.envs.synthetic_linear import (
     synthetic_linear_behaviour,
     synthetic_linear_mdp,
 )
+from discreet.names import public_names
 
 __getattr__, __dir__, __all__ = public_names(__name__)

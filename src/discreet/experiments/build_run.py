@@ -50,7 +50,8 @@ def route(learner: str, privatizer: str, options: Mapping[str, Any]) -> dict[str
             raise ValueError(f"option {name!r}: both take it; write learner.{name} or privatizer.{name}")
         if not owners:
             lists = "; ".join(f"{found[k].name}: {registry.list_options(takes[k].values())}" for k in found)
-            flag = f" (it has a flag of its own, --{bare})" if bare in registry.BY_FLAG else ""
+            flag = "" if bare not in registry.BY_FLAG else f" (it has a flag of its own, --{bare})"
+            flag = " (`preset` stands beside the options)" if bare == "preset" else flag
             raise ValueError(f"option {name!r}: unknown{flag}; the options are {lists}")
         full = f"{owners[0]}.{bare}"
         if full in routed:

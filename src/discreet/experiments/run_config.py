@@ -240,8 +240,8 @@ def made_by() -> dict[str, str]:
 
     ``kernels`` is a hash of all compiled sources.
     """
-    from discreet import __version__
     from discreet.core.compile import kernel_hash
+    from discreet.names import __version__
 
     return {
         "discreet": __version__,

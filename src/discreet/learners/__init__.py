@@ -1,5 +1,5 @@
 """Online learners, offline learners, and off-policy evaluation. They see data only through releases."""
 
-from discreet import public_names
+from discreet.names import public_names
 
 __getattr__, __dir__, __all__ = public_names(__name__)

@@ -1,5 +1,5 @@
 """Ledger of the releases of a data set, signatures, and rules of data owners."""
 
-from discreet import public_names
+from discreet.names import public_names
 
 __getattr__, __dir__, __all__ = public_names(__name__)

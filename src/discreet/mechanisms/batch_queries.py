@@ -2,7 +2,7 @@
 
 A learner that eliminates policies asks a different query of every batch (first the transitions of one step,
 later all counts) and does not use earlier answers. ``Schedule.queries`` declares the queries, one for each
-batch between two times of release. A :class:`BatchSession` starts the privatizer again for each batch, with
+batch between two times of release. A :class:`BatchChannel` starts the privatizer again for each batch, with
 that batch's query and :meth:`~discreet.mechanisms.interfaces.Schedule.one_shot` of its size. The release of a
 batch is therefore bit for bit that of the privatizer's one-shot session.
 
@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -53,9 +53,8 @@ from discreet.core.releases import (
     Trust,
 )
 from discreet.core.rng import Key, Randomness
-from discreet.core.session import ChannelSession
+from discreet.core.session import Channel, ChannelSession, Released, State
 from discreet.core.short_repr import brief
-from discreet.core.stream_session import StreamSession
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.device.message_envelope import MessageRejected
 from discreet.mechanisms.local.randomized_response import StepReports
@@ -65,7 +64,7 @@ from discreet.mechanisms.saved_state.state_file import resume, state_of
 from discreet.mechanisms.saved_state.version_2 import converted
 from discreet.mechanisms.shuffle.shuffle_mechanisms import AmplifiedMechanism, FlipMechanism
 
-__all__ = ["BatchEncoder", "BatchKind", "BatchMechanism", "BatchSession", "batch_mechanism"]
+__all__ = ["BatchChannel", "BatchEncoder", "BatchKind", "BatchMechanism", "batch_mechanism"]
 
 
 @dataclass(frozen=True)
@@ -106,6 +105,8 @@ class BatchMechanism:
     query: CountQuery
     schedule: Schedule
     parts: tuple[Any, ...]
+
+    leaf: ClassVar[Literal["batch"]] = "batch"
 
     def __post_init__(self) -> None:
         if type(self.schedule) is not Schedule or self.schedule.queries is None:
@@ -227,11 +228,11 @@ class BatchEncoder:
         return Message(self.number, made.trajectory, made.message)
 
 
-class BatchSession(StreamSession):
-    """Session that answers one query for each batch by one release; created by ``privatizer.start``.
+class BatchChannel(Channel):
+    """Channel that answers one query for each batch by one release.
 
-    The calls are those of :class:`~discreet.mechanisms.interfaces.Session`. A batch can contain several
-    plans: each of these except the last has ``Plan.last = False``. A release covers its batch only:
+    A batch can contain several plans: each of these except the last has ``Plan.last = False``. A release
+    covers its batch only:
 
     - ``estimates`` : sums over the users of the newest batch, for each family of its query. The number of
       these users is ``covers``. The failure probabilities of the noise distributions are divided equally
@@ -242,128 +243,114 @@ class BatchSession(StreamSession):
     - ``number`` : number of the batch, starting at 1. The release before the first user has number 0 and
       contains zeros for the families of the first query.
 
-    Raises
-    ------
-    RuntimeError
-        On calls in the wrong order, on a closed session, and in another process than the one that started the
-        session.
-    ValueError
-        On an invalid record (nothing is added), on more users than the batch has, and on a plan that fills
-        its batch with ``last = False``.
+    A plan that has more users than are left of its batch raises ``ValueError``, and so does a plan that fills
+    its batch with ``last = False``.
     """
-
-    _kind = "batches"
-    _STATE = (*StreamSession._STATE, "_open", "_inside")
-    _DERIVED = (*StreamSession._DERIVED, "_inner", "_times")
 
     def __init__(self, mechanism: BatchMechanism, randomness: Randomness) -> None:
         if type(mechanism) is not BatchMechanism:  # a subclass could state any privacy loss
             raise ValueError(f"mechanism = {mechanism!r}: must be a BatchMechanism, and no subclass of it")
         mechanism = replace(mechanism)  # a new object, whose constructor checks all fields again
         check_source(randomness)
-        super().__init__(mechanism.query.layout, mechanism.schedule, randomness, mechanism.guarantee)
-        self._mechanism, self._randomness = mechanism, randomness
-        self._times = mechanism.schedule.release_times
-        self._inner: Any = None  # session of the open batch; only this session counts the batch's users
-        self._open = -1  # index of the batch that was opened last
-        with self._started(0) as session:  # this session makes release 0, which contains no users
-            nobody = self._told(session.release())
-        self._last = Release(nobody, 0, 0, self._guarantee, Measurement(nobody, 0.0, 1.0))
+        for part in mechanism.parts:
+            part.check_source(randomness)
+        self.mechanism, self.randomness = mechanism, randomness
+        self.times = mechanism.schedule.release_times
+
+    # ------------------------------------------------------------------------------- state
+    def start(self) -> State:
+        """Return the state before the first user.
+
+        - inner : session of the open batch, which alone counts the users of the batch; None if no batch is
+          open.
+        - open : index of the batch that was opened last.
+        - before : number of users before the open batch.
+        """
+        return {"open": -1, "inner": None, "before": 0}
+
+    def plain(self, state: State) -> State:
+        """Return a state in the form that a file contains. ``inside`` is the state of ``inner``, or empty."""
+        inner = state["inner"]
+        return {"open": state["open"], "inside": {} if inner is None else state_of(inner)}
+
+    def from_plain(self, s: ChannelSession, state: State) -> State:
+        """Return the state of a file. Raises ``ValueError`` if it is invalid."""
+        batch, inside, inner = state["open"], state["inside"], None
+        if inside:
+            inner = self.started(checks.integer("open", batch, 0, len(self.mechanism.parts) - 1))
+            resume(inner, converted(inside, inner))
+        return {"open": batch, "inner": inner, "before": s._users}
+
+    def drop(self, s: ChannelSession) -> State:
+        """Close the session of the open batch, and keep the public number of its users."""
+        if (inner := s.state.get("inner")) is not None:
+            users = self.users(s)
+            inner.close()
+            s._users, s.state = users, {}  # one statement without a call: no user is counted twice
+        return {}
+
+    def started(self, batch: int) -> ChannelSession:
+        """Return a new session of a batch."""
+        return stream_of(self.mechanism.parts[batch], self.randomness.of_batch(batch))
 
     # ------------------------------------------------------------------------ public facts
-    @property
-    def kinds(self) -> tuple[BatchKind, ...]:
-        """Groups of batches with the same guarantee. The session has the guarantee of the worst group."""
-        return self._mechanism.kinds
+    def users(self, s: ChannelSession) -> int:
+        """Return the number of users counted so far, including those of the open batch.
 
-    @property
-    def mechanism(self) -> BatchMechanism:
-        """Mechanism of each batch, with its guarantee."""
-        return self._mechanism
+        The state is read once, so that another thread sees no user twice while a batch is closed.
+        """
+        state = s.state
+        inner = state.get("inner")
+        return s._users if inner is None else int(state["before"] + inner.users)
 
-    @property
-    def users(self) -> int:
-        """Number of users who submitted or were absent so far (public)."""
-        return self._users + (0 if self._inner is None else int(self._inner.users))
+    def batch_at(self, users: int) -> int | None:
+        """Return the index of the batch that the user after ``users`` users is in, or None for no batch."""
+        at = int(np.searchsorted(self.times, users, side="right")) - 1
+        return at if at < len(self.mechanism.parts) else None
 
-    @property
-    def query(self) -> CountQuery:
-        """Copy of the query for the next user's batch. After the last batch: the learner's main query."""
-        at = self._batch_at(self.users)
-        return (self._mechanism.query if at is None else self._mechanism.parts[at].query).copy()
+    def query_now(self, s: ChannelSession) -> CountQuery:
+        """Return the query for the next user's batch. After the last batch: the learner's main query."""
+        at = self.batch_at(s.users)
+        query: CountQuery = self.mechanism.query if at is None else self.mechanism.parts[at].query
+        return query
 
-    @property
-    def reports(self) -> StepReports | None:
-        """Randomized responses of the open batch's users, or None if users send another kind of message."""
-        found: StepReports | None = getattr(self._inner, "reports", None)
+    def reports_now(self, s: ChannelSession) -> StepReports | None:
+        """Return the randomized responses of the open batch's users; None if they send other messages."""
+        inner = s.state.get("inner")
+        found: StepReports | None = None if inner is None else inner.reports
         return found
 
-    @property
-    def bits(self) -> bool:
-        """Return True if rewards are rounded to bits: simulated sums must then be sums of bits."""
-        return self._mechanism.bits
+    def plan_of_devices(self, s: ChannelSession) -> Plan:
+        """Return the open plan, with its number in the batch's session.
 
-    def laws_at(self, n: int) -> Mapping[str, NoiseDistribution]:
-        """Return the noise distributions of the release after ``n`` users if all of them send their messages.
-
-        Raises ``ValueError`` unless n is one of ``schedule.release_times``.
+        Raises ``RuntimeError`` if no plan is open.
         """
-        return self._mechanism.laws_at(n)
-
-    @property
-    def device(self) -> Any:
-        """Public configuration for devices of the open batch's users, from the session of the batch.
-
-        Messages of these devices contain the number of ``batch_plan``. Raises ``RuntimeError`` if no batch is
-        open, and ``ValueError`` if the batch's users send trajectories.
-        """
-        _ = self.batch_plan
-        return self._inner.device
-
-    @property
-    def batch_plan(self) -> Plan:
-        """Open plan, with its number in the batch's session. Raises ``RuntimeError`` if no plan is open."""
-        if self._inner is None:
+        if s.state.get("inner") is None:
             raise RuntimeError("no batch is open: call begin first")
-        plan: Plan = self._inner.open_plan
+        plan: Plan = s.state["inner"].open_plan
         return plan
 
-    def _drop(self) -> None:
-        super()._drop()
-        if self._inner is not None:
-            self._inner.close()
+    def device(self, s: ChannelSession) -> Any:
+        """Return the device program for the open batch's users, from the session of the batch.
 
-    def _batch_at(self, users: int) -> int | None:
-        """Return the index of the batch that the user after ``users`` users is in, or None for no batch."""
-        at = int(np.searchsorted(self._times, users, side="right")) - 1
-        return at if at < len(self._mechanism.parts) else None
-
-    def _started(self, batch: int) -> Any:
-        return stream_of(self._mechanism.parts[batch], self._randomness.of_batch(batch))
-
-    @property
-    def _inside(self) -> dict[str, Any]:
-        """State of the open batch's session, to be saved in a file. Empty if no batch is open."""
-        return {} if self._inner is None else state_of(self._inner)
-
-    @_inside.setter
-    def _inside(self, state: Mapping[str, Any]) -> None:
-        if state:
-            inner = self._started(checks.integer("_open", self._open, 0, len(self._mechanism.parts) - 1))
-            resume(inner, converted(state, inner) if isinstance(inner, ChannelSession) else state)
-            self._inner = inner
+        Messages of these devices contain the number of :meth:`plan_of_devices`. Raises ``RuntimeError`` if no
+        batch is open, and ``ValueError`` if the batch's users send trajectories.
+        """
+        _ = self.plan_of_devices(s)
+        return s.state["inner"].device
 
     # ------------------------------------------------------------------------------ users
-    def _admitted(self, plan: Plan, users: int) -> Plan:
+    def admit(self, s: ChannelSession, plan: Plan, users: int) -> tuple[Plan, State]:
         """Begin the plan in the session of its batch, and return it with the number from that session."""
-        last, before = checks.flag("plan.last", plan.last), self.users
-        if self._inner is not None and before == self._times[self._open + 1]:
+        self.first(s)
+        last, before, inner = checks.flag("plan.last", plan.last), s.users, s.state["inner"]
+        if inner is not None and before == self.times[s.state["open"] + 1]:
             raise RuntimeError(f"begin: all {before} users of a batch have come, call release first")
         plan = replace(plan, users=users, last=last, number=0)
-        batch = self._batch_at(before)
+        batch = self.batch_at(before)
         if batch is None:
-            return plan
-        end = int(self._times[batch + 1])
+            return plan, {}
+        end = int(self.times[batch + 1])
         if before + users > end:
             raise ValueError(
                 f"plan.users = {users}: must be at most {end - before}, what is left of batch "
@@ -371,99 +358,108 @@ class BatchSession(StreamSession):
             )
         if before + users == end and not last:
             raise ValueError("plan.last = False: this plan fills its batch, so a release follows")
-        if self._inner is None:
-            if batch <= self._open:
+        if inner is None:
+            if batch <= s.state["open"]:
                 raise RuntimeError(f"begin: batch {batch + 1} was interrupted, it is not opened again")
-            self._open = batch
-            self._inner = self._started(batch)
-        self._inner.begin(plan)
-        opened: Plan = self._inner.open_plan
-        return opened
+            s.state = {**s.state, "open": batch}  # if this is interrupted, the batch is not opened again
+            inner = self.started(batch)
+            s.state = {"open": batch, "inner": inner, "before": before}
+        inner.begin(plan)
+        return inner.open_plan, {}
 
-    def _encoder(self) -> Encoder:
-        if self._inner is None:
-            return BatchEncoder(None, self.open_plan, self._plans)
-        return BatchEncoder(self._inner.open_encoder, self._inner.open_plan, self._plans)
+    def encoder(self, s: ChannelSession) -> BatchEncoder:
+        """Return the encoder for devices of the newest plan's users."""
+        inner = s.state["inner"]
+        if inner is None:
+            return BatchEncoder(None, s.open_plan, s._plans)
+        return BatchEncoder(inner.open_encoder, inner.open_plan, s._plans)
 
-    def _check_in_time(self, message: Message) -> None:
+    def randomizer(self, s: ChannelSession) -> BatchEncoder:
+        """Return the randomizer of the open batch's session, for audits."""
+        inner = s.state["inner"]
+        return self.encoder(s) if inner is None else replace(self.encoder(s), inner=inner.open_randomizer)
+
+    def check_in_time(self, s: ChannelSession, message: Message) -> None:
         """Raise ``MessageRejected`` with a reason if the message's plan is full or its batch is closed."""
-        if self._awaited or self._plan is None or not isinstance(message.message, bytes):
-            return super()._check_in_time(message)
-        if self._inner is None or message.plan != self._plans:
+        if s._awaited or s._plan is None or not isinstance(message.message, bytes):
+            return s._check_plan(message)
+        inner = s.state["inner"]
+        if inner is None or message.plan != s._plans:
             raise MessageRejected("late", f"was made for plan {message.plan}, which is over")
-        self._inner.submit(Message(self._inner._plans, message=message.message))
+        inner.submit(Message(inner._plans, message=message.message))
 
-    def _add(self, message: Message) -> None:
-        trajectory, sent = message.trajectory, message.message
-        if self._inner is not None:
-            self._inner.submit(Message(self._inner.open_plan.number, trajectory, sent))
+    def add(self, s: ChannelSession, message: Message) -> None:
+        """Pass a message to the session of its batch, which counts its user."""
+        trajectory, sent, inner = message.trajectory, message.message, s.state["inner"]
+        if inner is not None:
+            inner.submit(Message(inner.open_plan.number, trajectory, sent))
         elif trajectory is not None or sent is not None:
             raise ValueError("message: must be empty, these users are in no batch and send nothing")
         else:
-            self._count(1)
+            s._count(1)
 
-    def submit_many(self, trajectories: Trajectories, plan: int) -> None:
-        """Add the trajectories of many users of the open plan. The result is the same as with single calls.
-
-        plan : number of the open plan.
-
-        Raises ``ValueError`` and adds nothing in the cases in which :meth:`ChannelSession.submit_many
-        <discreet.core.session.ChannelSession.submit_many>` does. In local and shuffle sessions it always
-        raises. The ``trajectories`` of users outside all batches are only counted, not read.
-        """
-        with self._call():
-            self._check_open()
-            number = self.open_plan.number
-            if plan != number:
-                raise ValueError(f"plan = {plan!r}: must be {number}, the plan that is open")
-            if self._mechanism.trust in ("local", "shuffle"):
-                raise ValueError("submit_many: this session takes the messages of devices only, one by one")
-            if self._inner is None:
-                self._count(checks.integer("len(trajectories)", len(trajectories), 1, self._awaited))
-            else:
-                self._inner.submit_many(trajectories, self._inner.open_plan.number)
-
-    def _count_absent(self, users: int) -> None:
-        if self._inner is None:
-            super()._count_absent(users)
+    def add_many(self, s: ChannelSession, records: Trajectories) -> None:
+        """Pass records to the session of their batch. Users outside all batches are only counted."""
+        inner = s.state["inner"]
+        if inner is None:
+            s._count(len(records))
         else:
-            self._inner.absent(users)
+            inner.submit_many(records, inner.open_plan.number)
 
-    def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add many simulated users, given the exact sums of their data.
-
-        Under local and shuffle privacy, the sum of the devices' noise is drawn from its exact distribution.
-        This method is for simulation only: it raises ``ValueError`` under secure randomness. Sums of users
-        outside all batches are not read.
-        """
-        super().submit_sum(sums, users)
-
-    def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
-        if self._inner is None:
-            self._count(users)
+    def add_absent(self, s: ChannelSession, users: int) -> None:
+        """Count users who sent nothing, in the session of their batch."""
+        inner = s.state["inner"]
+        if inner is None:
+            super().add_absent(s, users)
         else:
-            self._inner.submit_sum(sums, users)
+            inner.absent(users)
+
+    def add_sum(self, s: ChannelSession, sums: Mapping[str, Floats], users: int, key: Key) -> None:
+        """Pass simulated sums to the session of their batch. Sums of other users are not read."""
+        inner = s.state["inner"]
+        if inner is None:
+            s._count(users)
+        else:
+            inner.submit_sum(sums, users)
 
     # ---------------------------------------------------------------------------- releases
-    def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement]:
+    def release(self, s: ChannelSession, n: int, leaf: int) -> Released:
         """Release the completed batch, close its session, and return the batch's sums."""
-        inner = self._inner
+        first = self.first(s)
+        if n == 0:
+            return first.estimates, first.measurement, {}
+        inner, empty = s.state["inner"], s.state | {"inner": None}
         try:
             made = inner.release()
         finally:  # also after an error: this batch is never opened again
             # This is one statement without a function call, so an interrupt cannot split it. Users are then
             # counted exactly once, either here or in the batch's session.
-            self._users, self._inner, self._fresh = n, None, True
+            s._users, s.state, s._fresh = n, empty, True
             inner.close()
-        self._number = leaf - 1  # a release has the number of its batch, also if earlier batches were lost
-        estimates = self._told(made)
-        return estimates, Measurement(estimates, 0.0, 1.0)
+        s._number = leaf - 1  # a release has the number of its batch, also if earlier batches were lost
+        estimates = self.described(made)
+        return estimates, Measurement(estimates, 0.0, 1.0), {}
 
-    def _told(self, made: Release) -> dict[str, Estimate]:
+    def first(self, s: ChannelSession) -> Release:
+        """Return the last release. If there is none, it is the one before all users."""
+        if s._last is None:
+            with self.started(0) as session:
+                nothing = self.described(session.release())
+            s._last = Release(nothing, 0, 0, s.guarantee, Measurement(nothing, 0.0, 1.0))
+        return s._last
+
+    def described(self, made: Release) -> dict[str, Estimate]:
         """Return the estimates of a batch's release. :meth:`BatchMechanism.shared` adapts their noise."""
         return {
-            name: replace(one, law=self._mechanism.shared(one.law)) for name, one in made.estimates.items()
+            name: replace(one, law=self.mechanism.shared(one.law)) for name, one in made.estimates.items()
         }
+
+    def laws_at(self, n: int) -> dict[str, NoiseDistribution]:
+        """Return the noise distributions of the release after ``n`` users if all of them send their messages.
+
+        Raises ``ValueError`` unless n is one of ``schedule.release_times``.
+        """
+        return self.mechanism.laws_at(n)
 
 
 # ------------------------------------------------------------------------------------- start

@@ -19,9 +19,10 @@ def session_of(mechanism: Any, randomness: Randomness) -> Session:
     mechanism.
     """
     if type(mechanism).__name__ == "BatchMechanism":
-        from discreet.mechanisms.batch_queries import BatchSession
+        from discreet.core.session import ChannelSession
+        from discreet.mechanisms.batch_queries import BatchChannel
 
-        return BatchSession(mechanism, randomness)
+        return ChannelSession(BatchChannel(mechanism, randomness))
     return stream_of(mechanism, randomness)
 
 

@@ -8,52 +8,50 @@ from __future__ import annotations
 from typing import Any
 
 from discreet.core.rng import Randomness
-from discreet.mechanisms.interfaces import Session
+from discreet.core.session import Channel, ChannelSession
 
 __all__ = ["stream_of"]
 
 
-def stream_of(mechanism: Any, randomness: Randomness) -> Session:
+def stream_of(mechanism: Any, randomness: Randomness) -> ChannelSession:
     """Return a new session of one stream, with noise from ``randomness`` (Seeded or Secure).
 
     The guarantee of the session is that of the mechanism. Each channel checks that its mechanism has the
     exact class (a subclass could state another loss). Raises ``ValueError`` on an unknown kind of mechanism.
     """
+    return ChannelSession(_channel_class(mechanism)(mechanism, randomness))
+
+
+def _channel_class(mechanism: Any) -> Any:
+    channel: type[Channel]
     match type(mechanism).__name__:  # modules are imported on first use
         case "CountMechanism":
-            return _counts(mechanism, randomness)
+            return _count_channel_class(mechanism.stream)
         case "LinearMechanism":
-            from discreet.core.session import ChannelSession
-            from discreet.mechanisms.linear.linear_session import LinearChannel
-
-            return ChannelSession(LinearChannel(mechanism, randomness))
+            from discreet.mechanisms.linear.linear_session import LinearChannel as channel
         case "FlipMechanism":
-            from discreet.mechanisms.shuffle.shuffle_session import ShuffleSession
-
-            return ShuffleSession(mechanism, randomness)
+            from discreet.mechanisms.shuffle.shuffle_session import FlipChannel as channel
         case "AmplifiedMechanism":
-            from discreet.mechanisms.shuffle.amplified_session import AmplifiedSession
+            from discreet.mechanisms.shuffle.amplified_session import AmplifiedChannel as channel
+        case _:
+            raise ValueError(
+                f"mechanism = {mechanism!r}: must be one of CountMechanism, LinearMechanism, FlipMechanism, "
+                "AmplifiedMechanism, BatchMechanism"
+            )
+    return channel
 
-            return AmplifiedSession(mechanism, randomness)
-    raise ValueError(
-        f"mechanism = {mechanism!r}: must be one of CountMechanism, LinearMechanism, FlipMechanism, "
-        "AmplifiedMechanism, BatchMechanism"
-    )
 
-
-def _counts(mechanism: Any, randomness: Randomness) -> Session:
-    """Return a new session of a mechanism of counts. The channel checks the class of the mechanism."""
+def _count_channel_class(stream: str) -> Any:
     from discreet.core.count_channels import CorrelatedChannel, CountChannel, ExactChannel
-    from discreet.core.session import ChannelSession
 
     channel: type[CountChannel]
-    match mechanism.stream:
+    match stream:
         case "decaying":
             from discreet.core.fresh_noise_channel import FreshNoiseChannel as channel
         case "local":
             from discreet.mechanisms.local.noisy_vector_session import NoisyVectorChannel as channel
         case "reports":
             from discreet.mechanisms.local.randomized_response_session import ReportChannel as channel
-        case stream:
+        case _:
             channel = CorrelatedChannel if stream == "walk" else ExactChannel
-    return ChannelSession(channel(mechanism, randomness))
+    return channel

@@ -13,22 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from discreet.core import checks
+from discreet.core.releases import Release
 from discreet.core.session import ChannelSession
-from discreet.mechanisms.batch_queries import BatchSession
 from discreet.mechanisms.dataset.dataset_release import OneShotSession
 from discreet.mechanisms.linear.adaptive_queries import ResponseSession
 from discreet.mechanisms.open_session import session_of
 from discreet.mechanisms.saved_state import state_file as saved_state
 from discreet.mechanisms.saved_state import version_2
 from discreet.mechanisms.saved_state.save import CLASSES
-from discreet.mechanisms.shuffle.amplified_session import AmplifiedSession
-from discreet.mechanisms.shuffle.shuffle_session import ShuffleSession
 
-Restored = ChannelSession | ShuffleSession | BatchSession | ResponseSession | OneShotSession
+Restored = ChannelSession | ResponseSession | OneShotSession
 
-_CLASSES: tuple[type[Restored], ...] = (
-    ShuffleSession, AmplifiedSession, BatchSession, ResponseSession, OneShotSession,
-)  # fmt: skip
+_CLASSES: tuple[type[ResponseSession] | type[OneShotSession], ...] = (ResponseSession, OneShotSession)
 _KINDS = {kind._kind: kind for kind in _CLASSES}
 
 
@@ -119,4 +115,6 @@ def _stream(values: dict[str, Any]) -> ChannelSession:
     if not isinstance(session, ChannelSession):
         raise ValueError("_mechanism: has no stream")
     saved_state.resume(session, version_2.converted(values, session))
+    if not isinstance(session._last, Release | None):
+        raise ValueError("_last: must be a Release")
     return session

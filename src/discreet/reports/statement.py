@@ -46,7 +46,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-import discreet
 from discreet.accounting.randomized_response_event import ReportRecord
 from discreet.accounting.serialization import of_guarantee
 from discreet.accounting.text.guarantee_sentences import up
@@ -59,7 +58,7 @@ from discreet.core.short_repr import brief
 from discreet.data.schema import DECLARED, Schema
 from discreet.learners.offline.release_files import FIRST_VISITS
 from discreet.learners.ope.first_visit_query import FirstVisits
-from discreet.reports.document import Line, text_of
+from discreet.names import __version__
 from discreet.reports.dpo_report import HTML_NAME, OFFICER_NAME, officer_html, officer_markdown
 from discreet.reports.statement_page import (
     FREE,
@@ -73,6 +72,7 @@ from discreet.reports.statement_page import (
 from discreet.reports.statement_schema import FORMAT, VERSION, of_version, ordered, violations
 from discreet.reports.trade_off_function import TradeOff
 from discreet.utils.atomic_file import write_aside
+from discreet.utils.document import Line, text_of
 
 Records = tuple[MechanismRecord | ReportRecord, ...]
 
@@ -313,7 +313,7 @@ def check_encodable(name: str, value: str) -> None:
 def versions() -> dict[str, str]:
     """Return the installed versions of the library, Python, NumPy and Matplotlib."""
     return {
-        "discreet": discreet.__version__,
+        "discreet": __version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
         "matplotlib": metadata.version("matplotlib"),

@@ -20,6 +20,6 @@ Modules, in the order in which they process input:
 This package needs ``pip install 'discreet[serve]'``. Only the command line imports it.
 """
 
-from discreet import public_names
+from discreet.names import public_names
 
 __getattr__, __dir__, __all__ = public_names(__name__)

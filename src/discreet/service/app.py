@@ -29,9 +29,9 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
-from discreet import __version__
 from discreet.device import http_client as client
 from discreet.ledger.signatures import PrivateKey
+from discreet.names import __version__
 from discreet.service import encoding as codec
 from discreet.service import openapi as described
 from discreet.service.batch_sums import opened_sum, written_sum

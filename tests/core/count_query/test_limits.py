@@ -28,8 +28,8 @@ from discreet.core.noise import discrete_samplers as exact
 from discreet.core.raw_encoder import add_record, noise_vector
 from discreet.core.releases import Estimate, Message, Plan, Release, Schedule
 from discreet.core.rng import Secure, SecureRng, Seeded
+from discreet.core.session import ChannelSession
 from discreet.core.strategies import Batches, Prefixes
-from discreet.core.stream_session import StreamSession
 from discreet.core.trajectories import Trajectory
 
 LAYOUT = Layout(3, 2, 4)
@@ -225,7 +225,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
         guarantee_of,
         {"delta": None, "epsilon_nominal": None, "users_public": True, "episodes": 1},
     ),
-    (StreamSession.absent, {"users": 1}),
+    (ChannelSession.absent, {"users": 1}),
     (add_record, {"cut": 0.0}),
     (noise_vector, {"scales": None}),
     (SecureRng.laplace, {"grid": None}),

@@ -14,7 +14,7 @@ from discreet.core.rng import Seeded
 from discreet.envs.rollouts.rollout import batch_counts, reported_step
 from discreet.experiments.estimate import estimate_run
 from discreet.experiments.simulate import Setup
-from discreet.mechanisms.batch_queries import BatchSession
+from discreet.mechanisms.batch_queries import BatchChannel
 from discreet.mechanisms.interfaces import Plan, ProblemSpec, Release, Schedule
 from discreet.mechanisms.privatizers.shuffle import Shuffle
 
@@ -66,7 +66,7 @@ class Asker:
 def test_the_drivers_run_batches(privatizer: Any, by: Any) -> None:
     setup = Setup(MDP, Asker(), privatizer, 250, by=by)
     assert not setup.fused
-    assert isinstance(setup.start(Seeded(0)), BatchSession)
+    assert isinstance(setup.start(Seeded(0)).channel, BatchChannel)
     run = setup.run(0, 0)
     assert run.regret[-1] >= 0.0
     assert setup.recorded[-1] == 250

@@ -24,7 +24,7 @@ from discreet.learners.estimation.tabular_model import ErrorBounds
 from discreet.learners.online import elimination_schedule as stages
 from discreet.learners.online.elimination_schedule import StageModel
 from discreet.learners.online.policy_elimination import APEVE, SDPPE, Enumeration, absorbing
-from discreet.mechanisms.batch_queries import BatchSession
+from discreet.mechanisms.batch_queries import BatchChannel
 from discreet.mechanisms.interfaces import ProblemSpec
 from discreet.mechanisms.policy_rows import policy_rows
 
@@ -320,8 +320,10 @@ def test_plans_of_a_batch_are_submitted_together(make, monkeypatch):
     """Where no device's part depends on its plan: the same sums, and a joint run is the same bit for bit."""
     learner, submitted, calls = make(initial=20), {}, []
     setup = Setup(world(2), learner, dr.Central(epsilon=1.0, delta=1e-6), 20_000, "batch")
-    plain = type(setup.start(dr.Seeded(0)))
-    assert issubclass(plain, BatchSession if make is SDPPE else ChannelSession)
+    session = setup.start(dr.Seeded(0))
+    plain = type(session)
+    assert isinstance(session, ChannelSession)
+    assert isinstance(session.channel, BatchChannel) == (make is SDPPE)
     whole = plain.submit_sum
 
     def watched(self, sums, users):

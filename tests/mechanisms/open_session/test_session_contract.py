@@ -45,7 +45,17 @@ PARTS = {
 
 SOURCE = Path(dr.__file__).parent
 VALUES = {
-    *("checks", "count_mechanism", "count_query", "events", "guarantee", "layout", "lazy", "releases", "rng"),
+    *(
+        "checks",
+        "count_mechanism",
+        "count_query",
+        "events",
+        "guarantee",
+        "layout",
+        "registry",
+        "releases",
+        "rng",
+    ),
     *("short_repr", "trajectories", "features", "linear_mechanism", "linear_queries", "sensitivities"),
     *("shuffle_mechanisms", "randomized_response", "randomized_response_strategy", "discrete_samplers"),
 }
@@ -66,20 +76,10 @@ QUERIES = tuple(name for name in KINDS if "queries" in name)
 SHUFFLED = tuple(name for name in KINDS if "shuffle" in name or "amplified" in name)
 
 
-def every(cases: list[tuple[Any, str]], broken: str = "", but: tuple[str, ...] = ()) -> Any:
-    """Run a test for each case. ``broken`` : why the kinds ``but`` do not keep the promise.
-
-    When the first of these keeps it, the test fails: then nothing of this is needed any more.
-    """
-    marks = {
-        (kind, source): [pytest.mark.xfail(reason=broken, strict=kind.name == but[0] and source == "seeded")]
-        for kind, source in cases
-        if kind.name in but
-    }
-    return pytest.mark.parametrize(
-        ("kind", "source"),
-        [pytest.param(*case, id=f"{case[0].name}-{case[1]}", marks=marks.get(case, [])) for case in cases],
-    )
+def every(cases: list[tuple[Any, str]]) -> Any:
+    """Run a test for each case."""
+    named = [pytest.param(*case, id=f"{case[0].name}-{case[1]}") for case in cases]
+    return pytest.mark.parametrize(("kind", "source"), named)
 
 
 slow = pytest.mark.statistics
@@ -298,7 +298,7 @@ def test_wrong_messages_are_refused_before_anything_changes(kind: Kind, source: 
     assert_undisturbed(run)
 
 
-@every(SEEDED_STREAMS, "the number of the plan is read from the bytes alone", ("shuffle", "amplified"))
+@every(SEEDED_STREAMS)
 def test_a_message_that_names_another_plan_is_refused(kind: Stream, source: str) -> None:
     run = ready(kind, source)
     good = kind.message(run.session, source, 1)
@@ -421,11 +421,7 @@ def test_an_interrupt_adds_nobody_who_is_not_counted(kind: Kind, source: str, al
 
 
 @thorough
-@every(
-    SEEDED,
-    "an absent user is counted for sums and for answers in two statements",
-    ("answers", "exact answers"),
-)
+@every(SEEDED)
 def test_an_interrupt_counts_an_absent_user_once(kind: Kind, source: str, all_of_them: bool) -> None:
     for at in lines(kind, source, all_of_them, "answers"):
         session = ready(kind, source).session
@@ -465,7 +461,7 @@ def test_an_interrupt_opens_a_plan_or_none(kind: Stream, source: str, all_of_the
 
 
 @thorough
-@every(STREAMS, "the batch is closed before its release is made", ("linear batches", "linear laplace"))
+@every(STREAMS)
 def test_an_interrupted_release_is_made_once(kind: Stream, source: str, all_of_them: bool) -> None:
     """The next call makes it, or tells of the last one; the batch is in no other release."""
     expected = whole(kind, source)

@@ -25,7 +25,7 @@ from discreet.mechanisms.local.randomized_response import StepReports
 from discreet.mechanisms.local.randomized_response_strategy import Reported
 from discreet.mechanisms.privatizers.shuffle import Shuffle
 from discreet.mechanisms.shuffle.amplified_session import (
-    AmplifiedSession,
+    AmplifiedChannel,
     Histogram,
     ReportShuffler,
     reports_of,
@@ -149,7 +149,7 @@ def test_order_and_senders_leave_no_trace():
     messages = [report.message for report in sent(session, 10)]
     outputs = []
     for order in (range(10), np.random.default_rng(0).permutation(10)):
-        shuffler = ReportShuffler(LAYOUT, session.reports, session._session, 10)
+        shuffler = ReportShuffler(LAYOUT, session.reports, session.number, 10)
         shuffler.open(1, 10)
         for i in order:
             shuffler.receive(messages[i])
@@ -229,7 +229,7 @@ def test_more_users_than_the_plan_has_are_refused():
     session = started()
     session.release()
     messages = [report.message for report in sent(session, 3)]
-    shuffler = ReportShuffler(LAYOUT, session.reports, session._session, 1)
+    shuffler = ReportShuffler(LAYOUT, session.reports, session.number, 1)
     shuffler.open(1, 2)
     for message in messages[:2]:
         shuffler.receive(message)
@@ -404,7 +404,7 @@ def test_batches_with_questions_of_their_own():
 
 def test_simulated_sums_must_be_of_reports():
     session = started()
-    assert isinstance(session, AmplifiedSession)
+    assert isinstance(session.channel, AmplifiedChannel)
     session.release()
     session.begin(Plan(POLICY, 10))
     moves, bits = np.zeros((3, 2, 2, 2)), np.zeros((3, 2, 2, 2))
@@ -423,7 +423,7 @@ def test_an_interrupt_counts_nobody_whose_report_is_not_there(way):
     messages = [report.message for report in sent(session, 3)]
     at, stopped = 0, True
     while stopped:
-        shuffler = ReportShuffler(LAYOUT, session.reports, session._session, 2)
+        shuffler = ReportShuffler(LAYOUT, session.reports, session.number, 2)
         shuffler.open(1, 3)
         for message in messages[:2]:
             shuffler.receive(message)

@@ -15,7 +15,7 @@ from discreet.accounting.text.sentence_templates import VERSION
 from discreet.core.events import MechanismRecord
 from discreet.core.guarantee import Guarantee
 
-__all__ = ["composition", "neighbours", "statement", "unit", "up"]
+__all__ = ["composition", "neighbours", "noise_line", "of_noise", "statement", "unit", "up"]
 
 NOISE_WORDS = {
     "laplace": "Laplace", "gaussian": "Gaussian",

@@ -33,7 +33,7 @@ covers neither noise that is used before its data (see (a)) nor scales set from 
 
 The statements need the following conditions, which the named modules enforce. The policy of a user is
 computed from releases before the user starts, and the user's record belongs to the batch that was open at
-that time (:mod:`discreet.core.stream_session`). Ends of batches depend on no data
+that time (:mod:`discreet.core.session`). Ends of batches depend on no data
 (:class:`~discreet.core.releases.Schedule`). The random bits of policies and environments are separate from
 the noise (:mod:`discreet.core.rng`). No noise is drawn twice, and no state is continued twice
 (:mod:`discreet.core.lifecycle`). One person is one user. The neighbouring relation replaces a user, so the

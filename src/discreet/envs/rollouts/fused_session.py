@@ -9,13 +9,14 @@ import numpy as np
 from discreet.core.correlated_noise import factorization_kernels as walks
 from discreet.core.correlated_noise.decaying_sum import Decaying
 from discreet.core.correlated_noise.factorization import program
-from discreet.core.count_channels import CountChannel
+from discreet.core.count_channels import CountChannel, is_of_counts
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.releases import Floats, Ints
 from discreet.core.rng import Key
 from discreet.core.session import ChannelSession
 from discreet.mechanisms.local import randomized_response_kernels as local_kernels
 from discreet.mechanisms.local.randomized_response_session import report_arrays
+from discreet.mechanisms.local.randomized_response_strategy import reports_of
 
 __all__ = ["SessionKernel", "handed_over"]
 
@@ -64,6 +65,8 @@ def handed_over(session: ChannelSession) -> SessionKernel:
     session is unused, has a seed and knows the number of users K. Group returns and clipped rewards also
     raise ``RuntimeError``.
     """
+    if not is_of_counts(session):
+        raise RuntimeError("kernel: the fused simulation is for sums of counts")
     if session.query.steered:
         raise RuntimeError("kernel: the fused simulation has no group returns or clipped rewards")
     channel, state = session.hand_over()
@@ -93,7 +96,7 @@ def handed_over(session: ChannelSession) -> SessionKernel:
 
 
 def _report_arrays(mechanism: CountMechanism) -> local_kernels.ReportArrays:
-    reports, layout = mechanism.reports, mechanism.query.layout
+    reports, layout = reports_of(mechanism), mechanism.query.layout
     if reports is None:
         return _NO_REPORTS
     return report_arrays(reports, layout.rows, layout.states, mechanism.schedule.plans != "deterministic")

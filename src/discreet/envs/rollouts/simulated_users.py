@@ -49,6 +49,7 @@ from discreet.core.families import (
     TRANSITIONS,
     VISITS,
 )
+from discreet.core.releases import Floats
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.rollouts import simulated_users_kernels as crowd_kernels
 from discreet.envs.rollouts.rollout import (
@@ -61,7 +62,6 @@ from discreet.envs.rollouts.rollout import (
 )
 from discreet.mechanisms.policy_rows import PolicyRows, policy_rows
 
-Floats = NDArray[np.float64]
 Key = NDArray[np.uint64]
 
 _CHUNK = 2**16  # users per chunk; interrupts take effect between chunks
@@ -88,11 +88,8 @@ def reports_of(session: Any) -> Any:
 
 
 def _asked(session: Any, query: Any) -> Any:
-    if is_of_counts(session):
-        return query
-    from discreet.mechanisms.batch_queries import BatchSession  # here, because this import is slow
-
-    return session.query if isinstance(session, BatchSession) else query
+    schedule = getattr(session, "schedule", None)
+    return query if schedule is None or schedule.queries is None else session.query
 
 
 def crowd_of(
@@ -108,7 +105,7 @@ def crowd_of(
     """Simulate the next ``users`` users of a session, and return what they submit in total.
 
     - policy : (H, S) or (H, S, A) policy that all these users follow.
-    - query : the session's query. A ``BatchSession`` uses its own current query instead.
+    - query : the session's query. A session with a query for each batch uses that of the open batch.
     - key : random key of the environment in this run.
     - address : index of the random stream, such as the number of the first user.
     - group : index of the group of the users' plan, if the query has groups.
@@ -133,12 +130,7 @@ def crowd_of(
 
 
 def count_crowd(
-    mdp: TabularMDP,
-    query: CountQuery,
-    policy: ArrayLike | PolicyRows,
-    users: int,
-    key: Key,
-    address: int = 0,
+    mdp: TabularMDP, query: CountQuery, policy: ArrayLike | PolicyRows, users: int, key: Key, address: int = 0
 ) -> Crowd:
     """Simulate ``users`` users as :func:`crowd_of` does, for a trusted server.
 

@@ -64,6 +64,7 @@ from discreet.accounting.noise_distributions.randomized_response import ReportLa
 from discreet.core import checks
 from discreet.core.count_query import CountQuery, Pooled
 from discreet.core.families import CENTERED_REWARDS, POOLED_REWARDS, POOLED_TRANSITIONS, REWARDS, TRANSITIONS
+from discreet.core.releases import Floats, Ints
 from discreet.learners.online import noise_aware_kernels as noise_kernels
 from discreet.learners.online import return_probe as returns
 from discreet.learners.online import tabular_planning_kernels as kernels
@@ -79,8 +80,6 @@ from discreet.mechanisms.interfaces import (
     Schedule,
 )
 from discreet.mechanisms.local.choose_randomizer import reports_pay
-
-Floats = NDArray[np.float64]
 
 _FIXED: Mapping[str, Any] = {
     "bonus_scale": 1.0, "stat_const": "theory", "constants": "tight", "cap": "H-h+1", "failure": 0.05,
@@ -389,7 +388,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     def _batch(self, users: int, spec: ProblemSpec) -> int:
         return GreedyLearner._batch(self.tuned(spec), users, spec)
 
-    def _exploring(self, before: int, batch: int, spec: ProblemSpec) -> NDArray[np.int64]:
+    def _exploring(self, before: int, batch: int, spec: ProblemSpec) -> Ints:
         share = float(self.tuned(spec).explore_share or 0.0)
         hope, noise = explorer_share(spec), spec.budget is None or spec.budget.trust != "none"
         first, last = (np.array(explorers_among(n, share, hope, noise)) for n in (before, before + batch))

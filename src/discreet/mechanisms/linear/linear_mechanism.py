@@ -25,9 +25,9 @@ from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.factorization import Walk
 from discreet.core.correlated_noise.optimal_tree import OptimalTree
 from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
-from discreet.core.count_mechanism import OverTime, Stated, leaves_of
+from discreet.core.count_mechanism import Stated, SumMechanism, leaves_of
 from discreet.core.events import Fixed
-from discreet.core.guarantee import Guarantee, MechanismRecord, guarantee_of, no_guarantee
+from discreet.core.guarantee import MechanismRecord
 from discreet.core.noise.noises import GAUSSIAN, LAPLACE
 from discreet.core.releases import Floats, Schedule, Trust
 from discreet.core.short_repr import brief
@@ -49,7 +49,7 @@ _STREAMS: dict[type, Literal["exact", "batches", "walk", "local"]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class LinearMechanism(OverTime):
+class LinearMechanism(SumMechanism):
     """Mechanism of linear sums, which contains everything that is fixed before any data.
 
     Parameters
@@ -237,16 +237,6 @@ class LinearMechanism(OverTime):
             return found
         assert isinstance(self.query, GramQuery)
         return (*found, *planned_records(self.questions, self.query.features, self.query.layout, discrete, 1))
-
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        """Privacy guarantee of every user, computed from the records."""
-        if not self.records:
-            return no_guarantee(self.source)
-        return guarantee_of(
-            self.trust, self.records, randomness=self.source,
-            delta=None if self.noise == "laplace" else self.stated.delta, epsilon_nominal=self.stated.epsilon,
-        )  # fmt: skip
 
     @property
     def words(self) -> str:

@@ -1,6 +1,6 @@
 """Channel of linear sums, which sums users' contributions and draws noise.
 
-Calls and errors are those of :mod:`discreet.core.stream_session`: one call at a time, no copies, and a user
+Calls and errors are those of :mod:`discreet.core.session`: one call at a time, no copies, and a user
 is counted before their contribution is added. The address of a noise is marked as used before the noise is
 drawn. The context of a plan is copied once, when the plan begins.
 
@@ -38,11 +38,10 @@ from discreet.core.correlated_noise.factorization import prefix_noise
 from discreet.core.noise import seeded_noise_kernels as seeded_kernels
 from discreet.core.protocols import Coins
 from discreet.core.raw_encoder import RawEncoder, rounded, same_plan
-from discreet.core.releases import Estimate, Floats, Message, Plan
+from discreet.core.releases import Estimate, Floats, Message, Plan, read_only
 from discreet.core.rng import Key, Randomness, SecureRng, Seeded, checked_on_grid
 from discreet.core.session import Channel, ChannelSession, Released, State
 from discreet.core.short_repr import brief
-from discreet.core.stream_session import read_only
 from discreet.core.trajectories import Trajectories, Trajectory, checked
 from discreet.device.discrete_noise import drawn
 from discreet.device.linear_device import LinearDevice
@@ -219,11 +218,12 @@ class LinearChannel(DeviceMessages, Channel):
             ),
         }  # fmt: skip
 
-    def drop(self, state: State) -> None:
-        """Delete the data of a closed session."""
+    def drop(self, s: ChannelSession) -> State:
+        """Close the session that answers questions. Nothing is kept."""
         self._ask = None
-        if (answers := state.get("answers")) is not None:
+        if (answers := s.state.get("answers")) is not None:
             answers.close()
+        return {}
 
     def plain(self, state: State) -> State:
         """Return a state in the form that a file contains. ``stored_users`` is empty without requeries."""
@@ -286,10 +286,12 @@ class LinearChannel(DeviceMessages, Channel):
         for record in records:
             self.add(s, Message(s._plans, record))
 
-    def note_absent(self, s: ChannelSession, users: int) -> None:
-        """Count absent users in the session that answers questions."""
-        if (answers := s.state["answers"]) is not None:
-            answers.absent(users)
+    def add_absent(self, s: ChannelSession, users: int) -> None:
+        """Count absent users, also in the session that answers questions."""
+        if (answers := s.state["answers"]) is None:
+            return super().add_absent(s, users)
+        now = s._users + users, s._absent + users, answers.users + users
+        s._users, s._absent, answers._users = now  # one statement without a call, as for other channels
 
     def add_sum(self, s: ChannelSession, sums: Mapping[str, Floats], users: int, key: Key) -> None:
         """Count simulated users, then add them, from exact count tables ``sums`` (``query.simulated``).
@@ -312,33 +314,35 @@ class LinearChannel(DeviceMessages, Channel):
     # ----------------------------------------------------------------------------- releases
     def release(self, s: ChannelSession, n: int, leaf: int) -> Released:
         """Return the sums over all users, with their noise."""
-        cells = self.noisy(s, n, leaf)
-        laws = self.mechanism.laws(self.mechanism.terms(n, leaf, n - s._absent, s.state["noises"]))
+        cells, changes = self.noisy(s, n, leaf)
+        noises = changes.get("noises", s.state["noises"])
+        laws = self.mechanism.laws(self.mechanism.terms(n, leaf, n - s._absent, noises))
         tables = read_only(
             self.query.from_cells(cells if self.draws is None else self.draws.in_values(cells))
         )
         estimates = {name: Estimate(table, laws[name], "sum", n, float(n)) for name, table in tables.items()}
-        return estimates, None, {}
+        return estimates, None, changes
 
-    def noisy(self, s: ChannelSession, n: int, leaf: int) -> Floats:
-        """Return the cells with noise."""
+    def noisy(self, s: ChannelSession, n: int, leaf: int) -> tuple[Floats, State]:
+        """Return the cells with noise, and the changes that close the batch."""
         state, walk = s.state, self.mechanism.walk
         cells: Floats = state["cells"]
         if n == 0 or self.mechanism.stream in ("exact", "local"):
-            return cells.copy()
+            return cells.copy(), {}
         self.on_grid(cells)
         if isinstance(walk, ExactSquareRoot):
-            return self.rooted(s, walk, leaf)
+            return self.rooted(s, walk, leaf), {}
         if walk is not None:
             noise, held, registers = prefix_noise(walk, leaf, state["held"], state["registers"], self.draw)
             state.update(held=held, registers=registers)  # one call, so that both are of the same time step
-            return self.on_grid(cells + noise)
+            return self.on_grid(cells + noise), {}
         state["spent"] += 1  # before the draw: an interrupt can lose a draw, but no noise is drawn twice
         measured = state["measured"] + self.on_grid(cells + self.draw(state["spent"], 1.0, 0))
-        # one call moves the batch from the cells to the sum of measurements
-        state.update(cells=np.zeros(self.query.cells), measured=measured, noises=state["noises"] + 1)
-        copied: Floats = measured.copy()
-        return copied
+        # when the release is made, the batch moves from the cells to the sum of measurements
+        closed = {
+            "cells": np.zeros(self.query.cells), "measured": measured, "noises": state["noises"] + 1,
+        }  # fmt: skip
+        return measured.copy(), closed
 
     def on_grid(self, cells: Floats) -> Floats:
         """Return the cells, in units.
@@ -374,15 +378,15 @@ class LinearChannel(DeviceMessages, Channel):
         return self.mechanism.laws_at(n)
 
     # ------------------------------------------------------------------------------ questions
-    def answer(self, s: ChannelSession) -> Callable[[Response], Estimate] | None:
+    def answer(self, s: ChannelSession) -> Callable[[Response], Estimate]:
         """Return the function that answers the next planned response about all users so far.
 
         Learners call it after a release, starting with the last step. It raises ``RuntimeError`` when no
-        question is due, and ``ValueError`` for a question that differs from the plan. None if no users are
-        stored.
+        question is due, and ``ValueError`` for a question that differs from the plan. If no users are stored,
+        it always raises ``ValueError``.
         """
         if s.state.get("answers") is None:
-            return None
+            return super().answer(s)
         if self._ask is None:
             self._ask = asking(s._answer)
         return self._ask

@@ -24,7 +24,6 @@ from discreet.core import checks
 from discreet.core.releases import ON_DEVICE, Floats, Message
 from discreet.core.rng import Key
 from discreet.core.session import ChannelSession, State
-from discreet.core.stream_session import StreamSession
 from discreet.device.message_envelope import NONCE, MessageRejected
 
 __all__ = ["REACH", "DeviceMessages", "local_message", "session_number"]
@@ -119,7 +118,7 @@ class DeviceMessages(ABC):
         In the second case a copy of an earlier message is refused with the reason "replayed".
         """
         if s._plan is None or not isinstance(message.message, bytes):
-            return StreamSession._check_in_time(s, message)
+            return s._check_plan(message)
         if message.plan != s._plans:
             raise MessageRejected("late", f"was made for plan {message.plan}, not {s._plans}")
         if not s._awaited:

@@ -32,6 +32,7 @@ from discreet.mechanisms.local.randomized_response import (
     policy_table,
     reported_tables,
 )
+from discreet.mechanisms.local.randomized_response_strategy import reports_of
 
 __all__ = ["ReportChannel", "report_arrays"]
 
@@ -49,7 +50,7 @@ class ReportChannel(DeviceMessages, ExactChannel):
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         ExactChannel.__init__(self, mechanism, randomness)
         DeviceMessages.__init__(self)
-        reports = self.mechanism.reports
+        reports = reports_of(self.mechanism)
         assert reports is not None
         self.reports = reports
         self.local = mechanism.trust == "local"

@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 
 from discreet.accounting.randomized_response_event import ReportRecord
 from discreet.core import checks
+from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CountQuery
 from discreet.core.protocols import NoiseDistribution
 from discreet.core.query import Norm, SumQuery
@@ -19,7 +20,7 @@ from discreet.core.strategies import Strategy, Stream, registered
 from discreet.mechanisms.local import randomized_response as local_reports
 from discreet.mechanisms.local.randomized_response import StepReports
 
-__all__ = ["Reported"]
+__all__ = ["Reported", "reports_of"]
 
 
 @registered
@@ -97,3 +98,8 @@ class Reported(Strategy):
             Share of a failure probability that is assigned to this release, in (0, 1].
         """
         return local_reports.law(self.reports, query, name, plans, terms, terms_bound, share)
+
+
+def reports_of(mechanism: CountMechanism) -> StepReports | None:
+    """Return the randomized reports of ``mechanism``, or None if its strategy is another one."""
+    return mechanism.strategy.reports if isinstance(mechanism.strategy, Reported) else None

@@ -9,53 +9,110 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Mapping
-from importlib import import_module
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from types import MappingProxyType
 
 from discreet.core.lifecycle import Saveable
 from discreet.mechanisms.saved_state import state_file as saved_state
 
 __all__ = ["CLASSES", "taken_out", "write"]
 
-_HOMES = {
-    "mechanisms.features": ("Features", "MixtureFeatures"),
-    "core.layout": ("Layout",),
-    "device.shuffle_payload": ("Family", "Form"),
-    "mechanisms.batch_queries": ("BatchMechanism",),
-    "accounting.shuffle_amplification_event": ("AmplifiedRecord",),
-    "accounting.binomial_noise_event": ("BinomialRecord",),
-    "mechanisms.linear.exact_square_root": ("ExactSquareRoot",),
-    "core.correlated_noise.optimal_tree": ("OptimalTree",),
-    "core.correlated_noise.signed_digit_tree": ("SignedDigits",),
-    "core.correlated_noise.square_root_toeplitz": ("SquareRoot",),
-    "core.correlated_noise.binary_tree": ("Tree",),
-    "core.count_query": ("CountQuery",),
-    "core.guarantee": ("Guarantee",),
-    "accounting.noise_distributions.linear_noise": ("GoeLaw", "VectorLaw"),
-    "mechanisms.linear.linear_mechanism": ("LinearMechanism",),
-    "mechanisms.linear.linear_queries": ("GramQuery", "MixtureQuery", "Prepared"),
-    "device.randomized_response_device": ("Randomizer",),
-    "mechanisms.local.randomized_response": ("StepReports",),
-    "core.count_mechanism": ("CountMechanism", "Stated"),
-    "core.strategies": ("Batches", "Exact", "OnDevice", "Prefixes"),
-    "core.noise.noises": ("Gaussian", "Laplace"),
-    "core.exchange": ("AllSteps", "EachStep", "FirstVisitRecords", "OneStep"),
-    "core.families": ("RecordFamily",),
-    "core.query": ("FamilyQuery",),
-    "accounting.noise_distributions.binomial": ("BinomialLaw",),
-    "accounting.noise_distributions.distributions": (
-        "GaussianSumLaw", "LaplaceSumLaw", "NoNoise", "SubGaussianSumLaw", "WeightedLaplaceLaw",
+
+def _counts() -> tuple[type, ...]:
+    from discreet.accounting.noise_distributions.distributions import (
+        GaussianSumLaw,
+        LaplaceSumLaw,
+        NoNoise,
+        SubGaussianSumLaw,
+        WeightedLaplaceLaw,
+    )
+    from discreet.accounting.noise_distributions.randomized_response import ReportLaw
+    from discreet.accounting.randomized_response_event import ReportRecord
+    from discreet.core.correlated_noise.binary_tree import Tree
+    from discreet.core.correlated_noise.optimal_tree import OptimalTree
+    from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
+    from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
+    from discreet.core.count_mechanism import CountMechanism, Stated
+    from discreet.core.count_query import CountQuery
+    from discreet.core.events import MechanismRecord
+    from discreet.core.exchange import AllSteps, EachStep, FirstVisitRecords, OneStep
+    from discreet.core.families import RecordFamily
+    from discreet.core.guarantee import Guarantee
+    from discreet.core.layout import Layout
+    from discreet.core.noise.noises import Gaussian, Laplace
+    from discreet.core.query import FamilyQuery
+    from discreet.core.releases import Estimate, Measurement, Plan, Release, Schedule
+    from discreet.core.rng import Secure, Seeded
+    from discreet.core.strategies import Batches, Exact, OnDevice, Prefixes
+    from discreet.device.randomized_response_device import Randomizer
+    from discreet.mechanisms.features import Features, MixtureFeatures
+    from discreet.mechanisms.local.randomized_response import StepReports
+    from discreet.mechanisms.local.randomized_response_strategy import Reported
+
+    return (
+        AllSteps, Batches, CountMechanism, CountQuery, EachStep, Estimate, Exact, FamilyQuery, Features,
+        FirstVisitRecords, Gaussian, GaussianSumLaw, Guarantee, Laplace, LaplaceSumLaw, Layout, Measurement,
+        MechanismRecord, MixtureFeatures, NoNoise, OnDevice, OneStep, OptimalTree, Plan, Prefixes,
+        Randomizer, RecordFamily, Release, ReportLaw, ReportRecord, Reported, Schedule, Secure, Seeded,
+        SignedDigits, SquareRoot, Stated, StepReports, SubGaussianSumLaw, Tree, WeightedLaplaceLaw,
+    )  # fmt: skip
+
+
+def _linear() -> tuple[type, ...]:
+    from discreet.accounting.noise_distributions.linear_noise import GoeLaw, VectorLaw
+    from discreet.mechanisms.batch_queries import BatchMechanism
+    from discreet.mechanisms.linear.adaptive_queries import Question
+    from discreet.mechanisms.linear.exact_square_root import ExactSquareRoot
+    from discreet.mechanisms.linear.linear_mechanism import LinearMechanism
+    from discreet.mechanisms.linear.linear_queries import GramQuery, MixtureQuery, Prepared
+
+    return (
+        BatchMechanism, ExactSquareRoot, GoeLaw, GramQuery, LinearMechanism, MixtureQuery, Prepared,
+        Question, VectorLaw,
+    )  # fmt: skip
+
+
+def _shuffle() -> tuple[type, ...]:
+    from discreet.accounting.binomial_noise import Flips
+    from discreet.accounting.binomial_noise_event import BinomialRecord
+    from discreet.accounting.noise_distributions.binomial import BinomialLaw
+    from discreet.accounting.shuffle_amplification_event import AmplifiedRecord
+    from discreet.device.shuffle_payload import Family, SessionConfig
+    from discreet.mechanisms.shuffle.shuffle_mechanisms import AmplifiedMechanism, FlipMechanism
+
+    return (
+        AmplifiedMechanism, AmplifiedRecord, BinomialLaw, BinomialRecord, Family, FlipMechanism, Flips,
+        SessionConfig,
+    )  # fmt: skip
+
+
+_GROUPS: dict[Callable[[], tuple[type, ...]], tuple[str, ...]] = {
+    _counts: (
+        "AllSteps", "Batches", "CountMechanism", "CountQuery", "EachStep", "Estimate", "Exact",
+        "FamilyQuery", "Features", "FirstVisitRecords", "Gaussian", "GaussianSumLaw", "Guarantee",
+        "Laplace", "LaplaceSumLaw", "Layout", "Measurement", "MechanismRecord", "MixtureFeatures",
+        "NoNoise", "OnDevice", "OneStep", "OptimalTree", "Plan", "Prefixes", "Randomizer", "RecordFamily",
+        "Release", "ReportLaw", "ReportRecord", "Reported", "Schedule", "Secure", "Seeded", "SignedDigits",
+        "SquareRoot", "Stated", "StepReports", "SubGaussianSumLaw", "Tree", "WeightedLaplaceLaw",
     ),
-    "accounting.noise_distributions.randomized_response": ("ReportLaw",),
-    "core.releases": ("Estimate", "Measurement", "Plan", "Release", "Schedule"),
-    "core.rng": ("Secure", "Seeded"),
-    "core.events": ("MechanismRecord",),
-    "accounting.randomized_response_event": ("ReportRecord",),
-    "mechanisms.local.randomized_response_strategy": ("Reported",),
-    "mechanisms.linear.adaptive_queries": ("Question",),
-    "accounting.binomial_noise": ("Flips",),
-    "mechanisms.shuffle.shuffle_mechanisms": ("AmplifiedMechanism", "FlipMechanism"),
+    _linear: (
+        "BatchMechanism", "ExactSquareRoot", "GoeLaw", "GramQuery", "LinearMechanism", "MixtureQuery",
+        "Prepared", "Question", "VectorLaw",
+    ),
+    _shuffle: (
+        "AmplifiedMechanism", "AmplifiedRecord", "BinomialLaw", "BinomialRecord", "Family", "FlipMechanism",
+        "Flips", "Form",
+    ),
 }  # fmt: skip
+"""Functions that import classes, and the names of these classes in files."""
+_GROUP_OF = MappingProxyType({name: group for group, names in _GROUPS.items() for name in names})
+
+
+@cache
+def _imported(group: Callable[[], tuple[type, ...]]) -> Mapping[str, type]:
+    classes = {saved_state.WRITTEN_NAMES.get(one.__name__, one.__name__): one for one in group()}
+    return MappingProxyType(classes)
 
 
 class _Classes(Mapping[str, type]):
@@ -64,20 +121,16 @@ class _Classes(Mapping[str, type]):
     They are imported on first use, and a file cannot add classes.
     """
 
-    def __init__(self) -> None:
-        self._homes = {name: home for home, names in _HOMES.items() for name in names}
-        self._renamed = {written: name for name, written in saved_state.WRITTEN_NAMES.items()}
+    __slots__ = ()
 
     def __getitem__(self, name: str) -> type:
-        home = import_module(f"discreet.{self._homes[name]}")
-        found: type = getattr(home, self._renamed.get(name, name))
-        return found
+        return _imported(_GROUP_OF[name])[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._homes)
+        return iter(_GROUP_OF)
 
     def __len__(self) -> int:
-        return len(self._homes)
+        return len(_GROUP_OF)
 
 
 CLASSES: saved_state.Classes = _Classes()

@@ -228,7 +228,7 @@ class SavedState:
 
 
 def _library() -> str:
-    from discreet import __version__
+    from discreet.names import __version__
 
     return f"discreet {__version__}"
 

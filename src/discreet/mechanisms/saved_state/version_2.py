@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from discreet.core.session import ChannelSession
-from discreet.core.stream_session import StreamSession
 
 __all__ = ["STREAMS", "converted"]
 
 STREAMS = (
     "counts", "prefix counts", "decaying counts", "group counts", "cut counts", "device counts",
-    "reported counts", "linear",
+    "reported counts", "linear", "shuffle", "amplified", "batches",
 )  # fmt: skip
 """Kinds of sessions in files of version 2 that are streams now."""
 
@@ -32,8 +31,8 @@ def converted(values: Mapping[str, Any], session: ChannelSession) -> Mapping[str
     if "_table" in values:
         return values
     names = {name: _NAMES.get(name, f"_{name}") for name in session._table}
-    left = set(values) - set(StreamSession._STATE) - set(names.values()) - _UNUSED
+    left = set(values) - set(ChannelSession._STATE) - set(names.values()) - _UNUSED
     if left:
         raise ValueError(f"{min(left)} is new")
-    kept = {name: values[name] for name in StreamSession._STATE}
+    kept = {name: values[name] for name in ChannelSession._STATE if name != "_table"}
     return kept | {"_table": {name: values[old] for name, old in names.items()}}

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -55,6 +55,7 @@ from discreet.core.noise import random_streams_kernels as streams
 from discreet.core.protocols import Coins
 from discreet.core.releases import Floats, Ints, Message, Plan, Schedule
 from discreet.core.rng import Key, Randomness
+from discreet.core.session import ChannelSession
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectory
 from discreet.device.message_envelope import MessageRejected, drawn_nonce
@@ -71,10 +72,10 @@ from discreet.mechanisms.local.randomized_response import (
     reported_tables,
 )
 from discreet.mechanisms.shuffle.shuffle_mechanisms import AmplifiedMechanism
-from discreet.mechanisms.shuffle.shuffle_session import Inbox, ShuffleSession
+from discreet.mechanisms.shuffle.shuffle_session import Inbox, ShuffledChannel
 
 __all__ = [
-    "AmplifiedEncoder", "AmplifiedMechanism", "AmplifiedSession", "Histogram", "ReportShuffler",
+    "AmplifiedChannel", "AmplifiedEncoder", "AmplifiedMechanism", "Histogram", "ReportShuffler",
     "amplified_mechanism", "reports_of",
 ]  # fmt: skip
 
@@ -195,6 +196,11 @@ class ReportShuffler(Inbox):
         self.layout, self.reports, self.session = layout, reports, session
         self.device = device_of(layout, reports, "stochastic", session, shuffled=True)
         self._forget()
+
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        """Public parameters, as values that can be compared."""
+        return self.layout, astuple(self.reports), self.session, self.least
 
     @classmethod
     def of_batch(cls, mechanism: AmplifiedMechanism, batch: int, session: int) -> ReportShuffler:
@@ -322,43 +328,47 @@ def amplified_mechanism(
     return AmplifiedMechanism(query, schedule, randomness.kind, Stated(delta, epsilon), choices)
 
 
-# ------------------------------------------------------------------------------------- session
+# ------------------------------------------------------------------------------------- channel
 
 
-class AmplifiedSession(ShuffleSession):
-    """Stream of releases of counts from shuffled reports; created by :meth:`Shuffle.start`.
+class AmplifiedChannel(ShuffledChannel):
+    """Counts from shuffled reports.
 
-    It behaves like :class:`~discreet.mechanisms.shuffle.shuffle_session.ShuffleSession`, including errors,
-    except for the messages. In simulation, ``submit_sum`` takes the counts of what users report
+    In simulation, ``submit_sum`` takes the counts of what users report
     (:func:`discreet.envs.rollouts.rollout.reported_counts`, or ``reported_step`` if the query has one step).
     """
 
-    bits = False
-    _kind = "amplified"
-    _shuffles = ReportShuffler
-    _made_of = AmplifiedMechanism
+    shuffles = ReportShuffler
+    made_of = AmplifiedMechanism
 
-    @property
-    def reports(self) -> StepReports:
-        """Reports that users of the open plan send. Raises ``RuntimeError`` if no plan is open."""
-        _ = self.open_plan
-        return self._mechanism.choices[self._batch][1]
+    def reports_now(self, s: ChannelSession) -> StepReports:
+        """Return the reports of the open plan's users. Raises ``RuntimeError`` if no plan is open."""
+        _ = s.open_plan
+        return self._reports(s)
 
-    def _device(self) -> ReportDevice:
-        device: ReportDevice = self._shufflers[-1].device
+    def _reports(self, s: ChannelSession) -> StepReports:
+        found: StepReports = self.mechanism.choices[s.state["batch"]][1]
+        return found
+
+    def open_device(self, s: ChannelSession) -> ReportDevice:
+        """Return the device program for the newest plan's users."""
+        device: ReportDevice = s.state["shufflers"][-1].device
         return device
 
-    def _encoder(self) -> Encoder:
-        reports, layout = self._mechanism.choices[self._batch][1], self._query.copy().layout
+    def encoder(self, s: ChannelSession) -> Encoder:
+        """Return the encoder for devices of the newest plan's users."""
+        reports, layout = self._reports(s), self.query.copy().layout
         rows = np.zeros((reports.horizon, layout.states), np.int64)
-        inner = ReportEncoder(layout, reports, True, rows, self._plans, self._key is None)
-        return AmplifiedEncoder(inner, self._device())
+        inner = ReportEncoder(layout, reports, True, rows, s._plans, self.key is None)
+        return AmplifiedEncoder(inner, self.open_device(s))
 
-    def _simulated(self, sums: Mapping[str, Floats], users: int, key: Key) -> tuple[Any, ...]:
+    def simulated(
+        self, s: ChannelSession, sums: Mapping[str, Floats], users: int, key: Key
+    ) -> tuple[Any, ...]:
         """Draw (reports, moves, bits) of ``users`` users from their exact joint distribution."""
-        reports, layout = self._mechanism.choices[self._batch][1], self._query.layout
+        reports, layout = self._reports(s), self.query.layout
         tables = reported_tables(reports, layout, sums, users)
-        state = streams.open_at(key, streams.ROLE_NOISE, self._users, 1)
+        state = streams.open_at(key, streams.ROLE_NOISE, s.users, 1)
         number = np.stack([table.sum(axis=(1, 2)) for table in tables], axis=1)
         hits = [np.zeros_like(table) for table in tables]
         for step, about in zip(*np.nonzero(number), strict=True):
@@ -369,7 +379,8 @@ class AmplifiedSession(ShuffleSession):
             hits[about][step] = drawn.reshape(held.shape)
         return number, *hits
 
-    def _read_out(self, shuffler: Any) -> tuple[Floats, list[Any], int]:
+    def read_out(self, shuffler: Any) -> tuple[Floats, list[Any], int]:
+        """Return (sums, noise distributions by family, users) of one batch and delete the batch."""
         histogram: Histogram = shuffler.output()
-        sums = estimated(self._query, shuffler.reports, histogram)
-        return sums, self._mechanism.parts(shuffler.reports, histogram.users), histogram.users
+        sums = estimated(self.query, shuffler.reports, histogram)
+        return sums, self.mechanism.parts(shuffler.reports, histogram.users), histogram.users

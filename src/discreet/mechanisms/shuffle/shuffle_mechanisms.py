@@ -12,7 +12,7 @@ Sources: Bai, Talebi, Zhao and Cheng 2024; Feldman, McMillan and Talwar 2021.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,13 +29,11 @@ from discreet.accounting.noise_distributions.randomized_response import joined
 from discreet.accounting.randomized_response_event import ReportRecord
 from discreet.accounting.shuffle_amplification_event import AmplifiedRecord
 from discreet.core import checks
-from discreet.core.count_mechanism import Stated
+from discreet.core.count_mechanism import Stated, SumMechanism
 from discreet.core.count_query import CountQuery
 from discreet.core.families import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS
-from discreet.core.guarantee import Guarantee, guarantee_of
 from discreet.core.protocols import Record
 from discreet.core.releases import Ints, Schedule, Trust
-from discreet.core.rng import Secure, Seeded
 from discreet.core.short_repr import brief
 from discreet.device.shuffle_payload import COIN, Family, Kind, SessionConfig
 from discreet.mechanisms.local import randomized_response as local_reports
@@ -91,7 +89,7 @@ def flips_of(family: Family, users: int) -> Components:
 
 
 @dataclass(frozen=True, eq=False)
-class ShuffledMechanism(ABC):
+class ShuffledMechanism(SumMechanism):
     """Base class of the two mechanisms of the shuffle model.
 
     The sizes of all batches are known, and one privacy record covers all batches.
@@ -131,23 +129,9 @@ class ShuffledMechanism(ABC):
         """Trust model "shuffle": no party sees a trajectory; the shuffler sees single messages."""
         return "shuffle"
 
-    @property
-    @abstractmethod
-    def records(self) -> tuple[Record, ...]:
-        """Privacy records from which the guarantee is computed."""
-
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        """Privacy guarantee of every user, computed from the records."""
-        return guarantee_of(
-            "shuffle", self.records, randomness=self.source, delta=self.stated.delta,
-            epsilon_nominal=self.stated.epsilon,
-        )  # fmt: skip
-
     def check_source(self, randomness: Any) -> None:
         """Raise ``ValueError`` unless the noise can be drawn from ``randomness`` (Seeded, Secure)."""
-        if type(randomness) not in (Seeded, Secure) or randomness.kind != self.source:
-            raise ValueError(f"randomness = {randomness!r}: this mechanism is of a {self.source} source")
+        self._check_drawn(randomness, None)
 
     @property
     @abstractmethod

@@ -10,7 +10,7 @@ r"""Shuffle model with three parties, none of which is trusted with raw data.
 3. **The analyzer** (:class:`Analyzer`) subtracts the expected flips. The sums are unbiased, with binomial
    noise of exactly known distribution.
 
-:class:`ShuffleSession` does the work of shuffler and analyzer for a learner. In a deployment, each party
+:class:`FlipChannel` does the work of shuffler and analyzer for a learner. In a deployment, each party
 creates its program from the same public :class:`~discreet.device.shuffle_payload.SessionConfig`.
 
 Guarantee. For every batch, the output of the shuffler is (epsilon, delta)-indistinguishable if the trajectory
@@ -37,6 +37,7 @@ Source: Bai, Talebi, Zhao and Cheng 2024 (the printed protocol sends integers, w
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -48,14 +49,23 @@ from numpy.typing import NDArray
 from discreet.accounting.noise_distributions.binomial import Components
 from discreet.core import checks
 from discreet.core.call_protocols import Encoder
-from discreet.core.count_query import CountQuery
-from discreet.core.protocols import Coins, Record
+from discreet.core.protocols import Coins
 from discreet.core.raw_encoder import same_plan
-from discreet.core.releases import ON_DEVICE, Estimate, Floats, Ints, Measurement, Message, Plan, Release
-from discreet.core.rng import Key, Randomness
+from discreet.core.releases import (
+    ON_DEVICE,
+    Estimate,
+    Floats,
+    Ints,
+    Measurement,
+    Message,
+    Plan,
+    Release,
+    read_only,
+)
+from discreet.core.rng import Key, Randomness, Seeded
+from discreet.core.session import Channel, ChannelSession, Released, State
 from discreet.core.short_repr import brief
-from discreet.core.stream_session import StreamSession, read_only
-from discreet.core.trajectories import Trajectory
+from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.device import shuffle_encoder as encoders
 from discreet.device import shuffle_payload as messages
 from discreet.device.message_envelope import NONCE, MessageRejected, Reason
@@ -70,7 +80,8 @@ __all__ = [
     "BatchTooSmall",
     "BitEncoder",
     "Counted",
-    "ShuffleSession",
+    "FlipChannel",
+    "ShuffledChannel",
     "Shuffler",
     "form_of",
 ]
@@ -133,6 +144,7 @@ class Inbox:
     """
 
     # A saved file contains the counts of a batch that is not released yet, but no message.
+    _BOUND: ClassVar[tuple[str, ...]]
     _STATE: ClassVar[tuple[str, ...]] = ("_seen", "_plan", "_left", "_received", "_refused")
 
     def __init__(self, least: int) -> None:
@@ -166,6 +178,16 @@ class Inbox:
     def shut(self) -> None:
         """Accept no further messages for the open plan, because each user has sent a message or is absent."""
         self._left = 0
+
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        """Public parameters, as values that can be compared."""
+        return tuple(getattr(self, name) for name in self._BOUND)
+
+    def check_numbers(self, users: int) -> None:
+        """Raise ``ValueError`` if a batch of ``users`` users cannot have these numbers of messages."""
+        checks.integer("received", self._received, 0, users)
+        checks.integer("left", self._left, 0, users - self._received)
 
     def _check_new(self, nonce: bytes) -> None:
         """Raise ``MessageRejected`` if this message was received before, or the plan expects no user."""
@@ -338,212 +360,274 @@ class Analyzer:
         return flips_of(self.form.families[family], self.users(counted))
 
 
-# ------------------------------------------------------------------------------------- session
+# ------------------------------------------------------------------------------------ channels
 
 
-class ShuffleSession(StreamSession):
-    """Stream of releases of counts under the shuffle model; created by :meth:`Shuffle.start`.
+class ShuffledChannel(Channel):
+    """Counts under the shuffle model, by way of one shuffler for each batch.
 
-    The calls are those of :class:`~discreet.mechanisms.interfaces.Session`. The first users of a plan are in
-    the batch that is open when the plan begins. A plan can cover several batches, but it must end with the
-    end of a batch if it extends beyond the open batch.
+    Base class of the two channels of the shuffle model. The first users of a plan are in the batch that is
+    open when the plan begins. A plan can cover several batches, but it must end with the end of a batch if it
+    extends beyond the open batch.
 
-    Raises
-    ------
-    BatchTooSmall
-        From ``release``, if the share of absent or refused users in the batch exceeds the stated share. The
-        messages of the batch are deleted, and the next call of ``release`` returns the last release again. If
-        there is no earlier release, it returns zeros for 0 users, with number 0. ``covers`` counts only users
-        whose messages were released.
-    RuntimeError
-        On calls in the wrong order, on a closed session, and in another process than the one that started the
-        session.
-    ValueError
-        On an invalid or refused message (nothing is added), and on more users than the schedule declares.
+    ``release`` raises :class:`BatchTooSmall` if the share of absent or refused users in the batch exceeds the
+    stated share. The messages of the batch are deleted, and the next call of ``release`` returns the last
+    release again. If there is no earlier release, it returns zeros for 0 users, with number 0. ``covers``
+    counts only users whose messages were released.
+
+    An invalid or refused message raises ``ValueError``; nothing is added, and the message is counted as
+    refused.
     """
 
-    bits = True  # rewards are rounded: simulated sums must be sums of bits
-    _kind = "shuffle"
-    _shuffles: ClassVar[Any] = Shuffler
-    _made_of: ClassVar[type[ShuffledMechanism]] = FlipMechanism
-    _STATE = (
-        *StreamSession._STATE,
-        "_session", "_open_batches", "_batch", "_sums", "_components", "_refused",
-    )  # fmt: skip
-    _DERIVED = (*StreamSession._DERIVED, "_query", "_ends", "_shufflers")
+    shuffles: ClassVar[Any]  # class of the shufflers
+    made_of: ClassVar[type[ShuffledMechanism]]  # class of the mechanism
 
     def __init__(self, mechanism: ShuffledMechanism, randomness: Randomness) -> None:
-        if type(mechanism) is not self._made_of:  # a subclass could state any privacy loss
+        if type(mechanism) is not self.made_of:  # a subclass could state any privacy loss
             raise ValueError(
-                f"mechanism = {mechanism!r}: must be of {self._made_of.__name__}, and no subclass of it"
+                f"mechanism = {mechanism!r}: must be of {self.made_of.__name__}, and no subclass of it"
             )
         mechanism = replace(mechanism)  # checked again, and shares no array with the caller
         mechanism.check_source(randomness)
-        super().__init__(mechanism.query.layout, mechanism.schedule, randomness, mechanism.guarantee)
-        self._mechanism: Any = mechanism  # of the kind that was checked above
-        self._query, self._randomness = mechanism.query, randomness
-        self._ends = mechanism.ends
-        self._most_users = int(self._ends[-1])
-        self._session = session_number(self._key)
-        self._shufflers: list[Any] = []  # shufflers of the batches since the last release
-        self._batch = -1  # index of the last shuffler's batch
-        self._sums = np.zeros(self._query.cells)
-        self._components: list[Any] = [() for _ in self._query.row_families]
-        self._refused: dict[Reason, int] = dict.fromkeys(get_args(Reason), 0)
-
-    def _drop(self) -> None:
-        super()._drop()
-        self._shufflers = []
-        self._sums = np.zeros(0)
+        self.mechanism: Any = mechanism  # of the class that was checked above
+        self.query, self.randomness, self.ends = mechanism.query, randomness, mechanism.ends
+        self.key: Key | None = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
 
     @property
-    def _open_batches(self) -> list[dict[str, Any]]:
-        """State of the batches since the last release, for a saved file.
+    def most_users(self) -> int:
+        """Number of users in all batches."""
+        return int(self.ends[-1])
 
-        After restoring, the remaining users can send messages, and no user can send twice. The counts are as
-        secret as the messages, because they can contain fewer messages than the privacy accounting assumes.
+    # ------------------------------------------------------------------------------- state
+    def start(self) -> State:
+        """Return the state before the first user.
+
+        - session : number of the session in messages.
+        - shufflers, batch : shufflers of the batches since the last release, and index of the last one's
+          batch.
+        - sums, components : sums of all released batches, and the components of their noise, by family.
+        - refused : number of refused messages, by reason, without those of ``shufflers``.
         """
-        return [whole_of(shuffler) for shuffler in self._shufflers]
+        return {
+            "session": session_number(self.key), "shufflers": [], "batch": -1,
+            "sums": np.zeros(self.query.cells), "components": [() for _ in self.query.row_families],
+            "refused": dict.fromkeys(get_args(Reason), 0),
+        }  # fmt: skip
 
-    @_open_batches.setter
-    def _open_batches(self, states: Sequence[Mapping[str, Any]]) -> None:
-        self._shufflers = [made_of(self._shuffles, state) for state in states]
+    def plain(self, state: State) -> State:
+        """Return a state in the form that a file contains.
 
-    # ------------------------------------------------------------------------ public facts
-    @property
-    def records(self) -> tuple[Record, ...]:
-        """Records that the guarantee is computed from."""
-        return self._mechanism.records
+        ``open_batches`` contains the counts of the batches since the last release. After restoring, the
+        remaining users can send messages, and no user can send twice. The counts are as secret as the
+        messages, because they can contain fewer messages than the privacy accounting assumes.
+        """
+        rest = {name: value for name, value in state.items() if name != "shufflers"}
+        return rest | {"open_batches": [whole_of(shuffler) for shuffler in state["shufflers"]]}
 
-    @property
-    def mechanism(self) -> Any:
-        """Copy of the mechanism, with its privacy guarantee."""
-        return replace(self._mechanism)
+    def from_plain(self, s: ChannelSession, state: State) -> State:
+        """Return the state of a file. Raises ``ValueError`` if it is invalid.
 
-    @property
-    def query(self) -> CountQuery:
-        """Copy of the query of the sums. Writing to the arrays of the copy changes no sum."""
-        return self._query.copy()
+        Open batches must have the public parameters of the mechanism: other parameters would add less noise
+        than the guarantee states.
+        """
+        last = checks.integer("batch", state["batch"], -1, len(self.ends) - 1)
+        for reason, count in state["refused"].items():
+            checks.integer(f"refused[{reason!r}]", count, 0)
+        self.estimates(state["sums"], state["components"], 0)  # raises an error if they do not fit
+        shufflers, first = [], last + 1 - len(state["open_batches"])
+        if first < 0 or (s._awaited and not state["open_batches"]):
+            raise ValueError("open_batches: must be those since the last release")
+        for batch, whole in enumerate(state["open_batches"], first):
+            found = made_of(self.shuffles, whole)
+            own = self.shuffles.of_batch(self.mechanism, batch, state["session"])
+            if found.parameters != own.parameters:
+                raise ValueError(f"open_batches: must have the parameters of batch {batch + 1}")
+            found.check_numbers(int(self.ends[batch]) - (int(self.ends[batch - 1]) if batch else 0))
+            shufflers.append(found)
+        rest = {name: value for name, value in state.items() if name != "open_batches"}
+        return rest | {"shufflers": shufflers}
 
-    @property
-    def refused(self) -> Mapping[Reason, int]:
-        """Number of messages that were refused so far, by reason."""
-        now = dict(self._refused)
-        for shuffler in self._shufflers:
+    def drop(self, s: ChannelSession) -> State:
+        """Keep the number of the session, and the numbers of refused messages."""
+        kept = {"session": s.state["session"]} if s.state else {}
+        return kept | {"refused": dict(self.refused(s.state))}
+
+    def refused(self, state: State) -> Mapping[Reason, int]:
+        """Return the number of messages that were refused so far, by reason."""
+        now: dict[Reason, int] = dict(state.get("refused", {}))
+        for shuffler in state.get("shufflers", ()):
             for reason, count in shuffler.refused.items():
                 now[reason] += count
         return MappingProxyType(now)
 
-    @property
-    def number(self) -> int:
-        """Number in [0, 2^64) that identifies this session; it is part of the form of every message."""
-        return self._session
-
     # ------------------------------------------------------------------------------- users
-    def _admitted(self, plan: Plan, users: int) -> Plan:
-        self._check_no_group(plan)
-        after = self._users + users
-        batch = int(np.searchsorted(self._ends, self._users, side="right"))
-        if after > self._ends[batch] and after not in self._ends:
+    def admit(self, s: ChannelSession, plan: Plan, users: int) -> tuple[Plan, State]:
+        """Return the plan to store, and the shuffler of its batch."""
+        s._check_no_group(plan)
+        after = s.users + users
+        batch = int(np.searchsorted(self.ends, s.users, side="right"))
+        if after > self.ends[batch] and after not in self.ends:
             raise ValueError(
                 f"plan.users = {users}: ends inside a later batch, whose flips its users would not add; "
-                f"users left in this one: {int(self._ends[batch]) - self._users}"
+                f"users left in this one: {int(self.ends[batch]) - s.users}"
             )
-        if batch != self._batch:
-            # one statement replaces both, so that an interrupt cannot leave a shuffler without its batch
-            self._shufflers, self._batch = [*self._shufflers, self._shuffler(batch)], batch
-        self._shufflers[-1].open(self._plans + 1, users)
-        return plan
+        shufflers = s.state["shufflers"]
+        if batch != s.state["batch"]:
+            new = self.shuffles.of_batch(self.mechanism, batch, s.state["session"])
+            shufflers = [*shufflers, new]
+        shufflers[-1].open(s._plans + 1, users)
+        return plan, {"shufflers": shufflers, "batch": batch}
 
-    def _shuffler(self, batch: int) -> Any:
-        return self._shuffles.of_batch(self._mechanism, batch, self._session)
+    @abstractmethod
+    def open_device(self, s: ChannelSession) -> Any:
+        """Return the device program for the newest plan's users."""
 
-    @property
-    def device(self) -> Any:
-        """Public device program (form) for the open plan's users. It is published for each batch.
+    def device(self, s: ChannelSession) -> Any:
+        """Return the device program for the open plan's users. It is published for each batch.
 
         Raises ``RuntimeError`` if no plan is open.
         """
-        _ = self.open_plan
-        return self._device()
+        _ = s.open_plan
+        return self.open_device(s)
 
-    def _device(self) -> Any:
-        return encoders.ShuffleEncoder(self._shufflers[-1].form, self._plans)
-
-    def _encoder(self) -> Encoder:
-        return BitEncoder(self._device(), self._key is None)
-
-    def submit(self, message: Message | Trajectory) -> None:
-        """Pass one message to the shuffler.
-
-        An invalid message raises ``ValueError`` and is counted as refused.
-        """
-        super().submit(message)
-
-    def submit_counted(self, counted: Any) -> None:
-        """Add the output of a shuffler of the open batch that runs in a separate process
-        (:meth:`Shuffler.output`).
-
-        Before this call, report the users of the batch as :meth:`absent`, because their messages did not
-        arrive in this process.
-
-        Raises ``ValueError`` unless ``counted`` has the batch's form and at most as many users as were
-        absent. Raises ``RuntimeError`` if the batch's plans still expect users, or if a message arrived in
-        this process.
-        """
-        with self._call():
-            self._check_open()
-            if self._fresh or self._awaited or len(self._shufflers) != 1 or self._shufflers[0].received:
-                raise RuntimeError("submit_counted: must follow one batch's people, all of them absent here")
-            before = int(self._ends[self._batch - 1]) if self._batch else 0
-            came = self._shufflers[0].add_counted(counted, min(self._absent, self._users - before))
-            self._absent -= came
-
-    def _check_in_time(self, message: Message) -> None:
+    def check_in_time(self, s: ChannelSession, message: Message) -> None:
         """Refuse a message that no open plan expects, and count it as late.
 
-        The number of the plan is part of the message.
+        The shuffler reads the number of the plan once more, from the bytes of the message.
         """
-        if self._awaited:
+        shufflers, late = s.state["shufflers"], "was made for a batch that is over"
+        if s._awaited:
+            if message.plan == s._plans:
+                return
+            late = f"was made for plan {message.plan}, not {s._plans}"
+        elif shufflers and isinstance(message.message, bytes):
+            shufflers[-1].shut()  # messages of absent users are still not accepted
             return
-        if self._shufflers and isinstance(message.message, bytes):
-            self._shufflers[-1].shut()  # messages of absent users are still not accepted
-            return
-        self._refused["late"] += 1
-        if self._plan is None:
+        s.state["refused"]["late"] += 1
+        if s._plan is None:
             raise RuntimeError("no plan is open: call begin first")
-        raise MessageRejected("late", "was made for a batch that is over")
+        raise MessageRejected("late", late)
 
-    def _add(self, message: Message) -> None:
+    def add(self, s: ChannelSession, message: Message) -> None:
+        """Pass one message to the shuffler, and count its sender."""
         if message.trajectory is not None:
             raise ValueError(f"message.trajectory: must be None, not raw data but {ON_DEVICE}")
         if not isinstance(message.message, bytes):
             raise ValueError("message.message: must be the bytes that the device made")
-        before = self._shufflers[-1].left
+        shuffler = s.state["shufflers"][-1]
+        before = shuffler.left
         try:
-            self._shufflers[-1].receive(message.message)
+            shuffler.receive(message.message)
         finally:  # after an interrupt, the sender of an admitted message must not be admitted again
-            self._count(before - self._shufflers[-1].left)
+            s._count(before - shuffler.left)
 
-    def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add the messages of ``users`` simulated users: exact ``sums`` plus the flips of all users.
+    def add_many(self, s: ChannelSession, records: Trajectories) -> None:
+        """Raise ``ValueError``, because no party sees trajectories."""
+        raise ValueError(f"submit_many: must not be called on a shuffle session, it takes {ON_DEVICE}")
 
-        The sum of the users' flips is drawn from the exact distribution of that sum. For simulation only:
-        raises ``ValueError`` with secure randomness. Sums of rewards must be sums of rewards rounded to bits
-        (:func:`discreet.envs.rollouts.rollout.reward_bits`), and reduced by 1/2 for each reward if centred.
+    def add_counted(self, s: ChannelSession, counted: Any) -> None:
+        """Add the output of a shuffler of the open batch that runs in a separate process."""
+        shufflers = s.state["shufflers"]
+        if s._fresh or s._awaited or len(shufflers) != 1 or shufflers[0].received:
+            raise RuntimeError("submit_counted: must follow one batch's people, all of them absent here")
+        batch = s.state["batch"]
+        before = int(self.ends[batch - 1]) if batch else 0
+        came = shufflers[0].add_counted(counted, min(s._absent, s.users - before))
+        s._absent -= came
+
+    def add_sum(self, s: ChannelSession, sums: Mapping[str, Floats], users: int, key: Key) -> None:
+        """Count ``users`` simulated users, then add their messages: exact ``sums`` plus all randomness.
+
+        The sum of the users' random bits is drawn from the exact distribution of that sum.
         """
-        super().submit_sum(sums, users)
+        drawn = self.simulated(s, sums, users, key)
+        s._count(users)
+        s.state["shufflers"][-1].add_simulated(*drawn, users)
 
-    def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
-        drawn = self._simulated(sums, users, key)
-        self._count(users)
-        self._shufflers[-1].add_simulated(*drawn, users)
-
-    def _simulated(self, sums: Mapping[str, Floats], users: int, key: Key) -> tuple[Any, ...]:
+    @abstractmethod
+    def simulated(
+        self, s: ChannelSession, sums: Mapping[str, Floats], users: int, key: Key
+    ) -> tuple[Any, ...]:
         """Draw the total of the messages of ``users`` simulated users, for the open batch's shuffler."""
-        source = np.random.Generator(np.random.Philox(np.random.SeedSequence([*key.tolist(), self._users])))
-        form = self._shufflers[-1].form
-        cells = self._query.to_cells(sums)
+
+    # ---------------------------------------------------------------------------- releases
+    def release(self, s: ChannelSession, n: int, leaf: int) -> Released:
+        """Release the batches since the last release."""
+        state = s.state
+        if s._last is None:  # the result for a deleted batch if nothing was released before
+            nothing = self.estimates(state["sums"], state["components"], 0)
+            s._last = Release(nothing, 0, 0, s.guarantee, Measurement(nothing, 0.0, 1.0))
+        before = next(iter(s._last.estimates.values())).covers
+        fresh, components, users = self.let_out(s)
+        sums, merged = state["sums"] + fresh, self.merged(state["components"], components)
+        measured = self.estimates(fresh, components, users)
+        # covers counts users whose messages were released: absent users and deleted batches add no flips
+        estimates = self.estimates(sums, merged, before + users)
+        return estimates, Measurement(measured, 0.0, 1.0), {"sums": sums, "components": merged}
+
+    def let_out(self, s: ChannelSession) -> tuple[Floats, list[Any], int]:
+        """Return sums, noise components and users of the batches since the last release, and delete them.
+
+        They are also deleted if an exception is raised.
+        """
+        shufflers = s.state["shufflers"]
+        empty = s.state | {"shufflers": [], "batch": -1, "refused": dict(self.refused(s.state))}
+        s.state, s._fresh = empty, True  # one statement, so that no deleted batch is released again
+        total, users = np.zeros(self.query.cells), 0
+        parts: list[Any] = [() for _ in self.query.row_families]
+        for shuffler in shufflers:
+            sums, fresh, came = self.read_out(shuffler)
+            total += sums
+            parts, users = self.merged(parts, fresh), users + came
+        return total, parts, users
+
+    def merged(self, old: Sequence[Any], new: Sequence[Any]) -> list[Any]:
+        """Return the components of the noise in a sum of two parts, by family."""
+        return [self.mechanism.merged(*both) for both in zip(old, new, strict=True)]
+
+    @abstractmethod
+    def read_out(self, shuffler: Any) -> tuple[Floats, list[Any], int]:
+        """Return (sums, noise components by family, users) of one batch and delete the batch."""
+
+    def estimates(self, cells: Floats, components: Sequence[Any], users: int) -> dict[str, Estimate]:
+        """Return the estimates of all families."""
+        tables = read_only(self.query.from_cells(cells.copy()))
+        return {
+            name: Estimate(tables[name], self.mechanism.law(i, components[i]), "sum", users, float(users))
+            for i, name in enumerate(self.query.row_families)
+        }
+
+    def laws_at(self, n: int) -> dict[str, Any]:
+        """Return the noise distributions of the release after n users, if all of them send their messages."""
+        found: dict[str, Any] = self.mechanism.laws_at(n)
+        return found
+
+
+class FlipChannel(ShuffledChannel):
+    """Counts from messages with random bits (flips) in every counter.
+
+    In simulation, sums of rewards must be sums of rewards rounded to bits
+    (:func:`discreet.envs.rollouts.rollout.reward_bits`), and reduced by 1/2 for each reward if centred.
+    """
+
+    shuffles = Shuffler
+    made_of = FlipMechanism
+
+    def open_device(self, s: ChannelSession) -> encoders.ShuffleEncoder:
+        """Return the device program for the newest plan's users."""
+        return encoders.ShuffleEncoder(s.state["shufflers"][-1].form, s._plans)
+
+    def encoder(self, s: ChannelSession) -> Encoder:
+        """Return the encoder for devices of the newest plan's users."""
+        return BitEncoder(self.open_device(s), self.key is None)
+
+    def simulated(
+        self, s: ChannelSession, sums: Mapping[str, Floats], users: int, key: Key
+    ) -> tuple[Any, ...]:
+        """Draw the number of ones in each counter of ``users`` simulated users."""
+        source = np.random.Generator(np.random.Philox(np.random.SeedSequence([*key.tolist(), s.users])))
+        form = s.state["shufflers"][-1].form
+        cells = self.query.to_cells(sums)
         ones = np.empty(cells.size, np.int64)
         for i, family in enumerate(form.families):
             part = slice(form.begins[i], form.begins[i + 1])
@@ -560,56 +644,8 @@ class ShuffleSession(StreamSession):
             ones[part] = own.astype(np.int64) + noise
         return (ones,)
 
-    # ---------------------------------------------------------------------------- releases
-    def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement]:
-        if self._last is None:  # the result for a deleted batch if nothing was released before
-            nothing = self._estimates(self._sums, self._components, 0)
-            self._last = Release(nothing, 0, 0, self._guarantee, Measurement(nothing, 0.0, 1.0))
-        before = next(iter(self._last.estimates.values())).covers
-        fresh, components, users = self._let_out()
-        sums = self._sums + fresh
-        merged_now = [
-            self._mechanism.merged(old, new) for old, new in zip(self._components, components, strict=True)
-        ]
-        self._sums, self._components = sums, merged_now
-        measured = self._estimates(fresh, components, users)
-        # covers counts users whose messages were released: absent users and deleted batches add no flips
-        return self._estimates(sums, merged_now, before + users), Measurement(measured, 0.0, 1.0)
-
-    def _let_out(self) -> tuple[Floats, list[Any], int]:
-        """Sum the batches since the last release and delete them.
-
-        They are also deleted if an exception is raised.
-        """
-        shufflers, self._shufflers, self._batch, self._fresh = self._shufflers, [], -1, True
-        for shuffler in shufflers:
-            for reason, count in shuffler.refused.items():
-                self._refused[reason] += count
-        total, users = np.zeros(self._query.cells), 0
-        parts: list[Any] = [() for _ in self._components]
-        for shuffler in shufflers:
-            sums, fresh, came = self._read_out(shuffler)
-            total += sums
-            parts = [self._mechanism.merged(old, new) for old, new in zip(parts, fresh, strict=True)]
-            users += came
-        return total, parts, users
-
-    def _read_out(self, shuffler: Any) -> tuple[Floats, list[Any], int]:
-        """Return (sums, noise components by family, users) of one batch and delete the batch."""
+    def read_out(self, shuffler: Any) -> tuple[Floats, list[Any], int]:
+        """Return (sums, flips by family, users) of one batch and delete the batch."""
         counted, analyzer = shuffler.output(), Analyzer(shuffler.form)
-        fresh = [analyzer.components(counted, i) for i in range(len(self._components))]
+        fresh = [analyzer.components(counted, i) for i in range(len(self.query.row_families))]
         return analyzer.sums(counted), fresh, analyzer.users(counted)
-
-    def _estimates(self, cells: Floats, components: Sequence[Any], users: int) -> dict[str, Estimate]:
-        tables = read_only(self._query.from_cells(cells.copy()))
-        return {
-            name: Estimate(tables[name], self._mechanism.law(i, components[i]), "sum", users, float(users))
-            for i, name in enumerate(self._query.row_families)
-        }
-
-    def laws_at(self, n: int) -> dict[str, Any]:
-        """Return the noise distributions of the release after n users, if all of them send their messages."""
-        return self._mechanism.laws_at(n)
-
-
-# ---------------------------------------------------------------------------------- privatizer

@@ -349,7 +349,6 @@ def test_an_interrupt_anywhere_loses_no_release_and_adds_nobody_twice(release):
         np.random.default_rng(0),
         (
             "mechanisms/linear/linear_session.py",
-            "core/stream_session.py",
             "core/session.py",
             "mechanisms/linear/adaptive_queries.py",
         ),
