@@ -19,8 +19,8 @@ PRESETS = (None, "paper")
 REFUSED = {
     *product(("psrl", "rlsvi"), PRIVATE, PRESETS),
     *product(LINEAR, ("shuffle",), PRESETS),
-    *product(("joint",), ("local", "shuffle"), PRESETS),
-    *product(("noise-aware", "joint"), ("central",), ("paper",)),
+    *product(("joint", "dp-pg", "dp-npg"), ("local", "shuffle"), PRESETS),
+    *product(("noise-aware", "joint", "dp-pg", "dp-npg"), ("central",), ("paper",)),
     ("lsvi-ucb", "local", "paper"),
 }  # fmt: skip
 TYPED = re.compile(
