@@ -31,8 +31,13 @@ def fixed(privatizer: Any) -> Any:
 
 def test_a_budget_with_delta_is_not_attacked_as_a_pure_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """At H = 1 and two users the privatizer itself would choose Laplace noise, whose claim has no delta."""
-    monkeypatch.setattr(replay, "_FIRST", 6)  # how many there are is test_replay.py's
-    monkeypatch.setattr(replay, "_SEEDS", 24)
+    play = experiment.core.black_box  # how often each game is played is test_black_box.py's
+    monkeypatch.setattr(
+        experiment.core, "black_box", lambda start, plays, runs, *how: play(start, plays, 200, *how)
+    )
+    monkeypatch.setattr(replay, "_FIRST", 6)  # how many there are is test_replay_audit.py's
+    monkeypatch.setattr(replay, "_SEEDS", 8)
+    monkeypatch.setattr(replay, "_TARGETS", 2)
     asked = Central(epsilon=1.0, delta=1e-6)
     learner = reactive(asked.start)
     alone = asked.start(learner.query(SHORT), learner.schedule(SHORT), experiment.Seeded(0))

@@ -28,7 +28,13 @@ def one_audit(monkeypatch: pytest.MonkeyPatch) -> None:
             played[key] = _audit(*given, layout=Layout(4, 2, 8), **more)
         return played[key]
 
+    play = audits.core.black_box
+
+    def fewest(start: Any, plays: Any, runs: int, *how: Any) -> Any:
+        return play(start, plays, runs if runs > 800 else min(runs, 200), *how)
+
     monkeypatch.setattr(audits, "audit_privatizer", audit)
+    monkeypatch.setattr(audits.core, "black_box", fewest)
     monkeypatch.setattr(replay, "_FIRST", 6)
     monkeypatch.setattr(replay, "_SEEDS", 8)
     monkeypatch.setattr(replay, "_TARGETS", 2)
@@ -52,10 +58,7 @@ def test_audit_prints_bounds_identities_and_what_a_pass_means(one_audit: None) -
     assert "Mechanism at the size asked for: gaussian; in the games: gaussian." in text
 
 
-def test_audit_runs_under_a_learner(one_audit: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    play = audits.core.black_box
-    fewest = lambda start, plays, runs, *how: play(start, plays, 200, *how)  # noqa: E731
-    monkeypatch.setattr(audits.core, "black_box", fewest)
+def test_audit_runs_under_a_learner(one_audit: None) -> None:
     out = document(
         "audit", "--privatizer", "central", "--learner", "private-ucb-vi", "--epsilon", "1",
         "--delta", "1e-6", "--runs", "800",

@@ -277,7 +277,7 @@ class _Transcript:
     guarantee: Any
 
 
-def _interact(setup: Setup, seed: int = 3, replaced: int | None = None) -> _Transcript:
+def _interact(setup: Setup, replaced: int | None = None) -> _Transcript:
     """Run a learner and a privatizer step by step. User ``replaced`` has another trajectory; the noise is the
     same.
     """
@@ -285,7 +285,7 @@ def _interact(setup: Setup, seed: int = 3, replaced: int | None = None) -> _Tran
     from discreet.core.rng import Seeded
     from discreet.envs.rollouts.rollout import rollout
 
-    randomness = Seeded(seed, 0)
+    randomness = Seeded(3, 0)
     keys = randomness.keys
     session = setup.start(randomness)
     state = setup.learner.begin(setup.spec, keys.ties)

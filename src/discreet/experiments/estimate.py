@@ -105,7 +105,7 @@ def estimate_run(setup: Setup) -> Forecast:
         if isinstance(setup.privatizer, Local):
             criterion = "noise of a cell per square root of a user"
     return Forecast(
-        statement=setup.guarantee.statement,
+        statement=" ".join(filter(None, (setup.guarantee.statement, setup.privacy_note))),
         users=setup.episodes,
         releases=max(0, int(times.size) - 1),
         cells=setup.query.cells,

@@ -79,6 +79,10 @@ def _bits_below(ends: int, levels: int) -> list[int]:
     ]
 
 
+# as plain Python: Numba would compile these helpers of kernels again in each process
+_epoch, _parent = (getattr(helper, "py_func", helper) for helper in (kernels.tree_epoch, kernels.tree_parent))
+
+
 def tree_nodes(tree: Tree, n: int) -> list[tuple[int, int]]:
     """Return the tree nodes whose time intervals partition the first n time steps, from last to first.
 
@@ -87,8 +91,8 @@ def tree_nodes(tree: Tree, n: int) -> list[tuple[int, int]]:
     epochs = tree.leaves is None
     out = []
     while n > 0:
-        out.append((n, int(kernels.tree_epoch(n, epochs))))
-        n = int(kernels.tree_parent(n, epochs))
+        out.append((n, int(_epoch(n, epochs))))
+        n = int(_parent(n, epochs))
     return out
 
 
