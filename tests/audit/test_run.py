@@ -59,7 +59,7 @@ def test_a_budget_with_delta_is_not_attacked_as_a_pure_one(monkeypatch: pytest.M
         (Central(epsilon=1.0), {"release": "reports"}),
         (Central(mu=1.0, release="decaying"), {"noise": "gaussian", "release": "decaying"}),
         (Central(epsilon=1.0, release="tree"), {"noise": "laplace", "release": "tree"}),
-        (Central(epsilon=1.0, release=MATRIX), {"noise": "laplace", "release": "matrix"}),
+        (Central(epsilon=1.0, release=MATRIX), {"noise": "laplace", "release": MATRIX}),
         (Local(epsilon=1.0), {"randomizer": "subset"}),
         (Local(epsilon=1.0, delta=1e-6, randomizer="gaussian"), {"randomizer": "gaussian"}),
     ],

@@ -67,10 +67,9 @@ def _solved(content: bytes, steps: int) -> tuple[Floats, Mapping[Norm, float], b
         weights = np.rint(weights) if whole else weights
         sizes, residual = np.abs(weights) @ np.abs(strategy), np.abs(prefixes - weights @ strategy)
         exact = bool(whole and sizes.max() < 2.0**52 and not residual.any())
-        residual += 8 * (steps + 2) * 2.0**-53 * sizes
-        change = 0.0 if exact else 2 * float(residual.sum(axis=0).max())
+        error = (residual + 8 * (steps + 2) * 2.0**-53 * sizes).sum(axis=0).max()
         l1, squared = (float((np.abs(strategy) ** p).sum(axis=0).max()) for p in (1, 2))
-        largest = float(np.abs(weights).max()) * l1
+        change, largest = 0.0 if exact else 2 * float(error), float(np.abs(weights).max()) * l1
     if not (change < _WORST and 1e-100 < l1 < 1e100 and largest < 1e100 and (np.diag(weights) > 0).all()):
         raise ValueError(
             f"strategy: its columns have norms up to {l1:.3g}, and its inverse has a relative error of "
