@@ -98,6 +98,21 @@ def test_run_prints_one_json_document() -> None:
     assert again["final_regret"] == out["final_regret"]
 
 
+def test_a_prior_is_told_and_stored(tmp_path: Path) -> None:
+    prior, out = tmp_path / "prior.csv", tmp_path / "out"
+    prior.write_text("state,action,next,probability,reward\n0,1,1,1.0,0.5\n")
+    with_prior = ["--prior", prior, "--prior-strength", "20", "--privatizer", "central", "--epsilon", "1"]
+    found = document("run", *SMALL, *with_prior, "--out", out)
+    assert "does not cover the people that the prior was made from" in found["privacy_note"]
+    stored = tomllib.loads((out / "config.toml").read_text())["options"]["learner"]
+    assert stored["prior"].startswith(f"{prior}#")
+    assert stored["prior_strength"] == 20.0
+    assert document("run", out / "config.toml", "--out", out)["final_regret"] == found["final_regret"]
+    assert RunResult.load(out).about.privacy_note == found["privacy_note"]
+    text = call("estimate", *SMALL[:-2], *with_prior).stdout
+    assert "taken as public" in " ".join(text.split())
+
+
 def test_run_says_the_guarantee_in_a_sentence() -> None:
     text = call("run", *SMALL, "--learner", "ucb-vi", "--privatizer", "none").stdout
     assert "No privacy guarantee" in text
@@ -241,6 +256,9 @@ def test_out_resumes_grows_and_refuses(tmp_path: Path, monkeypatch: pytest.Monke
         (["--env-option", "typo=1"], "option 'typo': unknown to riverswim, which takes states: integer"),
         (["--env-option", "rewards=poisson"], "rewards = 'poisson'"),
         (["--env-option", "states=1"], "states = 1"),
+        (["--prior", "none.csv"], "prior = 'none.csv': must be a readable file"),
+        (["--prior-strength", "9"], "prior_strength = 9: must come with prior"),
+        (["--learner", "dp-ucbvi", "--prior", "a.csv"], "learner 'dp-ucbvi' has no prior"),
         (["--plugin", "no_such_module_anywhere"], "no_such_module_anywhere"),
         (["no-such-file.toml"], "no-such-file.toml"),
     ],

@@ -174,6 +174,13 @@ KnobOptions = Annotated[
         "--set", help="KEY=VALUE for learner or privatizer; preset=NAME: named settings. Repeatable."
     ),
 ]
+PriorOption = Annotated[
+    Path | None,
+    typer.Option(help="Public prior of the learner: a table (.csv) or an earlier release (.parquet)."),
+]
+PriorStrengthOption = Annotated[
+    float | None, typer.Option(help="Visits that each pair of the prior is worth (default: 100).")
+]
 EpisodesOption = Annotated[int | None, typer.Option(help="Users, one episode each (default: 20000).")]
 PluginOption = Annotated[
     list[str] | None, typer.Option("--plugin", help="Module that registers names. Repeatable.")

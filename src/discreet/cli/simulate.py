@@ -24,6 +24,8 @@ from discreet.cli.common import (
     LearnerOption,
     OutOption,
     PluginOption,
+    PriorOption,
+    PriorStrengthOption,
     PrivatizerOption,
     ShardOption,
     WorkersOption,
@@ -144,6 +146,8 @@ def run(
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
     option: KnobOptions = None,
+    prior: PriorOption = None,
+    prior_strength: PriorStrengthOption = None,
     episodes: EpisodesOption = None,
     seeds: Annotated[
         str | None,
@@ -165,7 +169,8 @@ def run(
         "env": env, "learner": learner, "privatizer": privatizer, "epsilon": epsilon, "delta": delta,
         "episodes": episodes, "seeds": end, "seed": seed, "by": by, "label": label,
     }  # fmt: skip
-    wanted = _configuration(config, flags, option, env_option, plugin)
+    prior_options = {"learner.prior": prior, "learner.prior_strength": prior_strength}
+    wanted = _configuration(config, flags, option, env_option, plugin, prior_options)
     (result,) = _run_all([(wanted, out, None)], workers, engine, _chosen(shard, first))
     if as_json:
         print_json({**result.to_json(), "out": None if out is None else str(out)})
@@ -193,10 +198,12 @@ def _configuration(
     option: list[str] | None,
     env_option: list[str] | None,
     plugin: list[str] | None,
+    prior: dict[str, Any],
 ) -> RunConfig:
     """Combine the options on the command line with a configuration file, if one is given.
 
-    Options on the command line take precedence over the file.
+    Options on the command line take precedence over the file. prior : options of the learner's prior; they
+    are None if they are not given.
 
     Raises ``ValueError`` if the command line has a budget but the privatizer takes none.
     """
@@ -207,6 +214,9 @@ def _configuration(
     given = {**flags, "preset": preset}
     table = {**base, **{name: value for name, value in given.items() if value is not None}}
     table["options"] = {**base.get("options", {}), **options}
+    for name, value in prior.items():
+        if value is not None:
+            table["options"][name] = str(value) if isinstance(value, Path) else value
     table["env_options"] = {**base.get("env_options", {}), **pairs("env-option", env_option)}
     table["plugins"] = [*base.get("plugins", ()), *(plugin or [])]
     found = RunConfig.from_table(table)
@@ -252,6 +262,8 @@ def estimate(
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
     option: KnobOptions = None,
+    prior: PriorOption = None,
+    prior_strength: PriorStrengthOption = None,
     episodes: EpisodesOption = None,
     schema: Annotated[
         Path | None,
@@ -272,7 +284,7 @@ def estimate(
         budget = {"epsilon": epsilon, "delta": delta, "rho": rho}
         of_runs = {
             "config": config, "env": env, "privatizer": privatizer, "episodes": episodes,
-            "env-option": env_option, "plugin": plugin,
+            "env-option": env_option, "plugin": plugin, "prior": prior, "prior-strength": prior_strength,
         }  # fmt: skip
         for name, value in of_runs.items():
             if value:
@@ -280,19 +292,26 @@ def estimate(
         estimate_stored(schema, users, budget, learner, option, share, as_json)
         return
     from discreet.experiments import build_run
-    from discreet.experiments.estimate import estimate_run
 
     of_stored = {"users": users, "rho": rho}
-    for name, given in of_stored.items():
-        if given is not None:
-            raise ValueError(f"{name} = {given}: must be given with --schema only")
+    for name, value in of_stored.items():
+        if value is not None:
+            raise ValueError(f"{name} = {value}: must be given with --schema only")
     flags = {
         "env": env, "learner": learner, "privatizer": privatizer, "epsilon": epsilon, "delta": delta,
         "episodes": episodes,
     }  # fmt: skip
     announce_compilation()
-    setup = build_run.prepare(build_run.resolved(_configuration(config, flags, option, env_option, plugin)))
+    prior_options = {"learner.prior": prior, "learner.prior_strength": prior_strength}
+    wanted = _configuration(config, flags, option, env_option, plugin, prior_options)
+    setup = build_run.prepare(build_run.resolved(wanted))
     _announce_delta(setup)
+    _print_estimate(setup, as_json)
+
+
+def _print_estimate(setup: Setup, as_json: bool) -> None:
+    from discreet.experiments.estimate import estimate_run
+
     found = estimate_run(setup)
     if as_json:
         print_json(found.to_json())
@@ -415,7 +434,9 @@ def _print_results(results: Sequence[Result]) -> None:
     for i, (result, label, s) in enumerate(zip(results, labels, summaries, strict=True), 1):
         who = f"{label}, {privacy_words(result.guarantee)}. " if narrow else ""
         to.print(f"{i}. {who}{s.verdict[0].upper()}{s.verdict[1:]}.")
-        to.print(Padding(s.statement if len(results) == 1 else _first_sentence(s.statement), (0, 0, 0, 3)))
+        note = f" {result.about.privacy_note}" if result.about.privacy_note else ""
+        short = _first_sentence(s.statement) + note
+        to.print(Padding(s.statement if len(results) == 1 else short, (0, 0, 0, 3)))
     if len(results) > 1 and any(s.trust != "none" for s in summaries):
         to.print("Noise and composition: guarantee.json of each run.")
     _print_seed([result.guarantee for result in results])

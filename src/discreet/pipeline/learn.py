@@ -184,21 +184,18 @@ def learn(
         not share data (:mod:`discreet.pipeline.federated`). For a sum over sites, learner and privatizer must
         be those of the sites' plan.
     learner : DecisionPoints, DPAPVI, APVI, or one of the linear learners, whose options include the budget
-    out : folder
-        Must not exist, or must be empty. No other run is allowed to write to it.
+    out : folder. It must not exist, or must be empty. No other run is allowed to write to it.
     privatizer : Central, for DPAPVI and DecisionPoints; None or NoPrivacy for exact sums
     ledger : Ledger or None
         If None, nothing is recorded, and the statement says so in capitals. Must be None if the release is
         not private, for seeded noise and for synthetic data.
     randomness : Secure (default) or Seeded
-        Seeded noise is for simulations. The statement then says that the release protects no user, and the
-        ledger must be None.
+        Seeded noise is for simulations. The statement then says that the release protects no user.
     settings : LearnConfig
     progress : callable, optional
         Function that every long stage calls as ``progress(what, done, total)``. ``total`` is the number of
         rows or parts, or None if it is not known.
-    schema : Schema, optional
-        Schema of sums that were counted in parts; must be None for other sources.
+    schema : schema of sums that were counted in parts; must be None for other sources
     scratch, workers
         As for :func:`discreet.data.validate.episodes`.
 

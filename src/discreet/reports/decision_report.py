@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from discreet.core.releases import Floats
 from discreet.core.short_repr import brief
 from discreet.data.schema import Schema
 from discreet.learners.offline.decision_points import DecisionPolicy
@@ -44,7 +44,6 @@ from discreet.utils.document import Block, Code, Heading, Paragraph, Picture, St
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Floats = NDArray[np.float64]
 
 VERSION = 2
 _ROWS = 25  # largest number of rows in the table of changes
