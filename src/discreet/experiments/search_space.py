@@ -102,6 +102,10 @@ RANGES: Mapping[str, Range] = {
     "wide": _scale(0.1, 5.0),  # standard deviations
     "wide_share": Range(low=0.0, high=0.3),
     "rate": _scale(0.05, 1.0),
+    "step": _scale(0.5, 100.0),
+    "damping": _scale(0.5, 100.0),
+    "dp-pg.shrink": Range(low=0.0, high=0.2),
+    "dp-npg.shrink": Range(low=0.0, high=0.2),
     "lam": _scale(0.1, 10.0),  # 1 is the papers' ridge
     "ridge": _scale(0.01, 2.0),  # 1 is the edge of the noise's spectrum
 }
@@ -112,8 +116,9 @@ _TOLD = "tells the learner a fact about the environment"
 _SAME = "acts on the same terms as another option that is searched"
 NOT_SEARCHED: Mapping[str, str] = {
     **dict.fromkeys(("derive_visits", "center_rewards", "pooled", "explore", "forget", "truncate"), _QUERY),
+    "bound": _QUERY,
     **dict.fromkeys(("targets", "centre", "span", "response", "over_steps", "reward_form"), _QUERY),
-    **dict.fromkeys(("stages", "switching"), _TIMES),
+    **dict.fromkeys(("stages", "switching", "batches", "batch_growth"), _TIMES),
     **dict.fromkeys(("known_rewards", "stationary"), _TOLD),
     **dict.fromkeys(("constants", "E_mode", "beta"), _SAME),
     **dict.fromkeys(("form", "missing_mass"), "acts on raw counts only"),
