@@ -472,6 +472,8 @@ def verify(given: Submission, prepare: Prepare, rerun: bool = False) -> list[Che
     follows from the results, so that whoever writes the file cannot choose.
     """
     found = [_statistic(given)]
+    if given.tuning is not None:
+        found.append(_trial_again(given.tuning) if rerun else Check("tuning", True, _tuned(given)))
     if given.config is None:
         found.append(Check("guarantee", None, "no run of this library: the proof that is named must be read"))
         return found
@@ -499,6 +501,26 @@ def _statistic(given: Submission) -> Check:
         if name in stated and not (value is not None and math.isclose(stated[name], value, rel_tol=1e-3)):
             return Check("statistic", False, f"{words}; stated.{name} = {stated[name]!r} is not {value!r}")
     return Check("statistic", True, words + ("" if stated else "; nothing else is stated"))
+
+
+def _trial_again(tuning: Tuning) -> Check:
+    """One trial of the tuning again, on one of its worlds; which ones follows from all shares."""
+    shares = [share for one in tuning.trials for share in one.shares]
+    digest = hashlib.sha256(json.dumps(shares).encode()).digest()
+    number, at = divmod(int.from_bytes(digest[:8], "big") % len(shares), len(tuning.worlds))
+    trial, world = tuning.trials[number], tuning.worlds[at]
+    options = {**tuning.config.options, **{f"learner.{name}": v for name, v in trial.options.items()}}
+    config = replace(tuning.config, env=world.env, env_options=world.env_options, options=options)
+    setup = build_run.prepare(build_run.resolved(config))
+    runs = iterate_runs(setup, config.seed, range(config.seeds))
+    lost = setup.episodes * (setup.optimal_value - setup.uniform_value)
+    share = float(np.mean([one.regret[-1] for one in runs])) / lost
+    same = math.isclose(share, trial.shares[at], rel_tol=1e-6)
+    return Check(
+        "tuning",
+        same,
+        f"trial {number} on {world.name} again: {share:.6g}, in the file {trial.shares[at]:.6g}",
+    )
 
 
 def _privacy(given: Submission, setup: Setup) -> Check:

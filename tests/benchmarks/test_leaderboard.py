@@ -243,6 +243,9 @@ def test_a_tuned_row_is_filled_in_and_says_its_effort(tmp_path: Path) -> None:
     assert full.config.options == {"learner.bonus_scale": 31.1, "learner.replan_growth": 1.1}
     assert (full.config.learner, full.epsilon) == ("dp-ucbvi", pytest.approx(1.0, rel=1e-6))
     assert "| 32 trials, 16 worlds, 4 seeds |" in leaderboard.table([full])
+    assert [one.ok for one in leaderboard.verify(full, prepare)] == [True, True, True, None]
+    again = leaderboard.verify(full, prepare, rerun=True)
+    assert [(one.name, one.ok) for one in again[1:2]] == [("tuning", False)]  # its shares were made up
     without = given(tmp_path, submission())
     assert without.tuning is None
     assert "| not tuned |" in leaderboard.table([without])
