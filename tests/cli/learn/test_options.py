@@ -55,6 +55,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "rooms").mkdir()
     shutil.copy("people.parquet", "rooms/people.parquet")
     Path("options_plugin.py").write_text('"""Registers nothing."""\n')
+    rows = [f"{s},{a},{s},1.0,0.5" for s in range(3) for a in range(2)]
+    Path("prior.csv").write_text("\n".join(["state,action,next,probability,reward", *rows, ""]))
     Path("word").write_text("a passphrase\n")
     Path("word").chmod(0o600)
     ends = Schema("ward", "patient", layout, stationary=True, terminal=(2,), outcomes={2: 1.0})
@@ -107,7 +109,8 @@ WORDS: dict[str, list[tuple[Any, ...]]] = {
          "--share", 0.2, "--json"),
         ("estimate", "--schema", "S.toml", "--users", 60, "--rho", 0.5),
         ("estimate", "--env", "riverswim", "--env-option", "states=3", "--learner", "noise-aware",
-         "--privatizer", "central", *BUDGET, "--episodes", 100, "--plugin", "options_plugin"),
+         "--privatizer", "central", *BUDGET, "--episodes", 100, "--plugin", "options_plugin", "--prior",
+         "prior.csv", "--prior-strength", 50),
     ],
     "power": [
         ("power", "--schema", "S.toml", "--users", 60, *BUDGET, "--target-gain", 0.5, "--draws", 2),

@@ -372,8 +372,8 @@ class ShuffledChannel(Channel):
 
     ``release`` raises :class:`BatchTooSmall` if the share of absent or refused users in the batch exceeds the
     stated share. The messages of the batch are deleted, and the next call of ``release`` returns the last
-    release again. If there is no earlier release, it returns zeros for 0 users, with number 0. ``covers``
-    counts only users whose messages were released.
+    release again. Without an earlier release, it returns zeros for 0 users, with number 0. ``covers`` counts
+    only users whose messages were released.
 
     An invalid or refused message raises ``ValueError``; nothing is added, and the message is counted as
     refused.
@@ -493,7 +493,7 @@ class ShuffledChannel(Channel):
     def check_in_time(self, s: ChannelSession, message: Message) -> None:
         """Refuse a message that no open plan expects, and count it as late.
 
-        The shuffler reads the number of the plan once more, from the bytes of the message.
+        The shuffler also checks the number of the plan in the bytes of the message.
         """
         shufflers, late = s.state["shufflers"], "was made for a batch that is over"
         if s._awaited:
