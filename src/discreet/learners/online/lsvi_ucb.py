@@ -65,10 +65,11 @@ from discreet.learners.estimation.linear_regression import (
     model_values,
 )
 from discreet.learners.online import bonuses
+from discreet.learners.online.joint_posterior import noise_unit
 from discreet.learners.online.linear_base import SHARED, LinearLearner, LinearState, PlanningResult
 from discreet.mechanisms.features import Features
 from discreet.mechanisms.interfaces import Ask, ProblemSpec, Release, Response, Schedule
-from discreet.mechanisms.linear.linear_queries import GRAM, MODEL_REWARDS, SUCCESSORS, GramQuery
+from discreet.mechanisms.linear.linear_queries import GRAM, MODEL_REWARDS, SUCCESSORS, GramQuery, Noise
 
 Floats = NDArray[np.float64]
 Form = Literal["model", "requery"]
@@ -77,7 +78,8 @@ Form = Literal["model", "requery"]
 _MOST_ROWS = 2**20
 
 # These values were chosen by measurement: benchmarks/linear.md, "LSVI-UCB".
-_FIRST = 32  # With privacy, the first release is after K / 32 users.
+_FIRST = 32  # With privacy, the first release is after at most K / 32 users.
+_EDGES = 0.2  # It is when a mean eigenvalue of the Gram matrix is expected to be this share of the edge.
 _LEAST_GROWTH = 1.25  # Smallest default growth factor with privacy, because more releases have more noise.
 _FEW_STATES = 50  # With central noise, the model form is the default up to this number of states.
 
@@ -144,12 +146,13 @@ class LSVIUCB(LinearLearner):
     over_steps: Literal["power", "flat", "noise"] | None = None
     answer_share: float | None = None
     replan_first: int | None = None
+    stationary: bool | None = None
 
     FEATURES: ClassVar[type[Features]] = Features
     THEOREM: ClassVar[str] = " of Jin et al. (2020), which is without privacy"
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
-            **SHARED, "known_rewards": False, "tie_batches": 1, "lam": 1.0, "beta": "range", "span": "values",
+            **SHARED, "known_rewards": False, "stationary": False, "tie_batches": 1, "lam": 1.0, "beta": "range", "span": "values",
             "over_steps": "power", "answer_share": 0.5,
         },
         "paper": {
@@ -159,8 +162,13 @@ class LSVIUCB(LinearLearner):
     }  # fmt: skip
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         put = object.__setattr__
+        if self.stationary and self.over_steps is None:
+            put(self, "over_steps", "flat")
+        super().__post_init__()
+        put(self, "stationary", checks.flag("stationary", self.stationary))
+        if self.stationary and self.response == "requery":
+            raise ValueError("stationary = True: must be False where response = 'requery'")
         put(self, "lam", checks.positive("lam", self.lam))
         if self.ridge is not None:
             put(self, "ridge", check_ridge(self.ridge))
@@ -192,11 +200,11 @@ class LSVIUCB(LinearLearner):
         trust = "none" if spec.budget is None else spec.budget.trust
         if self.replan_every is None and self.replan_growth is None and trust != "none":
             mine = replace(mine, replan_growth=max(_LEAST_GROWTH, mine.replan_growth or 1.0))
+        asked = trust == "joint" and spec.states > _FEW_STATES and not self.stationary
         chosen: dict[str, Any] = {
-            "response": "requery" if trust == "joint" and spec.states > _FEW_STATES else "model",
+            "response": "requery" if asked else "model",
             "centre": features.constant,
             "project": "simplex" if spec.layout.rows * spec.states <= _MOST_ROWS else "range",
-            "replan_first": math.ceil((spec.users or 1) / _FIRST) if trust != "none" else 1,
         }
         quiet = trust != "local" and (mine.response or chosen["response"]) == "model"
         chosen["ridge"] = 1.0 if quiet else 2.0
@@ -205,7 +213,37 @@ class LSVIUCB(LinearLearner):
         if (mine.centre or mine.response == "model") and not features.constant:
             name = "response = 'model'" if mine.response == "model" else "centre = True"
             raise ValueError(f"{name}: needs 1 in the span of the features, or estimates are biased")
+        if mine.replan_first is None:
+            mine = replace(mine, replan_first=1 if trust == "none" else mine._first(spec))
         return mine
+
+    def _check(self, spec: ProblemSpec) -> None:
+        super()._check(spec)
+        if self.stationary and not spec.stationary:
+            raise ValueError("stationary = True: must be False, the problem is not declared stationary")
+
+    def _first(self, spec: ProblemSpec) -> int:
+        """Return the default number of users before the first noisy release, from public facts alone.
+
+        The expected noise is that of one noisy sum in which a user takes part, or of one message a user.
+        """
+        most = math.ceil((spec.users or 1) / _FIRST)
+        budget, unit = spec.budget, noise_unit(spec)
+        if budget is None or self.replan_growth is None or not unit:
+            return most
+        query = self._query(spec)
+        kept = 1.0 - query.answer_share if query.requeries else 1.0
+        if budget.pure:
+            scales = query.calibrated("laplace", float(budget.epsilon or 0.0) * kept, 1)[GRAM]
+        else:
+            noise: Noise = "triangle" if budget.trust == "local" else "goe"
+            scales = query.calibrated(noise, math.sqrt(kept) / unit, 1)[GRAM]
+        d = query.features.dimension
+        law = GoeLaw(tuple(scales.tolist()), 1.0, 1.0, d, 1, budget.pure)
+        edges = np.array([law.edge(h) for h in range(query.steps)])
+        edge = _mean_edge(edges[: max(1, spec.horizon - 1)]) if self.stationary else float(edges.mean())
+        needed = _EDGES * edge * d / float((query.features.rows**2).sum(axis=1).mean())
+        return max(1, math.ceil(min(most, needed**2 if budget.trust == "local" else needed)))
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return the schedule with the public release times.
@@ -238,16 +276,18 @@ class LSVIUCB(LinearLearner):
 
     def query(self, spec: ProblemSpec) -> GramQuery:
         """Return the query for the sums that this learner reads."""
-        mine = self.tuned(spec)
+        return self.tuned(spec)._query(spec)
+
+    def _query(self, spec: ProblemSpec) -> GramQuery:
         return GramQuery(
             layout=spec.layout,
             features=_features(spec),
-            model=mine.response == "model",
-            rewards=not mine.known_rewards,
-            over_steps=mine.over_steps or "power",
-            answer_share=mine.answer_share or 0.5,
-            centre=bool(mine.centre),
-            span=mine.span or "values",
+            model=self.response == "model",
+            rewards=not self.known_rewards,
+            over_steps=self.over_steps or "power",
+            answer_share=self.answer_share or 0.5,
+            centre=bool(self.centre),
+            span=self.span or "values",
         )
 
     # -------------------------------------------------------------- planning from a release
@@ -260,15 +300,19 @@ class LSVIUCB(LinearLearner):
         gram, lam = release.estimates[GRAM], float(self.lam or 1.0)
         steps, failure = len(gram.value), float(self.failure or 0.05)
         assert isinstance(gram.law, GoeLaw)
-        levels = np.full(steps, lam)
+        added = np.zeros(steps)
         if gram.law.family != "none" and release.number:
             for h in range(steps):
                 if self.ridge == "bound":
                     each = failure / (steps * state.union(release))
-                    levels[h] += 2.0 * gram.law.operator_norm_bound(each, h)
+                    added[h] = 2.0 * gram.law.operator_norm_bound(each, h)
                 else:
-                    levels[h] += float(self.ridge or 0.0) * gram.law.edge(h)
-        found = factored(gram.value, levels, np.full(steps, lam))
+                    added[h] = float(self.ridge or 0.0) * gram.law.edge(h)
+        grams = gram.value
+        if self.stationary:
+            shared = _shared(release)
+            grams, added = grams[:shared].mean(axis=0)[None], np.array([_mean_edge(added[:shared])])
+        found = factored(grams, lam + added, np.full(len(grams), lam))
         return found, found.log_det
 
     def planned(
@@ -289,9 +333,10 @@ class LSVIUCB(LinearLearner):
             q += layout.to_rows(spec.known_rewards)
         estimate = self._modelled if self.response == "model" else self._answered
         for h in reversed(range(horizon)):
-            if h < len(fitted.factor):
-                inverse = fitted.factor[h] @ fitted.factor[h].T
-                bonus = self._width(spec, h) * np.linalg.norm(phi @ fitted.factor[h], axis=1)
+            if h < horizon - bool(self.known_rewards):
+                factor = fitted.factor[0 if self.stationary else h]
+                inverse = factor @ factor.T
+                bonus = self._width(spec, h) * np.linalg.norm(phi @ factor, axis=1)
                 top = float(horizon - h - bool(self.known_rewards))
                 q[h] += np.clip(estimate(release, h, phi, inverse, values[h + 1], ask) + bonus, 0.0, top)
             values[h] = np.maximum.reduceat(q[h], layout.state_ptr[:-1])
@@ -316,9 +361,11 @@ class LSVIUCB(LinearLearner):
         """
         found = np.zeros(len(phi))
         if MODEL_REWARDS in release.estimates:
-            found += model_rewards(phi, inverse, release.estimates[MODEL_REWARDS].value[step])
+            sums = release.estimates[MODEL_REWARDS].value
+            found += model_rewards(phi, inverse, sums[: _shared(release)].mean(axis=0) if self.stationary else sums[step])
         if SUCCESSORS in release.estimates and step < len(release.estimates[SUCCESSORS].value):
-            moved = release.estimates[SUCCESSORS].value[step]
+            moves = release.estimates[SUCCESSORS].value
+            moved = moves.mean(axis=0) if self.stationary else moves[step]
             found += model_values(phi, inverse, moved, after, self.project or "simplex")
         return found
 
@@ -363,3 +410,13 @@ class LSVIUCB(LinearLearner):
 def _features(spec: ProblemSpec) -> Features:
     assert isinstance(spec.features, Features)
     return spec.features
+
+
+def _shared(release: Release) -> int:
+    """Return the number of steps whose sums a stationary problem shares: H - 1, or 1 if H = 1."""
+    return len(release.estimates[SUCCESSORS].value) if SUCCESSORS in release.estimates else 1
+
+
+def _mean_edge(edges: Floats) -> float:
+    """Return the spectral edge of the mean of independent noise matrices with these ``edges``."""
+    return float(np.linalg.norm(edges)) / len(edges)
