@@ -28,6 +28,18 @@ by L (c - c') phi^T Lambda^-1 v. Apart from this difference and from ``project``
 requery form centred at 1/2 + mean V. Centring affects optimism: for pairs without data the prediction is c,
 so targets that are not centred need a larger bonus.
 
+**Stationary problems.** With ``stationary=True`` the released sums of phi phi^T, phi (r - 1/2) and phi
+(e_{s'} - 1/S)^T are added over the steps h = 0 .. H - 2. All three sums must be over the same steps: the
+estimates are then a regression on the transitions of these steps. The last step has no next state in the
+sums, so it is left out. If H = 1, nothing is shared. The noise matrices of the steps are independent, so the
+edge of their sum is sqrt(sum edge_h^2), while the signal is H - 1 times as large as that of a step. This is
+post-processing of the same query. The requery form cannot share: each response is a sum over one step.
+
+**First batch.** Until the first release, users act at random. Its size must not be a share of K, or regret
+is linear in K. After n users a Gram matrix has a mean eigenvalue of about n x, where x is the mean of
+||phi||^2 / d over all pairs. The first release is made when this is 2.4 times the spectral edge of the noise,
+and at the latest after K / 32 users.
+
 **Schedules.** A theorem covers a release after every user, and B static batches (with an additional regret of
 O~(d H^2 K / B)). Without noise, a theorem also covers policy changes that the determinant triggers. With
 noise, the released matrices need not grow from one release to the next, and the usual analysis of these
@@ -79,7 +91,7 @@ _MOST_ROWS = 2**20
 
 # These values were chosen by measurement: benchmarks/linear.md, "LSVI-UCB".
 _FIRST = 32  # With privacy, the first release is after at most K / 32 users.
-_EDGES = 0.2  # It is when a mean eigenvalue of the Gram matrix is expected to be this share of the edge.
+_EDGES = 2.4  # Mean eigenvalue of a Gram matrix at the first release, in spectral edges of its noise.
 _LEAST_GROWTH = 1.25  # Smallest default growth factor with privacy, because more releases have more noise.
 _FEW_STATES = 50  # With central noise, the model form is the default up to this number of states.
 
@@ -129,7 +141,13 @@ class LSVIUCB(LinearLearner):
     replan_first : int
         Number of users before the first release of a geometric schedule. If this number is above 1, these
         users choose their actions uniformly at random. With a noisy mechanism, earlier releases would be
-        mostly noise. None: K / 32, rounded up; 1 without privacy or if K is not known.
+        mostly noise. None: min(K / 32, 2.4 e / x), rounded up. Here e is the mean over steps of the spectral
+        edge of the noise of one noisy Gram matrix, and x is the mean of ||phi||^2 / d over all pairs. Under
+        local privacy e / x is squared with its factor. Without privacy or if K is not known: 1.
+    stationary : bool
+        True: all steps share one regression, from the sums over the steps 0 .. H - 2. The query and its
+        noise are the same as for False. This is allowed only if the problem is declared stationary, and only
+        with the model form, which is then the default for any number of states. False by default.
 
     For further options see :class:`~discreet.learners.online.linear_base.LinearLearner`. If ``known_rewards``
     is True (it is False by default), Q = r + clip(estimate + bonus, 0, b_h - 1), and nothing is learned for
@@ -152,8 +170,8 @@ class LSVIUCB(LinearLearner):
     THEOREM: ClassVar[str] = " of Jin et al. (2020), which is without privacy"
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
-            **SHARED, "known_rewards": False, "stationary": False, "tie_batches": 1, "lam": 1.0, "beta": "range", "span": "values",
-            "over_steps": "power", "answer_share": 0.5,
+            **SHARED, "known_rewards": False, "stationary": False, "tie_batches": 1, "lam": 1.0,
+            "beta": "range", "span": "values", "over_steps": "power", "answer_share": 0.5,
         },
         "paper": {
             "beta": "published", "bonus_scale": 1.0, "ridge": "bound", "response": "requery", "centre": False,
@@ -162,13 +180,11 @@ class LSVIUCB(LinearLearner):
     }  # fmt: skip
 
     def __post_init__(self) -> None:
-        put = object.__setattr__
-        if self.stationary and self.over_steps is None:
-            put(self, "over_steps", "flat")
         super().__post_init__()
+        put = object.__setattr__
         put(self, "stationary", checks.flag("stationary", self.stationary))
         if self.stationary and self.response == "requery":
-            raise ValueError("stationary = True: must be False where response = 'requery'")
+            raise ValueError("stationary = True: must be False if response is 'requery'")
         put(self, "lam", checks.positive("lam", self.lam))
         if self.ridge is not None:
             put(self, "ridge", check_ridge(self.ridge))
@@ -223,9 +239,11 @@ class LSVIUCB(LinearLearner):
             raise ValueError("stationary = True: must be False, the problem is not declared stationary")
 
     def _first(self, spec: ProblemSpec) -> int:
-        """Return the default number of users before the first noisy release, from public facts alone.
+        """Return the default number of users before the first noisy release.
 
-        The expected noise is that of one noisy sum in which a user takes part, or of one message a user.
+        It depends on public facts only: budget, query, features and number of users. The noise is that of
+        one noisy sum, or under local privacy of one message a user. The noise of n messages has the edge
+        sqrt(n) e, where e is the edge for one message, so n solves n x = c sqrt(n) e.
         """
         most = math.ceil((spec.users or 1) / _FIRST)
         budget, unit = spec.budget, noise_unit(spec)
@@ -241,7 +259,11 @@ class LSVIUCB(LinearLearner):
         d = query.features.dimension
         law = GoeLaw(tuple(scales.tolist()), 1.0, 1.0, d, 1, budget.pure)
         edges = np.array([law.edge(h) for h in range(query.steps)])
-        edge = _mean_edge(edges[: max(1, spec.horizon - 1)]) if self.stationary else float(edges.mean())
+        if self.stationary:
+            shared = max(1, spec.horizon - 1)
+            edge = float(np.linalg.norm(edges[:shared])) / shared
+        else:
+            edge = float(edges.mean())
         needed = _EDGES * edge * d / float((query.features.rows**2).sum(axis=1).mean())
         return max(1, math.ceil(min(most, needed**2 if budget.trust == "local" else needed)))
 
@@ -294,8 +316,8 @@ class LSVIUCB(LinearLearner):
     def fitted(self, state: LinearState, release: Release) -> tuple[Factored, Floats]:
         """Return the factored matrices Lambda_h and their log determinants, (n,).
 
-        There are n = H steps, or H - 1 if rewards are known. ``state`` : state after the earlier releases.
-        ``release`` : the new release.
+        There are n = H steps, or H - 1 if rewards are known. With ``stationary``, n = 1. ``state`` : state
+        after the earlier releases. ``release`` : the new release.
         """
         gram, lam = release.estimates[GRAM], float(self.lam or 1.0)
         steps, failure = len(gram.value), float(self.failure or 0.05)
@@ -311,7 +333,10 @@ class LSVIUCB(LinearLearner):
         grams = gram.value
         if self.stationary:
             shared = _shared(release)
-            grams, added = grams[:shared].mean(axis=0)[None], np.array([_mean_edge(added[:shared])])
+            grams = grams[:shared].sum(axis=0)[None]
+            # The bounds of Laplace matrices are not standard deviations, so only their plain sum is a bound.
+            order = 1 if self.ridge == "bound" and gram.law.laplace else 2
+            added = np.array([np.linalg.norm(added[:shared], order)])
         found = factored(grams, lam + added, np.full(len(grams), lam))
         return found, found.log_det
 
@@ -362,10 +387,12 @@ class LSVIUCB(LinearLearner):
         found = np.zeros(len(phi))
         if MODEL_REWARDS in release.estimates:
             sums = release.estimates[MODEL_REWARDS].value
-            found += model_rewards(phi, inverse, sums[: _shared(release)].mean(axis=0) if self.stationary else sums[step])
+            found += model_rewards(
+                phi, inverse, sums[: _shared(release)].sum(axis=0) if self.stationary else sums[step]
+            )
         if SUCCESSORS in release.estimates and step < len(release.estimates[SUCCESSORS].value):
             moves = release.estimates[SUCCESSORS].value
-            moved = moves.mean(axis=0) if self.stationary else moves[step]
+            moved = moves.sum(axis=0) if self.stationary else moves[step]
             found += model_values(phi, inverse, moved, after, self.project or "simplex")
         return found
 
@@ -403,6 +430,8 @@ class LSVIUCB(LinearLearner):
             yield "beta = 'range' is measured, not that of the theorem"
         if self.ridge != "bound":
             yield "the ridge under noise is below twice a bound of its norm"
+        if self.stationary:
+            yield "stationary = True: all steps share one regression (the theorem has one for each step)"
         if self.response != "requery":
             yield "the model form has no theorem of its own"
 
@@ -413,10 +442,5 @@ def _features(spec: ProblemSpec) -> Features:
 
 
 def _shared(release: Release) -> int:
-    """Return the number of steps whose sums a stationary problem shares: H - 1, or 1 if H = 1."""
+    """Return the number of steps whose sums are added for a stationary problem: H - 1, or 1 if H = 1."""
     return len(release.estimates[SUCCESSORS].value) if SUCCESSORS in release.estimates else 1
-
-
-def _mean_edge(edges: Floats) -> float:
-    """Return the spectral edge of the mean of independent noise matrices with these ``edges``."""
-    return float(np.linalg.norm(edges)) / len(edges)
