@@ -43,7 +43,7 @@ def regret(worlds: list[TabularMDP], learner: Any, privatizer: Any, users: int, 
     for seed, mdp in enumerate(worlds):
         run = Setup(mdp, learner, privatizer, users, by=by).run(seed, 0)
         found.append(run.regret[-1])
-        half = int(np.searchsorted(run.episodes, 0.75 * users))
+        half = min(int(np.searchsorted(run.episodes, 0.75 * users)), len(run.episodes) - 2)
         last += (run.regret[-1] - run.regret[half]) / (users - run.episodes[half]) / len(worlds)
     error = np.std(found) / np.sqrt(max(1, len(found) - 1))
     seconds = (time.process_time() - begin) / len(worlds)
