@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 STAMP := $(VENV)/.ready
+WARM := $(VENV)/.warm
 WORKERS ?= 2
 # Neighbours in a file share what they set up: each worker begins with a part of its own, and helps when it is done.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
@@ -38,7 +39,9 @@ run: $(INSTALLED) ## Private and non-private exploration side by side: a table a
 	$(BIN)/discreet compare results/showcase
 
 warmup: $(STAMP) ## Compile whatever changed since the last time
-	@$(BIN)/discreet warmup
+	@# The stamp names the folder of the kernels. If it is there and no source is newer, nothing is to be done.
+	@test -d "$$(cat $(WARM) 2> /dev/null)" && test -z "$$(find src -name '*.py' -newer $(WARM) | head -n 1)" || \
+		{ $(BIN)/discreet warmup && $(BIN)/python -c 'from discreet.core.compile import cache_folder as c; print(c())' > $(WARM); }
 
 FAST := not statistics and not engines and not docs and not service
 
@@ -56,7 +59,8 @@ test: $(STAMP)
 endif
 
 bytecode: warmup
-	@$(BIN)/python -m pytest -n 0 -qq --collect-only -m "$(FAST)" > $(VENV)/collected || { cat $(VENV)/collected; exit 1; }
+	@test -z "$$(find src tests papers benchmarks -name '*.py' -newer $(VENV)/collected 2>&1 | head -n 1)" || \
+		$(BIN)/python -m pytest -n 0 -qq --collect-only -m "$(FAST)" > $(VENV)/collected || { cat $(VENV)/collected; rm $(VENV)/collected; exit 1; }
 
 test-statistics: warmup ## The slow statistical suite (at most 45 minutes on two cores)
 	$(PYTEST) -m statistics

@@ -1,6 +1,6 @@
 """Plug-in that registers the published code of papers.
 
-``discreet run --plugin papers.presets --preset code:cz22`` runs the first of them.
+``discreet run --plugin papers.presets --set preset=code:cz22`` runs the first of them.
 """
 
 from discreet.registry import register_published_code

@@ -31,6 +31,7 @@ from discreet.envs.mdp import planning
 from discreet.experiments.simulate import Setup, iterate_runs
 from discreet.learners.online.joint_posterior import JointPosterior
 from discreet.learners.online.noise_aware import NoiseAwareUCBVI
+from discreet.learners.online.policy_gradient import DPNaturalPolicyGradient, DPPolicyGradient
 from discreet.learners.online.psrl import PSRL
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
@@ -49,7 +50,10 @@ BUDGETS: Mapping[str, Any] = {
     "shuffle (1, 1e-6)": Shuffle(epsilon=1.0, delta=1e-6),
 }
 
-LEARNERS: Mapping[str, Any] = {"noise-aware": NoiseAwareUCBVI(), "joint": JointPosterior(), "psrl": PSRL()}
+LEARNERS: Mapping[str, Any] = {
+    "noise-aware": NoiseAwareUCBVI(), "joint": JointPosterior(), "psrl": PSRL(), "dp-pg": DPPolicyGradient(),
+    "dp-npg": DPNaturalPolicyGradient(),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ One draw is one release of the same prepared rows, with fresh Gaussian noise fro
 the default policy of ``DecisionPoints``. Folders are those that ``discreet prepare`` writes:
 
     python docs/examples/ward/make_records.py --patients 20000 --out records
-    discreet prepare records --decimal , --schema docs/examples/ward/declaration.toml --out ward
+    discreet prepare records --source decimal=, --schema docs/examples/ward/declaration.toml --out ward
     python -m benchmarks.studies.ward_verdicts ward --epsilon 3 --draws 200
 
 docs/tutorials/data.md quotes the shares.

@@ -20,6 +20,7 @@ from discreet.core.trajectories import Trajectory as Trajectory
 
 # learners that meet users in turn
 from discreet.learners.online.noise_aware import NoiseAwareUCBVI as NoiseAwareUCBVI
+from discreet.learners.online.prior import Prior as Prior
 from discreet.learners.online.joint_posterior import JointPosterior as JointPosterior
 from discreet.learners.online.ucbvi import DPUCBVI as DPUCBVI
 from discreet.learners.online.policy_elimination import SDPPE as SDPPE

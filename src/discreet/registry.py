@@ -86,6 +86,7 @@ def _entries(kind: Kind, *rows: tuple[Any, ...]) -> dict[tuple[Kind, str], Regis
 _ONLINE, _OFFLINE = "discreet.learners.online", "discreet.learners.offline"
 _PRIVATIZERS = "discreet.mechanisms.privatizers"
 _MIXTURES = "none, central, local; linear mixtures (linear-mixture, hypercube)"
+_VECTORS = "none, central without trees; tables of states and actions"
 _EXACT = "none: it needs exact sums (a baseline)"
 _ANY, _IGNORES = "any privatizer", "any privatizer; ignores the noise law (a baseline)"
 
@@ -128,6 +129,11 @@ _BUILT_IN: Mapping[tuple[Kind, str], RegistryEntry] = types.MappingProxyType({
          _IGNORES),
         ("sdp-pe-om", f"{_ONLINE}.occupancy_elimination:SDPPEOM",
          "policy elimination by occupancy measures, for problems of any size; no theorem", _ANY),
+        ("dp-pg", f"{_ONLINE}.policy_gradient:DPPolicyGradient",
+         "policy gradient on one noisy clipped vector a batch (He and Zhou 2025); no theorem", _VECTORS),
+        ("dp-npg", f"{_ONLINE}.policy_gradient:DPNaturalPolicyGradient",
+         "natural policy gradient on one noisy clipped vector a batch (He and Zhou 2025); no theorem",
+         _VECTORS),
         ("lsvi-ucb", f"{_ONLINE}.lsvi_ucb:LSVIUCB",
          "batched LSVI-UCB on features of pairs (Jin et al. 2020; private: Luyo et al. 2021)",
          "none, central, local; worlds with features of pairs"),

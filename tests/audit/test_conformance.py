@@ -43,10 +43,10 @@ def representative() -> set[conformance.Case]:
 
 
 CHOSEN = representative()
-MISFITS = {  # features and flips; exact sums and any privacy; cuts without a server
+MISFITS = {  # features and flips; exact sums and any privacy; cuts and vectors without a server
     *((name, "shuffle") for name in ("ucrl-vtr", "ucrl-vtr-plus", "lsvi-ucb")),
     *((name, privacy) for name in ("psrl", "rlsvi") for privacy in ("central", "local", "shuffle")),
-    *(("joint", privacy) for privacy in ("local", "shuffle")),
+    *((name, privacy) for name in ("joint", "dp-pg", "dp-npg") for privacy in ("local", "shuffle")),
 }
 
 
@@ -124,6 +124,12 @@ def test_worst_loss_is_the_true_epsilon(privatizer: Any, epsilon: float) -> None
     setup = Setup(conformance.small_world(), dr.learners.PrivateUCBVI(preset="paper"), privatizer, 100)
     assert conformance.worst_loss(setup).value == pytest.approx(epsilon)
     assert setup.guarantee.epsilon == pytest.approx(epsilon)
+
+
+def test_two_lives_do_not_attain_the_bound_of_a_vector() -> None:
+    setup = Setup(conformance.small_world(), dr.learners.DPPolicyGradient(), dr.Central(epsilon=1.0), 20)
+    with pytest.raises(conformance.NotApplicable, match="check-vector"):
+        conformance.worst_loss(setup)
 
 
 # ------------------------------------------------------------------------------ broken on purpose

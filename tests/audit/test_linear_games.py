@@ -184,7 +184,7 @@ class FreshOnCumulative(LinearChannel):
             return super().noisy(s, n, leaf)
         self._raw = getattr(self, "_raw", 0.0) + s.state["cells"]
         s.state.update(spent=s.state["spent"] + 1, cells=np.zeros(self.query.cells))
-        return self._raw + self.draw(s.state["spent"], 1.0, 0)
+        return self._raw + self.draw(s.state["spent"], 1.0, 0), {}
 
 
 class DrawnTwice(LinearChannel):
@@ -211,7 +211,8 @@ class VisitedOnly(LinearChannel):
     """Cells to which nobody contributed get no noise."""
 
     def noisy(self, s: Any, n: int, leaf: int) -> Any:
-        return np.where(s.state["cells"] == 0, 0.0, super().noisy(s, n, leaf))
+        noisy, changes = super().noisy(s, n, leaf)
+        return np.where(s.state["cells"] == 0, 0.0, noisy), changes
 
 
 @pytest.mark.parametrize(

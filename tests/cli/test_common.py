@@ -68,6 +68,26 @@ def test_pairs_are_read_once_each() -> None:
             common.pairs("set", given)
 
 
+def test_a_preset_is_an_option_of_set() -> None:
+    assert common.settings_of(["preset=paper", "a=1"]) == ("paper", {"a": "1"})
+    assert common.settings_of(None) == (None, {})
+
+
+def test_pairs_with_certain_keys_are_converted() -> None:
+    kinds = {"level": float, "return_bound": float, "operator": str}
+    assert common.typed_pairs("report", ["return-bound=2", "operator=1"], kinds) == {
+        "return_bound": 2.0,
+        "operator": "1",
+    }
+    for given, message in (
+        ("levels=0.9", "--report levels: must be one of 'level', 'return_bound', 'operator'"),
+        ("level=high", "level = 'high': must be a number"),
+        ("level", "--report 'level': must be KEY=VALUE"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            common.typed_pairs("report", [given], kinds)
+
+
 def test_missing_files_are_named(tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.write_text("")

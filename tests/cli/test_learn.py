@@ -32,8 +32,8 @@ def test_the_main_job(
     rows, schema = data
     out = tmp_path / "out"
     done = call(
-        "learn", rows, "--schema", schema, *BUDGET, "--out", out, "--operator", "me", "--purpose", "a look",
-        "--learner", "dp-apvi",
+        "learn", rows, "--schema", schema, *BUDGET, "--out", out, "--report", "operator=me", "--report",
+        "purpose=a look", "--learner", "dp-apvi",
     )  # fmt: skip
     assert "the ledger is new" in done.stderr
     assert "If you are a" in done.stdout
@@ -235,8 +235,8 @@ def test_no_query_leads_round_the_owners_rule(
         base.execute(f"create view people as {sql}")
     own = ["--schema", schema, "--epsilon", 0.1, "--delta", "1e-6", "--out", "r"]
     asked = ["learn", "duckdb://", "--sql", sql, *own]
-    named, rule = ["--reads", "ruled/people.csv"], "--no-ledger is forbidden"
-    for reads in ([], ["--reads", schema]):
+    named, rule = ["ruled/people.csv"], "--no-ledger is forbidden"
+    for reads in ([], [schema]):
         assert "name each file that it reads" in call(*asked, *reads, "--no-ledger", code=2).stderr
     assert rule in call(*asked, *named, "--no-ledger", code=2).stderr
     view = ["learn", "duckdb://view.duckdb?table=people", *own, "--no-ledger"]
@@ -271,7 +271,7 @@ def test_no_query_leads_round_the_owners_rule(
     assert rule in call("learn", "linked/free.csv", *own, "--no-ledger", code=2).stderr
     monkeypatch.chdir("linked")
     assert rule in call("learn", "free.csv", *own, "--no-ledger", code=2).stderr
-    linked = ["learn", "duckdb://", "--sql", "from 'free.csv'", "--reads", "free.csv", *own]
+    linked = ["learn", "duckdb://", "--sql", "from 'free.csv'", "free.csv", *own]
     assert rule in call(*linked, "--no-ledger", code=2).stderr
     assert not Path("r").exists()
     call(*linked)  # with the ledger it goes through

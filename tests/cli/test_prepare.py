@@ -37,7 +37,9 @@ def test_from_messy_records_to_a_verified_folder(records: Path, tmp_path: Path, 
     assert "P00" not in skeleton
     assert 'column = "item"' in skeleton
     declaration = WARD / "declaration.toml"
-    done = call("prepare", records, "--decimal", ",", "--schema", declaration, "--out", tmp_path / "ward")
+    done = call(
+        "prepare", records, "--source", "decimal=,", "--schema", declaration, "--out", tmp_path / "ward"
+    )
     assert "1,500 people, 1,500 episodes" in done.stdout
     rows = pd.read_parquet(tmp_path / "ward" / "rows.parquet")
     assert rows["user"].nunique() == 1500
@@ -61,8 +63,8 @@ def test_what_the_ward_was_is_what_was_prepared(records: Path, tmp_path: Path) -
     call(
         "prepare",
         records,
-        "--decimal",
-        ",",
+        "--source",
+        "decimal=,",
         "--schema",
         WARD / "declaration.toml",
         "--out",
@@ -89,7 +91,7 @@ def test_the_state_of_the_ward_is_enough_and_pressure_alone_is_not(records: Path
     kinds = []
     for name in ("whole", "hole"):
         ask = ["--schema", tmp_path / f"{name}.toml", "--out", tmp_path / name]
-        call("prepare", records, "--decimal", ",", *ask)
+        call("prepare", records, "--source", "decimal=,", *ask)
         kinds += verdicts(tmp_path / name, epsilon=None, draws=1)
     assert kinds == ["shown", "state incomplete"]
 
@@ -101,7 +103,7 @@ def test_the_last_value_of_states_becomes_a_column_of_groups(records: Path, tmp_
     kind += '{ home = "a", ward = "a", died = "b" }\n'
     (tmp_path / "D.toml").write_text(text.replace("[prepare.states]", f"{kind}\n[prepare.states]"))
     ask = ["--schema", tmp_path / "D.toml", "--out", tmp_path / "by-kind"]
-    call("prepare", records, "--decimal", ",", *ask)
+    call("prepare", records, "--source", "decimal=,", *ask)
     subprocess.run([sys.executable, str(WARD / "add_groups.py"), tmp_path / "by-kind", "kind"], check=True)
     grouped = tmp_path / "by-kind" / "grouped.parquet"
     assert grouped.stat().st_mode & 0o777 == 0o600
@@ -117,7 +119,16 @@ def test_the_last_value_of_states_becomes_a_column_of_groups(records: Path, tmp_
 def test_offences_end_with_status_2_and_a_private_file(records: Path, tmp_path: Path) -> None:
     text = (WARD / "declaration.toml").read_text().replace('unreadable = "missing"\n', "")
     (tmp_path / "P.toml").write_text(text)
-    ask = ["prepare", records, "--decimal", ",", "--schema", tmp_path / "P.toml", "--out", tmp_path / "ward"]
+    ask = [
+        "prepare",
+        records,
+        "--source",
+        "decimal=,",
+        "--schema",
+        tmp_path / "P.toml",
+        "--out",
+        tmp_path / "ward",
+    ]
     said = call(*ask, code=2)
     assert "number that cannot be read" in said.stderr
     assert "k.A." not in said.stderr + said.stdout
@@ -137,11 +148,22 @@ def test_a_codebook_of_the_ward_as_the_page_shows(
     page = " ".join((ROOT / "docs" / "prepare.md").read_text(encoding="utf-8").split())
     assert said.split(" ε ")[0] in page
     assert "HOPELESS" in call("discretize", "estimate", *ask, "--users", 20000, "--centres", 750).stdout
-    call("discretize", "fit", records, "--decimal", ",", *ask, "--centres", 4, "--out", "fitted")
-    call("discretize", "fit", records, "--decimal", ",", *ask, "--quantiles", "pressure=4", "--out", "cuts")
+    call("discretize", "fit", records, "--source", "decimal=,", *ask, "--centres", 4, "--out", "fitted")
+    call(
+        "discretize",
+        "fit",
+        records,
+        "--source",
+        "decimal=,",
+        *ask,
+        "--quantiles",
+        "pressure=4",
+        "--out",
+        "cuts",
+    )
     call("discretize", "verify", "fitted")
     call("discretize", "verify", "cuts")
-    call("prepare", records, "--decimal", ",", "--schema", "codebook.toml", "--out", "ward")
+    call("prepare", records, "--source", "decimal=,", "--schema", "codebook.toml", "--out", "ward")
     labels = pd.read_parquet("ward/rows.parquet")["state"].astype(str).unique()
     assert set(labels) <= {f"centre {i}" for i in range(4)}
     assert (tmp_path / "ward" / "codebook.csv").is_file()
@@ -235,7 +257,7 @@ def test_learn_reads_a_data_base_and_says_that_no_delta_was_given(tmp_path: Path
     assert "no --delta is given: epsilon is pure" in said.stderr
     statement = json.loads((tmp_path / "a" / "statement.json").read_text())
     assert statement["guarantee"]["delta"] == 0
-    ask = ["learn", "--sql", f"SELECT * FROM '{rows}'", "--reads", rows, *schema]
+    ask = ["learn", rows, "--sql", f"SELECT * FROM '{rows}'", *schema]
     said = call(*ask, "--epsilon", 1, "--delta", 0, "--out", tmp_path / "b")
     assert "no --delta" not in said.stderr
     assert "no --delta" in call("estimate", *schema, "--users", 60, "--epsilon", 1).stderr
@@ -247,12 +269,12 @@ def test_a_return_bound_that_nothing_would_use_is_refused(tmp_path: Path) -> Non
     options = ["--env-option", "states=3", "--env-option", "actions=2", "--env-option", "horizon=3"]
     call("simulate-data", "random", *options, "--users", 60, "--out", rows)
     ask = ["learn", rows, "--schema", rows.with_suffix(".toml"), "--learner", "dp-pevi", *BUDGET]
-    said = call(*ask, "--return-bound", 1, "--out", tmp_path / "out", code=2).stderr
+    said = call(*ask, "--report", "return_bound=1", "--out", tmp_path / "out", code=2).stderr
     assert "return_bound = 1: must be left out for dp-pevi" in said
     assert not (tmp_path / "out").exists()
     call(*ask, "--out", tmp_path / "out", "--no-ledger")
     again = ["replan", tmp_path / "out" / "release.parquet", "--out", tmp_path / "again"]
-    assert "return_bound = 1" in call(*again, "--return-bound", 1, code=2).stderr
+    assert "return_bound = 1" in call(*again, "--report", "return_bound=1", code=2).stderr
 
 
 def test_the_screen_tells_of_censored_ends_and_of_a_rule_of_ends(tmp_path: Path) -> None:

@@ -98,6 +98,21 @@ def test_run_prints_one_json_document() -> None:
     assert again["final_regret"] == out["final_regret"]
 
 
+def test_a_prior_is_told_and_stored(tmp_path: Path) -> None:
+    prior, out = tmp_path / "prior.csv", tmp_path / "out"
+    prior.write_text("state,action,next,probability,reward\n0,1,1,1.0,0.5\n")
+    with_prior = ["--prior", prior, "--prior-strength", "20", "--privatizer", "central", "--epsilon", "1"]
+    found = document("run", *SMALL, *with_prior, "--out", out)
+    assert "does not cover the people that the prior was made from" in found["privacy_note"]
+    stored = tomllib.loads((out / "config.toml").read_text())["options"]["learner"]
+    assert stored["prior"].startswith(f"{prior}#")
+    assert stored["prior_strength"] == 20.0
+    assert document("run", out / "config.toml", "--out", out)["final_regret"] == found["final_regret"]
+    assert RunResult.load(out).about.privacy_note == found["privacy_note"]
+    text = call("estimate", *SMALL[:-2], *with_prior).stdout
+    assert "taken as public" in " ".join(text.split())
+
+
 def test_run_says_the_guarantee_in_a_sentence() -> None:
     text = call("run", *SMALL, "--learner", "ucb-vi", "--privatizer", "none").stdout
     assert "No privacy guarantee" in text
@@ -115,8 +130,8 @@ def test_paper_preset_and_what_it_really_buys() -> None:
         "local",
         "--epsilon",
         "1",
-        "--preset",
-        "paper",
+        "--set",
+        "preset=paper",
     ]
     published = document(*paper)["guarantee"]
     assert (published["epsilon"], published["epsilon_nominal"]) == (pytest.approx(2.0), 1.0)
@@ -126,10 +141,10 @@ def test_paper_preset_and_what_it_really_buys() -> None:
 
 def test_public_code_preset_is_not_private() -> None:
     run = ["run", "--episodes", "50", "--learner", "private-ucb-vi", "--plugin", "papers.presets"]
-    run += ["--preset", "code:cz22"]
+    run += ["--set", "preset=code:cz22"]
     out = document(*run, "--privatizer", "central", "--epsilon", "1")
     assert out["guarantee"]["epsilon"] is None
-    assert "preset" in call(*run, "--preset", "code:other", code=2).stderr
+    assert "preset" in call(*run, "--set", "preset=code:other", code=2).stderr
 
 
 def test_a_baseline_given_noise_is_labelled_so() -> None:
@@ -227,11 +242,13 @@ def test_out_resumes_grows_and_refuses(tmp_path: Path, monkeypatch: pytest.Monke
         (["--privatizer", "local", "--epsilon", "inf"], "epsilon = inf"),
         (["--privatizer", "central", "--epsilon", "1", "--delta", "1"], "delta = 1"),
         (["--episodes", "0"], "episodes = 0: must be an integer of at least 1"),
-        (["--seeds", "0"], "seeds = 0"),
+        (["--seeds", "0"], "seeds = '0'"),
+        (["--seeds", "3:3"], "seeds = '3:3': must be a number above 0, or FIRST:END with FIRST < END"),
+        (["--seeds", "many"], "seeds = 'many': must be a number"),
         (["--seed", "-1"], "seed = -1"),
         (["--workers", "0"], "workers = 0"),
         (["--by", "magic"], "by = 'magic'"),
-        (["--preset", "poster"], "preset = 'poster'"),
+        (["--set", "preset=poster"], "preset = 'poster'"),
         (["--set", "bonus_scale"], "must be KEY=VALUE"),
         (["--set", "bonus_scale=much"], "bonus_scale = 'much': must be a number"),
         (["--set", "typo=1"], "the options are noise-aware: bonus_scale: number"),
@@ -239,6 +256,9 @@ def test_out_resumes_grows_and_refuses(tmp_path: Path, monkeypatch: pytest.Monke
         (["--env-option", "typo=1"], "option 'typo': unknown to riverswim, which takes states: integer"),
         (["--env-option", "rewards=poisson"], "rewards = 'poisson'"),
         (["--env-option", "states=1"], "states = 1"),
+        (["--prior", "none.csv"], "prior = 'none.csv': must be a readable file"),
+        (["--prior-strength", "9"], "prior_strength = 9: must come with prior"),
+        (["--learner", "dp-ucbvi", "--prior", "a.csv"], "learner 'dp-ucbvi' has no prior"),
         (["--plugin", "no_such_module_anywhere"], "no_such_module_anywhere"),
         (["no-such-file.toml"], "no-such-file.toml"),
     ],
@@ -281,8 +301,8 @@ def test_the_public_codes_statement_says_why_it_is_none() -> None:
         "private-ucb-vi",
         "--plugin",
         "papers.presets",
-        "--preset",
-        "code:cz22",
+        "--set",
+        "preset=code:cz22",
         "--epsilon",
         "1",
     ]
@@ -364,7 +384,7 @@ def test_a_sweep_in_parts_is_the_sweep(
 
 def test_seeds_that_go_on_from_a_number(tmp_path: Path) -> None:
     whole = document("run", *SMALL, "--seeds", "5")
-    part = document("run", *SMALL, "--seeds", "2", "--first-seed", "3", "--out", tmp_path / "part")
+    part = document("run", *SMALL, "--seeds", "3:5", "--out", tmp_path / "part")
     assert part["final_regret"] == whole["final_regret"][3:]
     third = document("run", *SMALL, "--seeds", "5", "--shard", "3/3")
     assert third["final_regret"] == whole["final_regret"][2:3]
@@ -424,7 +444,7 @@ def test_forecast_says_what_would_be_chosen_and_what_it_costs() -> None:
     assert errors == sorted(errors)
     assert errors[0] < 70  # the papers' tree: 5 692 (privacy-mechanisms, 2.2)
     assert found["statement"].startswith("Joint differential privacy")
-    papers = document("estimate", "--learner", "dp-ucbvi", "--preset", "paper", *budget[:4])
+    papers = document("estimate", "--learner", "dp-ucbvi", "--set", "preset=paper", *budget[:4])
     assert papers["releases"] == 19_999
     # 3 H log2(K) / epsilon per node, sqrt(2 x 5 nodes) at 19 999 = 100111000011111 in binary (9 nodes)
     assert papers["std"]["visits"][1] == pytest.approx(60 * math.log2(20_000) * math.sqrt(2 * 9))
@@ -479,7 +499,7 @@ LOCAL = ("--privatizer", "local", "--epsilon", "1")
         ((*CENTRAL, "--set", "clock_growth=0.5"), r"clock_growth = 0\.5.*version 0\.2"),
         ((*CENTRAL, "--set", "release=decaying"), r"release = 'decaying'.*delta"),
         (
-            ("--learner", "dp-ucbvi", "--preset", "paper", *CENTRAL, "--set", "release=auto"),
+            ("--learner", "dp-ucbvi", "--set", "preset=paper", *CENTRAL, "--set", "release=auto"),
             r"release = 'auto': must be 'tree' with calibration 'published'",
         ),
         (
@@ -491,7 +511,7 @@ LOCAL = ("--privatizer", "local", "--epsilon", "1")
             r"steps = 2: goes with randomizer 'auto', 'subset', 'oue' or 'krr'",
         ),
         (
-            ("--learner", "dp-ucbvi", "--preset", "paper", *CENTRAL, "--episodes", "10000000000"),
+            ("--learner", "dp-ucbvi", "--set", "preset=paper", *CENTRAL, "--episodes", "10000000000"),
             "users = 10000000000: must be",
         ),
         (("--set", "bonus_scale=3", *CENTRAL), r"bonus_scale = 3\.0: is no option of this learner"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2] / "src" / "discreet"
 LINES = 60  # with the signature; a docstring, which lists every argument, is not counted
-CEILING = 21  # functions that are longer; lower it when one is shortened, never raise it
+CEILING = 18  # functions that are longer; lower it when one is shortened, never raise it
 
 
 def _lengths(path: Path) -> list[tuple[int, str]]:

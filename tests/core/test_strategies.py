@@ -5,6 +5,7 @@ import math
 import pytest
 
 from discreet.core.correlated_noise.binary_tree import Tree
+from discreet.core.correlated_noise.matrix_factorization import MatrixFactorization
 from discreet.core.correlated_noise.optimal_tree import OptimalTree
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
 from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
@@ -18,6 +19,8 @@ NORMS = {
     Prefixes(SquareRoot(5)): (math.inf, 1.0),
     Prefixes(Tree(None)): (1.0, math.inf),
     Prefixes(Tree(None, gaussian=True)): (math.inf, 1.0),
+    Prefixes(MatrixFactorization([[1, 0], [3, 1]])): (1.0, math.inf),
+    Prefixes(MatrixFactorization([[1, 0], [3, 1]], gaussian=True)): (math.inf, 1.0),
     Batches(): (1.0, 1.0),
     Batches(0.5): (math.inf, 1.0),
     OnDevice(): (1.0, 1.0),

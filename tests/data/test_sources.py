@@ -209,7 +209,7 @@ def test_a_query_reads_what_is_named_alone(schema, make, rows, expected, tmp_pat
         source = open_source("duckdb://", schema, sql="SELECT * FROM 'sub/x.parquet'", reads=[asked])
         assert states(source) == expected
         assert source.files == [Path(asked)]
-    said = "may read .*name each file that it reads.*--reads"
+    said = "may read .*name each file that it reads.*FILE beside --sql"
     outside = [
         "SELECT * FROM 'sub/x.parquet'", "SELECT * FROM 'sub/*.parquet'", "SELECT * FROM '.tmp/x.parquet'",
         "SELECT * FROM 'study.db.tmp/x.parquet'", "SELECT * FROM 'https://example.com/x.parquet'",

@@ -1,6 +1,7 @@
 """The envelope of every message: its bytes, what a reader refuses, and that a message counts once."""
 
 import dataclasses
+import hashlib
 import random
 import zlib
 from typing import Any
@@ -17,7 +18,6 @@ from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectory
-from discreet.device import session_config as forms
 from discreet.device.count_device import CountDevice
 from discreet.device.discrete_noise import ExactCoins
 from discreet.device.linear_device import LinearDevice
@@ -444,7 +444,7 @@ def test_a_form_is_read_as_it_was_published(form: Any) -> None:
     published = form.to_bytes()
     again = type(form).from_bytes(published)
     assert again.to_bytes() == published
-    assert again.digest == form.digest == forms.digest_of(published)
+    assert again.digest == form.digest == hashlib.sha256(published).digest()[:16]
     assert len(form.digest) == 16
     if not isinstance(form, LinearDevice):  # which holds arrays
         assert again == form

@@ -1,7 +1,8 @@
-"""Every learner with every privatizer, at defaults and with --preset paper: refusals in the user's words."""
+"""Every learner with every privatizer, by default and with preset=paper: refusals in the user's words."""
 
 import re
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -18,8 +19,8 @@ PRESETS = (None, "paper")
 REFUSED = {
     *product(("psrl", "rlsvi"), PRIVATE, PRESETS),
     *product(LINEAR, ("shuffle",), PRESETS),
-    *product(("joint",), ("local", "shuffle"), PRESETS),
-    *product(("noise-aware", "joint"), ("central",), ("paper",)),
+    *product(("joint", "dp-pg", "dp-npg"), ("local", "shuffle"), PRESETS),
+    *product(("noise-aware", "joint", "dp-pg", "dp-npg"), ("central",), ("paper",)),
     ("lsvi-ucb", "local", "paper"),
 }  # fmt: skip
 TYPED = re.compile(
@@ -53,6 +54,28 @@ def test_refusals_name_what_was_typed(learner: str) -> None:
 def test_too_few_users_are_episodes() -> None:
     with pytest.raises(ValueError, match=r"^episodes = 60: must be at least 361 users"):
         build_run.prepare(build_run.resolved(cell("sdp-pe", "none", None, 60)))
+
+
+def test_a_prior_in_a_file(tmp_path: Path) -> None:
+    """The table and the flat names are one configuration, which holds a hash of the prior's content."""
+    path = tmp_path / "prior.csv"
+    path.write_text("state,action,next,probability,reward\n0,0,0,1.0,0.5\n")
+    tables = [
+        {"learner": {"prior": {"file": str(path), "strength": 30}}},
+        {"learner": {"prior": str(path), "prior_strength": 30.0}},
+        {"prior": str(path), "prior_strength": "30"},
+    ]
+    found = [build_run.resolved(RunConfig(privatizer="none", options=options)) for options in tables]
+    assert len({one.key for one in found}) == 1
+    assert re.fullmatch(r".*prior\.csv#[0-9a-f]{16}", str(found[0].options["learner.prior"]))
+    again = build_run.resolved(RunConfig.from_table(found[0].to_table()))
+    assert again.key == found[0].key
+    assert build_run.objects(again)[1].prior_strength == 30.0
+    path.write_text("state,action,next,probability,reward\n0,0,0,1.0,0.25\n")
+    with pytest.raises(ValueError, match="the file has changed"):
+        build_run.resolved(found[0])
+    with pytest.raises(ValueError, match="learner 'dp-ucbvi' has no prior; 'noise-aware' has one"):
+        build_run.resolved(RunConfig(learner="dp-ucbvi", options={"prior": str(path)}))
 
 
 def test_in_python() -> None:

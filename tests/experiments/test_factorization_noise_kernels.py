@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 from every_factorization import WALKS, name
+from kept_kernels import kept
 
 from discreet.core.correlated_noise import factorization_kernels as programs
 from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.factorization import Walk, program
 from discreet.core.noise.seeded_noise_kernels import fill_noise
 from discreet.core.rng import Seeded
-from discreet.experiments.factorization_noise_kernels import walk_advance
+from discreet.experiments import factorization_noise_kernels
 
+walk_advance = kept(factorization_noise_kernels.walk_advance)
 KEY = Seeded(3, 1).keys.noise
 OFFSETS, SCALES = np.array([0, 2, 5]), np.array([1.5, 0.25])
 CELLS = 5

@@ -23,7 +23,7 @@ def cost(users: int, times: Any, release: float, user: float, start: float) -> f
 @pytest.mark.parametrize(
     ("times", "batched", "release", "user", "reports"),
     [
-        (EACH, False, 5e-3, 0.0, 120),  # lsvi-ucb --preset paper: a plan for each user
+        (EACH, False, 5e-3, 0.0, 120),  # lsvi-ucb --set preset=paper: a plan for each user
         (EACH, False, 5e-3, 2e-3, 80),
         (GROWING, True, 0.05, 0.0, 12),  # a default learner: plans on a schedule, users by batches
         (GROWING, False, 0.02, 1e-3, 400),

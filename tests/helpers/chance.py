@@ -101,26 +101,27 @@ class Chance:
     def __init__(self) -> None:
         self.scopes: list[Scope] = []
         self.of_fixtures: dict[Any, set[str]] = {}
-        self.process = os.getpid()
+        self.child = False  # forked
         self.report: Path | None = None
         descriptor, self.log = tempfile.mkstemp(prefix="chance-")
         os.close(descriptor)
         self.read = 0
         self.late: dict[str, set[str]] = {}
-        self._code: dict[CodeType, str] = {}
+        self._code: dict[int, tuple[str, bool, CodeType]] = {}  # by the code's address; it lives on
         self._before: list[Callable[[], None]] = []
 
     # ------------------------------------------------------------------ the source
 
-    def _place(self) -> str:
-        frame: FrameType | None = sys._getframe(2)
+    def _place(self, frame: FrameType | None) -> tuple[str, bool]:
+        """The function that draws, and whether it is harmless."""
         while frame.f_back is not None and frame.f_globals.get("__name__") in _THROUGH:
             frame = frame.f_back
-        place = self._code.get(frame.f_code)
-        if place is None:
-            place = f"{frame.f_globals.get('__name__')}.{frame.f_code.co_name}"
-            self._code[frame.f_code] = place
-        return place
+        code = frame.f_code
+        known = self._code.get(id(code))  # a code's own hash is made anew each time
+        if known is None:
+            place = f"{frame.f_globals.get('__name__')}.{code.co_name}"
+            known = self._code[id(code)] = place, is_harmless(place), code
+        return known[0], known[1]
 
     def _write(self, place: str) -> None:
         """For the parent, from a forked child."""
@@ -131,13 +132,17 @@ class Chance:
             os.close(log)
 
     def _forked(self) -> None:
+        self.child = True
         for scope in self.scopes:
             scope.places = set()
 
-    def _urandom(self, size: int) -> bytes:
-        if not self.scopes or size < 0 or is_harmless(place := self._place()):
+    def _urandom(self, size: int, caller: FrameType | None) -> bytes:
+        if not self.scopes or size < 0:
             return self.system(size)
-        if os.getpid() != self.process:
+        place, harmless = self._place(caller)
+        if harmless:
+            return self.system(size)
+        if self.child:
             self._write(place)
             return self.system(size)
         scope = self.scopes[-1]
@@ -152,7 +157,7 @@ class Chance:
         patch = pytest.MonkeyPatch()
 
         def urandom(size: int, /) -> bytes:
-            return self._urandom(size)
+            return self._urandom(size, sys._getframe(1))
 
         urandom.system = self.system  # type: ignore[attr-defined]
         patch.setattr(os, "urandom", urandom)

@@ -194,7 +194,7 @@ def test_by_the_commands(tmp_path: Path) -> None:
     again = ("learn", *tallies[:2], tallies[0], "--schema", asked[1], *budget, "--out", tmp_path / "o")
     assert "nobody may be counted twice" in call(*again, code=2)
     whole = ("learn", *tallies, "--schema", asked[1], *budget, "--out", tmp_path / "o")
-    assert "delimiter = ';': must not be given" in call(*whole, "--delimiter", ";", code=2)
+    assert "delimiter = ';': must not be given" in call(*whole, "--source", "delimiter=;", code=2)
     assert "must " in call("learn", tallies[0], files[1], "--schema", asked[1], *budget, "--out", "o", code=2)
     assert not (tmp_path / "o").exists()
 

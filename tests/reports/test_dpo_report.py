@@ -20,9 +20,9 @@ from discreet.learners.offline.apvi import APVI, DPAPVI
 from discreet.ledger.ledger import Ledger
 from discreet.pipeline.learn import learn, replan
 from discreet.pipeline.synthetic_data import write_made_up
-from discreet.reports.document import text_of
 from discreet.reports.dpo_report import NIST, officer_html, officer_markdown
 from discreet.reports.published_epsilons import PUBLISHED
+from discreet.utils.document import text_of
 
 pytestmark = pytest.mark.usefixtures("figures_are_sketched")
 TOLD = {

@@ -32,10 +32,10 @@ from discreet.pipeline.learned_files import kind_of
 from discreet.pipeline.synthetic_data import write_made_up
 from discreet.pipeline.verify import verify
 from discreet.reports.decision_report import DecisionReport, StateChange, StateOutcome
-from discreet.reports.document import Picture, Table, html_lines, text_of
 from discreet.reports.report_files import ReportPage
 from discreet.reports.statement import Statement, file_hash, fingerprint_of, write_statement
 from discreet.utils.atomic_file import write_aside
+from discreet.utils.document import Picture, Table, html_lines, text_of
 
 pytestmark = pytest.mark.usefixtures("figures_are_sketched")
 EARLIER = Path(__file__).parents[1] / "pipeline" / "version_4" / "folder"

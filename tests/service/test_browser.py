@@ -80,7 +80,7 @@ def test_a_phone_needs_no_sideways_scrolling(page: Any) -> None:
     shown, window = widths(page)
     assert shown <= window
     scrolled = (
-        "() => [...document.querySelectorAll('.wide')].some((one) => one.scrollWidth > one.clientWidth)"
+        "() => [...document.querySelectorAll('.table')].some((one) => one.scrollWidth > one.clientWidth)"
     )
     assert page.evaluate(scrolled)  # the wide tables scroll by themselves
     button = page.get_by_role("button", name="Stop updates").bounding_box()

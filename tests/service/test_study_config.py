@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from serving import WORLD, a_study, table
 
+from discreet.service.participant_statement import make_participant_statement
 from discreet.service.study_config import read_study, study_of
 
 SHUFFLE = {"privatizer": {"name": "shuffle", "epsilon": 1.0}}
@@ -57,6 +58,28 @@ def test_the_identity_is_of_all_that_a_database_is_made_for() -> None:
     others = [a_study(users=41), a_study(trust="local"), a_study(people={"answer_within": 5.0})]
     others += [a_study().rehearsed(), a_study().rehearsed(10)]
     assert len({one.identity for one in (a_study(), *others)}) == 6
+
+
+def test_a_prior_beside_the_file(tmp_path: Path) -> None:
+    """Its path is relative to the file. Its content is part of the identity. The statement tells of it."""
+    learner = {"name": "noise-aware", "prior": {"file": "prior.csv", "strength": 20.0}}
+    given, prior = {**table(), "learner": learner}, tmp_path / "prior.csv"
+    identities = set()
+    for reward in (0.5, 0.25):
+        prior.write_text(f"state,action,next,probability,reward\n0,0,0,1.0,{reward}\n")
+        study = study_of(given, tmp_path)
+        identities.add(study.identity)
+        assert study_of(study.table, tmp_path).identity == study.identity
+        assert study.learner.prior_strength == 20.0
+        statement = make_participant_statement(study, None, "")
+        assert "does not cover the people that the prior was made from" in statement["prior"]
+    assert len(identities) == 2
+    assert "prior" not in make_participant_statement(a_study(), None, "")
+    prior.write_text("state,action,next,probability,reward\n0,0,0,1.0,0.75\n")
+    with pytest.raises(ValueError, match="the file has changed"):
+        study_of(study.table, tmp_path)
+    with pytest.raises(ValueError, match="option 'prior': unknown to dp-ucbvi"):
+        study_of({**given, "learner": {"name": "dp-ucbvi", "prior": {"file": "prior.csv"}}}, tmp_path)
 
 
 def test_the_example_of_the_documentation_is_one() -> None:

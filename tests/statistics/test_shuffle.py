@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from scipy.stats import binom, chi2
+from simulated_coins import SimulatedCoins
 
 import discreet as dr
 from benchmarks.studies.shuffle_regret import compare, setups
@@ -15,7 +16,7 @@ from discreet.core.count_query import CountQuery
 from discreet.core.families import CENTERED_REWARDS, TRANSITIONS
 from discreet.core.layout import Layout
 from discreet.core.rng import Seeded
-from discreet.device.shuffle_encoder import ShuffleEncoder, SimulatedCoins, noise_ones
+from discreet.device.shuffle_encoder import ShuffleEncoder, noise_ones
 from discreet.device.shuffle_payload import Family
 from discreet.mechanisms.interfaces import Plan, Schedule
 from discreet.mechanisms.privatizers.shuffle import Shuffle

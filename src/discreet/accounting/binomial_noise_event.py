@@ -136,13 +136,12 @@ def _recomputed(record: BinomialRecord, delta: float) -> float:
     from scipy.stats import binom
 
     def log_masses(flips: Flips, by: int) -> dict[int, float]:
-        found: dict[int, float] = {}
         if not flips.paired or flips.coin == COIN // 2:
             n, p = flips.number, flips.chance if not flips.paired else 0.5
             reach = 12 * math.sqrt(n * p * (1 - p)) + 40
-            for z in range(max(0, int(n * p - reach)), min(n, int(n * p + reach)) + 1):
-                found[z + by] = float(binom.logpmf(z, n, p))
-            return {z: x for z, x in found.items() if x > -80}
+            z = np.arange(max(0, int(n * p - reach)), min(n, int(n * p + reach)) + 1)
+            found = zip((z + by).tolist(), binom.logpmf(z, n, p).tolist(), strict=True)
+            return {value: x for value, x in found if x > -80}
         half, p = flips.number // 2, flips.chance
         reach = 12 * math.sqrt(half * p * (1 - p)) + 40
         ends = [(max(0, int(m - reach)), min(half, int(m + reach))) for m in (half * p, half * (1 - p))]

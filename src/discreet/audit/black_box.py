@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -214,7 +214,6 @@ class Game(Protocol):
 
         Users are counted from 1. Only the target's trajectory depends on ``world``, the hypothesis.
         """
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -422,12 +421,7 @@ def public_numbers(release: Release) -> Floats:
 
 
 def play(
-    start: Start,
-    learner: Any,
-    people: Game,
-    world: int,
-    randomness: Seeded,
-    restart: Restart | None = None,
+    start: Start, learner: Any, people: Game, world: int, randomness: Seeded, restart: Restart | None = None
 ) -> Transcript:
     """Return the transcript of one run of the common loop under one hypothesis.
 
@@ -595,21 +589,27 @@ def _likelihood(
         if noise is None:
             assert isinstance(query, CountQuery)
             return audit_shuffle.flips_ratio(query, transcript.measured, batches)
-        found = _ratio(
-            noise,
-            *(whitened(noise, query, read, read.values - expected(read, batches[:, w])) for w in (0, 1)),
-        )
-        for one in transcript.asked:
-            assert isinstance(query, GramQuery)
-            off = [
-                one.answer.value
-                - expected_answer(query, one.question, [worlds[w][0] for worlds in every[: one.users]])
-                for w in (0, 1)
-            ]
-            found += _ratio(noise, *(each / scale_of(one.answer) for each in off))
+        off = (read.values - expected(read, batches[:, w]) for w in (0, 1))
+        found = _ratio(noise, *(whitened(noise, query, read, each) for each in off))
+        for more in _answer_ratios(noise, query, transcript, every):
+            found += more
         return found
 
     return ratio
+
+
+def _answer_ratios(
+    noise: Any, query: AuditQuery, transcript: Transcript, every: Sequence[Any]
+) -> Iterator[float]:
+    """Yield the log-likelihood ratio of each answer to a query that the learner sent during the run.
+
+    every : (trajectory, contribution) of each user under hypotheses 0 and 1.
+    """
+    for one in transcript.asked:
+        assert isinstance(query, GramQuery)
+        lives = ([worlds[w][0] for worlds in every[: one.users]] for w in (0, 1))
+        off = (one.answer.value - expected_answer(query, one.question, each) for each in lives)
+        yield _ratio(noise, *(each / scale_of(one.answer) for each in off))
 
 
 def _flips(session: Any) -> list[BinomialLaw] | None:
@@ -773,12 +773,7 @@ class BlackBoxEvidence:
 
 
 def sample(
-    start: Start,
-    learner: Any,
-    people: Game,
-    runs: int,
-    seed: int,
-    restart: Restart | None = None,
+    start: Start, learner: Any, people: Game, runs: int, seed: int, restart: Restart | None = None
 ) -> tuple[Guarantee, list[list[Transcript]], Callable[[Transcript], float] | None]:
     """Run the game under both hypotheses.
 

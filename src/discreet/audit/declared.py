@@ -32,14 +32,13 @@ from discreet.audit.conformance import CheckResult, NotApplicable, _expect, _tol
 from discreet.core import checks
 from discreet.core.layout import Layout
 from discreet.core.noise.noises import AdditiveNoise
+from discreet.core.releases import Floats, Ints
 from discreet.core.rng import SecureRng
 from discreet.core.trajectories import Trajectory
 from discreet.core.vectors import BoundedVector
 
 __all__ = ["DeclaredChecks", "check_noise", "check_vector"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _NOMINAL = 1e-12  # Probability of a false alarm under a limit distribution.
 _ALARM = 1e-9  # Probability of a false alarm of exact tests.

@@ -59,7 +59,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
 from discreet.accounting import budget
@@ -69,7 +69,7 @@ from discreet.audit.black_box import epsilon_bound, fit_events, fit_linear, mu_b
 from discreet.core import checks
 from discreet.core.count_channels import is_of_counts
 from discreet.core.guarantee import Guarantee
-from discreet.core.releases import Release
+from discreet.core.releases import Floats, Release
 from discreet.core.rng import Seeded
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectories, Trajectory
@@ -87,7 +87,6 @@ __all__ = [
     "rarest",
 ]  # fmt: skip
 
-Floats = NDArray[np.float64]
 Score = Callable[[Floats], Floats]
 Adversary = Literal["policy", "values", "release"]
 Knowledge = Literal["everything", "population"]
@@ -726,24 +725,19 @@ def membership_attack(
 
     Parameters
     ----------
-    world : TabularMDP
-        A small MDP: a release must have at most 20 000 cells (a release has slightly more than H S^2 A
-        cells). The learner runs 2 x games x (shadows + trials) times, and each run takes some milliseconds.
-    learner : OfflineLearner
-        APVI or DPAPVI.
+    world : TabularMDP. A release must have at most 20 000 cells; it has slightly more than H S^2 A cells. The
+        learner runs 2 x games x (shadows + trials) times, and each run takes some milliseconds.
+    learner : APVI or DPAPVI
     privatizer : NoPrivacy, or Central with Gaussian or Laplace noise
     users : number of users, n, at least 2
     behaviour : policy of the users; uniform by default
-    target : "drawn" or "canary"
-        With "drawn", x and x' are independent draws from the population in each game. With "canary", x is the
+    target : "drawn": x and x' are independent draws from the population in each game. "canary": x is the
         least likely trajectory (:func:`rarest`), and x' is the most likely trajectory that has no
-        state-action pair in common with x at the same step (:func:`most_likely`).
-    knows : "everything" or "population"
-        Knowledge of the adversaries, as the module docstring describes.
+        state-action pair in common with x at the same step (:func:`most_likely`)
+    knows : "everything" or "population", the knowledge of the adversaries; see the module docstring
     games : number of targets, at least 4. Each target has other users in the data
-    shadows, trials : number of shadow runs and number of evaluated runs in each game. Each number is for the
-        runs with the target, and also for the runs without it. If the other records are known and there is no
-        noise, all runs of a game are equal; then only one run is made, so that many games take little time
+    shadows, trials : numbers of shadow runs and of evaluated runs in each game, with the target and without
+        it. If the other records are known and there is no noise, all runs are equal, and one is made
     seed : seed of users and noise
     known_rewards : True if rewards are public, so that the learner does not query them
     claim : guarantee with which the attack is compared; by default, the guarantee of the release

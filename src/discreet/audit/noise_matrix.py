@@ -20,6 +20,8 @@ def noise_matrix(walk: Walk) -> tuple[Floats, list[tuple[int, int]]]:
     """
     if walk.leaves is None:
         raise ValueError("leaves = None: the matrix has no last row")
+    if walk.weights is not None:
+        return walk.draw_scale * walk.weights, [(n, 0) for n in range(1, walk.leaves)]
     if walk.row is not None:
         n = np.arange(walk.leaves - 1)
         lag = n[:, None] - n

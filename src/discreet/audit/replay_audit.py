@@ -141,7 +141,7 @@ def _submit(
     number of earlier users.
     """
     opened, still = getattr(session, "open_plan", plan), _life(plan, layout, [0], 0, 0.25)
-    if session.guarantee.trust != "local" and hasattr(session, "submit_many"):
+    if session.guarantee.trust not in ("local", "shuffle") and hasattr(session, "submit_many"):
         states, actions, rewards = (
             np.repeat(getattr(still, name)[None], plan.users, axis=0)
             for name in ("states", "actions", "rewards")

@@ -194,15 +194,16 @@ def _games(start: Start, learner: Any, budget: Any) -> tuple[Any, Game, Game]:
         bits = session.guarantee.trust == "shuffle"
         return learner, People(SHORT, bits=bits), People(LONG, bits=bits)
     probe = audit_linear.Probe.of(learner, short.spec)
-    return (
-        probe,
-        audit_linear.canary(start, probe, short)[0],
-        audit_linear.canary(start, learner, long)[0],
-    )
+    return (probe, audit_linear.canary(start, probe, short)[0], audit_linear.canary(start, learner, long)[0])
 
 
 _NOISES = {kernels.LAPLACE: "laplace", kernels.GAUSSIAN: "gaussian"}
-_RELEASES = {"tree": "tree", "optimaltree": "tree", "signeddigits": "signed-digits"}
+_RELEASES = {
+    "tree": "tree",
+    "optimaltree": "tree",
+    "signeddigits": "signed-digits",
+    "matrixfactorization": "matrix",
+}
 
 
 def _options_of(mechanism: Any) -> dict[str, Any]:
@@ -295,12 +296,10 @@ def audit_privatizer(
     privatizer : any object with a method ``start``
     learner : learner that makes queries and plans. None: a learner for audits, which queries transitions and
         centred rewards, and makes a plan for each user
-    runs : number of runs of the short game per hypothesis, at least 800. Each other game has a quarter of
-        this number
+    runs : number of runs of the short game per hypothesis, at least 800; a quarter of it for other games
     seed : seed of all sessions
     alarm : in (0, 0.5], probability of a false alarm. Half of it is used for the black-box games
-    layout : size of the white-box audit; S = 6, A = 2, H = 20 by default. It is not used for learners with
-        linear features
+    layout : size of the white-box audit, by default S = 6, A = 2, H = 20; not used with linear features
     restart : function that takes a session and returns a restored session. By default, the white-box audit
         saves sessions to a file and restores them. A function that is given here is also used in the long
         game
@@ -402,21 +401,18 @@ def table(audits: Iterable[Audit]) -> str:
     return "\n".join(rows)
 
 
-def power_table(privatizers: Iterable[tuple[str, Any]], alarm: float = core.ALARM, trials: int = 100) -> str:
+def power_table(privatizers: Iterable[tuple[str, Any]], alarm: float = core.ALARM) -> str:
     """Return a Markdown table of the power of the short game: its chance to detect noise that is too small.
 
     The short game distinguishes two data sets by one release. Its power is the probability that it refutes
     the claimed guarantee if the noise has half the claimed scale. The rows of the table are mechanisms, and
     the columns are numbers of runs of the game.
     """
-    rows = [
-        f"| mechanism | {' | '.join(str(n) for n in _POWER_RUNS)} |",
-        f"|---|{'---|' * len(_POWER_RUNS)}",
-    ]
+    rows = [f"| mechanism | {' | '.join(str(n) for n in _POWER_RUNS)} |", f"|---|{'---|' * len(_POWER_RUNS)}"]
     for name, privatizer in privatizers:
         powers = [
             core.half_scale_power(
-                privatizer.start, core.reactive(privatizer.start), People(SHORT), n, alarm / 4, trials
+                privatizer.start, core.reactive(privatizer.start), People(SHORT), n, alarm / 4
             )
             for n in _POWER_RUNS
         ]

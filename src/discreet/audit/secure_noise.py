@@ -96,8 +96,9 @@ def _life(layout: Layout) -> Trajectory:
 
 
 def _units(session: Any, query: AuditQuery, scales: Floats) -> Floats:
-    """Return the (cells,) grid spacing of the noise in units of its scale; 0 for continuous noise."""
-    mechanism = session.mechanism
+    """Return the (cells,) grid spacing of the noise in units of a draw's scale; 0 for continuous noise."""
+    mechanism, walk = session.mechanism, getattr(session.mechanism, "walk", None)
+    factor = 1.0 if walk is None else walk.draw_scale
     if isinstance(query, LinearQuery):
         found = (
             np.zeros(scales.size) if mechanism.grid is None else query.block_units(mechanism.grid) / scales
@@ -106,7 +107,7 @@ def _units(session: Any, query: AuditQuery, scales: Floats) -> Floats:
         grids = [mechanism.grid(name) for name in query.row_families]
         found = np.array(
             [
-                0.0 if g is None else 1.0 / (g * s * mechanism.noise_factor)
+                0.0 if g is None else 1.0 / (g * s * mechanism.noise_factor * factor)
                 for g, s in zip(grids, scales, strict=True)
             ]
         )

@@ -28,6 +28,7 @@ from discreet.cli.common import (
     pairs,
     print_json,
     say,
+    settings_of,
 )
 
 if TYPE_CHECKING:
@@ -147,7 +148,6 @@ def audit(
     learner: Annotated[str | None, typer.Option(help="Learner that asks and plans.")] = None,
     epsilon: Annotated[float, typer.Option(help="Privacy budget, above 0.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Privacy delta, in (0, 1); 0: pure epsilon.")] = 0.0,
-    preset: Annotated[str | None, typer.Option(help="Named settings: paper, ...")] = None,
     option: KnobOptions = None,
     runs: Annotated[int, typer.Option(help="Runs in each of the two worlds, from 800 on.")] = 8000,
     seed: Annotated[int, typer.Option(help="Seed of everything.")] = 1,
@@ -166,8 +166,8 @@ def audit(
         registry.load_plugin(module)
     announce_compilation()
     if everything:
-        if privatizer is not None or learner is not None or preset is not None or option:
-            raise ValueError("--all: must be given without privatizer, learner, preset and set")
+        if privatizer is not None or learner is not None or option:
+            raise ValueError("--all: must be given without privatizer, learner and set")
         _audit_all(registry.mechanisms(epsilon, delta or 1e-6), runs, seed, alarm, out, as_json)
         return
     if privatizer is None:
@@ -179,7 +179,7 @@ def audit(
             f"privatizer = {privatizer!r}: claims no guarantee, so there is nothing to audit; must be one "
             "that takes a budget"
         )
-    learns, protects = _audited(privatizer, learner, epsilon, delta, preset, pairs("set", option))
+    learns, protects = _audited(privatizer, learner, epsilon, delta, option)
     from discreet.audit import run as audits
 
     found = audits.audit_privatizer(
@@ -198,8 +198,7 @@ def _audited(
     learner: str | None,
     epsilon: float,
     delta: float,
-    preset: str | None,
-    pairs: dict[str, str],
+    option: list[str] | None,
 ) -> tuple[Any, Any]:
     """Build and return (learner, privatizer) from names and options. If ``learner`` is None, the returned
     learner is None.
@@ -208,13 +207,14 @@ def _audited(
     from discreet.experiments import build_run
     from discreet.experiments.run_config import RunConfig
 
+    preset, options = settings_of(option)
     if learner is not None:
         table = {"learner": learner, "privatizer": privatizer, "epsilon": epsilon, "delta": delta}
         extra = {} if preset is None else {"preset": preset}
-        config = RunConfig.from_table({**table, **extra, "options": pairs})
+        config = RunConfig.from_table({**table, **extra, "options": options})
         _, learns, protects = build_run.objects(build_run.resolved(config))
         return learns, protects
-    given = {name.removeprefix("privatizer."): value for name, value in pairs.items()}
+    given = {name.removeprefix("privatizer."): value for name, value in options.items()}
     takes = registry.options_of(registry.entry("privatizer", privatizer).factory())
     budget = {"epsilon": epsilon, "delta": delta} if "delta" in takes else {"epsilon": epsilon}
     return None, registry.build("privatizer", privatizer, preset, {**given, **budget})

@@ -16,7 +16,7 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
@@ -119,7 +119,8 @@ def _meant(name: str, context: Any) -> str | None:
     """
     path = context.command_path
     offered = _options_of(context.command)
-    if (new := OPTIONS.get(name)) in offered:
+    new = OPTIONS.get(name)
+    if new is not None and offered & set(new.split()):
         return f"{name} was renamed in 0.3.0: {new}"
     if (other := SAME_MEANING.get(name)) in offered:
         return f"{name}: is no option of `{path}`; did you mean {other}? (see `{path} --help`)"
@@ -168,7 +169,17 @@ DeltaOption = Annotated[
     float | None, typer.Option(help="Privacy delta, in (0, 1); 0 (default; shuffle: 1e-6): pure epsilon.")
 ]
 KnobOptions = Annotated[
-    list[str] | None, typer.Option("--set", help="KEY=VALUE for learner or privatizer. Repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--set", help="KEY=VALUE for learner or privatizer; preset=NAME: named settings. Repeatable."
+    ),
+]
+PriorOption = Annotated[
+    Path | None,
+    typer.Option(help="Public prior of the learner: a table (.csv) or an earlier release (.parquet)."),
+]
+PriorStrengthOption = Annotated[
+    float | None, typer.Option(help="Visits that each pair of the prior is worth (default: 100).")
 ]
 EpisodesOption = Annotated[int | None, typer.Option(help="Users, one episode each (default: 20000).")]
 PluginOption = Annotated[
@@ -373,3 +384,25 @@ def pairs(flag: str, given: Sequence[str] | None) -> dict[str, str]:
             raise ValueError(f"--{flag} {item!r}: {name} is given twice")
         found[name] = value
     return found
+
+
+def settings_of(given: Sequence[str] | None) -> tuple[str | None, dict[str, str]]:
+    """Parse the values of ``--set``. Returns the preset, or None, and the other options as a mapping."""
+    options = pairs("set", given)
+    preset = options.pop("preset", None)
+    return preset, options
+
+
+def typed_pairs(flag: str, given: Sequence[str] | None, kinds: Mapping[str, type]) -> dict[str, Any]:
+    """Parse options of the form KEY=VALUE that can have only certain keys.
+
+    flag : name of the option, which error messages state. kinds : type of the value of each allowed key.
+    Raises ``ValueError`` for an unknown key and for a value of a wrong type.
+    """
+    from discreet import registry
+
+    found = pairs(flag, given)
+    for name in found:
+        if name not in kinds:
+            raise ValueError(f"--{flag} {name}: {registry.must_be_one_of(kinds)}")
+    return {name: registry.coerce(name, value, kinds[name]) for name, value in found.items()}

@@ -25,7 +25,7 @@ EXAMPLES = {
     ),
     "prepare": (
         "discreet prepare records --schema declaration.toml --out ward",
-        "discreet prepare records --decimal , --schema declaration.toml --out ward",
+        "discreet prepare records --source decimal=, --schema declaration.toml --out ward",
     ),
     "discretize": (
         "discreet discretize estimate --schema P.toml --users 20000 --centres 20 --epsilon 1",

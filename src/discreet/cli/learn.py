@@ -24,6 +24,8 @@ from discreet.cli.common import (
     pairs,
     print_json,
     say,
+    settings_of,
+    typed_pairs,
 )
 from discreet.cli.examples import examples_of
 from discreet.cli.passphrases import PassphraseFile, passphrase_of
@@ -44,33 +46,47 @@ if TYPE_CHECKING:
 SqlOption = Annotated[
     str | None,
     typer.Option(
-        help="A query of duckdb://FILE, or of duckdb:// over the files of --reads.", rich_help_panel="Source"
-    ),
-]
-ReadsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="A file that the query of duckdb:// reads; it can read no other. Repeatable.",
+        help="A query of the database duckdb://FILE, or of the given files; it can read no other file.",
         rich_help_panel="Source",
     ),
 ]
-DelimiterOption = Annotated[
-    str | None,
+SourceOption = Annotated[
+    list[str] | None,
     typer.Option(
-        help="Of CSV files (default: told by the columns in their first line).", rich_help_panel="Source"
+        help="KEY=VALUE. Format of CSV files: delimiter (default: found from their first line), decimal "
+        "(. or ,), encoding (a name in Python). Or scratch: a folder for temporary files. Repeatable.",
+        rich_help_panel="Source",
     ),
 ]
-DecimalOption = Annotated[str, typer.Option(help="Of numbers in CSV files: . or ,", rich_help_panel="Source")]
-EncodingOption = Annotated[
-    str, typer.Option(help="Of CSV files, as Python names it.", rich_help_panel="Source")
-]
+_SOURCE = ("delimiter", "decimal", "encoding", "scratch")
 LearnerSettings = Annotated[
-    list[str] | None, typer.Option("--set", help="KEY=VALUE for the learner. Repeatable.")
+    list[str] | None,
+    typer.Option("--set", help="KEY=VALUE for the learner; preset=NAME: named settings. Repeatable."),
 ]
 SettingOptions = Annotated[
     list[str] | None,
-    typer.Option("--set", help="KEY=VALUE for the learner; privatizer.KEY=VALUE for the noise. Repeatable."),
+    typer.Option(
+        "--set",
+        help="KEY=VALUE for the learner; privatizer.KEY=VALUE for the noise; preset=NAME: named settings. "
+        "Repeatable.",
+    ),
 ]
+
+
+def source_of(given: Sequence[str] | None, *keys: str) -> dict[str, Any]:
+    """Return the keys and values of ``--source``. keys : allowed keys; all of them if none is given."""
+    return typed_pairs("source", given, dict.fromkeys(keys or _SOURCE, str))
+
+
+def queried(files: Sequence[str] | None, sql: str | None) -> tuple[list[str], list[str] | None]:
+    """Return the sources of rows, and the files that a query of ``duckdb://`` can read.
+
+    With a query and without a database, the query reads the given files.
+    """
+    given = list(files or ())
+    if sql is None or any(one.startswith("duckdb://") and one != "duckdb://" for one in given):
+        return given, None
+    return ["duckdb://"], [one for one in given if one != "duckdb://"] or None
 
 
 @contextmanager
@@ -114,7 +130,6 @@ OfflineLearner = Annotated[
         "dp-apvi elsewhere.",
     ),
 ]
-OfflinePreset = Annotated[str | None, typer.Option(help="Named settings of the learner: paper, ...")]
 BudgetEpsilon = Annotated[
     float | None, typer.Option("--epsilon", help="Privacy budget, above 0.", rich_help_panel="Budget")
 ]
@@ -142,36 +157,19 @@ CompareOption = Annotated[
         rich_help_panel="Report and statement",
     ),
 ]
-LevelOption = Annotated[
-    float, typer.Option(help="Of the report's intervals, in (0, 1).", rich_help_panel="Report and statement")
-]
-ReturnBoundOption = Annotated[
-    float | None,
+ReportOption = Annotated[
+    list[str] | None,
     typer.Option(
-        help="With dp-apvi or apvi: public bound of one episode's return, in [0, 1] a step (default: H). "
-        "Else return_bound of the schema.",
+        help="KEY=VALUE. Lines of the statement: operator (who runs this), approval (who approved it), "
+        "purpose (also a line of the ledger). The report: level of its intervals (default: 0.95); "
+        "return_bound with dp-apvi or apvi, the public bound of one episode's return, in [0, 1] a step "
+        "(default: H; other learners take it from the schema). Repeatable.",
         rich_help_panel="Report and statement",
     ),
 ]
-OperatorOption = Annotated[
-    str, typer.Option(help="Who runs this; a line of the statement.", rich_help_panel="Report and statement")
-]
-ApprovalOption = Annotated[
-    str,
-    typer.Option(help="Who approved it; a line of the statement.", rich_help_panel="Report and statement"),
-]
-PurposeOption = Annotated[
-    str,
-    typer.Option(
-        help="What the release is for; a line of the statement and of the ledger.",
-        rich_help_panel="Report and statement",
-    ),
-]
+_REPORT = {"operator": str, "approval": str, "purpose": str, "level": float, "return_bound": float}
 SeedOption = Annotated[
     int | None, typer.Option(help="For simulation: noise that repeats and protects nobody.")
-]
-ScratchOption = Annotated[
-    Path | None, typer.Option(help="Folder for temporary files, where users are not in order.")
 ]
 ThreadsOption = Annotated[
     int | None, typer.Option(help="Threads that read, check and count (default: all processors).")
@@ -189,16 +187,12 @@ def learn(
     ] = None,
     schema: Annotated[Path | None, typer.Option(help="SCHEMA.toml: what is public about the data.")] = None,
     sql: SqlOption = None,
-    reads: ReadsOption = None,
-    delimiter: DelimiterOption = None,
-    decimal: DecimalOption = ".",
-    encoding: EncodingOption = "utf-8",
+    source: SourceOption = None,
     learner: OfflineLearner = None,
     epsilon: BudgetEpsilon = None,
     delta: BudgetDelta = None,
     rho: BudgetRho = None,
     out: LearnedFolder = None,
-    preset: OfflinePreset = None,
     option: SettingOptions = None,
     unsupported: UnsupportedOption = "abstain",
     compare: CompareOption = None,
@@ -212,12 +206,7 @@ def learn(
         ),
     ] = False,
     seed: SeedOption = None,
-    level: LevelOption = 0.95,
-    return_bound: ReturnBoundOption = None,
-    operator: OperatorOption = "",
-    approval: ApprovalOption = "",
-    purpose: PurposeOption = "",
-    scratch: ScratchOption = None,
+    report: ReportOption = None,
     workers: ThreadsOption = None,
     plugin: PluginOption = None,
     as_json: JsonFlag = False,
@@ -226,22 +215,21 @@ def learn(
     out = _prepared(out, plugin, learner)
     _check_sources(files, schema, sql, ledger, no_ledger, seed)
     assert schema is not None
-    written = {
-        "sql": sql, "reads": reads, "delimiter": delimiter, "decimal": decimal, "encoding": encoding,
-    }  # fmt: skip
-    people = _looked_at(files, schema, written, out)
+    written = source_of(source)
+    scratch = written.pop("scratch", None)
+    people = _looked_at(files, schema, sql, written, out)
 
     from discreet.pipeline.learn import LearnConfig
 
     settings = LearnConfig(
         unsupported=unsupported,  # type: ignore[arg-type]  # LearnConfig checks it
-        level=level, return_bound=return_bound, operator=operator, approval=approval, purpose=purpose,
         compare=_rules(compare, people[0]),
-    )  # fmt: skip
+        **typed_pairs("report", report, _REPORT),
+    )
     announce_compilation()
     outcome = _first(
-        people, learner, _given(epsilon, delta, rho), preset, option, out, settings, 0, ledger, no_ledger,
-        seed, scratch, workers,
+        people, learner, _given(epsilon, delta, rho), option, out, settings, 0, ledger, no_ledger, seed,
+        scratch, workers,
     )  # fmt: skip
     _print_learned(outcome, out, as_json)
 
@@ -250,41 +238,41 @@ def learn(
 def dry_run(
     schema: Annotated[Path, typer.Argument(help="SCHEMA.toml: what is public about the data.")],
     users: Annotated[int, typer.Option(help="Number of synthetic users.")] = 1000,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(help="scratch=DIR: folder for temporary files.", rich_help_panel="Source"),
+    ] = None,
     learner: OfflineLearner = None,
     epsilon: BudgetEpsilon = None,
     delta: BudgetDelta = None,
     rho: BudgetRho = None,
     out: LearnedFolder = None,
-    preset: OfflinePreset = None,
     option: SettingOptions = None,
     unsupported: UnsupportedOption = "abstain",
     compare: CompareOption = None,
     seed: SeedOption = None,
-    level: LevelOption = 0.95,
-    return_bound: ReturnBoundOption = None,
-    operator: OperatorOption = "",
-    approval: ApprovalOption = "",
-    purpose: PurposeOption = "",
-    scratch: ScratchOption = None,
+    report: ReportOption = None,
     workers: ThreadsOption = None,
     plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Run `discreet learn` on synthetic users of a schema, without data and without a ledger entry."""
     out = _prepared(out, plugin, learner)
-    people = _looked_at(None, schema, None, out)
+    scratch = source_of(source, "scratch").get("scratch")
+    people = _looked_at(None, schema, None, None, out)
 
     from discreet.pipeline.learn import LearnConfig
 
     settings = LearnConfig(
         unsupported=unsupported,  # type: ignore[arg-type]  # LearnConfig checks it
-        level=level, return_bound=return_bound, operator=operator, approval=approval, purpose=purpose,
-        synthetic=True, compare=_rules(compare, people[0]),
-    )  # fmt: skip
+        synthetic=True,
+        compare=_rules(compare, people[0]),
+        **typed_pairs("report", report, _REPORT),
+    )
     announce_compilation()
     outcome = _first(
-        people, learner, _given(epsilon, delta, rho), preset, option, out, settings, users, None, False,
-        seed, scratch, workers,
+        people, learner, _given(epsilon, delta, rho), option, out, settings, users, None, False, seed,
+        scratch, workers,
     )  # fmt: skip
     _print_learned(outcome, out, as_json)
 
@@ -296,18 +284,13 @@ def replan(
     learner: Annotated[
         str | None, typer.Option(help="NAMES(offline learner). Default: that of the release.")
     ] = None,
-    preset: OfflinePreset = None,
     option: LearnerSettings = None,
     unsupported: UnsupportedOption = "abstain",
     compare: CompareOption = None,
     rewards: Annotated[
         Path | None, typer.Option(help="Known rewards in place of the schema's: .csv or .npy.")
     ] = None,
-    level: LevelOption = 0.95,
-    return_bound: ReturnBoundOption = None,
-    operator: OperatorOption = "",
-    approval: ApprovalOption = "",
-    purpose: PurposeOption = "",
+    report: ReportOption = None,
     plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -320,11 +303,11 @@ def replan(
 
     settings = LearnConfig(
         unsupported=unsupported,  # type: ignore[arg-type]  # LearnConfig checks it
-        level=level, return_bound=return_bound, operator=operator, approval=approval, purpose=purpose,
         compare=_rules_of_release(compare, release),
-    )  # fmt: skip
+        **typed_pairs("report", report, _REPORT),
+    )
     announce_compilation()
-    _print_learned(_again(release, learner, preset, option, out, settings, rewards), out, as_json)
+    _print_learned(_again(release, learner, option, out, settings, rewards), out, as_json)
 
 
 def _prepared(out: Path | None, plugin: list[str] | None, learner: str | None) -> Path:
@@ -410,7 +393,7 @@ def _check_sources(
 
 
 def _looked_at(
-    files: list[str] | None, schema: Path, written: dict[str, Any] | None, out: Path
+    files: list[str] | None, schema: Path, sql: str | None, written: dict[str, Any] | None, out: Path
 ) -> tuple[Schema, Source | list[str] | None]:
     """Return the schema, and the source of rows after a check of the names and types of its columns.
 
@@ -430,18 +413,18 @@ def _looked_at(
     from discreet.data.sources import COUNTED
 
     if files and all(name.endswith(COUNTED) for name in files):
-        for name in ("sql", "reads", "delimiter"):
-            if written[name] is not None:
-                raise ValueError(f"{name} = {written[name]!r}: must not be given with counted parts")
+        for name, value in {"sql": sql, **written}.items():
+            if value is not None:
+                raise ValueError(f"{name} = {value!r}: must not be given with counted parts")
         return public, files
-    return public, open_source(files or ["duckdb://"], public, **written)
+    where, reads = queried(files, sql)
+    return public, open_source(where, public, sql=sql, reads=reads, **written)
 
 
 def _first(
     people: tuple[Schema, Source | list[str] | None],
     algorithm: str | None,
     budget: dict[str, float],
-    preset: str | None,
     option: list[str] | None,
     out: Path,
     settings: LearnConfig,
@@ -449,7 +432,7 @@ def _first(
     ledger: Path | None,
     no_ledger: bool,
     seed: int | None,
-    scratch: Path | None,
+    scratch: str | None,
     workers: int | None,
 ) -> LearnResult:
     """Learn a policy from user data, or from synthetic data if the source is None."""
@@ -467,7 +450,7 @@ def _first(
 
     public, source = people
     algorithm = algorithm or default_algorithm(public)
-    learner, privatizer = _asked(algorithm, preset, option, budget, exact=no_ledger)
+    learner, privatizer = _asked(algorithm, option, budget, exact=no_ledger)
     private = privatizer is not None or algorithm.startswith("dp-")
     if not (private or no_ledger or settings.synthetic):
         raise ValueError(
@@ -515,10 +498,7 @@ def aggregate(
         Path | None, typer.Option(help="Make a new key, and nothing else. Delete it after the run.")
     ] = None,
     sql: SqlOption = None,
-    reads: ReadsOption = None,
-    delimiter: DelimiterOption = None,
-    decimal: DecimalOption = ".",
-    encoding: EncodingOption = "utf-8",
+    source: SourceOption = None,
     learner: Annotated[
         str | None,
         typer.Option(
@@ -526,7 +506,6 @@ def aggregate(
         ),
     ] = None,
     option: LearnerSettings = None,
-    scratch: Annotated[Path | None, typer.Option(help="Folder for temporary files.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Compute exact sums of one part of the users for `discreet learn PARTS.tally`; they are raw data."""
@@ -553,19 +532,19 @@ def aggregate(
     if out.exists() or not out.absolute().parent.is_dir():
         raise ValueError(f"out = {str(out)!r}: must be a new file in a folder that exists")
     secret, public = counted.read_aggregate_key(key), read_schema(schema)
-    written: dict[str, Any] = {
-        "sql": sql, "reads": reads, "delimiter": delimiter, "decimal": decimal, "encoding": encoding,
-    }  # fmt: skip
+    written = source_of(source)
+    scratch = written.pop("scratch", None)
+    where, reads = queried(files, sql)
     name = learner or default_algorithm(public)
-    options: dict[str, Any] = pairs("set", option)
+    preset, options = settings_of(option)
     if "rho" in registry.options_of(registry.entry("offline learner", name).factory()):
-        options = {"rho": 1.0, **options}  # a budget is required, but not used
-    counted_for = registry.build("offline learner", name, None, options)
+        options = {"rho": "1", **options}  # a budget is required, but not used
+    counted_for = registry.build("offline learner", name, preset, options)
     announce_compilation()
     try:
         with claimed(out), rows_bar() as progress:
-            source = open_source(files or ["duckdb://"], public, **written)
-            part = counted.aggregate_part(source, counted_for, secret, progress=progress, scratch=scratch)
+            rows = open_source(where, public, sql=sql, reads=reads, **written)
+            part = counted.aggregate_part(rows, counted_for, secret, progress=progress, scratch=scratch)
             part.save(out)
     except DataError as error:
         error.add_note("This message is private, it quotes a person's row. Nothing was written.")
@@ -578,7 +557,6 @@ def aggregate(
 def _again(
     release: Path,
     algorithm: str | None,
-    preset: str | None,
     option: list[str] | None,
     out: Path,
     settings: LearnConfig,
@@ -590,12 +568,12 @@ def _again(
     known = None
     if rewards is not None:
         known = read_rewards(rewards, read_schema(release.parent / pipeline.SCHEMA))
-    learner = _asked_again(release, algorithm, preset, option)
+    learner = _asked_again(release, algorithm, option)
     with rows_bar() as progress:
         return pipeline.replan(release, learner, out, settings=settings, rewards=known, progress=progress)
 
 
-def _asked_again(release: Path, algorithm: str | None, preset: str | None, option: list[str] | None) -> Any:
+def _asked_again(release: Path, algorithm: str | None, option: list[str] | None) -> Any:
     """Return the learner for a new plan from a release.
 
     By default it is the learner of the release with its stored options. Options on the command line replace
@@ -608,13 +586,14 @@ def _asked_again(release: Path, algorithm: str | None, preset: str | None, optio
 
     facts = read_tables(release).facts
     name = algorithm or facts.algorithm or "dp-apvi"
+    preset, asked = settings_of(option)
     options: dict[str, Any] = {}
     if preset is None and name == facts.algorithm:
         stored = dict(facts.options.get("learner", {}))
         options = {key: value for key, value in stored.items() if key != "preset" and value is not None}
     elif "rho" in registry.options_of(registry.entry("offline learner", name).factory()):
         options = {"rho": 1.0}  # a budget is required, but not used
-    options |= pairs("set", option)
+    options |= asked
     return registry.build("offline learner", name, preset, options)
 
 
@@ -623,7 +602,6 @@ _EITHER = ("decision-points",)  # these learners, and plug-ins, can learn from n
 
 def _asked(
     algorithm: str,
-    preset: str | None,
     option: list[str] | None,
     budget: dict[str, float],
     exact: bool = False,
@@ -637,7 +615,8 @@ def _asked(
 
     found = registry.entry("offline learner", algorithm)
     taken = registry.options_of(found.factory())
-    options: dict[str, Any] = pairs("set", option)
+    preset, given = settings_of(option)
+    options: dict[str, Any] = {**given}
     noise = {
         name.removeprefix("privatizer."): options.pop(name)
         for name in [*options]
@@ -674,7 +653,6 @@ def estimate_stored(
     users: int | None,
     budget: dict[str, float | None],
     algorithm: str | None,
-    preset: str | None,
     option: list[str] | None,
     share: float,
     as_json: bool,
@@ -691,7 +669,7 @@ def estimate_stored(
 
     public = read_schema(schema)
     given = {name: value for name, value in budget.items() if value is not None}
-    learner, privatizer = _asked(algorithm or default_algorithm(public), preset, option, given)
+    learner, privatizer = _asked(algorithm or default_algorithm(public), option, given)
 
     with rows_bar() as progress:
         progress("estimate", 0, None)
@@ -733,7 +711,6 @@ def power(
     learner: Annotated[
         str | None, typer.Option(help="decision-points, dp-pevi or dp-vapvi (default: as `discreet learn`).")
     ] = None,
-    preset: OfflinePreset = None,
     option: LearnerSettings = None,
     draws: Annotated[int, typer.Option(help="Simulated releases.")] = 60,
     as_json: JsonFlag = False,
@@ -753,8 +730,7 @@ def power(
     algorithm = learner or default_algorithm(public)
     if algorithm in _LINEAR:
         refuse_groups(public, algorithm)
-        named = (algorithm, preset, option)
-        _power_linear(public, users, epsilon, delta, target, world, draws, as_json, named)
+        _power_linear(public, users, epsilon, delta, target, world, draws, as_json, algorithm, option)
         return
     if algorithm != "decision-points":
         raise ValueError(
@@ -766,8 +742,8 @@ def power(
             "learner = 'decision-points': must be of a schema with stationary = true; `discreet learn` "
             "refuses it too"
         )
-    if preset is not None or option:
-        raise ValueError("preset, set: must not be given for decision-points here")
+    if option:
+        raise ValueError("set: must not be given for decision-points here")
 
     from discreet.mechanisms.privatizers.central import Central
     from discreet.pipeline import power_analysis
@@ -832,7 +808,8 @@ def _power_linear(
     world: str | None,
     draws: int,
     as_json: bool,
-    named: tuple[str, str | None, list[str] | None],
+    algorithm: str,
+    option: list[str] | None,
 ) -> None:
     """Print the power of linear learners, estimated by simulation. Half of the simulated users are held
     out.
@@ -843,9 +820,8 @@ def _power_linear(
     from discreet.pipeline.learned_files import LinearSums
     from discreet.pipeline.power_analysis import EPSILONS
 
-    algorithm, preset, option = named
     budget = {"epsilon": 1.0 if epsilon is None else epsilon}
-    learner, _ = _asked(algorithm, preset, option, budget if delta is None else {**budget, "delta": delta})
+    learner, _ = _asked(algorithm, option, budget if delta is None else {**budget, "delta": delta})
     features = LinearSums(schema, learner).features
     rows = []
     with rows_bar() as progress:

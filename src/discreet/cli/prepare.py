@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from discreet.cli.common import JsonFlag, check_files, command, console, new_table, print_json, say
-from discreet.cli.learn import (
-    DecimalOption,
-    DelimiterOption,
-    EncodingOption,
-    ReadsOption,
-    SqlOption,
-    rows_bar,
+from discreet.cli.common import (
+    JsonFlag,
+    check_files,
+    command,
+    console,
+    new_table,
+    print_json,
+    say,
+    typed_pairs,
 )
-
-if TYPE_CHECKING:
-    from discreet.pipeline.state_codebook import CodebookFit
+from discreet.cli.learn import SourceOption, SqlOption, queried, rows_bar, source_of
 
 _FILES = "Parquet or CSV files, folders, s3://..., or duckdb://FILE?table=NAME."
 
@@ -28,9 +28,7 @@ def schema(
     init: Annotated[list[str] | None, typer.Option("--init", help=f"{_FILES} Repeatable.")] = None,
     out: Annotated[Path | None, typer.Option(help="New file (default: the screen).")] = None,
     sql: SqlOption = None,
-    reads: ReadsOption = None,
-    delimiter: DelimiterOption = None,
-    encoding: EncodingOption = "utf-8",
+    source: SourceOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Write a template of a schema from the names and types of columns, without reading rows."""
@@ -39,9 +37,8 @@ def schema(
 
     if not init and sql is None:
         raise ValueError("init is missing: give --init FILE, whose columns are named")
-    text = schema_template(
-        init or ["duckdb://"], sql=sql, reads=reads, delimiter=delimiter, encoding=encoding
-    )
+    where, reads = queried(init, sql)
+    text = schema_template(where, sql=sql, reads=reads, **source_of(source, "delimiter", "encoding"))
     if out is not None:
         if out.exists():
             raise ValueError(f"out = {str(out)!r}: exists already, a skeleton overwrites nothing")
@@ -65,21 +62,13 @@ def prepare(
         Path | None, typer.Option(help="Private file for offending rows (default: OUT.offending.csv).")
     ] = None,
     sql: SqlOption = None,
-    reads: ReadsOption = None,
-    delimiter: DelimiterOption = None,
-    decimal: DecimalOption = ".",
-    encoding: EncodingOption = "utf-8",
+    source: SourceOption = None,
     memory: Annotated[int, typer.Option(help="Bytes that a part of the records may take.")] = 2**31,
-    scratch: Annotated[
-        Path | None, typer.Option(help="Folder for temporary files, where they do not.")
-    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Convert raw records to trajectories and a schema, as a declaration says; no budget is spent."""
-    if schema is None:
-        raise ValueError("schema is missing: give --schema P.toml, a schema with a section [prepare]")
-    if out is None:
-        raise ValueError("out is missing: give --out DIR, a new folder")
+    schema = _given("schema", schema, "P.toml, a schema with a section [prepare]")
+    out = _given("out", out, "DIR, a new folder")
     if not files and sql is None:
         raise ValueError("files: none is given; give the records")
     check_files(files or [], schema=schema)
@@ -87,10 +76,11 @@ def prepare(
     from discreet.data.prepare import ROWS, SCHEMA
     from discreet.data.prepare import prepare as make
 
+    where, reads = queried(files, sql)
     with rows_bar() as progress:
         made = make(
-            files or ["duckdb://"], schema, out, sql=sql, reads=reads, delimiter=delimiter, decimal=decimal,
-            encoding=encoding, offending=offending, memory=memory, scratch=scratch, progress=progress,
+            where, schema, out, sql=sql, reads=reads, offending=offending, memory=memory, progress=progress,
+            **source_of(source),
         )  # fmt: skip
     facts = {"folder": str(out), "people": made.people, "episodes": made.episodes, "steps": made.steps}
     if as_json:
@@ -120,9 +110,14 @@ def discretize(
     quantiles: Annotated[
         str | None, typer.Option(help="VALUE=N: cut points of a value into N bins of equal shares.")
     ] = None,
-    rounds: Annotated[int, typer.Option(help="Of k-means.")] = 5,
-    bins: Annotated[int, typer.Option(help="Public cells of the histogram for quantiles.")] = 64,
-    start: Annotated[Path | None, typer.Option(help="File of public centres to start from.")] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="KEY=VALUE for the fit: rounds of k-means (default: 5); bins, public cells of the histogram "
+            "for quantiles (default: 64); start, a file of public centres. Repeatable.",
+        ),
+    ] = None,
     users: Annotated[int | None, typer.Option(help="estimate: expected number of users.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Budget, above 0.")] = None,
     delta: Annotated[float | None, typer.Option(help="In (0, 1).")] = None,
@@ -137,74 +132,88 @@ def discretize(
     anyway: Annotated[bool, typer.Option("--anyway", help="Fit also what is hopeless.")] = False,
     purpose: Annotated[str, typer.Option(help="What it is for; a line of the ledger.")] = "",
     sql: SqlOption = None,
-    reads: ReadsOption = None,
-    delimiter: DelimiterOption = None,
-    decimal: DecimalOption = ".",
-    encoding: EncodingOption = "utf-8",
+    source: SourceOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Fit state centres or cut points to user data, which costs budget; `estimate` prints the error."""
-    from contextlib import nullcontext
-
     from discreet.core import checks
 
     checks.choice("what", what, ("estimate", "fit", "verify"))
     if what != "verify" and schema is not None:
         check_files(files or [], schema=schema)
 
-    from discreet.ledger.ledger import Ledger, default_path
-    from discreet.pipeline import state_codebook as library
+    from discreet.ledger.ledger import default_path
 
-    path = default_path() if ledger is None else ledger
+    path = None if no_ledger else ledger or default_path()
     if what == "verify":
-        if not files or len(files) != 1:
-            raise ValueError("files: must be the folder of one fit")
-        from discreet.ledger.signatures import read_public_key
-        from discreet.reports.signature_file import read_signatures
-
-        signers = [read_public_key(one) for one in public_key or []]
-        with nullcontext() if no_ledger else Ledger.open(path, create=False) as book:
-            unchecked = library.verify_codebook(files[0], book, public_keys=signers)
-        console().print(
-            f"{files[0]}: files, pages and guarantee are as stated, and what was found follows from them."
-            if not unchecked
-            else f"{files[0]}: files and guarantee are as stated."
-        )
-        for sentence in unchecked:
-            console().print(f"Not checked: {sentence}.", soft_wrap=True)
-        for one in read_signatures(Path(files[0])):
-            known = "" if one["key"] in signers else " (a key that nobody has named here: --public-key FILE)"
-            said = f"Signature of {one['name'] or 'somebody'}, {one['time']}, key {one['key']}{known}"
-            console().print(said, soft_wrap=True)
+        _verify_fit(files, path, public_key)
         return
-    if schema is None:
-        raise ValueError("schema is missing: give --schema P.toml, a schema with a section [prepare]")
+    schema = _given("schema", schema, "P.toml, a schema with a section [prepare]")
     asked: dict[str, Any] = {
-        "centres": centres, "quantiles": _quantiles(quantiles), "rounds": rounds, "bins": bins,
-        "epsilon": epsilon, "delta": delta, "rho": rho,
-    }  # fmt: skip
+        "centres": centres, "quantiles": _quantiles(quantiles), "rounds": 5, "bins": 64, "epsilon": epsilon,
+        "delta": delta, "rho": rho,
+    } | typed_pairs("set", option, {"rounds": int, "bins": int, "start": str})  # fmt: skip
     if what == "estimate":
-        if users is None:
-            raise ValueError("users is missing: give --users N, the expected number of people")
-        _show_estimate(library.estimate_codebook(schema, users, **asked), schema, users, asked, as_json)
+        _show_estimate(schema, _given("users", users, "N, the expected number of people"), asked, as_json)
         return
-    if out is None:
-        raise ValueError("out is missing: give --out DIR, a new folder")
+    out = _given("out", out, "DIR, a new folder")
     if not files and sql is None:
         raise ValueError("files: none is given; give the records")
-    if not no_ledger and not path.exists():
-        say(f"discreet: the ledger is new: {path}")
-    with nullcontext() if no_ledger else Ledger.open(path) as book, rows_bar() as progress:
-        fitted = library.fit_codebook(
-            files or ["duckdb://"], schema, out, ledger=book, start=start, anyway=anyway, purpose=purpose,
-            progress=progress, sql=sql, reads=reads, delimiter=delimiter, decimal=decimal, encoding=encoding,
-            **asked,
-        )  # fmt: skip
+    _fit(files, sql, schema, out, path, as_json, anyway=anyway, purpose=purpose, **source_of(source), **asked)
+
+
+def _given(name: str, value: Any, what: str) -> Any:
+    """Return the value of a required option. Raise ``ValueError`` if it was not given."""
+    if value is None:
+        raise ValueError(f"{name} is missing: give --{name} {what}")
+    return value
+
+
+def _fit(
+    files: list[str] | None, sql: str | None, schema: Path, out: Path, ledger: Path | None, as_json: bool,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Fit a codebook, and print its forecast and the files of its folder."""
+    from discreet.ledger.ledger import Ledger
+    from discreet.pipeline.state_codebook import fit_codebook
+
+    where, reads = queried(files, sql)
+    if ledger is not None and not ledger.exists():
+        say(f"discreet: the ledger is new: {ledger}")
+    with nullcontext() if ledger is None else Ledger.open(ledger) as book, rows_bar() as progress:
+        fitted = fit_codebook(
+            where, schema, out, ledger=book, progress=progress, sql=sql, reads=reads, **options
+        )
     if as_json:
         print_json({"out": str(out), **fitted.forecast.to_dict()})
         return
     console().print(fitted.forecast.verdict)
     console().print(f"{out}: {', '.join(sorted(one.name for one in out.iterdir()))}")
+
+
+def _verify_fit(files: list[str] | None, ledger: Path | None, public_key: list[Path] | None) -> None:
+    """Check the folder of a fit, and print what was not checked and who has signed."""
+    from discreet.ledger.ledger import Ledger
+    from discreet.ledger.signatures import read_public_key
+    from discreet.pipeline.state_codebook import verify_codebook
+    from discreet.reports.signature_file import read_signatures
+
+    if not files or len(files) != 1:
+        raise ValueError("files: must be the folder of one fit")
+    signers = [read_public_key(one) for one in public_key or []]
+    with nullcontext() if ledger is None else Ledger.open(ledger, create=False) as book:
+        unchecked = verify_codebook(files[0], book, public_keys=signers)
+    console().print(
+        f"{files[0]}: files, pages and guarantee are as stated, and what was found follows from them."
+        if not unchecked
+        else f"{files[0]}: files and guarantee are as stated."
+    )
+    for sentence in unchecked:
+        console().print(f"Not checked: {sentence}.", soft_wrap=True)
+    for one in read_signatures(Path(files[0])):
+        known = "" if one["key"] in signers else " (a key that nobody has named here: --public-key FILE)"
+        said = f"Signature of {one['name'] or 'somebody'}, {one['time']}, key {one['key']}{known}"
+        console().print(said, soft_wrap=True)
 
 
 def _quantiles(text: str | None) -> tuple[str, int] | None:
@@ -216,16 +225,14 @@ def _quantiles(text: str | None) -> tuple[str, int] | None:
     return name, int(number)
 
 
-def _show_estimate(
-    found: CodebookFit, schema: Path, users: int, asked: dict[str, Any], as_json: bool
-) -> None:
+def _show_estimate(schema: Path, users: int, asked: dict[str, Any], as_json: bool) -> None:
     """Print the estimated error of a fit, and the errors of the same fit with other budgets."""
-    from discreet.pipeline import state_codebook as library
+    from discreet.pipeline.state_codebook import estimate_codebook
 
-    others = [
-        library.estimate_codebook(schema, users, **{**asked, "epsilon": e, "rho": None})
-        for e in (0.1, 1.0, 10.0)
-    ]
+    asked.pop("start", None)  # the centres from which a fit starts do not change the forecast
+    found = estimate_codebook(schema, users, **asked)
+    budgets = ({**asked, "epsilon": e, "rho": None} for e in (0.1, 1.0, 10.0))
+    others = [estimate_codebook(schema, users, **budget) for budget in budgets]
     if as_json:
         print_json({**found.to_dict(), "others": [one.to_dict() for one in others]})
         return

@@ -20,7 +20,25 @@ COMMANDS = {
     "recover": "discreet ledger recover",
     "reproduce": "python -m papers reproduce NAME",
 }
-OPTIONS = {"--algorithm": "--learner", "--rehearse": "--dry-run"}
+OPTIONS = {
+    "--algorithm": "--learner",
+    "--approval": "--report approval=TEXT",
+    "--bins": "--set bins=N",
+    "--decimal": "--source decimal=,",
+    "--delimiter": "--source delimiter=TEXT",
+    "--encoding": "--source encoding=NAME",
+    "--first-seed": "--seeds FIRST:END",
+    "--level": "--report level=NUMBER",
+    "--operator": "--report operator=TEXT",
+    "--preset": "--set preset=NAME",
+    "--purpose": "--report purpose=TEXT",
+    "--reads": "the files, beside --sql",
+    "--rehearse": "--dry-run",
+    "--return-bound": "--report return_bound=NUMBER",
+    "--rounds": "--set rounds=N",
+    "--scratch": "--source scratch=DIR",
+    "--start": "--set start=FILE",
+}
 MOVED = {
     "--from-release": "discreet replan",
     "--rewards": "discreet replan",

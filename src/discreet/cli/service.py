@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from discreet.service.dry_run import Rehearsal
     from discreet.service.study_config import Study
 
+TicketsOption = Annotated[int | None, typer.Option(help="Print so many new one-time tickets, and end.")]
+
 
 @command
 def serve(
@@ -49,7 +51,7 @@ def serve(
     stay: Annotated[
         int, typer.Option(help="With --dry-run: so many seconds longer the operator's page is shown.")
     ] = 0,
-    tickets: Annotated[int | None, typer.Option(help="Print so many new one-time tickets, and end.")] = None,
+    tickets: TicketsOption = None,
     operator: Annotated[
         bool, typer.Option("--operator", help="Print a new operator's token, and end.")
     ] = False,
@@ -71,25 +73,7 @@ def serve(
     found = read_study(study, tuple(plugin or ()))
     where = running.database_of(found, database)
     if check:
-        from discreet.service.participant_statement import make_participant_statement
-
-        content = make_participant_statement(found, None if found.ledger is None else dict(found.ledger), "")
-        if as_json:
-            print_json(content)
-            return
-        lines = [
-            found.name,
-            "",
-            content["first"],
-            "",
-            *content["who_sees_what"],
-            "",
-            *content["side_channels"],
-        ]
-        for line in lines:
-            console().print(line, soft_wrap=True)
-        many = f"{found.releases:,} release{'s' if found.releases != 1 else ''}"
-        console().print(f"\n{many}, after {_times(content['releases'])} people")
+        _print_statement(found, as_json)
         return
     if rehearse is not None:
         _rehearse(found, rehearse, stay, as_json)
@@ -126,7 +110,7 @@ def shuffler(
     key: Annotated[
         bool, typer.Option("--key", help="Print this shuffler's public key (made if there is none), and end.")
     ] = False,
-    tickets: Annotated[int | None, typer.Option(help="Print so many new one-time tickets, and end.")] = None,
+    tickets: TicketsOption = None,
     operator: Annotated[
         bool, typer.Option("--operator", help="Print a new token for POST /tickets, and end.")
     ] = False,
@@ -164,6 +148,21 @@ def shuffler(
         found, where, running.shuffler_key_at(file, make=False), service, service_key, host, port,
         lambda url: say(f"discreet: shuffler of {found.name} at {url}, database {shown}"),
     )  # fmt: skip
+
+
+def _print_statement(study: Study, as_json: bool) -> None:
+    """Print the statement for participants of a study."""
+    from discreet.service.participant_statement import make_participant_statement
+
+    content = make_participant_statement(study, None if study.ledger is None else dict(study.ledger), "")
+    if as_json:
+        print_json(content)
+        return
+    facts = (*content["who_sees_what"], "", *content["side_channels"])
+    for line in (study.name, "", content["first"], "", *facts):
+        console().print(line, soft_wrap=True)
+    many = f"{study.releases:,} release{'s' if study.releases != 1 else ''}"
+    console().print(f"\n{many}, after {_times(content['releases'])} people")
 
 
 def _rehearse(study: Study, people: int, stay: int, as_json: bool) -> None:

@@ -24,6 +24,8 @@ from discreet.cli.common import (
     LearnerOption,
     OutOption,
     PluginOption,
+    PriorOption,
+    PriorStrengthOption,
     PrivatizerOption,
     ShardOption,
     WorkersOption,
@@ -35,6 +37,7 @@ from discreet.cli.common import (
     print_json,
     progress_bar,
     say,
+    settings_of,
 )
 
 if TYPE_CHECKING:
@@ -142,39 +145,51 @@ def run(
     privatizer: PrivatizerOption = None,
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
-    preset: Annotated[str | None, typer.Option(help="Named settings: paper, code:cz22, ...")] = None,
     option: KnobOptions = None,
+    prior: PriorOption = None,
+    prior_strength: PriorStrengthOption = None,
     episodes: EpisodesOption = None,
-    seeds: Annotated[int | None, typer.Option(help="Repetitions (default: 1).")] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(metavar="N|FIRST:END", help="Repetitions (default: 1); 100:120 are 100 to 119."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all repetitions (default: 0).")] = None,
     by: Annotated[str | None, typer.Option(help="auto (default), episode or batch.")] = None,
     workers: WorkersOption = None,
     engine: EngineOption = None,
     shard: ShardOption = None,
-    first_seed: Annotated[
-        int | None,
-        typer.Option(help="Number of the first repetition (default: 0); seeds go on from it."),
-    ] = None,
     out: OutOption = None,
     label: Annotated[str | None, typer.Option(help="Name of the run in figures and tables.")] = None,
     plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Run one learner with one privatizer on one environment, over several seeds."""
+    first, end = _repetitions(seeds)
     flags = {
         "env": env, "learner": learner, "privatizer": privatizer, "epsilon": epsilon, "delta": delta,
-        "preset": preset, "episodes": episodes, "seeds": seeds, "seed": seed, "by": by, "label": label,
+        "episodes": episodes, "seeds": end, "seed": seed, "by": by, "label": label,
     }  # fmt: skip
-    from discreet.core import checks
-
-    wanted = _configuration(config, flags, option, env_option, plugin)
-    if first_seed is not None:
-        wanted = wanted.with_seeds(checks.integer("first-seed", first_seed, 0) + wanted.seeds)
-    (result,) = _run_all([(wanted, out, None)], workers, engine, _chosen(shard, first_seed))
+    prior_options = {"learner.prior": prior, "learner.prior_strength": prior_strength}
+    wanted = _configuration(config, flags, option, env_option, plugin, prior_options)
+    (result,) = _run_all([(wanted, out, None)], workers, engine, _chosen(shard, first))
     if as_json:
         print_json({**result.to_json(), "out": None if out is None else str(out)})
         return
     _print_results([result])
+
+
+def _repetitions(seeds: str | None) -> tuple[int, int | None]:
+    """Return the number of the first repetition and the number after the last one, from N or FIRST:END.
+
+    The second number is None if ``seeds`` is None.
+    """
+    if seeds is None:
+        return 0, None
+    found = re.fullmatch(r"(?:(\d+):)?(\d+)", seeds)
+    first, end = map(int, found.groups("0")) if found else (0, 0)
+    if first >= end:
+        raise ValueError(f"seeds = {seeds!r}: must be a number above 0, or FIRST:END with FIRST < END")
+    return first, end
 
 
 def _configuration(
@@ -183,18 +198,25 @@ def _configuration(
     option: list[str] | None,
     env_option: list[str] | None,
     plugin: list[str] | None,
+    prior: dict[str, Any],
 ) -> RunConfig:
     """Combine the options on the command line with a configuration file, if one is given.
 
-    Options on the command line take precedence over the file.
+    Options on the command line take precedence over the file. prior : options of the learner's prior; they
+    are None if they are not given.
 
     Raises ``ValueError`` if the command line has a budget but the privatizer takes none.
     """
     from discreet.experiments.run_config import RunConfig
 
     base = {} if config is None else RunConfig.from_toml(config).to_table()
-    table = {**base, **{name: value for name, value in flags.items() if value is not None}}
-    table["options"] = {**base.get("options", {}), **pairs("set", option)}
+    preset, options = settings_of(option)
+    given = {**flags, "preset": preset}
+    table = {**base, **{name: value for name, value in given.items() if value is not None}}
+    table["options"] = {**base.get("options", {}), **options}
+    for name, value in prior.items():
+        if value is not None:
+            table["options"][name] = str(value) if isinstance(value, Path) else value
     table["env_options"] = {**base.get("env_options", {}), **pairs("env-option", env_option)}
     table["plugins"] = [*base.get("plugins", ()), *(plugin or [])]
     found = RunConfig.from_table(table)
@@ -239,8 +261,9 @@ def estimate(
     privatizer: PrivatizerOption = None,
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
-    preset: Annotated[str | None, typer.Option(help="Named settings: paper, ...")] = None,
     option: KnobOptions = None,
+    prior: PriorOption = None,
+    prior_strength: PriorStrengthOption = None,
     episodes: EpisodesOption = None,
     schema: Annotated[
         Path | None,
@@ -261,27 +284,34 @@ def estimate(
         budget = {"epsilon": epsilon, "delta": delta, "rho": rho}
         of_runs = {
             "config": config, "env": env, "privatizer": privatizer, "episodes": episodes,
-            "env-option": env_option, "plugin": plugin,
+            "env-option": env_option, "plugin": plugin, "prior": prior, "prior-strength": prior_strength,
         }  # fmt: skip
         for name, value in of_runs.items():
             if value:
                 raise ValueError(f"{name} = {value}: must not be given with --schema")
-        estimate_stored(schema, users, budget, learner, preset, option, share, as_json)
+        estimate_stored(schema, users, budget, learner, option, share, as_json)
         return
     from discreet.experiments import build_run
-    from discreet.experiments.estimate import estimate_run
 
     of_stored = {"users": users, "rho": rho}
-    for name, given in of_stored.items():
-        if given is not None:
-            raise ValueError(f"{name} = {given}: must be given with --schema only")
+    for name, value in of_stored.items():
+        if value is not None:
+            raise ValueError(f"{name} = {value}: must be given with --schema only")
     flags = {
         "env": env, "learner": learner, "privatizer": privatizer, "epsilon": epsilon, "delta": delta,
-        "preset": preset, "episodes": episodes,
+        "episodes": episodes,
     }  # fmt: skip
     announce_compilation()
-    setup = build_run.prepare(build_run.resolved(_configuration(config, flags, option, env_option, plugin)))
+    prior_options = {"learner.prior": prior, "learner.prior_strength": prior_strength}
+    wanted = _configuration(config, flags, option, env_option, plugin, prior_options)
+    setup = build_run.prepare(build_run.resolved(wanted))
     _announce_delta(setup)
+    _print_estimate(setup, as_json)
+
+
+def _print_estimate(setup: Setup, as_json: bool) -> None:
+    from discreet.experiments.estimate import estimate_run
+
     found = estimate_run(setup)
     if as_json:
         print_json(found.to_json())
@@ -305,17 +335,17 @@ def estimate(
         console().print(f"The first one is used. Error: {found.criterion}.")
 
 
-def _chosen(shard: str | None, first_seed: int | None) -> Callable[[int, int], bool] | None:
+def _chosen(shard: str | None, first: int = 0) -> Callable[[int, int], bool] | None:
     """Return a function that selects the (configuration, repetition) pairs that this process must run.
 
     Returns None if this process must run all pairs.
     """
     from discreet.experiments import sweep
 
-    if shard is None and not first_seed:
+    if shard is None and not first:
         return None
     part = sweep.shard(shard) if shard is not None else None
-    return lambda i, run: run >= (first_seed or 0) and (part is None or part(i, run))
+    return lambda i, run: run >= first and (part is None or part(i, run))
 
 
 def _run_all(
@@ -404,7 +434,9 @@ def _print_results(results: Sequence[Result]) -> None:
     for i, (result, label, s) in enumerate(zip(results, labels, summaries, strict=True), 1):
         who = f"{label}, {privacy_words(result.guarantee)}. " if narrow else ""
         to.print(f"{i}. {who}{s.verdict[0].upper()}{s.verdict[1:]}.")
-        to.print(Padding(s.statement if len(results) == 1 else _first_sentence(s.statement), (0, 0, 0, 3)))
+        note = f" {result.about.privacy_note}" if result.about.privacy_note else ""
+        short = _first_sentence(s.statement) + note
+        to.print(Padding(s.statement if len(results) == 1 else short, (0, 0, 0, 3)))
     if len(results) > 1 and any(s.trust != "none" for s in summaries):
         to.print("Noise and composition: guarantee.json of each run.")
     _print_seed([result.guarantee for result in results])
@@ -494,7 +526,7 @@ def sweep(
         for i, one in enumerate(plan.runs, 1)
         if not only or i in only
     ]
-    results = _run_all(wanted, workers, engine, _chosen(shard, None))
+    results = _run_all(wanted, workers, engine, _chosen(shard))
     if shard is not None or only:
         results = sweeps.load_results([folder])  # all finished results of the sweep
     figures = _figures(results, folder, plan.title)

@@ -119,4 +119,4 @@ def by_constructor(value: Any) -> tuple[Any, ...]:
     A copy is made by the constructor, which checks the arguments and derives all other values again.
     """
     kind: Any = type(value)
-    return partial(kind, **{one.name: getattr(value, one.name) for one in fields(value)}), ()
+    return partial(kind, **{one.name: getattr(value, one.name) for one in fields(value) if one.init}), ()

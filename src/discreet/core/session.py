@@ -83,8 +83,12 @@ class Channel(ABC):
         """
         return state
 
-    def drop(self, s: ChannelSession, state: State) -> None:  # noqa: B027
-        """Delete what the state of a closed session held besides arrays and numbers."""
+    def drop(self, s: ChannelSession) -> State:
+        """Return what a closed session keeps of its state: public numbers only.
+
+        Objects inside the state are closed. The method can be called again after an interrupt.
+        """
+        return {}
 
     # ------------------------------------------------------------------------ public facts
     @property
@@ -240,8 +244,8 @@ class ChannelSession(Saveable):
 
     def _drop(self) -> None:
         super()._drop()
-        state, self.state, self._last = self.state, {}, None
-        self.channel.drop(self, state)
+        left = self.channel.drop(self)
+        self.state, self._last = left, None
 
     @property
     def _table(self) -> State:
@@ -275,7 +279,8 @@ class ChannelSession(Saveable):
 
     @property
     def open_plan(self) -> Plan:
-        """Open plan, with its number. Raises ``RuntimeError`` if no plan is open."""
+        """Open plan, with its number. Raises ``RuntimeError`` if none is open, or the session is closed."""
+        super()._check_open()
         if self._plan is None or not self._awaited:
             raise RuntimeError("no plan is open: call begin first")
         return self._plan
@@ -324,10 +329,10 @@ class ChannelSession(Saveable):
     def number(self) -> int:
         """Number in [0, 2^64) that identifies this session in messages of devices. It is not secret.
 
-        Raises ``ValueError`` if users send trajectories.
+        Raises ``ValueError`` if messages contain no such number, or the session is closed.
         """
         if "session" not in self.state:
-            raise ValueError("number: must be asked of a session with devices, others have no messages")
+            raise ValueError("number: must be asked of an open session whose messages contain its number")
         return int(self.state["session"])
 
     @property
@@ -442,7 +447,7 @@ class ChannelSession(Saveable):
                 message = Message(self.open_plan.number, message)
             if not isinstance(message, Message):
                 raise ValueError(f"message is a {type(message).__name__}: must be {ON_DEVICE}")
-            if message.trajectory is None:
+            if message.trajectory is None or not self._awaited:
                 self.channel.check_in_time(self, message)
             else:
                 self._check_plan(message)

@@ -49,19 +49,19 @@ STRATEGIES: list[type[Strategy]] = []
 """Classes whose norms this library derives. Subclasses are rejected: they could state other norms."""
 WALKS: list[type[Walk]] = [OptimalTree, SignedDigits, SquareRoot, Tree]
 """Classes of factorizations that :class:`Prefixes` can use."""
-T = TypeVar("T", bound="type[Strategy]")
+T = TypeVar("T", bound="type[Strategy | Walk]")
 
 
-def registered(kind: T) -> T:
-    """Add a class of this library to :data:`STRATEGIES`.
+def registered(kind: T, kinds: list[Any] = STRATEGIES) -> T:
+    """Add a class of this library to :data:`STRATEGIES`, or to :data:`WALKS` if ``kinds`` is that list.
 
     Raises ``ValueError`` for a class of another package, and if another class has its name.
     """
     if not kind.__module__.startswith("discreet."):  # its record would state a price that nothing derives
         raise ValueError(f"strategy {kind.__name__}: must be a class of this library")
-    if kind.__name__ in {known.__name__ for known in STRATEGIES}:
+    if kind.__name__ in {known.__name__ for known in kinds}:
         raise ValueError(f"strategy {kind.__name__}: is registered already")
-    STRATEGIES.append(kind)
+    kinds.append(kind)
     return kind
 
 
@@ -89,7 +89,7 @@ class Strategy(ABC):
 
     @property
     def weighted(self) -> bool:
-        """True if noise terms have coefficients other than -1, 0 and 1, so that noise cannot be exact."""
+        """True if noise terms have non-integer coefficients, so that noise cannot be exact."""
         return False
 
     def plain(self) -> Self:
@@ -141,8 +141,9 @@ class Prefixes(Strategy):
 
     Parameters
     ----------
-    walk : :class:`Tree`, :class:`OptimalTree`, :class:`SignedDigits` or :class:`SquareRoot`, with the number
-        of time steps of the schedule. A mechanism raises ``ValueError`` for another number.
+    walk : :class:`Tree`, :class:`OptimalTree`, :class:`SignedDigits`, :class:`SquareRoot` or a strategy
+        matrix (:mod:`discreet.core.correlated_noise.matrix_factorization`), with the number of time steps of
+        the schedule. A mechanism raises ``ValueError`` for another number.
     leaf : unit of a time step, "batch" for the users between two scheduled releases or "user" for one user.
     """
 
@@ -161,7 +162,7 @@ class Prefixes(Strategy):
 
     @property
     def weighted(self) -> bool:
-        return self.walk.weighted
+        return self.walk.weighted and not self.walk.integral
 
     def plain(self) -> Prefixes:
         return Prefixes(
@@ -236,11 +237,11 @@ def plain_walk(walk: Any, allowed: Sequence[type[Walk]]) -> Walk:
         raise ValueError(
             f"strategy.walk = {walk!r}: must be one of {', '.join(kind.__name__ for kind in allowed)}"
         )
-    numbers: dict[str, Any] = {item.name: getattr(walk, item.name) for item in fields(walk)}
+    numbers: dict[str, Any] = {item.name: getattr(walk, item.name) for item in fields(walk) if item.init}
     for name, value in numbers.items():
         if name == "gaussian":  # a value such as 2 would be read differently by check and program
             numbers[name] = checks.flag("strategy.walk.gaussian", value)
-        elif value is not None:
+        elif value is not None and name != "strategy":  # a matrix, which its class copies and checks
             numbers[name] = checks.integer(f"strategy.walk.{name}", value)
     made: Walk = type(walk)(**numbers)
     return made

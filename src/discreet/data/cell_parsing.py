@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from discreet.core.releases import Floats, Ints
 from discreet.data.cell_texts import NOTHING, SENTINELS, positions
 from discreet.data.near_duplicate_ids import JOINT, folded
 from discreet.data.number_parsing import parsed
@@ -35,8 +36,6 @@ from discreet.data.sources import EMPTY, MISSING, Broken, TableSource, TextFile,
 from discreet.utils.system import optional as of_extra
 
 Flags = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 NEVER = MISSING
 """Number that stands in time columns for a missing time."""

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
+from discreet.core.releases import Floats
 
 Flags = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Lt: operator.lt,

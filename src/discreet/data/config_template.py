@@ -76,10 +76,7 @@ _HINTS = {  # the name of the column must contain a word of the first set and no
         ),
         _set("allergy allergies physician doctor center centre ward date time datetime day id type"),
     ),
-    "reward": (
-        _set("reward rewards return returns utility cost costs payoff revenue click"),
-        _set("visit"),
-    ),
+    "reward": (_set("reward rewards return returns utility cost costs payoff revenue click"), _set("visit")),
 }
 # A column whose name contains one of these words is rarely the time of a row.
 _LATER = _set("admit in out end stop start begin discharge disch order reg store")

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 
 from discreet.core import checks
+from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.data.cell_parsing import NEVER, Offences, Reader
 from discreet.data.near_duplicate_ids import Alike
@@ -45,8 +46,6 @@ from discreet.utils.atomic_file import write_aside
 from discreet.utils.atomic_folder import aside, claims_out
 
 Flags = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 ROWS, SCHEMA, DECLARATION, COUNTS = "rows.parquet", "schema.toml", "prepare.toml", "private-counts.json"
 MEMORY = 2**31
@@ -142,8 +141,7 @@ def prepare(
     memory : approximate number of bytes that one partition of the records may use
     scratch : folder for temporary files, which are about as large as the records; used only if there is more
         than one partition
-    progress : callable, optional
-        Called with the name of the stage, the amount of finished work, and the total amount or None.
+    progress : function, called with the name of the stage, the amount of finished work, and the total or None
 
     Raises
     ------
@@ -171,8 +169,7 @@ def prepare(
         maker.refuse_late()
         if not maker.people:
             raise ValueError("records: must hold a row of at least one user")
-        counts = {**reader.counts, **maker.counts}
-        counts = {name: int(count) for name, count in counts.items() if count}
+        counts = {name: int(n) for name, n in {**reader.counts, **maker.counts}.items() if n}
         schema = _write_documents(hidden, declared, counts)
         _check_rows(hidden / ROWS, schema, progress)
     maker.warn()

@@ -62,9 +62,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discreet.core import checks
+from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.data.conditions import Condition, condition
 from discreet.data.schema import (
@@ -76,9 +76,6 @@ from discreet.data.schema import (
     table_of,
     text_of,
 )
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 WITHIN = ("last", "first", "mean", "min", "max", "sum", "count", "same")
 TIES = ("refuse", "later row", "mean", "min", "max")

@@ -32,9 +32,9 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from discreet.core import checks
+from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.data.cell_texts import positions
 from discreet.data.number_parsing import parsed
@@ -54,7 +54,6 @@ from discreet.data.sources import (
 
 __all__ = ["BATCH_ROWS", "UNREADABLE", "Broken", "Progress", "Source", "open_source"]
 
-Ints = NDArray[np.int64]
 T = TypeVar("T")
 R = TypeVar("R")
 Progress = Callable[[str, int, int | None], None]
@@ -543,7 +542,7 @@ def _codes(column: Any, labels: tuple[str, ...] | None) -> Ints:
     return np.asarray(codes)
 
 
-def _reals(column: Any) -> NDArray[np.float64]:
+def _reals(column: Any) -> Floats:
     """Convert a column to (n,) rewards. A cell that is empty or not a number becomes NaN."""
     if _textual(column.type):
         return parsed(column)

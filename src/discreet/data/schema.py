@@ -73,10 +73,10 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.layout import Layout
+from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
 
-Floats = NDArray[np.float64]
 Made = TypeVar("Made")
 
 PROVENANCES = ("protocol", "literature", "other data", "private release", "this data")
@@ -834,7 +834,7 @@ class PublicTableReader:
             )
         return np.where(admissible, (table - low) / (high - low), 0.0)
 
-    def pair(self, name: str, rows: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def pair(self, name: str, rows: Mapping[str, Any]) -> tuple[Ints, Ints]:
         """Return the indices of the states and the actions in all rows.
 
         ``name`` : name of the table in error messages.
@@ -846,7 +846,7 @@ class PublicTableReader:
 
     def index(
         self, name: str, column: str, values: Any, size: int, labels: tuple[str, ...] | None = None
-    ) -> NDArray[np.int64]:
+    ) -> Ints:
         """Convert the values of one column to indices.
 
         Raises ``ValueError`` if a value is not a label, or not an integer from 0 to ``size`` - 1.

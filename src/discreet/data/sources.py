@@ -95,60 +95,6 @@ class Spread(Protocol):
     def __call__(self, work: Callable[[T], R], items: Iterable[T], /) -> Iterator[R]: ...
 
 
-class TableSource(Protocol):
-    """One table with named columns."""
-
-    @property
-    def name(self) -> str:
-        """Name of the source for messages. It never contains an access key of an object store."""
-        ...
-
-    @property
-    def rows(self) -> int | None:
-        """Number of rows, if it is known without reading the table."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Number of rows, or an upper estimate of this number."""
-        ...
-
-    @property
-    def malformed(self) -> list[int]:
-        """Numbers of the lines that the last pass skipped because of a wrong number of fields.
-
-        Line numbers start at 1, and 0 means that the number is unknown.
-        """
-        ...
-
-    def types(self) -> Mapping[str, Any] | None:
-        """Return a mapping of column names to Arrow types, or None for text files, which state no types."""
-        ...
-
-    def names(self, wanted: Sequence[str] = ()) -> list[str]:
-        """Return the names of all columns, in order.
-
-        ``wanted`` : columns that must exist, from which the delimiter of a text file is found.
-        """
-        ...
-
-    def batches(
-        self,
-        wanted: Sequence[str],
-        batch_rows: int,
-        types: Mapping[str, Any] | None = None,
-        spread: Spread | None = None,
-    ) -> Iterator[pa.Table]:
-        """Yield batches with the columns ``wanted``.
-
-        The cells of text files are converted to ``types``, a mapping of column names to Arrow types. From the
-        first cell that cannot be converted to the end of the file, all cells are read as text.
-
-        ``spread`` : function that reads parts of a file in threads and keeps their order.
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class Text:
     """Format of text files.
@@ -639,7 +585,7 @@ class QuerySource:
             may = "only its database" if self.path else f"only {files}" if files else "no file"
             raise Broken(
                 f"{self.name}: the query may read {may} ({' '.join(str(error).split())}): name each file "
-                "that it reads, with duckdb:// instead of a database (--reads FILE; reads = [FILE])"
+                "that it reads, with duckdb:// instead of a database (FILE beside --sql; reads = [FILE])"
             ) from None
         except duckdb.Error as error:
             raise Broken(f"{self.name}: {' '.join(str(error).split())}") from None
@@ -704,6 +650,10 @@ class QuerySource:
         listed = ", ".join('"' + name.replace('"', '""') + '"' for name in wanted)
         for batch in self._read(f"SELECT {listed} FROM ({self.sql}) ORDER BY {listed}", batch_rows):
             yield pa.table(batch)
+
+
+TableSource = ParquetFile | TextFile | Frame | QuerySource
+"""One table with named columns."""
 
 
 @cache

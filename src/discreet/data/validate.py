@@ -43,6 +43,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from discreet.core import checks
+from discreet.core.releases import Ints
 from discreet.core.trajectories import Trajectories
 from discreet.data import row_kernels as kernels
 from discreet.data.near_duplicate_ids import Alike, Folded, distinct, hashed
@@ -51,7 +52,6 @@ from discreet.data.schema import Schema
 from discreet.data.sources import MISSING
 from discreet.utils.system import processors
 
-Ints = NDArray[np.int64]
 Flags = NDArray[np.uint8]
 
 MEMORY = 2**28
@@ -173,15 +173,7 @@ def episodes(
     later = _Messages(progress)
     with ExitStack() as stack:
         pool = stack.enter_context(Pool(workers))
-        many = len(source.places) - 1
-        small = many > 0 and source.size < many * _SMALL and source.size * _HELD <= memory
-        held: deque[_Batch] | None = deque() if small else None
-        if _together(source, batch_rows, progress, pool, held):
-            again = _looked(source, batch_rows, later.add, "check", False, pool)
-            units = _streamed(again if held is None else _kept(held, later.add, source.rows))
-        else:
-            held = None
-            units = _partitioned(source, batch_rows, memory, scratch, stack, later.add, pool)
+        units = _units(source, batch_rows, memory, scratch, stack, progress, later.add, pool)
         found = in_order(pool, check.looked_at, units)
         if workers > 1:  # so that the threads also work while the caller processes a batch
             found = stack.enter_context(closing(ahead(found, workers + 1)))
@@ -360,6 +352,23 @@ def _together(
         if held is not None:
             held.append((table, found))
     return bool(users)
+
+
+def _units(
+    source: Source, batch_rows: int, memory: int, scratch: str | Path | None, stack: ExitStack,
+    progress: Progress | None, later: Progress, pool: Pool,
+) -> Iterator[Callable[[], pa.Table]]:  # fmt: skip
+    """Return functions that each return a table of complete users, in the way that suits the order of rows.
+
+    ``progress`` is called while the order is determined, and ``later`` while rows are read again.
+    """
+    many = len(source.places) - 1
+    small = many > 0 and source.size < many * _SMALL and source.size * _HELD <= memory
+    held: deque[_Batch] | None = deque() if small else None
+    if not _together(source, batch_rows, progress, pool, held):
+        return _partitioned(source, batch_rows, memory, scratch, stack, later, pool)
+    again = _looked(source, batch_rows, later, "check", False, pool)
+    return _streamed(again if held is None else _kept(held, later, source.rows))
 
 
 def _kept(held: deque[_Batch], progress: Progress, rows: int | None) -> Iterator[_Batch]:

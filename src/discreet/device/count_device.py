@@ -274,11 +274,6 @@ class CountDevice(forms.OfPairs):
         return found.nonce, blocks.unpacked(found.payload, self.offsets) / self.units
 
     # ---------------------------------------------------------------------------------- the form
-    @cached_property
-    def digest(self) -> bytes:
-        """16 bytes that identify this form."""
-        return forms.digest_of(self.to_bytes())
-
     def to_bytes(self) -> bytes:
         """Return the form as bytes to publish, in the layout of :mod:`discreet.device.session_config`."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}

@@ -535,7 +535,7 @@ def _floats(name: str, value: Any, shape: tuple[int, ...]) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class LinearDevice:
+class LinearDevice(forms.Published):
     """Public form of a session of linear sums under local privacy, and the encoder that a device uses.
 
     The form is fixed before any data are seen.
@@ -649,11 +649,6 @@ class LinearDevice:
         """
         found = opened(message, "sums", self.digest, plan)
         return found.nonce, blocks.unpacked(found.payload, self.offsets)
-
-    @cached_property
-    def digest(self) -> bytes:
-        """16 bytes that identify this form."""
-        return forms.digest_of(self.to_bytes())
 
     def to_bytes(self) -> bytes:
         """Return the form as bytes to publish, in the layout of :mod:`discreet.device.session_config`.

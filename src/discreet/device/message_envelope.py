@@ -84,7 +84,6 @@ class WordCoins(Protocol):
 
     def words(self, size: int) -> NDArray[np.uint64]:
         """Return ``size`` independent uniform words of 64 bits."""
-        ...
 
 
 def integer(name: str, value: Any, low: int, high: int) -> int:

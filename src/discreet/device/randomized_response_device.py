@@ -421,11 +421,6 @@ class ReportDevice(forms.OfPairs):
         except ValueError as error:
             raise MessageRejected("malformed", str(error)) from None
 
-    @cached_property
-    def digest(self) -> bytes:
-        """16 bytes that identify this form."""
-        return forms.digest_of(self.to_bytes())
-
     def to_bytes(self) -> bytes:
         """Return the form as bytes to publish, in the layout of :mod:`discreet.device.session_config`.
 

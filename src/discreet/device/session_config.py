@@ -22,9 +22,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,7 @@ from discreet.device.message_envelope import DIGEST, integer
 MAGIC, VERSION, HEADER = b"dscf", 1, 12
 _TYPES = {"f": "<f8", "i": "<i8", "b": "|b1"}
 
-__all__ = ["MAGIC", "OfPairs", "built", "digest_of", "published", "taken_apart", "tuples"]
+__all__ = ["MAGIC", "OfPairs", "Published", "built", "published", "taken_apart", "tuples"]
 
 
 def published(kind: str, fields: Mapping[str, Any]) -> bytes:
@@ -91,7 +92,20 @@ def _taken_apart(data: bytes, kinds: tuple[str, ...]) -> tuple[str, dict[str, An
     return head["kind"], fields
 
 
-class OfPairs:
+class Published(ABC):
+    """Base class of forms that can be published as bytes."""
+
+    @abstractmethod
+    def to_bytes(self) -> bytes:
+        """Return the form as bytes to publish."""
+
+    @cached_property
+    def digest(self) -> bytes:
+        """16 bytes that identify this form."""
+        return hashlib.sha256(self.to_bytes()).digest()[:DIGEST]
+
+
+class OfPairs(Published):
     """Base class of forms that number the admissible pairs (state, action). The numbers are called rows."""
 
     states: int
@@ -136,12 +150,6 @@ class OfPairs:
         return self.horizon if self.step is None else 1
 
 
-class Published(Protocol):
-    """Interface of forms that can be published as bytes."""
-
-    def to_bytes(self) -> bytes: ...
-
-
 Built = TypeVar("Built", bound=Published)
 
 
@@ -160,11 +168,6 @@ def built(kind: Callable[..., Built], fields: Mapping[str, Any], data: bytes) ->
     if not same:
         raise ValueError("published: is not written as to_bytes() writes it")
     return found
-
-
-def digest_of(form: bytes) -> bytes:
-    """Return 16 bytes that identify a published form."""
-    return hashlib.sha256(form).digest()[:DIGEST]
 
 
 def tuples(value: Any) -> Any:

@@ -52,7 +52,7 @@ _FIXED = 192  # number of bits after the binary point of a tabulated probability
 _DOUBT = 1 << (_FIXED - 160)
 MOST_FLIPS = 2**28  # largest number of noise bits of a user in one family: 32 MB if fair, 1 GB if not
 
-__all__ = ["BitCoins", "ShuffleEncoder", "SimulatedCoins", "Sizes", "SystemCoins", "checked_life"]
+__all__ = ["BitCoins", "ShuffleEncoder", "Sizes", "SystemCoins", "checked_life"]
 
 
 @runtime_checkable
@@ -82,17 +82,6 @@ class SystemCoins:
     def words(self, size: int) -> NDArray[np.uint64]:
         """Return ``size`` independent uniform words of 64 bits."""
         return np.frombuffer(os.urandom(8 * size), np.uint64)
-
-
-class SimulatedCoins:
-    """Repeatable random generator of one simulated user. Anyone who knows the seed can remove the noise."""
-
-    def __init__(self, seed: int, user: int = 0) -> None:
-        self._source = np.random.Philox(np.random.SeedSequence([seed, user]))
-
-    def words(self, size: int) -> NDArray[np.uint64]:
-        """Return ``size`` independent uniform words of 64 bits."""
-        return np.asarray(self._source.random_raw(size), np.uint64)
 
 
 def noise_ones(family: Family, counters: int, coins: BitCoins) -> NDArray[np.int64]:

@@ -190,11 +190,6 @@ class SessionConfig(forms.OfPairs):
         return forms.built(cls, fields, published)
 
     @cached_property
-    def digest(self) -> bytes:
-        """16 bytes that identify this form."""
-        return forms.digest_of(self.to_bytes())
-
-    @cached_property
     def guarantee(self) -> MessageGuarantee:
         """Privacy loss of one message without the shuffler, as derived in the module docstring."""
         other, same = 1.0, 1.0  # probabilities that no change is visible, for another and for the same pair

@@ -49,13 +49,7 @@ def icu_sepsis(*, horizon: int = 20) -> TabularMDP:
     transitions[terminal, :, terminal] = 1.0
     rewards[terminal] = 0.0
     return TabularMDP(
-        transitions,
-        rewards,
-        initial,
-        horizon=horizon,
-        mask=mask,
-        terminal=terminal,
-        name="icu-sepsis",
+        transitions, rewards, initial, horizon=horizon, mask=mask, terminal=terminal, name="icu-sepsis"
     )
 
 

@@ -30,8 +30,7 @@ def random_mdp(
 
     Parameters
     ----------
-    states, actions, horizon : int
-        S, A, H, each at least 1.
+    states, actions, horizon : S, A, H, each at least 1.
     seed : int
         Seed of NumPy's generator Philox, at least 0. Equal options and seeds give equal MDPs.
     concentration : float
@@ -66,24 +65,24 @@ def random_mdp(
     checks.choice("varies", varies, ("both", "rows", "rewards"))
     if slots == 1 and varies != "both":
         raise ValueError(f"varies = {varies!r}: must be 'both' (the default) in a stationary MDP")
-    ends = checks.integer("terminal", terminal, 0, s - 1)
+    ends = range(s - checks.integer("terminal", terminal, 0, s - 1), s)
     draw = generator_at(run_key(checks.integer("seed", seed, 0)), ROLE_MODEL)
-    transitions, table = _tables(draw, (slots, s, a), k, concentration, pairs)
-    if varies == "rows":
-        table[:] = table[0]
-    elif varies == "rewards":
-        transitions[:] = transitions[0]
-    for state in range(s - ends, s):
+    transitions, table = _tables(draw, (slots, s, a), k, concentration, pairs, varies)
+    for state in ends:
         transitions[:, state], table[:, state] = 0.0, 0.0
         transitions[:, state, :, state] = 1.0
     return TabularMDP(
-        transitions, table, horizon=horizon, terminal=range(s - ends, s), reward_law=rewards,
-        name=f"random-{seed}",
-    )  # fmt: skip
+        transitions, table, horizon=horizon, terminal=ends, reward_law=rewards, name=f"random-{seed}"
+    )
 
 
 def _tables(
-    draw: np.random.Generator, shape: tuple[int, int, int], k: int, concentration: float, pairs: int
+    draw: np.random.Generator,
+    shape: tuple[int, int, int],
+    k: int,
+    concentration: float,
+    pairs: int,
+    varies: str,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Draw transition probabilities of shape ``shape + (S,)`` and mean rewards of shape ``shape``.
 
@@ -96,6 +95,10 @@ def _tables(
     np.put_along_axis(transitions, *weights, axis=-1)
     means = np.zeros((slots, s * a))
     means[:, draw.choice(s * a, pairs, replace=False)] = draw.uniform(0.3, 1.0, (slots, pairs))
+    if varies == "rows":
+        means[:] = means[0]
+    elif varies == "rewards":
+        transitions[:] = transitions[0]
     return transitions, means.reshape(shape)
 
 

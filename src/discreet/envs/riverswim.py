@@ -17,10 +17,7 @@ from discreet.envs.mdp.tabular import TabularMDP
 
 
 def riverswim(
-    *,
-    states: int = 6,
-    horizon: int = 20,
-    rewards: Literal["deterministic", "bernoulli"] = "deterministic",
+    *, states: int = 6, horizon: int = 20, rewards: Literal["deterministic", "bernoulli"] = "deterministic"
 ) -> TabularMDP:
     """Return RiverSwim: a chain with start state 0 and two actions, left (0) and right (1).
 

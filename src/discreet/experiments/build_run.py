@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from discreet.experiments.results import Result
     from discreet.experiments.simulate import Setup
 
+_PRIOR_KEYS = {"prior.file": "learner.prior", "prior.strength": "learner.prior_strength"}
+
 __all__ = ["objects", "prepare", "resolved", "route", "sweep"]
 
 
@@ -37,6 +39,8 @@ def route(learner: str, privatizer: str, options: Mapping[str, Any]) -> dict[str
     privatizer have an option of this name.
     """
     found = {"learner": entry("learner", learner), "privatizer": entry("privatizer", privatizer)}
+    # a table [options.learner.prior] with the keys file and strength
+    options = {_PRIOR_KEYS.get(name.removeprefix("learner."), name): value for name, value in options.items()}
     takes = {kind: options_of(e.factory()) for kind, e in found.items()}
     routed: dict[str, Any] = {}
     for name, value in options.items():
@@ -48,9 +52,12 @@ def route(learner: str, privatizer: str, options: Mapping[str, Any]) -> dict[str
             owners = [kind for kind in found if name in takes[kind] and name not in registry.BY_FLAG]
         if len(owners) > 1:
             raise ValueError(f"option {name!r}: both take it; write learner.{name} or privatizer.{name}")
+        if not owners and bare in ("prior", "prior_strength"):
+            raise ValueError(f"option {name!r}: learner {learner!r} has no prior; 'noise-aware' has one")
         if not owners:
             lists = "; ".join(f"{found[k].name}: {registry.list_options(takes[k].values())}" for k in found)
-            flag = f" (it has a flag of its own, --{bare})" if bare in registry.BY_FLAG else ""
+            flag = "" if bare not in registry.BY_FLAG else f" (it has a flag of its own, --{bare})"
+            flag = " (`preset` stands beside the options)" if bare == "preset" else flag
             raise ValueError(f"option {name!r}: unknown{flag}; the options are {lists}")
         full = f"{owners[0]}.{bare}"
         if full in routed:
@@ -71,7 +78,13 @@ def resolved(config: RunConfig) -> RunConfig:
         registry.load_plugin(module)
     environment, privatizer = entry("environment", config.env), entry("privatizer", config.privatizer)
     takes = options_of(privatizer.factory())
-    options: Mapping[str, OptionValue] = route(config.learner, config.privatizer, config.options)
+    options: dict[str, OptionValue] = route(config.learner, config.privatizer, config.options)
+    if isinstance(prior := options.get("learner.prior"), str):
+        from discreet.utils.pinned_file import pinned
+
+        options["learner.prior"] = pinned(
+            "prior", prior
+        )  # the content of the file is part of the run's identity
     return replace(
         config,
         options=options,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from discreet.core.query import FamilyQuery
 from discreet.core.rng import Seeded
 from discreet.core.short_repr import brief
 from discreet.experiments.simulate import Setup
@@ -85,7 +86,8 @@ def estimate_run(setup: Setup) -> Forecast:
     # if each batch has its own query, the two releases can have different families
     std = {name: (laws[0][name].std(), laws[1][name].std()) for name in laws[0] if name in laws[1]}
     choices: tuple[MechanismChoice, ...] = ()
-    if isinstance(setup.privatizer, Central | Local) and setup.privatizer.calibration == "exact":
+    counted = not isinstance(setup.query, FamilyQuery)  # its only mechanism is fresh noise in every batch
+    if counted and isinstance(setup.privatizer, Central | Local) and setup.privatizer.calibration == "exact":
         found = setup.privatizer.choices(setup.query, setup.schedule, Seeded(0, 0))
         best = found[0].error or 1.0
         choices = tuple(MechanismChoice(c.name, c.noise, c.error, c.error / best) for c in found)
@@ -105,7 +107,7 @@ def estimate_run(setup: Setup) -> Forecast:
         if isinstance(setup.privatizer, Local):
             criterion = "noise of a cell per square root of a user"
     return Forecast(
-        statement=setup.guarantee.statement,
+        statement=" ".join(filter(None, (setup.guarantee.statement, setup.privacy_note))),
         users=setup.episodes,
         releases=max(0, int(times.size) - 1),
         cells=setup.query.cells,

@@ -36,15 +36,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.families import CENTERED_REWARDS, REWARDS, TRANSITIONS
-from discreet.core.releases import Release
+from discreet.core.releases import Floats, Release
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.mechanisms.features import Features, MixtureFeatures, fitting_features
-
-Floats = NDArray[np.float64]
 
 __all__ = ["FeaturesFit", "check_features", "world_misfit"]
 

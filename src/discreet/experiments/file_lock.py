@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol
 
 __all__ = ["Claims", "Shared", "shared"]
@@ -122,9 +121,7 @@ class Claims(AbstractContextManager["Claims"]):
     def __enter__(self) -> Claims:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end.set()
         with self._lock:
             held, self._held = tuple(self._held), set()

@@ -34,14 +34,7 @@ from discreet.learners.offline.interface import OfflineLearner
 from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.mechanisms.argument_roles import check_role
 from discreet.mechanisms.dataset.dataset_release import KeptRelease
-from discreet.mechanisms.interfaces import (
-    Coins,
-    Privatizer,
-    ProblemSpec,
-    Release,
-    ReturnBounds,
-    Schedule,
-)
+from discreet.mechanisms.interfaces import Coins, Privatizer, ProblemSpec, Release, ReturnBounds, Schedule
 from discreet.mechanisms.policy_rows import PolicyRows, anybody, policy_rows
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy

@@ -73,6 +73,7 @@ class About:
         mapped to [0, 1].
     options : options of learner and privatizer (``learner.X``, ``privatizer.X``) that differ from the preset,
         or that the user gave.
+    privacy_note : text that belongs to the guarantee, about data that the guarantee does not cover (a prior).
     """
 
     __repr__ = brief
@@ -86,6 +87,7 @@ class About:
     guarantee: Guarantee
     reward_scale: float = 1.0
     options: Mapping[str, Any] = field(default_factory=dict)
+    privacy_note: str | None = None
 
     @classmethod
     def of(
@@ -118,12 +120,18 @@ class About:
         best, uniform = (back.original_return(v, steps) for v in (setup.optimal_value, setup.uniform_value))
         return cls(
             name, privatizer, environment, own or given, best, uniform, setup.guarantee, back.scale,
-            dict(options),
+            dict(options), getattr(setup, "privacy_note", None),
         )  # fmt: skip
 
+    @property
+    def statement(self) -> str:
+        """The guarantee as text, and the note."""
+        return " ".join(filter(None, (self.guarantee.statement, self.privacy_note)))
+
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values, without the guarantee."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "guarantee"}
+        """Return the fields as JSON values, without the guarantee, and without the note if there is none."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "guarantee"}
+        return fields if self.privacy_note else {k: v for k, v in fields.items() if k != "privacy_note"}
 
 
 @dataclass(frozen=True)
@@ -320,7 +328,7 @@ class Result:
             self.label,
             self.guarantee.trust,
             self.guarantee.epsilon,
-            self.guarantee.statement,
+            self.about.statement,
             statistics.mean_interval(self.final_regret),
             statistics.median_interval(self.final_regret),
             self.uniform_regret,
@@ -370,6 +378,7 @@ class Result:
             "late_share": None if np.isnan(self.late_share) else self.late_share,
             "seconds": self.seconds,
             "guarantee": self.guarantee.to_dict(),
+            **({"privacy_note": self.about.privacy_note} if self.about.privacy_note else {}),
             "config": dict(self.config),
         }
 

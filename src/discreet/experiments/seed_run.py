@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 
 if TYPE_CHECKING:
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from discreet.experiments.run_config import By
 
 __all__ = ["FinishedRun", "Floats", "Ints", "PreparedRun", "SeedRun", "SharedFacts"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,56 +60,45 @@ class PreparedRun(Protocol):
     @property
     def mdp(self) -> TabularMDP:
         """The environment."""
-        ...
 
     @property
     def learner(self) -> Any:
         """The learner."""
-        ...
 
     @property
     def privatizer(self) -> Any:
         """The privatizer."""
-        ...
 
     @property
     def episodes(self) -> int:
         """K, the number of users."""
-        ...
 
     @property
     def by(self) -> By:
         """Requested mode of simulation: "auto", "episode" (user by user) or "batch"."""
-        ...
 
     @property
     def batched(self) -> bool:
         """True if users are simulated by batches."""
-        ...
 
     @property
     def label(self) -> str:
         """Name of the learner; a remark is added if the learner ignores the noise."""
-        ...
 
     @property
     def guarantee(self) -> Guarantee:
         """Guarantee that the privatizer gives to the users of this learner."""
-        ...
 
     @property
     def optimal_value(self) -> float:
         """Expected return of one user under the optimal policy, for rewards in [0, 1]."""
-        ...
 
     @property
     def uniform_value(self) -> float:
         """Expected return of one user under the uniform policy, for rewards in [0, 1]."""
-        ...
 
     def run(self, seed: int, run: int, progress: Progress | None = None, stop: Any = None) -> SeedRun:
         """Simulate the repetition with index ``run`` under ``seed``."""
-        ...
 
 
 class SharedFacts(Protocol):
@@ -123,14 +109,12 @@ class SharedFacts(Protocol):
     @property
     def options(self) -> Mapping[str, Any]:
         """Options of learner and privatizer that differ from the preset, or that the user gave."""
-        ...
 
     @property
     def reward_scale(self) -> float:
         """Factor that converts regret in the environment's units of reward to regret for rewards mapped to
         [0, 1].
         """
-        ...
 
 
 class FinishedRun(Protocol):
@@ -139,59 +123,47 @@ class FinishedRun(Protocol):
     @property
     def episodes(self) -> Ints:
         """(M,) numbers of users at which regret was recorded."""
-        ...
 
     @property
     def regret(self) -> Floats:
         """(seeds, M) cumulative regret."""
-        ...
 
     @property
     def runs(self) -> Ints:
         """(seeds,) indices of the repetitions."""
-        ...
 
     @property
     def seed(self) -> int:
         """Seed of the repetitions."""
-        ...
 
     @property
     def config(self) -> Mapping[str, Any]:
         """TOML table from which the run can be repeated."""
-        ...
 
     @property
     def about(self) -> SharedFacts:
         """Facts that all seeds share."""
-        ...
 
     @property
     def guarantee(self) -> Guarantee:
         """Privacy guarantee of the run."""
-        ...
 
     @property
     def environment(self) -> str:
         """Name of the environment."""
-        ...
 
     @property
     def label(self) -> str:
         """Name of the run."""
-        ...
 
     @property
     def users(self) -> int:
         """K, the number of users."""
-        ...
 
     @property
     def optimal_value(self) -> float:
         """Expected return of one user under the optimal policy."""
-        ...
 
     @property
     def uniform_value(self) -> float:
         """Expected return of one user under the uniform policy."""
-        ...

@@ -226,6 +226,12 @@ class Setup:
         """Privacy guarantee of the mechanism; it does not depend on data."""
         return self.mechanism.guarantee
 
+    @property
+    def privacy_note(self) -> str | None:
+        """Text about the learner's data that the guarantee does not cover, such as a prior; or None."""
+        note: str | None = getattr(self.learner, "privacy_note", lambda _: None)(self.spec)
+        return note
+
     @cached_property
     def fused(self) -> bool:
         """True if the compiled loop runs this experiment."""
@@ -233,6 +239,8 @@ class Setup:
             return False
         if not isinstance(self.mechanism, CountMechanism) or self.mechanism.declared:
             return False  # compiled code draws derived noise only, and calls no function of a user's own
+        if self.mechanism.walk is not None and self.mechanism.walk.code < 0:
+            return False  # a matrix has no compiled program
         return isinstance(self.privatizer, Proposes) or is_of_counts(self.start(Seeded(0, 0)))
 
     @cached_property
@@ -733,12 +741,10 @@ def simulate(
 
     Parameters
     ----------
-    mdp : TabularMDP
-        The environment, such as ``dr.make("riverswim")``.
+    mdp : TabularMDP. The environment, such as ``dr.make("riverswim")``.
     learner, privatizer : frozen dataclass objects
         The learner and the privatizer, such as ``dr.DPUCBVI()`` and ``dr.Central(epsilon=1.0)``.
-    episodes : int
-        K, the number of users in one run, at most 1e10. Each user has one episode.
+    episodes : int. K, the number of users in one run, at most 1e10. Each user has one episode.
     seeds, seed : int
         Number of repetitions, and the seed from which the random keys of all repetitions are derived.
     by : "auto", "episode" or "batch"
@@ -758,9 +764,7 @@ def simulate(
         Dask's ``client.get_executor()``, or ``dr.experiments.open_engine("ray")``. In this case ``workers``
         is the number of tasks that the executor runs in parallel. The results are the same, bit for bit. The
         caller must close the executor.
-    label : str, optional
-        Name of the run in figures and tables. By default it consists of the learner, its preset and its
-        options.
+    label : name of the run in figures and tables; by default, the learner, its preset and its options
 
     Returns
     -------

@@ -81,8 +81,7 @@ def _rates(steps: NDArray[np.float64], took: NDArray[np.float64]) -> NDArray[np.
 
 
 def moments(
-    run: Callable[[Callable[[int, int], None]], object],
-    clock: Callable[[], float] = time.perf_counter,
+    run: Callable[[Callable[[int, int], None]], object], clock: Callable[[], float] = time.perf_counter
 ) -> Moments | None:
     """Start a run twice, and return the times of the second start; return None if a run ends before it is
     timed.

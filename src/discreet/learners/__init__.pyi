@@ -24,6 +24,8 @@ from discreet.learners.online.noise_aware import NoiseAwareUCBVI as NoiseAwareUC
 from discreet.learners.online.occupancy_elimination import SDPPEOM as SDPPEOM
 from discreet.learners.online.policy_elimination import APEVE as APEVE
 from discreet.learners.online.policy_elimination import SDPPE as SDPPE
+from discreet.learners.online.policy_gradient import DPNaturalPolicyGradient as DPNaturalPolicyGradient
+from discreet.learners.online.policy_gradient import DPPolicyGradient as DPPolicyGradient
 from discreet.learners.online.policy_optimization import OPPO as OPPO
 from discreet.learners.online.policy_optimization import PrivateUCBPO as PrivateUCBPO
 from discreet.learners.online.psrl import PSRL as PSRL

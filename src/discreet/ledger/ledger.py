@@ -82,7 +82,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, TextIO, get_args
 
 from discreet.accounting import privacy_filter as filters
@@ -597,9 +596,7 @@ class Ledger:
     def __enter__(self) -> Ledger:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -874,13 +871,9 @@ class Ledger:
             alone |= _alone(self._of(dataset), records, alone)
         content: dict[str, Any] = {
             "records": [record.to_dict() for record in records],
-            "epsilon": epsilon if math.isfinite(epsilon) else None,
-            "delta": delta,
-            "method": method,
-            "users": users,
-            "purpose": purpose,
-            "checked": limit_check,
-        }
+            "epsilon": epsilon if math.isfinite(epsilon) else None, "delta": delta, "method": method,
+            "users": users, "purpose": purpose, "checked": limit_check,
+        }  # fmt: skip
         return self._reserved(dataset, records, content, alone, once)
 
     def _reserved(

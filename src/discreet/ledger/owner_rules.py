@@ -38,12 +38,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from discreet.core import checks
 from discreet.ledger import signatures
 from discreet.ledger.signatures import PrivateKey
 from discreet.utils.atomic_file import write_aside
+
+if TYPE_CHECKING:
+    from discreet.ledger.ledger import Ledger
 
 __all__ = [
     "NAME",
@@ -63,13 +66,6 @@ _TEXT = (
 )
 
 
-class _OwnedLedger(Protocol):
-    @property
-    def identity(self) -> str: ...
-    def owner(self, dataset: str) -> str | None: ...
-    def heirs(self, dataset: str, key: str) -> tuple[str, ...]: ...
-
-
 @dataclass(frozen=True)
 class OwnerRule:
     """Rule for a folder of data.
@@ -87,9 +83,7 @@ class OwnerRule:
         return {"dataset": self.dataset, "ledger": self.ledger, "key": self.key}
 
 
-def require_ledger(
-    folder: str | Path, ledger: _OwnedLedger, dataset: str, key: PrivateKey | None = None
-) -> Path:
+def require_ledger(folder: str | Path, ledger: Ledger, dataset: str, key: PrivateKey | None = None) -> Path:
     """Write a rule into a folder of data, and return the path of the file with the rule.
 
     Parameters
@@ -187,12 +181,12 @@ def _folders(folder: Path) -> list[Path]:
     return []
 
 
-def check_rules(files: Iterable[Path], dataset: str, ledger: _OwnedLedger | None) -> None:
+def check_rules(files: Iterable[Path], dataset: str, ledger: Ledger | None) -> None:
     """Raise ``ValueError`` if a release from these files would violate a rule that applies to them."""
     obeyed(rules_over(files), dataset, ledger)
 
 
-def obeyed(rules: Mapping[Path, OwnerRule], dataset: str, ledger: _OwnedLedger | None) -> None:
+def obeyed(rules: Mapping[Path, OwnerRule], dataset: str, ledger: Ledger | None) -> None:
     """Raise ``ValueError`` if a release would violate one of these rules, or the rules that are now in the
     same files.
     """

@@ -1,6 +1,7 @@
 """Privatizers, queries, mechanisms and sessions."""
 
 from discreet.core.correlated_noise.binary_tree import Tree as Tree
+from discreet.core.correlated_noise.matrix_factorization import MatrixFactorization as MatrixFactorization
 from discreet.core.correlated_noise.optimal_tree import OptimalTree as OptimalTree
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits as SignedDigits
 from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot as SquareRoot

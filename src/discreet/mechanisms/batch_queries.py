@@ -261,10 +261,12 @@ class BatchChannel(Channel):
     def start(self) -> State:
         """Return the state before the first user.
 
-        inner : session of the open batch, which alone counts the users of the batch; None if no batch is
-        open. open : index of the batch that was opened last.
+        - inner : session of the open batch, which alone counts the users of the batch; None if no batch is
+          open.
+        - open : index of the batch that was opened last.
+        - before : number of users before the open batch.
         """
-        return {"open": -1, "inner": None}
+        return {"open": -1, "inner": None, "before": 0}
 
     def plain(self, state: State) -> State:
         """Return a state in the form that a file contains. ``inside`` is the state of ``inner``, or empty."""
@@ -277,13 +279,15 @@ class BatchChannel(Channel):
         if inside:
             inner = self.started(checks.integer("open", batch, 0, len(self.mechanism.parts) - 1))
             resume(inner, converted(inside, inner))
-        return {"open": batch, "inner": inner}
+        return {"open": batch, "inner": inner, "before": s._users}
 
-    def drop(self, s: ChannelSession, state: State) -> None:
+    def drop(self, s: ChannelSession) -> State:
         """Close the session of the open batch, and keep the public number of its users."""
-        if (inner := state.get("inner")) is not None:
-            s._users += inner.users
+        if (inner := s.state.get("inner")) is not None:
+            users = self.users(s)
             inner.close()
+            s._users, s.state = users, {}  # one statement without a call: no user is counted twice
+        return {}
 
     def started(self, batch: int) -> ChannelSession:
         """Return a new session of a batch."""
@@ -291,9 +295,13 @@ class BatchChannel(Channel):
 
     # ------------------------------------------------------------------------ public facts
     def users(self, s: ChannelSession) -> int:
-        """Return the number of users counted so far, including those of the open batch."""
-        inner = s.state.get("inner")
-        return s._users + (0 if inner is None else int(inner.users))
+        """Return the number of users counted so far, including those of the open batch.
+
+        The state is read once, so that another thread sees no user twice while a batch is closed.
+        """
+        state = s.state
+        inner = state.get("inner")
+        return s._users if inner is None else int(state["before"] + inner.users)
 
     def batch_at(self, users: int) -> int | None:
         """Return the index of the batch that the user after ``users`` users is in, or None for no batch."""
@@ -334,6 +342,7 @@ class BatchChannel(Channel):
     # ------------------------------------------------------------------------------ users
     def admit(self, s: ChannelSession, plan: Plan, users: int) -> tuple[Plan, State]:
         """Begin the plan in the session of its batch, and return it with the number from that session."""
+        self.first(s)
         last, before, inner = checks.flag("plan.last", plan.last), s.users, s.state["inner"]
         if inner is not None and before == self.times[s.state["open"] + 1]:
             raise RuntimeError(f"begin: all {before} users of a batch have come, call release first")
@@ -352,9 +361,9 @@ class BatchChannel(Channel):
         if inner is None:
             if batch <= s.state["open"]:
                 raise RuntimeError(f"begin: batch {batch + 1} was interrupted, it is not opened again")
-            s.state = {"open": batch, "inner": None}  # an interrupted batch is not opened again
+            s.state = {**s.state, "open": batch}  # if this is interrupted, the batch is not opened again
             inner = self.started(batch)
-            s.state = {"open": batch, "inner": inner}
+            s.state = {"open": batch, "inner": inner, "before": before}
         inner.begin(plan)
         return inner.open_plan, {}
 
@@ -364,6 +373,11 @@ class BatchChannel(Channel):
         if inner is None:
             return BatchEncoder(None, s.open_plan, s._plans)
         return BatchEncoder(inner.open_encoder, inner.open_plan, s._plans)
+
+    def randomizer(self, s: ChannelSession) -> BatchEncoder:
+        """Return the randomizer of the open batch's session, for audits."""
+        inner = s.state["inner"]
+        return self.encoder(s) if inner is None else replace(self.encoder(s), inner=inner.open_randomizer)
 
     def check_in_time(self, s: ChannelSession, message: Message) -> None:
         """Raise ``MessageRejected`` with a reason if the message's plan is full or its batch is closed."""
@@ -411,13 +425,9 @@ class BatchChannel(Channel):
     # ---------------------------------------------------------------------------- releases
     def release(self, s: ChannelSession, n: int, leaf: int) -> Released:
         """Release the completed batch, close its session, and return the batch's sums."""
-        if s._last is None:  # the release before all users, also the result if the first batch is refused
-            with self.started(0) as session:
-                nothing = self.described(session.release())
-            measurement = Measurement(nothing, 0.0, 1.0)
-            if n == 0:
-                return nothing, measurement, {}
-            s._last = Release(nothing, 0, 0, s.guarantee, measurement)
+        first = self.first(s)
+        if n == 0:
+            return first.estimates, first.measurement, {}
         inner, empty = s.state["inner"], s.state | {"inner": None}
         try:
             made = inner.release()
@@ -429,6 +439,14 @@ class BatchChannel(Channel):
         s._number = leaf - 1  # a release has the number of its batch, also if earlier batches were lost
         estimates = self.described(made)
         return estimates, Measurement(estimates, 0.0, 1.0), {}
+
+    def first(self, s: ChannelSession) -> Release:
+        """Return the last release. If there is none, it is the one before all users."""
+        if s._last is None:
+            with self.started(0) as session:
+                nothing = self.described(session.release())
+            s._last = Release(nothing, 0, 0, s.guarantee, Measurement(nothing, 0.0, 1.0))
+        return s._last
 
     def described(self, made: Release) -> dict[str, Estimate]:
         """Return the estimates of a batch's release. :meth:`BatchMechanism.shared` adapts their noise."""

@@ -35,6 +35,11 @@ def private_query(query: Any, cuts: bool = False) -> CountQuery:
             f"privatizer: must be 'none', 'central' or 'local' for a learner of sums of features (ucrl-vtr, "
             f"ucrl-vtr-plus, lsvi-ucb; their query is a {type(query).__name__}); this one answers counts"
         )
+    if type(query).__name__ == "FamilyQuery":
+        raise ValueError(
+            "privatizer: must be 'central' (with release 'batches' or 'auto') or 'none' for a learner of a "
+            "FamilyQuery, such as the vectors of dp-pg and dp-npg; this one answers a CountQuery"
+        )
     if type(query) is not CountQuery:  # a subclass could declare another sensitivity
         raise ValueError(
             f"query is a {type(query).__name__}: this privatizer answers a CountQuery, and no subclass of it"

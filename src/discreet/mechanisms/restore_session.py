@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from discreet.core import checks
+from discreet.core.releases import Release
 from discreet.core.session import ChannelSession
 from discreet.mechanisms.dataset.dataset_release import OneShotSession
 from discreet.mechanisms.linear.adaptive_queries import ResponseSession
@@ -114,4 +115,6 @@ def _stream(values: dict[str, Any]) -> ChannelSession:
     if not isinstance(session, ChannelSession):
         raise ValueError("_mechanism: has no stream")
     saved_state.resume(session, version_2.converted(values, session))
+    if not isinstance(session._last, Release | None):
+        raise ValueError("_last: must be a Release")
     return session

@@ -29,14 +29,11 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discreet.core import checks
+from discreet.core.releases import Floats, Ints
 from discreet.data.schema import Schema
 from discreet.mechanisms.linear.per_user_means import GRID, PersonSums
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 __all__ = ["CENTRES", "CUTS", "START", "STANDS_OUT", "SUMS", "CodebookQuery"]
 

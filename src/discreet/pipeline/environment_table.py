@@ -24,14 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discreet.core import checks
+from discreet.core.releases import Floats
 from discreet.data.schema import Schema, read_public_table
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.pipeline.power_analysis import PublicMDP
-
-Floats = NDArray[np.float64]
 
 __all__ = ["read_mdp"]
 

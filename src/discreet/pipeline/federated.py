@@ -81,7 +81,6 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discreet.accounting.budget import zcdp_rho
 from discreet.accounting.noise_distributions.distributions import GaussianSumLaw
@@ -90,6 +89,7 @@ from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CountQuery
 from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.guarantee import Guarantee, joint_loss
+from discreet.core.releases import Floats, Ints
 from discreet.core.rng import Randomness, Secure, SecureRng, checked_on_grid
 from discreet.core.short_repr import brief
 from discreet.data.schema import Schema, read_schema
@@ -102,9 +102,6 @@ from discreet.mechanisms.privatizers.central import Central
 from discreet.pipeline.distributed_noise import SplitNoise
 from discreet.pipeline.learned_files import Kind, LinearSums, kind_of, learner_of, name_of, options_of
 from discreet.pipeline.partial_aggregates import PartialAggregateFile, digest_of, facts_of
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 __all__ = [
     "BOUND",

@@ -52,16 +52,14 @@ from tempfile import gettempdir
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from discreet.core.releases import Ints
 from discreet.core.rng import Randomness
 from discreet.ledger.ledger import Ledger
 from discreet.pipeline.federated import BOUND, MODULUS, FederatedSite, FederatedSum, FederationPlan
 from discreet.pipeline.learn import learn
 from discreet.pipeline.learned_files import LearnConfig
 from discreet.utils.atomic_folder import check_free
-
-Ints = NDArray[np.int64]
 
 __all__ = ["flower_client", "flower_server", "mask", "refusal"]
 

@@ -62,7 +62,6 @@ from discreet.pipeline.learned_files import (
     write_plan,
 )
 from discreet.pipeline.partial_aggregates import PartialAggregateFile, facts_of
-from discreet.reports.document import text_of
 from discreet.reports.statement import (
     PAGES,
     SITES,
@@ -81,6 +80,7 @@ from discreet.reports.statement import (
 from discreet.reports.statement_page import JSON_NAME
 from discreet.reports.verdict_text import stated_verdict
 from discreet.utils.atomic_folder import aside, check_free, claims_out, room_for
+from discreet.utils.document import text_of
 
 __all__ = ["LearnResult", "LearnConfig", "learn", "replan"]
 
@@ -184,21 +184,18 @@ def learn(
         not share data (:mod:`discreet.pipeline.federated`). For a sum over sites, learner and privatizer must
         be those of the sites' plan.
     learner : DecisionPoints, DPAPVI, APVI, or one of the linear learners, whose options include the budget
-    out : folder
-        Must not exist, or must be empty. No other run is allowed to write to it.
+    out : folder. It must not exist, or must be empty. No other run is allowed to write to it.
     privatizer : Central, for DPAPVI and DecisionPoints; None or NoPrivacy for exact sums
     ledger : Ledger or None
         If None, nothing is recorded, and the statement says so in capitals. Must be None if the release is
         not private, for seeded noise and for synthetic data.
     randomness : Secure (default) or Seeded
-        Seeded noise is for simulations. The statement then says that the release protects no user, and the
-        ledger must be None.
+        Seeded noise is for simulations. The statement then says that the release protects no user.
     settings : LearnConfig
     progress : callable, optional
         Function that every long stage calls as ``progress(what, done, total)``. ``total`` is the number of
         rows or parts, or None if it is not known.
-    schema : Schema, optional
-        Schema of sums that were counted in parts; must be None for other sources.
+    schema : schema of sums that were counted in parts; must be None for other sources
     scratch, workers
         As for :func:`discreet.data.validate.episodes`.
 

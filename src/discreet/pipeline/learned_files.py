@@ -13,10 +13,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discreet.accounting.text import guarantee_sentences as sentences
 from discreet.accounting.text.sentence_templates import VERSION
@@ -24,6 +23,7 @@ from discreet.core import checks
 from discreet.core.count_query import CountQuery
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
+from discreet.core.releases import Floats, Ints
 from discreet.core.rng import Randomness
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectories
@@ -49,7 +49,6 @@ from discreet.mechanisms.linear.adaptive_queries import ResponseSession
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 from discreet.reports.decision_report import DecisionReport, decision_report_of
-from discreet.reports.document import Block
 from discreet.reports.earlier_report import SINCE, EarlierReport
 from discreet.reports.linear_report import LinearReport
 from discreet.reports.policy_files import PolicyTable, Unsupported, write_policy
@@ -64,8 +63,6 @@ from discreet.reports.report_files import (
 )
 from discreet.reports.rule_files import StationaryRule, read_rule, rule_names
 from discreet.utils.config import Knobs
-
-Floats = NDArray[np.float64]
 
 __all__ = [
     "Kind", "LinearSums", "PlannedPolicy", "LearnConfig", "default_algorithm", "kind_of", "learner_of",
@@ -151,14 +148,6 @@ class LearnConfig:
 # ------------------------------------------------------------------------------ two kinds of sums
 
 
-class _Report(Protocol):
-    """Interface of a report on a policy."""
-
-    def to_dict(self) -> dict[str, Any]: ...
-    def blocks(self) -> list[Block]: ...
-    def figures(self, folder: str | Path) -> Any: ...
-
-
 @dataclass(frozen=True, eq=False)
 class PlannedPolicy:
     """Policy that was learned from a release, and the report on it.
@@ -167,7 +156,7 @@ class PlannedPolicy:
     """
 
     table: PolicyTable
-    report: _Report
+    report: DecisionReport | LinearReport | Report
     earlier: PolicyTable | None = None
 
 
@@ -193,7 +182,7 @@ class _Told(ABC):
             yield part
         self.say(what, total, total)
 
-    def told(self, people: Trajectories, group: NDArray[np.int64] | None = None) -> Trajectories:
+    def told(self, people: Trajectories, group: Ints | None = None) -> Trajectories:
         """Return the episodes in the form in which the release counts them.
 
         people : episodes of n users. group : (n,) indices of the users' groups, if the schema has groups.
@@ -339,7 +328,7 @@ class _FirstVisits(_OneRelease):
                 )
             policy_of(self.question, rule.table, rule.named)
 
-    def told(self, people: Trajectories, group: NDArray[np.int64] | None = None) -> Trajectories:
+    def told(self, people: Trajectories, group: Ints | None = None) -> Trajectories:
         return self.question.told(people, group)
 
     def again(self, path: Path, settings: LearnConfig) -> PlannedPolicy:

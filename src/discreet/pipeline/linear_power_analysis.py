@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discreet.accounting import budget
 from discreet.core import checks
@@ -31,8 +30,6 @@ from discreet.learners.offline.linear_pevi import Linear, schema_features
 from discreet.mechanisms.features import Features
 from discreet.mechanisms.policy_rows import policy_rows
 from discreet.pipeline.power_analysis import PublicMDP, least_enough, least_people, share_of, synthetic_mdp
-
-Floats = NDArray[np.float64]
 
 __all__ = [
     "MOST_PEOPLE",

@@ -40,6 +40,7 @@ from discreet.core import checks
 from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.layout import Layout
 from discreet.core.noise.random_streams_kernels import ROLE_MODEL, ROLE_NOISE, generator_at, run_key
+from discreet.core.releases import Floats
 from discreet.core.rng import Secure
 from discreet.core.short_repr import brief
 from discreet.data.schema import Schema
@@ -52,8 +53,6 @@ from discreet.learners.ope.verdict import ASKED, would_show
 from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
-
-Floats = NDArray[np.float64]
 
 __all__ = [
     "EPSILONS",
@@ -283,12 +282,7 @@ def gain_power(
 
 
 def sample_size(
-    world: PublicMDP,
-    privatizer: Central | NoPrivacy,
-    *,
-    chance: float = 0.9,
-    draws: int = 60,
-    seed: int = 0,
+    world: PublicMDP, privatizer: Central | NoPrivacy, *, chance: float = 0.9, draws: int = 60, seed: int = 0
 ) -> int | None:
     """Return the smallest number of users at which a share ``chance`` of draws shows a gain.
 
@@ -435,16 +429,24 @@ def synthetic_mdp(schema: Schema, gain: float, *, seed: int = 0) -> PublicMDP:
         returns = ReturnBounds(terminal=(size, size + 1), outcomes={size + 1: most - least})
         return PublicMDP(mdp, np.repeat(behaviour[None], horizon, axis=0), returns, most - least)
 
-    if world(0.0).best > gain:  # the differences between next-state distributions already give a larger gain
-        return world(0.0, least_enough(lambda apart: world(0.0, apart).best >= gain, 0.0, 1.0, 30))
+    return _with_gain(world, gain)
+
+
+def _with_gain(family: Callable[..., PublicMDP], gain: float) -> PublicMDP:
+    """Return the MDP of a family in which the best policy gains ``gain``.
+
+    family : function of the size of the effects of actions and, optionally, of a weight of other differences.
+    """
+    if family(0.0).best > gain:  # the differences between next-state distributions already give a larger gain
+        return family(0.0, least_enough(lambda apart: family(0.0, apart).best >= gain, 0.0, 1.0, 30))
     low, high = 0.0, 0.05
-    while world(high).best < gain:
+    while family(high).best < gain:
         low, high = high, 2.0 * high
         if high > 10.0:
             raise ValueError(
                 f"target_gain = {gain:g}: must be smaller, no effects of actions make up so much"
             )
-    return world(least_enough(lambda strength: world(strength).best >= gain, low, high, 20))
+    return family(least_enough(lambda strength: family(strength).best >= gain, low, high, 20))
 
 
 def _local_moves(draw: np.random.Generator, fame: Floats, actions: int, end: float) -> Floats:

@@ -37,7 +37,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from discreet.accounting.serialization import records_from_dict
 from discreet.accounting.text import guarantee_sentences as sentences
@@ -45,6 +44,7 @@ from discreet.accounting.text.sentence_templates import version_of
 from discreet.core import checks
 from discreet.core.epsilon_conversions import check_epsilon, zcdp_epsilon
 from discreet.core.guarantee import Guarantee, MechanismRecord
+from discreet.core.releases import Floats, Ints
 from discreet.core.rng import Randomness, Secure
 from discreet.core.short_repr import brief
 from discreet.data.cell_parsing import Reader
@@ -58,13 +58,10 @@ from discreet.ledger.owner_rules import check_rules
 from discreet.mechanisms.linear.per_user_means import GRID, guaranteed, noisy
 from discreet.pipeline.codebook_sums import START, SUMS, CodebookQuery
 from discreet.reports.codebook_page import FACTS, PAGES, codebook_signed, write_codebook_pages
-from discreet.reports.document import compared_with
 from discreet.reports.signature_file import SIGNATURES_NAME, found_in
 from discreet.reports.statement import LedgerFacts
 from discreet.utils.atomic_folder import aside, check_free, claims_out, room_for
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from discreet.utils.document import compared_with
 
 VERSION = 3
 # Folders of version 1 have no page for the data protection officer, and no facts of the declaration. Folders

@@ -10,15 +10,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discreet.core import checks
+from discreet.core.releases import Floats
 from discreet.data.row_batches import Progress
 from discreet.data.schema import Schema
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.pipeline.trajectory_files import write_cohort
-
-Floats = NDArray[np.float64]
 
 _SUCCESSORS = 5  # largest number of next states of a pair of state and action
 

@@ -157,9 +157,7 @@ def write_trajectories(
         writer.write(trajectories)
 
 
-def cohort_schema(
-    mdp: TabularMDP, dataset: str, *, unit: str = "person", episodes_per_user: int = 1
-) -> Schema:
+def cohort_schema(mdp: TabularMDP, dataset: str, *, episodes_per_user: int = 1) -> Schema:
     """Return the schema of data that are simulated in an MDP.
 
     The terminal states are those of the MDP. If rewards occur only on arrival in terminal states and are
@@ -167,7 +165,7 @@ def cohort_schema(
     """
     return Schema(
         dataset=dataset,
-        unit=unit,
+        unit="person",
         layout=mdp.layout,
         columns=Columns(),
         episodes_per_user=episodes_per_user,

@@ -59,7 +59,6 @@ from discreet.learners.offline.release_files import FIRST_VISITS, StoredTables, 
 from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.mechanisms.linear.adaptive_queries import planned_records
 from discreet.pipeline.learned_files import LearnConfig, kind_of, learner_of, name_of, options_of, write_plan
-from discreet.reports.document import compared_with
 from discreet.reports.signature_file import SIGNATURES_NAME, found_in
 from discreet.reports.statement import (
     PAGES,
@@ -79,6 +78,7 @@ from discreet.reports.statement_page import FREE, JSON_NAME, MARKDOWN_NAME
 from discreet.reports.statement_schema import OLDEST, VERSION, ordered, read_json, violations
 from discreet.reports.verdict_text import stated_verdict
 from discreet.utils.atomic_folder import recover_command
+from discreet.utils.document import compared_with
 
 __all__ = ["Check", "verify"]
 

@@ -16,10 +16,10 @@ from typing import Any
 
 from discreet.accounting.text.sentence_templates import version_of, words
 from discreet.core.guarantee import Guarantee, MechanismRecord
-from discreet.reports.document import Block, Line, html_lines, markdown_lines, text_of
 from discreet.reports.dpo_report import HTML_NAME, OFFICER_NAME, declared_fields, glossary, page
 from discreet.reports.statement import attacker_of, check_delta, sentence_of, whole_of
 from discreet.reports.trade_off_function import TradeOff
+from discreet.utils.document import Block, Line, html_lines, markdown_lines, text_of
 
 __all__ = ["FACTS", "PAGES", "codebook_signed", "write_codebook_pages"]
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from discreet.core.short_repr import brief
 from discreet.learners.ope.policy_comparison import PolicyComparison
-from discreet.reports.document import Block, Heading, Paragraph, Table, Text
 from discreet.reports.figures import number, percent
 from discreet.reports.verdict_text import condition
+from discreet.utils.document import Block, Heading, Paragraph, Table, Text
 
 __all__ = [
     "Compared", "Difference", "compared_blocks", "compared_rows", "compared_sentence", "plain_comparisons",

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from discreet.core.releases import Floats
 from discreet.core.short_repr import brief
 from discreet.data.schema import Schema
 from discreet.learners.offline.decision_points import DecisionPolicy
@@ -35,16 +35,15 @@ from discreet.reports.comparison_text import (
     compared_rows,
     plain_comparisons,
 )
-from discreet.reports.document import Block, Code, Heading, Paragraph, Picture, Strong, Table, Text
 from discreet.reports.figures import number, percent, plain_axes, save_figures
 from discreet.reports.report_files import ReportPage
 from discreet.reports.rule_files import StationaryRule
 from discreet.reports.verdict_text import REFUTED, first_sentence, rests_on
+from discreet.utils.document import Block, Code, Heading, Paragraph, Picture, Strong, Table, Text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Floats = NDArray[np.float64]
 
 VERSION = 2
 _ROWS = 25  # largest number of rows in the table of changes

@@ -13,7 +13,10 @@ from typing import Any
 
 from discreet.accounting.text.guarantee_sentences import up
 from discreet.accounting.text.sentence_templates import version_of, words
-from discreet.reports.document import (
+from discreet.reports.published_epsilons import PUBLISHED
+from discreet.reports.statement_page import hundredths, limit_words, never_certain, times
+from discreet.reports.verdict_text import NOT_EXCLUDED, not_excluded, verdict_line, verdict_words
+from discreet.utils.document import (
     Blank,
     Block,
     Bullets,
@@ -26,9 +29,6 @@ from discreet.reports.document import (
     html_lines,
     markdown_lines,
 )
-from discreet.reports.published_epsilons import PUBLISHED
-from discreet.reports.statement_page import hundredths, limit_words, never_certain, times
-from discreet.reports.verdict_text import NOT_EXCLUDED, not_excluded, verdict_line, verdict_words
 
 __all__ = ["HTML_NAME", "OFFICER_NAME", "officer_html", "officer_markdown"]
 

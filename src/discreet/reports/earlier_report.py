@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from discreet.reports.decision_report import DecisionReport
-from discreet.reports.document import Block
 from discreet.reports.figures import number, percent, save_figures
 from discreet.reports.verdict_text import ENDED
+from discreet.utils.document import Block
 
 __all__ = ["SINCE", "EarlierReport"]
 

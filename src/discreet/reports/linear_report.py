@@ -17,10 +17,10 @@ import numpy as np
 
 from discreet.learners.offline.linear_pevi import LinearOfflinePolicy
 from discreet.learners.ope.linear_gains import LinearGain
-from discreet.reports.document import Block, Bullets, Code, Heading, Paragraph, Table, Text, in_markdown
 from discreet.reports.figures import number
 from discreet.reports.policy_files import PolicyTable, Unsupported
 from discreet.reports.report_files import ReportPage
+from discreet.utils.document import Block, Bullets, Code, Heading, Paragraph, Table, Text, in_markdown
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,38 +35,25 @@ import io
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.core import checks
+from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.data.schema import Schema
 from discreet.learners.offline.release_files import aside
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+if TYPE_CHECKING:
+    from discreet.learners.offline.apvi import OfflinePolicy
+    from discreet.learners.offline.decision_points import DecisionPolicy
+
 Bools = NDArray[np.bool_]
 Unsupported = Literal["abstain", "behaviour", "policy"]
 
-__all__ = ["OfflineResult", "PolicyTable", "Unsupported", "read_policy", "write_policy"]
-
-
-class OfflineResult(Protocol):
-    """Interface of the result of an offline learner: the attributes that :class:`PolicyTable` reads.
-
-    :class:`~discreet.learners.offline.apvi.OfflinePolicy` has this interface.
-    """
-
-    @property
-    def policy(self) -> Ints: ...
-    @property
-    def supported(self) -> Bools: ...
-    @property
-    def q(self) -> Floats: ...
-    @property
-    def behaviour(self) -> Ints: ...
+__all__ = ["PolicyTable", "Unsupported", "read_policy", "write_policy"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -139,7 +126,7 @@ class PolicyTable:
             put(self, "behaviour", _actions("behaviour", self.behaviour, shape, most))
 
     @classmethod
-    def of(cls, learned: OfflineResult, schema: Schema | None = None) -> PolicyTable:
+    def of(cls, learned: OfflinePolicy | DecisionPolicy, schema: Schema | None = None) -> PolicyTable:
         """Build the table from the result of an offline learner.
 
         learned : the result. schema : source of the labels and of the number of the first step.

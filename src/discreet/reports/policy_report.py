@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.core.releases import Floats
 from discreet.core.short_repr import brief
 from discreet.learners.offline.apvi import OfflinePolicy
 from discreet.learners.ope.count_estimates import (
@@ -33,14 +34,13 @@ from discreet.learners.ope.count_estimates import (
     uniform,
 )
 from discreet.mechanisms.interfaces import ProblemSpec, StepwiseRelease
-from discreet.reports.document import Block, Heading, Paragraph, Picture, Table
 from discreet.reports.figures import number, percent, plain_axes, save_figures, share_of
 from discreet.reports.report_files import ReportPage
+from discreet.utils.document import Block, Heading, Paragraph, Picture, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Floats = NDArray[np.float64]
 Unsupported = Literal["abstain", "behaviour", "policy"]
 
 VERSION = 1

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from discreet.reports.document import Block, Paragraph, html_lines, markdown_lines, text_of
+from discreet.utils.document import Block, Paragraph, html_lines, markdown_lines, text_of
 
 __all__ = [
     "HTML_REPORT", "MARKDOWN_REPORT", "ReportPage", "pictures_in", "rehearsed", "report_html",

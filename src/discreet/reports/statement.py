@@ -59,7 +59,6 @@ from discreet.data.schema import DECLARED, Schema
 from discreet.learners.offline.release_files import FIRST_VISITS
 from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.names import __version__
-from discreet.reports.document import Line, text_of
 from discreet.reports.dpo_report import HTML_NAME, OFFICER_NAME, officer_html, officer_markdown
 from discreet.reports.statement_page import (
     FREE,
@@ -73,6 +72,7 @@ from discreet.reports.statement_page import (
 from discreet.reports.statement_schema import FORMAT, VERSION, of_version, ordered, violations
 from discreet.reports.trade_off_function import TradeOff
 from discreet.utils.atomic_file import write_aside
+from discreet.utils.document import Line, text_of
 
 Records = tuple[MechanismRecord | ReportRecord, ...]
 

@@ -8,27 +8,37 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from discreet.accounting.text.guarantee_sentences import up
 from discreet.accounting.text.sentence_templates import NOW, version_of, words
-from discreet.reports.document import Line, blank_in_markdown, text_of
-from discreet.reports.document import escaped as _line
 from discreet.reports.verdict_text import verdict_line
-from discreet.utils import markdown_table as tables
+from discreet.utils import document
+from discreet.utils.document import (
+    Blank,
+    Block,
+    Bullets,
+    Formula,
+    Heading,
+    Line,
+    Paragraph,
+    Strong,
+    Table,
+    text_of,
+)
 
 __all__ = [
-    "FREE", "JSON_NAME", "MARKDOWN_NAME", "SIGNED", "hundredths", "limit_words", "markdown", "markdown_lines",
+    "FREE", "JSON_NAME", "MARKDOWN_NAME", "hundredths", "limit_words", "markdown", "markdown_lines",
     "never_certain", "times", "told_in",
 ]  # fmt: skip
 
 JSON_NAME, MARKDOWN_NAME = "statement.json", "statement.md"
 FREE = ("operator", "approval")
 """Keys of the two free lines of a statement, which the fingerprint does not cover."""
-SIGNED = {"operator": "**Operator:**", "approval": "**Approval (of this fingerprint):**"}
-"""Beginnings of the free lines on the page, by key of the statement."""
+_LABELS = {"operator": "Operator", "approval": "Approval (of this fingerprint)"}
+"""Labels of the free lines on the page, by key of the statement."""
 
 _SHOWN = 12  # largest number of tables of one mechanism that the page lists; the JSON file has all tables
 
@@ -71,10 +81,6 @@ def _percent(rate: float | None) -> str:
     return "no bound" if rate is None else f"{hundredths(rate)} %"
 
 
-def _rows(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
-    return tables.markdown([head, *body]).split("\n")
-
-
 def markdown(doc: Mapping[str, Any]) -> str:
     """Return the text of the page in Markdown. The page depends only on the document."""
     return text_of(markdown_lines(doc))
@@ -82,124 +88,110 @@ def markdown(doc: Mapping[str, Any]) -> str:
 
 def markdown_lines(doc: Mapping[str, Any]) -> list[Line]:
     """Return the lines of the page in Markdown."""
-    people, guarantee = doc["population"], doc["guarantee"]
-    title = f"# Privacy statement: {_line(people['dataset'])}"
-    parts = [title, "", f"**{_line(doc['sentence'])}**", ""]
-    parts += [f"- **{_line(warning)}**" for warning in doc["warnings"]]
-    parts += [""] if doc["warnings"] else []
-    parts += _guarantee_lines(doc)
-    if guarantee["epsilon"] is not None:
-        parts += _attacker_lines(doc, people["unit"])
-        parts += _group_lines(doc["groups"], people)
+    lines = document.markdown_lines([*_blocks(doc)])
+    return [part for line in lines for part in (line.split("\n") if isinstance(line, str) else [line])]
+
+
+def _blocks(doc: Mapping[str, Any]) -> Iterator[Block]:
+    yield Heading(1, f"Privacy statement: {doc['population']['dataset']}")
+    yield Paragraph(doc["sentence"], strong=True)
+    if doc["warnings"]:
+        yield Bullets(tuple((Strong(warning),) for warning in doc["warnings"]))
+    yield from _guarantee(doc)
+    if doc["guarantee"]["epsilon"] is not None:
+        yield from _attacker(doc)
+        yield from _groups(doc["groups"], doc["population"]["episodes_per_user"])
     for name, title in (("covered", "Covered"), ("not_covered", "Not covered")):
         if doc[name]:
-            parts += [f"**{title}**", "", *(f"- {_line(text)}" for text in doc[name]), ""]
+            yield Paragraph(title, strong=True)
+            yield Bullets(tuple(doc[name]))
     if doc.get("verdict") is not None:
-        parts += [f"**Verdict on the policy.** {_line(verdict_line(doc['verdict'], doc['synthetic']))}", ""]
-    parts += _mechanism_lines(doc["mechanisms"])
-    parts += _file_lines(doc)
-    return [
-        *(line for part in parts for line in part.split("\n")),
-        blank_in_markdown(SIGNED["operator"], doc["operator"]),
-        "",
-        blank_in_markdown(SIGNED["approval"], doc["approval"]),
-    ]
+        yield _titled("Verdict on the policy.", f" {verdict_line(doc['verdict'], doc['synthetic'])}")
+    yield from _mechanisms(doc["mechanisms"])
+    yield from _files(doc)
+    for key, label in _LABELS.items():
+        yield Blank(label, doc[key])
 
 
-def _guarantee_lines(doc: Mapping[str, Any]) -> list[str]:
-    people, guarantee = doc["population"], doc["guarantee"]
+def _titled(title: str, *text: str | Formula) -> Paragraph:
+    return Paragraph((Strong(title), *text))
+
+
+def _guarantee(doc: Mapping[str, Any]) -> Iterator[Block]:
+    people, guarantee, delta = doc["population"], doc["guarantee"], doc["delta"]
     several = doc["alone"] is not None
-    symbols = "no guarantee"
+    formula, symbols = "", "no guarantee"
     if guarantee["epsilon"] is not None:
-        symbols = f"P(E | D) ≤ e^ε P(E | D′) + δ with ε = {up(guarantee['epsilon'])}"
-        symbols += f", δ = {up(guarantee['delta'], 3)}"
+        formula = "P(E | D) ≤ e^ε P(E | D′) + δ"
+        symbols = f" with ε = {up(guarantee['epsilon'])}, δ = {up(guarantee['delta'], 3)}"
         symbols += f", ρ = {up(guarantee['rho'])} (zCDP)" if guarantee["rho"] is not None else ""
         symbols += f", μ = {up(guarantee['mu'])} (Gaussian DP)" if guarantee["mu"] is not None else ""
         symbols += (
             f", for every event E and all data sets D, D′ of {people['users']} people in which one "
-            f"{_line(people['unit'])} differs"
+            f"{people['unit']} differs"
         )
-    delta = doc["delta"]
     against = {
         "pure": "δ = 0",
         "small": f"δ is {up(delta['ratio'], 3)} times 1/users: at most a tenth, as it should be",
         "warn": f"δ is {up(delta['ratio'], 3)} TIMES 1/users: more than a tenth",
         "none": "no δ",
     }[delta["verdict"]]
-    return [
-        f"**Guarantee{' of this release' if several else ''}.** {symbols}. Trust: "
-        f"{_line(guarantee['trust'])}. Neighbours: {_line(guarantee['neighbours'])}. "
-        f"Unit: {_line(guarantee['unit'])}.",
-        "",
-        *(_together_lines(doc["ledger"]["together"]) if several else []),
-        f"**People.** {people['users']} users ({_line(people['unit'])}), m = {people['episodes_per_user']} "
+    yield _titled(
+        f"Guarantee{' of this release' if several else ''}.", " ", Formula(formula),
+        f"{symbols}. Trust: {guarantee['trust']}. Neighbours: {guarantee['neighbours']}. "
+        f"Unit: {guarantee['unit']}.",
+    )  # fmt: skip
+    if several:
+        yield _together(doc["ledger"]["together"])
+    yield _titled(
+        "People.",
+        f" {people['users']} users ({people['unit']}), m = {people['episodes_per_user']} "
         f"(the most episodes of one user), H = {people['horizon']}, S = {people['states']}, "
         f"A = {people['actions']}, {people['pairs']} admissible pairs; {against}.",
-        "",
-    ]
+    )
 
 
-def _together_lines(together: Mapping[str, Any]) -> list[str]:
-    """Return the lines on the total cost of all releases in the ledger."""
+def _together(together: Mapping[str, Any]) -> Block:
+    """Return the paragraph on the total cost of all releases in the ledger."""
     more = "".join(
         f", {symbol} = {up(together[name])}"
         for name, symbol in (("rho", "ρ"), ("mu", "μ"), ("pure", "Σε"))
         if together[name] is not None
     )
-    return [
-        f"**All {together['reservations']} releases together** that the ledger holds of these data, this one "
-        f"included: ε = {_number(together['epsilon'])}, δ = {up(together['delta'], 3)}{more}, by the filter: "
-        f"{_line(together['rule'])}. The sentence above, the attacker's table and the groups are of these.",
-        "",
-    ]
+    return _titled(
+        f"All {together['reservations']} releases together",
+        f" that the ledger holds of these data, this one included: ε = {_number(together['epsilon'])}, "
+        f"δ = {up(together['delta'], 3)}{more}, by the filter: {together['rule']}. The sentence above, the "
+        "attacker's table and the groups are of these.",
+    )
 
 
-def _attacker_lines(doc: Mapping[str, Any], unit: str) -> list[str]:
+def _attacker(doc: Mapping[str, Any]) -> Iterator[Block]:
     attacker, alone = doc["attacker"], doc["alone"]
-    delta = doc["guarantee"]["delta"] if alone is None else doc["ledger"]["together"]["delta"]
     rates = [_percent(test["false_positives"]) for test in attacker["tests"]]
-    tests = [_percent(test["true_positives"]) for test in attacker["tests"]]
-    priors = [
-        [
-            _percent(row["prior"]),
-            _percent(row["right_guess"]),
-            *(_percent(one["posterior"]) for one in row["posteriors"]),
-            _percent(row["posterior_of_any_outcome"]),
-        ]
+    tests = [("true alarms, at most", attacker), *([("by this release alone", alone)] if alone else [])]
+    yield _titled(
+        "What an attacker can at best do",
+        " who knows everybody else's data and asks whether the record is that of one "
+        f"{doc['population']['unit']} or another (membership, or any attribute):",
+    )
+    rows = ((name, *(_percent(t["true_positives"]) for t in one["tests"])) for name, one in tests)
+    yield Table("", ("false alarms", *rates), tuple(rows))
+    by_this = f" (by this release alone {_percent(alone['advantage'])})" if alone else ""
+    yield Paragraph(f"True less false alarms: at most {_percent(attacker['advantage'])}{by_this}.")
+    after = (f"belief after an alarm with ≥ {rate} false ones" for rate in rates)
+    priors = (
+        (row["prior"], row["right_guess"], *(one["posterior"] for one in row["posteriors"]),
+         row["posterior_of_any_outcome"])
         for row in attacker["priors"]
-    ]
-    return [
-        "**What an attacker can at best do** who knows everybody else's data and asks whether the record is "
-        f"that of one {_line(unit)} or another (membership, or any attribute):",
+    )  # fmt: skip
+    yield Table(
         "",
-        *_rows(
-            ["false alarms", *rates],
-            [
-                ["true alarms, at most", *tests],
-                *(
-                    [["by this release alone", *(_percent(t["true_positives"]) for t in alone["tests"])]]
-                    if alone
-                    else []
-                ),
-            ],
-        ),
-        "",
-        f"True less false alarms: at most {_percent(attacker['advantage'])}"
-        + (f" (by this release alone {_percent(alone['advantage'])})." if alone else "."),
-        "",
-        *_rows(
-            [
-                "belief before",
-                "right guess, at most",
-                *(f"belief after an alarm with ≥ {rate} false ones" for rate in rates),
-                "after any outcome",
-            ],
-            priors,
-        ),
-        "",
-        _certain_line(doc, delta),
-        "",
-    ]
+        ("belief before", "right guess, at most", *after, "after any outcome"),
+        tuple(tuple(map(_percent, row)) for row in priors),
+    )
+    delta = doc["guarantee"]["delta"] if alone is None else doc["ledger"]["together"]["delta"]
+    yield Paragraph(_certain(doc, delta))
 
 
 def never_certain(doc: Mapping[str, Any]) -> bool:
@@ -212,7 +204,7 @@ def never_certain(doc: Mapping[str, Any]) -> bool:
     return doc["guarantee"]["randomness"] == "secure" and set(kinds) == {"noise"}
 
 
-def _certain_line(doc: Mapping[str, Any], delta: float) -> str:
+def _certain(doc: Mapping[str, Any], delta: float) -> str:
     """Return the sentence about outcomes that prove something about a user, and their probability.
 
     The probability is bounded by (epsilon, delta).
@@ -222,57 +214,47 @@ def _certain_line(doc: Mapping[str, Any], delta: float) -> str:
     return said["certain" if delta else "certain, pure"].format(delta=up(delta, 3), none=none)
 
 
-def _group_lines(groups: Sequence[Mapping[str, Any]], people: Mapping[str, Any]) -> list[str]:
-    m = people["episodes_per_user"]
-    rows = [
-        [
-            str(row["people"]),
-            _number(row["epsilon"]),
-            up(row["delta"], 3),
-            _number(row["rho"]),
-            _number(row["mu"]),
-            _percent(row["advantage"]),
-        ]
+def _groups(groups: Sequence[Mapping[str, Any]], m: int) -> Iterator[Block]:
+    yield _titled(
+        "Groups",
+        f" of people exchanged together (each with at most {m} episode{'s' if m > 1 else ''}):",
+    )
+    rows = (
+        (
+            str(row["people"]), _number(row["epsilon"]), up(row["delta"], 3), _number(row["rho"]),
+            _number(row["mu"]), _percent(row["advantage"]),
+        )
         for row in groups
-    ]
-    return [
-        f"**Groups** of people exchanged together (each with at most {m} episode{'s' if m > 1 else ''}):",
-        "",
-        *_rows(["people", "ε", "at δ", "ρ", "μ", "true less false alarms"], rows),
-        "",
-    ]
+    )  # fmt: skip
+    yield Table("", ("people", "ε", "at δ", "ρ", "μ", "true less false alarms"), tuple(rows))
 
 
-def _mechanism_lines(mechanisms: Sequence[Mapping[str, Any]]) -> list[str]:
-    parts: list[str] = []
+def _mechanisms(mechanisms: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
     for number, one in enumerate(mechanisms, 1):
-        parts += [f"**Mechanism {number}.** {_line(one['description'])}", ""]
+        yield _titled(f"Mechanism {number}.", f" {one['description']}")
         if one["families"]:
-            parts += _rows(
-                ["sum", "norm", "sensitivity", "scale", "std, at most", "cells"],
-                [
-                    [
-                        _line(f["family"]),
-                        f["norm"],
-                        up(f["sensitivity"], 6),
-                        f"{f['scale']:.6g}",
-                        up(f["std"], 6),
-                        "-" if f["cells"] is None else str(f["cells"]),
-                    ]
-                    for f in one["families"][:_SHOWN]
-                ],
-            )
+            rows = (
+                (
+                    f["family"], f["norm"], up(f["sensitivity"], 6), f"{f['scale']:.6g}", up(f["std"], 6),
+                    "-" if f["cells"] is None else str(f["cells"]),
+                )
+                for f in one["families"][:_SHOWN]
+            )  # fmt: skip
             more = len(one["families"]) - _SHOWN
-            parts += [f"and {more} more, in {JSON_NAME}", ""] if more > 0 else [""]
-        parts += [f"Randomness: {_line(one['source_of_randomness'])}.", "", "Proofs:", ""]
-        parts += [*(f"- {_line(text)}" for text in one["proof"]), ""]
-    return parts
+            yield Table(
+                "",
+                ("sum", "norm", "sensitivity", "scale", "std, at most", "cells"),
+                tuple(rows),
+                more=f"and {more} more, in {JSON_NAME}" if more > 0 else "",
+            )
+        yield Paragraph(f"Randomness: {one['source_of_randomness']}.")
+        yield Paragraph("Proofs:")
+        yield Bullets(tuple(one["proof"]))
 
 
-def _totals_line(totals: Mapping[str, Any]) -> str:
+def _totals(totals: Mapping[str, Any]) -> str:
     return ", ".join(
-        f"{_line(key)} = {_line(value if isinstance(value, str) else _number(value))}"
-        for key, value in totals.items()
+        f"{key} = {value if isinstance(value, str) else _number(value)}" for key, value in totals.items()
     )
 
 
@@ -288,40 +270,30 @@ def limit_words(totals: Mapping[str, Any]) -> str:
     return f"limit ε = {totals['limit_epsilon']:g} at δ = {totals['limit_delta']:g}, {signed}"
 
 
-def _file_lines(doc: Mapping[str, Any]) -> list[str]:
+def _files(doc: Mapping[str, Any]) -> Iterator[Block]:
     configuration, ledger = doc["configuration"], doc["ledger"]
-    hashes = [
+    yield Paragraph("Files and hashes (SHA-256)", strong=True)
+    hashes = (
         ("schema (its facts)", doc["population"]["schema"]),
         ("configuration", configuration["hash"]),
         *doc["files"].items(),
         ("this statement's fingerprint", doc["fingerprint"]),
-    ]
-    parts = ["**Files and hashes (SHA-256)**", ""]
-    parts += _rows(["what", "hash"], [[_line(name), str(digest)] for name, digest in hashes])
+    )
+    yield Table("", ("what", "hash"), tuple((name, str(digest)) for name, digest in hashes))
     options = json.dumps(configuration["options"], ensure_ascii=False, sort_keys=True)
-    versions_line = ", ".join(f"{name} {number}" for name, number in doc["versions"].items())
-    parts += [
-        "",
-        f"Configuration: {_line(configuration['algorithm'])} {_line(options)}.",
-        "",
-        f"Purpose: {_line(doc['purpose']) or 'none was given'}.",
-        "",
-        f"Versions: {_line(versions_line)}. Date: {doc['date']}.",
-        "",
-    ]
+    versions = ", ".join(f"{name} {number}" for name, number in doc["versions"].items())
+    yield Paragraph(f"Configuration: {configuration['algorithm']} {options}.")
+    yield Paragraph(f"Purpose: {doc['purpose'] or 'none was given'}.")
+    yield Paragraph(f"Versions: {versions}. Date: {doc['date']}.")
     if doc["replanned"]:
-        parts += ["This run read no data: it planned again from a release that was paid for before.", ""]
+        yield Paragraph("This run read no data: it planned again from a release that was paid for before.")
     if ledger is None:
-        parts += ["**NO LEDGER.**", ""]
-    else:
-        parts += [
-            f"**Ledger** {_line(ledger['name'])}, identity {ledger['identity']}"
-            f"{', NEW WITH THIS RELEASE' if ledger['new'] else ''}, {limit_words(ledger['after'])}; data "
-            f"set {_line(ledger['dataset'])}, entry {ledger['number']}, hash {ledger['head']}. "
-            f"Before: {_totals_line(ledger['before'])}. After: {_totals_line(ledger['after'])}.",
-            "",
-        ]
-    return parts
-
-
-SIGNED = {"operator": "**Operator:**", "approval": "**Approval (of this fingerprint):**"}
+        yield Paragraph("NO LEDGER.", strong=True)
+        return
+    yield _titled(
+        "Ledger",
+        f" {ledger['name']}, identity {ledger['identity']}"
+        f"{', NEW WITH THIS RELEASE' if ledger['new'] else ''}, {limit_words(ledger['after'])}; data "
+        f"set {ledger['dataset']}, entry {ledger['number']}, hash {ledger['head']}. "
+        f"Before: {_totals(ledger['before'])}. After: {_totals(ledger['after'])}.",
+    )

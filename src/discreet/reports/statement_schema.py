@@ -120,12 +120,7 @@ JSON_SCHEMA: dict[str, Any] = {
                         "properties": dict.fromkeys(ALL_FACTS, _LINE),
                         "additionalProperties": False,
                     },
-                    "groups": _table(
-                        {
-                            "column": _LINE,
-                            "labels": _list(_LINE),
-                        }
-                    ),
+                    "groups": _table({"column": _LINE, "labels": _list(_LINE)}),
                     "schema": _HASH,
                 },
             ),

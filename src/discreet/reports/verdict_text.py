@@ -17,8 +17,8 @@ from discreet.learners.ope.consistency_test import Consistency, Discrepancies
 from discreet.learners.ope.deviation_gains import Gain
 from discreet.learners.ope.hidden_cause import LARGEST
 from discreet.learners.ope.verdict import ASKED, Verdict
-from discreet.reports.document import Block, Bullets, Code, Heading, Paragraph, Strong, Table
 from discreet.reports.figures import number, percent, share_of
+from discreet.utils.document import Block, Bullets, Code, Heading, Paragraph, Strong, Table
 
 __all__ = [
     "ENDED", "NOT_EXCLUDED", "REFUTED", "condition", "first_sentence", "not_excluded", "rests_on",
@@ -102,20 +102,7 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
             "taken after the action, or a change with the step."
         )
     if found.kind == "state incomplete":
-        size = found.consistency.scale * found.consistency.levels.size
-        late = (
-            f" {percent(1.0 - ended)} of the episodes last to the last step: if that step decides their "
-            "outcome, the time does the same."
-            if ended < ENDED
-            else ""
-        )
-        return (
-            f"Not shown: {_INCOMPLETE}. What people went on to earn does not follow from the states that "
-            f"they visited (by {number(size)} per person); the gain, {number(gain.estimate)}, is not large "
-            f"enough beside that.{_in_a_group(found.consistency)} Possible reasons are a missing or late "
-            "measurement, a change with the step, or a horizon that cuts episodes off."
-            f"{late}"
-        )
+        return _incomplete(found, ended)
     if found.kind == "fragile":
         return (
             f"Not shown: {_FRAGILE}. {_DO_NOT_ACT} A gain is called shown only if it stands against "
@@ -131,6 +118,23 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
         f"over what people did, {usual}. The recorded state itself changes these odds "
         f"{times(found.cause.recorded)} times.{_open_ends(found)}"
     )
+
+
+def _incomplete(found: Verdict, ended: float) -> str:
+    """Return the first line of a report whose states do not explain what users earned."""
+    size = found.consistency.scale * found.consistency.levels.size
+    said = (
+        f"Not shown: {_INCOMPLETE}. What people went on to earn does not follow from the states that "
+        f"they visited (by {number(size)} per person); the gain, {number(found.gain.estimate)}, is not large "
+        f"enough beside that.{_in_a_group(found.consistency)} Possible reasons are a missing or late "
+        "measurement, a change with the step, or a horizon that cuts episodes off."
+    )
+    if ended < ENDED:
+        said += (
+            f" {percent(1.0 - ended)} of the episodes last to the last step: if that step decides their "
+            "outcome, the time does the same."
+        )
+    return said
 
 
 def _in_a_group(test: Consistency) -> str:

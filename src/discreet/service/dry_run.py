@@ -79,10 +79,12 @@ def people_of(study: Study, place: PlanReservation, user: int) -> tuple[Any, Any
     return rollout(study.world, place.policy, keys.environment, user), SeededRng(keys.noise, user)
 
 
+_AT_ONCE = 500  # number of users who ask for places in one request
+
+
 def rehearse(
     study: Study,
     told: Callable[[int], None] = lambda _: None,
-    at_once: int = 500,
     opened: Callable[[str], None] = lambda _: None,
     ended: Callable[[Rehearsal], None] = lambda _: None,
 ) -> Rehearsal:
@@ -92,7 +94,6 @@ def rehearse(
     ----------
     study : result of :meth:`~discreet.service.study_config.Study.rehearsed`
     told : function that is called with the number of users who have answered so far
-    at_once : number of users who ask for places in one request
     opened : function that is called with the address of the service
     ended : function that is called with the results, while the service still answers requests
     """
@@ -106,7 +107,7 @@ def rehearse(
             shuffler = url if study.shuffled else None
             with Client(url, key.public, promised=promised_by(study), shuffler=shuffler) as client:
                 while crowd.came < study.users:
-                    crowd.come(client, tickets[crowd.came : crowd.came + at_once], told)
+                    crowd.come(client, tickets[crowd.came : crowd.came + _AT_ONCE], told)
                 while not service.store.about()["over"]:
                     time.sleep(0.01)
                 releases = int(service.store.about()["turn"])

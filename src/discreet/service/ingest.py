@@ -45,11 +45,7 @@ class Intake:
     """
 
     def __init__(
-        self,
-        store: Store,
-        stays: float,
-        after: Callable[[], None],
-        closes_after: float | None = None,
+        self, store: Store, stays: float, after: Callable[[], None], closes_after: float | None = None
     ) -> None:
         self._store, self._after = store, after
         self._times = stays, closes_after

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -165,74 +166,10 @@ def _enveloped(table: Any) -> tuple[bytes, bytes]:
         raise Malformed("message: must be base64") from None
 
 
-def _malformed(refusal: MessageRejected) -> Malformed:
-    words = {"foreign": "was made for another session"}.get(refusal.reason, "is not of the form")
-    return Malformed(f"message: {words}", refusal.reason)
+class _EnvelopeAdmission(ABC):
+    """Checker of envelopes, for the plans that this process knows."""
 
-
-class ShuffleAdmission:
-    """Checker of the envelopes that devices send to a shuffler. It accepts envelopes for the plans of the
-    newest batch that this process knows.
-    """
-
-    def __init__(self) -> None:
-        self._open: tuple[SessionConfig | ReportDevice | None, frozenset[int]] = None, frozenset()
-
-    def batch(self, device: SessionConfig | ReportDevice, plans: Iterable[int]) -> None:
-        """Set the form and the plans of the current batch; older plans are closed."""
-        self._open = device, frozenset(plans)
-
-    def is_newer(self, table: Any) -> bool:
-        """Return True if a message is for a newer plan than this process knows, as
-        :meth:`LocalAdmission.is_newer` does.
-        """
-        try:
-            return Envelope.from_bytes(base64.b64decode(table["message"])).plan > max(
-                self._open[1], default=0
-            )
-        except (ValueError, TypeError, KeyError):
-            return False
-
-    def answer(self, table: Any) -> TicketMessage:
-        """Return the checked message. Raises :class:`Malformed`."""
-        ticket, body = _enveloped(table)
-        device, plans = self._open
-        try:
-            found = Envelope.from_bytes(body)
-            if found.plan in plans:
-                if isinstance(device, SessionConfig):
-                    messages.read(device, found.plan, body)
-                elif device is not None:
-                    device.read(found.plan, body, True)
-            elif found.plan > max(plans, default=0) or found.plan == 0:
-                raise Malformed("message: was made for no plan of this study", "late")
-            # the plan of the message is closed, so the message does not count, whatever its content
-        except MessageRejected as refusal:
-            raise _malformed(refusal) from None
-        except Malformed:
-            raise
-        except (ValueError, OverflowError):
-            raise Malformed("message: is not of the form") from None
-        return TicketMessage(ticket, found.plan, found.nonce, body)
-
-
-class LocalAdmission:
-    """Checker of the envelopes that devices send under local trust, for the plans that this process knows."""
-
-    def __init__(self, device: CountDevice | ReportDevice) -> None:
-        self._device = device
-        self._reach: np.ndarray[Any, np.dtype[np.float64]] | None = None
-        if isinstance(device, CountDevice):
-            scales = np.array([scale for _, scale in device.families])
-            self._reach = np.repeat(device.horizon + REACH * scales, np.diff(device.offsets))
-        self._stochastic: dict[int, bool] = {}
-        self._newest = 0
-
-    def plan(self, number: int, policy: Any) -> None:
-        """Add a plan that this process knows. Messages for plans with a larger number are refused."""
-        stochastic = isinstance(self._device, ReportDevice) and self._device.policy_rows(policy) is None
-        self._stochastic[number] = stochastic
-        self._newest = max(self._newest, number)
+    _newest = 0  # largest number of a plan that this process knows
 
     def is_newer(self, table: Any) -> bool:
         """Return True if a message is for a plan that this process does not know yet, because another process
@@ -247,28 +184,76 @@ class LocalAdmission:
         """Return the checked message. Raises :class:`Malformed`."""
         ticket, body = _enveloped(table)
         try:
-            plan = Envelope.from_bytes(body).plan
-            device = self._device
-            if plan > self._newest:
+            found = Envelope.from_bytes(body)
+            if found.plan > self._newest:
                 raise Malformed("message: was made for no plan of this study", "late")
-            if isinstance(device, CountDevice):
-                nonce, cells = device.read(plan, body)
-                if (np.abs(cells) > self._reach).any():
-                    raise Malformed("message: holds more than any device sends")
-            elif plan in self._stochastic:
-                nonce, _ = device.read(plan, body, self._stochastic[plan])
-            else:
-                # the plan of the message is closed, so the message does not count
-                nonce, _ = device.words(plan, body)
+            self._check(found.plan, body)
         except MessageRejected as refusal:
-            raise _malformed(refusal) from None
+            words = {"foreign": "was made for another session"}.get(refusal.reason, "is not of the form")
+            raise Malformed(f"message: {words}", refusal.reason) from None
         except Malformed:
             raise
         except (ValueError, OverflowError):
             raise Malformed("message: is not of the form") from None
-        if not 0 < plan < 2**63:
+        return TicketMessage(ticket, found.plan, found.nonce, body)
+
+    @abstractmethod
+    def _check(self, plan: int, body: bytes) -> None:
+        """Raise an error if the device cannot have sent the envelope for this plan."""
+
+
+class ShuffleAdmission(_EnvelopeAdmission):
+    """Checker of the envelopes that devices send to a shuffler. It accepts envelopes for the plans of the
+    newest batch that this process knows.
+    """
+
+    def __init__(self) -> None:
+        self._open: tuple[SessionConfig | ReportDevice | None, frozenset[int]] = None, frozenset()
+
+    def batch(self, device: SessionConfig | ReportDevice, plans: Iterable[int]) -> None:
+        """Set the form and the plans of the current batch; older plans are closed."""
+        self._open = device, frozenset(plans)
+        self._newest = max(self._open[1], default=0)
+
+    def _check(self, plan: int, body: bytes) -> None:
+        device, plans = self._open
+        if plan not in plans:  # the plan is closed, so the message does not count, whatever its content
+            if plan == 0:
+                raise Malformed("message: was made for no plan of this study", "late")
+        elif isinstance(device, SessionConfig):
+            messages.read(device, plan, body)
+        elif device is not None:
+            device.read(plan, body, True)
+
+
+class LocalAdmission(_EnvelopeAdmission):
+    """Checker of the envelopes that devices send under local trust, for the plans that this process knows."""
+
+    def __init__(self, device: CountDevice | ReportDevice) -> None:
+        self._device = device
+        self._reach: np.ndarray[Any, np.dtype[np.float64]] | None = None
+        if isinstance(device, CountDevice):
+            scales = np.array([scale for _, scale in device.families])
+            self._reach = np.repeat(device.horizon + REACH * scales, np.diff(device.offsets))
+        self._stochastic: dict[int, bool] = {}
+
+    def plan(self, number: int, policy: Any) -> None:
+        """Add a plan that this process knows. Messages for plans with a larger number are refused."""
+        stochastic = isinstance(self._device, ReportDevice) and self._device.policy_rows(policy) is None
+        self._stochastic[number] = stochastic
+        self._newest = max(self._newest, number)
+
+    def _check(self, plan: int, body: bytes) -> None:
+        device = self._device
+        if isinstance(device, CountDevice):
+            if (np.abs(device.read(plan, body)[1]) > self._reach).any():
+                raise Malformed("message: holds more than any device sends")
+        elif plan in self._stochastic:
+            device.read(plan, body, self._stochastic[plan])
+        else:  # the plan of the message is closed, so the message does not count
+            device.words(plan, body)
+        if plan == 0:
             raise Malformed("message: is of no plan", "late")
-        return TicketMessage(ticket, plan, nonce, body)
 
 
 Admission = CentralAdmission | LocalAdmission | ShuffleAdmission

@@ -228,8 +228,7 @@ def _tickets() -> dict[str, Any]:
         "responses": {201: _answer("Tickets, told once.", issued)} | _refusals(400, 401, 408, 413),
         "openapi_extra": {
             **_body(
-                _object(count={"type": "integer", "minimum": 1, "maximum": 10_000}),
-                {"ten": {"count": 10}},
+                _object(count={"type": "integer", "minimum": 1, "maximum": 10_000}), {"ten": {"count": 10}}
             ),
             "security": [{"operator": []}],
         },

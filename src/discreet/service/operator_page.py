@@ -12,7 +12,7 @@ import base64
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from typing import Any
@@ -23,6 +23,7 @@ from discreet.accounting.text.guarantee_sentences import up
 from discreet.service.database import Store
 from discreet.service.encoding import policy_of
 from discreet.service.study_config import Study
+from discreet.utils.document import Block, Heading, Paragraph, Table, html_body, text_of
 
 __all__ = ["POLICY", "page", "trouble_page"]
 
@@ -35,7 +36,7 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
 table { border-collapse: collapse; } caption { text-align: left; padding: .3rem 0; }
 th, td { overflow-wrap: normal; border: 1px solid #8888; padding: .2rem .6rem; text-align: right; }
 th[scope=row] { text-align: left; }
-.wide { overflow-x: auto; } progress { width: 100%; height: 1.2rem; }
+.table { overflow-x: auto; } progress { width: 100%; height: 1.2rem; }
 .bad { border: 2px solid #c00; padding: .5rem; }
 :focus-visible { outline: 3px solid Highlight; outline-offset: 2px; }
 button { font: inherit; padding: .4rem .8rem; }
@@ -68,9 +69,9 @@ async function update() {
     if (!other || other.innerHTML === part.innerHTML) continue;
     const name = (one) => one.getAttribute("aria-label");
     const held = part.contains(document.activeElement) ? name(document.activeElement) : null;
-    const at = new Map([...part.querySelectorAll(".wide")].map((one) => [name(one), one.scrollLeft]));
+    const at = new Map([...part.querySelectorAll(".table")].map((one) => [name(one), one.scrollLeft]));
     part.replaceChildren(...other.childNodes);
-    for (const one of part.querySelectorAll(".wide")) {
+    for (const one of part.querySelectorAll(".table")) {
       one.scrollLeft = at.get(name(one)) ?? 0;
       if (name(one) === held) one.focus({ preventScroll: true });
     }
@@ -85,30 +86,8 @@ POLICY = (
 )
 
 
-def _table(label: str, head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> str:
-    """Return an HTML table.
-
-    Parameters
-    ----------
-    label : fixed name of the table's scrolling region.
-    caption : caption of the table; if empty, the label is used.
-    """
-    heads = "".join(f'<th scope="col">{escape(one)}</th>' for one in head)
-    body = "".join(
-        f'<tr><th scope="row">{escape(str(first))}</th>'
-        + "".join(f"<td>{escape(str(one))}</td>" for one in rest)
-        + "</tr>"
-        for first, *rest in rows
-    )
-    return (
-        f'<div class="wide" tabindex="0" role="region" aria-label="{escape(label)}"><table><caption>'
-        f"{escape(caption or label)}</caption><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
-        "</div>"
-    )
-
-
-def _sentences(texts: Iterable[str]) -> str:
-    return "".join(f"<p>{escape(one)}</p>" for one in texts)
+def _html(blocks: Iterable[Block]) -> str:
+    return text_of([*html_body([*blocks])])
 
 
 def _number(count: int, one: str, more: str) -> str:
@@ -119,8 +98,8 @@ def _count(people: int) -> str:
     return "one person" if people == 1 else f"{people:,} people"
 
 
-def _shuffled(store: Store, turn: int, users: int, over: bool) -> str:
-    """Return sentences about a batch whose messages are at a shuffler: whether its sum has arrived, and how
+def _shuffled(store: Store, turn: int, users: int, over: bool) -> Iterator[Block]:
+    """Yield sentences about a batch whose messages are at a shuffler: whether its sum has arrived, and how
     many users of the last whole batch answered.
     """
     waiting = (
@@ -130,7 +109,8 @@ def _shuffled(store: Store, turn: int, users: int, over: bool) -> str:
         if store.sum_of(turn) is None
         else f"The shuffler has told of the whole batch of {_count(users)}: the next release is being made."
     )
-    said = [] if over else [waiting]
+    if not over:
+        yield Paragraph(waiting)
     last = store.sum_of(turn if over else turn - 1)
     if last is not None:
         content = json.loads(last)["content"]
@@ -138,11 +118,10 @@ def _shuffled(store: Store, turn: int, users: int, over: bool) -> str:
         told = f"The last whole batch was of {_count(came + absent)}; {came:,} answered in time"
         if content["counts"] is None:
             told += ": too few for the guarantee, so nothing of that batch was let out"
-        said.append(f"{told}.")
-    return _sentences(said)
+        yield Paragraph(f"{told}.")
 
 
-def _releases(store: Store, turn: int) -> str:
+def _releases(store: Store, turn: int) -> Table:
     rows, names = [], list[str]()
     for number in range(turn, max(-1, turn - _SHOWN), -1):
         found = store.release(number)
@@ -152,32 +131,34 @@ def _releases(store: Store, turn: int) -> str:
         sums: Mapping[str, Any] = release["sums"]
         names = names or list(sums)
         noise = [f"{sums[name]['noise_std']:.3g}" if name in sums else "" for name in names]
-        rows.append((number, f"{release['users']:,}", release["time"].replace("+00:00", " UTC"), *noise))
+        rows.append((str(number), f"{release['users']:,}", release["time"].replace("+00:00", " UTC"), *noise))
     head = ("release", "people in it", "made", *(f"noise in {name.replace('_', ' ')}" for name in names))
-    return _table("The newest releases, and the noise in one number of each (standard deviation)", head, rows)
+    caption = "The newest releases, and the noise in one number of each (standard deviation)"
+    return Table(caption, head, tuple(rows))
 
 
-def _policy(plans: Sequence[Mapping[str, Any]], study: Study, over: bool) -> str:
-    """Return a table of the most likely action at each step and state, for the plan with the most users.
+def _policy(plans: Sequence[Mapping[str, Any]], study: Study, over: bool) -> Iterator[Block]:
+    """Yield a table of the most likely action at each step and state, for the plan with the most users.
 
     If the study is over, the plan is one of the last plans.
     """
     if not plans:
-        return "<p>No plan is open.</p>"
+        yield Paragraph("No plan is open.")
+        return
     chosen = max(plans, key=lambda one: int(one["users"]))
     policy = policy_of(json.loads(chosen["policy"]))
     acts = policy if policy.ndim == 2 else np.asarray(policy.argmax(axis=2))
     states = range(min(study.layout.states, 30))
-    rows = [(h + 1, *(int(acts[h, s]) for s in states)) for h in range(study.layout.horizon)]
+    rows = ((str(h + 1), *(str(int(acts[h, s])) for s in states)) for h in range(study.layout.horizon))
     head = ("step", *(f"state {s}" for s in states))
     what = "action" if policy.ndim == 2 else "likeliest action"
     others = ""
     if len(plans) > 1 and not over:
         others = f" {_number(len(plans) - 1, 'other plan is', 'other plans are')} open beside it."
     follow = "the last plan; no further one is made" if over else "the plan that most people follow now"
-    return f"<p>The {what} in each state, at each step, of {follow}.{others}</p>" + _table(
-        "The plan", head, rows, f"Plan {chosen['number']}, for {_count(int(chosen['users']))}"
-    )
+    yield Paragraph(f"The {what} in each state, at each step, of {follow}.{others}")
+    caption = f"Plan {chosen['number']}, for {_count(int(chosen['users']))}"
+    yield Table(caption, head, tuple(rows), label="The plan")
 
 
 def _minute(at: float) -> str:
@@ -191,7 +172,7 @@ def _working(study: Study, store: Store, plans: Sequence[Mapping[str, Any]]) -> 
     If they cannot, the text also says why they must wait, and the latest time at which the wait ends.
     """
     if study.shuffler is not None:
-        return f"Working. People take part at the shuffler, {escape(str(study.shuffler['url']))}."
+        return f"Working. People take part at the shuffler, {study.shuffler['url']}."
     if any(one["placed"] < one["users"] for one in plans):
         said = "Working. People can take part."
         if study.closes_after is not None:
@@ -221,37 +202,34 @@ def _people(study: Study, store: Store, plans: Sequence[Mapping[str, Any]], turn
     )
     done = study.users if over else min(study.users, before + came + absent)
     whole = ", in batches that are whole" if study.shuffled else ""
-    counts = [
+    counts = (
         ("places of the open plans", f"{users:,}"),
         ("taken", f"{placed:,}"),
         ("answered", f"{came:,}"),
         ("absent (no answer in time)", f"{absent:,}"),
-    ]
-    waits = "" if over else _table("The people whom the next release waits for", ("who", "people"), counts)
-    if study.shuffled:  # under shuffle trust this service receives only sums of complete batches
-        waits = _shuffled(store, turn, users, over)
+    )
+    table = Table("The people whom the next release waits for", ("who", "people"), counts)
+    # under shuffle trust this service receives only sums of complete batches
+    waits = _shuffled(store, turn, users, over) if study.shuffled else [] if over else [table]
+    part = f"{done:,} of {_number(study.users, 'person has', 'people have')} taken part{whole}."
     return (
-        f"<h2>People</h2><p>{done:,} of {_number(study.users, 'person has', 'people have')} "
-        f"taken part{whole}.</p>"
-        f'<progress aria-label="people who have taken part" max="{study.users}" value="{done}">'
-        "</progress>" + waits
+        f"{_html([Heading(2, 'People'), Paragraph(part)])}<progress "
+        f'aria-label="people who have taken part" max="{study.users}" value="{done}"></progress>'
+        f"{_html(waits)}"
     )
 
 
-def _budget(statement: Mapping[str, Any]) -> str:
-    """Return a table of the study's budget, and a sentence on its reservation in the ledger."""
+def _budget(statement: Mapping[str, Any]) -> Iterator[Block]:
+    """Yield a table of the study's budget, and a sentence on its reservation in the ledger."""
     guarantee, ledger = statement["guarantee"], statement["ledger"]
-    budget = [
-        (name, up(guarantee[name], 6))
-        for name in ("epsilon", "delta", "rho", "mu")
-        if guarantee.get(name) is not None
-    ]
-    book = (
+    names = (name for name in ("epsilon", "delta", "rho", "mu") if guarantee.get(name) is not None)
+    budget = tuple((name, up(guarantee[name], 6)) for name in names)
+    yield Table("The budget of the whole study", ("number", "value"), budget)
+    yield Paragraph(
         f"Reserved in the ledger of {ledger['dataset']}: entry {ledger['number']}."
         if isinstance(ledger, Mapping)
         else str(ledger)
     )
-    return _table("The budget of the whole study", ("number", "value"), budget) + f"<p>{escape(book)}</p>"
 
 
 def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) -> str:
@@ -261,19 +239,24 @@ def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) 
     state = (
         f'<p class="bad" role="alert">No release can be made: {escape(failed)}</p>'
         if failed
-        else f"<p>{'The study is over.' if over else _working(study, store, plans)}</p>"
+        else _html([Paragraph("The study is over." if over else _working(study, store, plans))])
     )
     rehearsal = (
         "<p class='bad'>This is a rehearsal: its noise protects nobody.</p>" if statement["rehearsal"] else ""
     )
     name = escape(study.name)
+    doing = Heading(2, f"What the policy {'did last' if over else 'does now'}")
     live = {
         "state": state + rehearsal,
         "people": _people(study, store, plans, turn, over),
-        "policy": f"<h2>What the policy {'did last' if over else 'does now'}</h2>"
-        + _policy(store.policies(turn), study, over),
-        "releases": "<h2>Releases</h2>" + _releases(store, turn),
+        "policy": _html([doing, *_policy(store.policies(turn), study, over)]),
+        "releases": _html([Heading(2, "Releases"), _releases(store, turn)]),
     }
+    promised: list[Block] = [
+        Heading(2, "What is promised"), Paragraph(statement["first"]), *_budget(statement),
+        Heading(2, "Who sees what"), *map(Paragraph, statement["who_sees_what"]),
+    ]  # fmt: skip
+    hidden: list[Block] = [Heading(2, "What no noise hides"), *map(Paragraph, statement["side_channels"])]
     parts = {
         name: f'<section id="{name}" data-live{spoken}>{content}</section>'
         for (name, content), spoken in zip(live.items(), (' role="status"', "", "", ""), strict=True)
@@ -284,15 +267,8 @@ def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) 
         f"<style>{_STYLE}</style></head><body><header><h1>{name}</h1>"
         '<button id="live" type="button" hidden>Stop updates</button>'
         '<p id="asked" role="status"></p></header><main>'
-        f"{parts['state']}{parts['people']}"
-        + f"<h2>What is promised</h2>{_sentences([statement['first']])}"
-        + _budget(statement)
-        + "<h2>Who sees what</h2>"
-        + _sentences(statement["who_sees_what"])
-        + f"{parts['policy']}{parts['releases']}"
-        + "<h2>What no noise hides</h2>"
-        + _sentences(statement["side_channels"])
-        + "</main><footer>"
+        f"{parts['state']}{parts['people']}{_html(promised)}{parts['policy']}{parts['releases']}"
+        f"{_html(hidden)}</main><footer>"
         f"<p>Signed with the key <code>{escape(statement['key'])}</code>. "
         '<a href="/statement">The statement</a>, <a href="/plan">the plan</a>, '
         f'<a href="/openapi.json">the interface</a>.</p></footer><script>{_SCRIPT}</script></body></html>'

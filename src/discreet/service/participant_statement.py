@@ -66,6 +66,12 @@ def message_alone(study: Study) -> MessageGuarantee:
     return max(found, key=lambda one: (one.epsilon or 0.0, one.shows))
 
 
+def _prior(study: Study) -> dict[str, str]:
+    """Return the entry about the learner's prior; empty without a prior."""
+    note = getattr(study.learner, "privacy_note", lambda _: None)(study.spec)
+    return {"prior": note} if note else {}
+
+
 def make_participant_statement(study: Study, ledger: Any, key: str) -> dict[str, Any]:
     """Return the statement for participants as JSON values, including its sentences.
 
@@ -96,6 +102,7 @@ def make_participant_statement(study: Study, ledger: Any, key: str) -> dict[str,
             "mask": None if layout.mask is None else layout.mask.tolist(),
         },
         "learner": str(study.table.get("learner", {}).get("name", type(study.learner).__name__)),
+        **_prior(study),
         "releases": [int(n) for n in study.times],
         "absent": {
             "answer_within_seconds": study.answer_within,

@@ -19,6 +19,10 @@ The file is written in TOML. All its values are public, and they are fixed befor
     [learner]
     name = "noise-aware"       # and the learner's options (`discreet describe noise-aware`)
 
+    [learner.prior]            # left out: the learner starts without a prior
+    file = "prior.csv"         # a table, or an earlier release (.parquet)
+    strength = 100.0           # visits that each pair of a table is worth
+
     [privatizer]
     name = "central"           # or "local", "shuffle"; and its options, which include the budget
     epsilon = 1.0
@@ -79,6 +83,7 @@ from discreet.mechanisms.argument_roles import check_role
 from discreet.mechanisms.interfaces import ProblemSpec, Schedule, Session
 from discreet.mechanisms.open_session import session_of
 from discreet.mechanisms.shuffle.shuffle_mechanisms import AmplifiedMechanism, FlipMechanism
+from discreet.utils.pinned_file import pinned
 from discreet.utils.toml_file import read_toml
 
 __all__ = ["MOST_RELEASES", "Study", "read_study"]
@@ -391,11 +396,12 @@ def study_of(table: Mapping[str, Any], folder: Path = Path()) -> Study:
     if ledger is not None and "dataset" not in ledger:
         raise ValueError("ledger.dataset is missing: it names the people, whose releases compose")
     mask = world.get("mask")
+    table = _with_pinned_prior(table, folder)
     return Study(
         name=table["name"],
         layout=Layout(world["states"], world["actions"], world["horizon"], _mask(mask)),
         users=world["users"],
-        learner=_part("learner", {**table["learner"], **_schedule(table)}),
+        learner=_part("learner", {**_in_folder(table["learner"], folder), **_schedule(table)}),
         privatizer=_part("privatizer", table["privatizer"]),
         rewards=world.get("rewards", (0.0, 1.0)),
         stationary=world.get("stationary", False),
@@ -409,6 +415,25 @@ def study_of(table: Mapping[str, Any], folder: Path = Path()) -> Study:
         folder=folder,
         table=table,
     )
+
+
+def _with_pinned_prior(table: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """Return the table with a hash of the prior's content, which is then part of the study's identity."""
+    prior = table["learner"].get("prior")
+    given = dict(prior) if isinstance(prior, Mapping) else {"file": prior}
+    if not isinstance(given.get("file"), str):
+        return table
+    digest = pinned("prior", str(folder / given["file"])).rpartition("#")[2]
+    given["file"] = f"{given['file'].partition('#')[0]}#{digest}"
+    return {**table, "learner": {**table["learner"], "prior": given}}
+
+
+def _in_folder(learner: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the learner's options with the path of the prior relative to the working folder."""
+    prior = learner.get("prior")
+    if not isinstance(prior, Mapping) or not isinstance(prior.get("file"), str):
+        return dict(learner)
+    return {**learner, "prior": {**prior, "file": str(folder / prior["file"])}}
 
 
 def _origins(origins: Any) -> tuple[str, ...]:

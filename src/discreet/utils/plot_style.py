@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from discreet.core import checks
+from discreet.core.releases import Floats
 from discreet.utils.atomic_file import write_aside
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ __all__ = [
     "look", "new_figure", "save_figure", "styled", "tidy", "width_of",
 ]  # fmt: skip
 
-Floats = NDArray[np.float64]
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
@@ -223,14 +223,13 @@ def label_ends(
     return True
 
 
-def tidy(axes: Axes, scales: str = "", title: str = "", size: float = 9, **labels: str) -> None:
+def tidy(axes: Axes, scales: str = "", title: str = "", **labels: str) -> None:
     """Apply the common style of all figures to ``axes``.
 
     Parameters
     ----------
     scales : "x", "y" or "xy": the axes that become logarithmic; "" for none
     title : title above the axes, aligned left
-    size : font size of the title, in points
     labels : ``x`` and ``y``, the labels of the two axes; both are optional
     """
     if "x" in scales:
@@ -240,7 +239,7 @@ def tidy(axes: Axes, scales: str = "", title: str = "", size: float = 9, **label
     axes.grid(True, which="major", color="0.9", linewidth=0.6, zorder=0)
     axes.spines[["top", "right"]].set_visible(False)
     if title:
-        axes.set_title(title, fontsize=size, loc="left")
+        axes.set_title(title, fontsize=9, loc="left")
     if "x" in labels:
         axes.set_xlabel(labels["x"])
     if "y" in labels:

@@ -39,7 +39,6 @@ def test_reference_quantiles(m, p, expected):
 def test_quantile_is_exact(m, p):
     q = laws.laplace_quantile(m, p)
     assert laplace_tail_in_fractions(m, q) == pytest.approx(p, rel=1e-10)
-    assert laws.laplace_tail(m, q) == pytest.approx(p, rel=1e-10)
 
 
 @pytest.mark.parametrize("m", [4_000_000, 10_000_000])

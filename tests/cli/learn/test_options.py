@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from commands import RUNNER, call
-from typer.main import get_command
+from commands import ALL, RUNNER, call
 
 from discreet import cli, registry
+from discreet.cli.learn import queried
 from discreet.core.layout import Layout
 from discreet.data.schema import Schema, write_schema
 from discreet.pipeline.learned_files import default_algorithm
@@ -19,16 +19,20 @@ from discreet.pipeline.synthetic_data import write_made_up
 
 pytestmark = pytest.mark.usefixtures("figures_are_sketched", "own_ledger")
 BUDGET = ("--epsilon", 1, "--delta", 1e-6)
-COMMANDS = get_command(cli.app).commands  # type: ignore[attr-defined]
+CSV = ("--source", "delimiter=;", "--source", "decimal=,", "--source", "encoding=utf-16")
+PRESET = ("--set", "preset=default", "--set", "c1=0.5")
+LINES = (
+    "--report", "level=0.9", "--report", "return_bound=0.5", "--report", "operator=me", "--report",
+    "approval=they", "--report", "purpose=a look",
+)  # fmt: skip
+MOST = 18  # options of a command
 
 
 def offered(command: str) -> dict[str, Any]:
     """Option to its parameter."""
-    name, _, inner = command.partition(" ")
-    found = COMMANDS[name].commands[inner] if inner else COMMANDS[name]
     return {
         param.opts[-1]: param
-        for param in found.params
+        for param in ALL[command].params
         if param.param_type_name == "option" and param.opts[-1] != "--help" and not param.hidden
     }
 
@@ -51,6 +55,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "rooms").mkdir()
     shutil.copy("people.parquet", "rooms/people.parquet")
     Path("options_plugin.py").write_text('"""Registers nothing."""\n')
+    rows = [f"{s},{a},{s},1.0,0.5" for s in range(3) for a in range(2)]
+    Path("prior.csv").write_text("\n".join(["state,action,next,probability,reward", *rows, ""]))
     Path("word").write_text("a passphrase\n")
     Path("word").chmod(0o600)
     ends = Schema("ward", "patient", layout, stationary=True, terminal=(2,), outcomes={2: 1.0})
@@ -68,11 +74,9 @@ def learned(*more: Any) -> tuple[Any, ...]:
 WORDS: dict[str, list[tuple[Any, ...]]] = {
     "learn": [
         (
-            "learn", "people.csv", "--schema", "H.toml", "--delimiter", ";", "--decimal", ",", "--encoding",
-            "utf-16", "--learner", "dp-apvi", *BUDGET, "--out", "a", "--preset", "default", "--set",
-            "c1=0.5", "--unsupported", "behaviour", "--ledger", "l.sqlite", "--level", 0.9, "--return-bound",
-            0.5, "--operator", "me", "--approval", "they", "--purpose", "a look", "--scratch", ".",
-            "--workers", 1, "--json",
+            "learn", "people.csv", "--schema", "H.toml", *CSV, "--source", "scratch=.", "--learner",
+            "dp-apvi", *BUDGET, "--out", "a", *PRESET, "--unsupported", "behaviour", "--ledger", "l.sqlite",
+            *LINES, "--workers", 1, "--json",
         ),
         ("learn", "people.parquet", "--schema", "S.toml", "--rho", 0.5, "--no-ledger", "--seed", 1, "--out",
          "b", "--plugin", "options_plugin"),
@@ -80,42 +84,39 @@ WORDS: dict[str, list[tuple[Any, ...]]] = {
         ("learn", "ends.parquet", "--schema", "O.toml", *BUDGET, "--out", "d", "--compare", "rule.csv"),
     ],
     "dry-run": [
-        ("dry-run", "H.toml", "--users", 30, "--learner", "dp-apvi", *BUDGET, "--out", "a", "--preset",
-         "default", "--set", "c1=0.5", "--unsupported", "behaviour", "--seed", 3, "--level", 0.9,
-         "--return-bound", 0.5, "--operator", "me", "--approval", "they", "--purpose", "a look", "--scratch",
-         ".", "--workers", 1, "--plugin", "options_plugin", "--json"),
+        ("dry-run", "H.toml", "--users", 30, "--learner", "dp-apvi", *BUDGET, "--out", "a", *PRESET,
+         "--unsupported", "behaviour", "--seed", 3, *LINES, "--source", "scratch=.", "--workers", 1,
+         "--plugin", "options_plugin", "--json"),
         ("dry-run", "S.toml", "--users", 30, "--rho", 0.5, "--out", "b"),
         ("dry-run", "O.toml", "--users", 30, *BUDGET, "--out", "c", "--compare", "rule.csv"),
     ],
     "replan": [
         learned("--out", "a"),
         ("replan", "a/release.parquet", "--rewards", "known.npy", "--out", "b", "--learner", "dp-apvi",
-         "--preset", "default", "--set", "c1=0.5", "--unsupported", "behaviour", "--level", 0.9,
-         "--return-bound", 0.5, "--operator", "me", "--approval", "they", "--purpose", "a look", "--plugin",
-         "options_plugin", "--json"),
+         *PRESET, "--unsupported", "behaviour", *LINES, "--plugin", "options_plugin", "--json"),
         ("dry-run", "O.toml", "--users", 30, *BUDGET, "--out", "c"),
         ("replan", "c/release.parquet", "--out", "d", "--compare", "rule.csv"),
     ],
     "aggregate": [
         ("aggregate", "--new-key", "key"),
-        ("aggregate", "people.csv", "--schema", "H.toml", "--key", "key", "--out", "a.tally", "--delimiter",
-         ";", "--decimal", ",", "--encoding", "utf-16", "--learner", "dp-apvi", "--set", "c1=0.5",
-         "--scratch", ".", "--json"),
+        ("aggregate", "people.csv", "--schema", "H.toml", "--key", "key", "--out", "a.tally", *CSV,
+         "--source", "scratch=.", "--learner", "dp-apvi", "--set", "c1=0.5", "--json"),
         ("aggregate", "--sql", "select * from 'people.parquet'", "--schema", "S.toml", "--key", "key",
          "--out", "b.tally"),
     ],
     "estimate": [
-        ("estimate", "--schema", "H.toml", "--users", 60, *BUDGET, "--learner", "dp-apvi", "--preset",
-         "default", "--set", "c1=0.5", "--share", 0.2, "--json"),
+        ("estimate", "--schema", "H.toml", "--users", 60, *BUDGET, "--learner", "dp-apvi", *PRESET,
+         "--share", 0.2, "--json"),
         ("estimate", "--schema", "S.toml", "--users", 60, "--rho", 0.5),
         ("estimate", "--env", "riverswim", "--env-option", "states=3", "--learner", "noise-aware",
-         "--privatizer", "central", *BUDGET, "--episodes", 100, "--plugin", "options_plugin"),
+         "--privatizer", "central", *BUDGET, "--episodes", 100, "--plugin", "options_plugin", "--prior",
+         "prior.csv", "--prior-strength", 50),
     ],
     "power": [
         ("power", "--schema", "S.toml", "--users", 60, *BUDGET, "--target-gain", 0.5, "--draws", 2),
         ("power", "--schema", "S.toml", "--users", 60, *BUDGET, "--world", "riverswim", "--draws", 2),
         ("power", "--schema", "S.toml", "--users", 60, *BUDGET, "--target-gain", 0.5, "--draws", 2,
-         "--learner", "dp-pevi", "--preset", "default", "--set", "judged=true", "--json"),
+         "--learner", "dp-pevi", "--set", "preset=default", "--set", "judged=true", "--json"),
     ],
     "verify": [
         ("keys", "new", "mine"),
@@ -155,13 +156,38 @@ def test_every_option_is_accepted_somewhere(command: str, place: Path, own_ledge
     for words in WORDS[command]:
         if "--sql" in words:
             pytest.importorskip("duckdb")
-            words = (*words, *(("--reads", "people.parquet") if "--reads" in offered(command) else ()))
+            words = (words[0], "people.parquet", *words[1:])
         ledger = str(own_ledger) if command in ("verify", "ledger recover") else "l.sqlite"
         call(*(ledger if word == "l.sqlite" else word for word in words))
         if " ".join(map(str, words)).startswith(f"{command} "):
             used |= {word for word in words if isinstance(word, str)}
     missing = {name for name, param in offered(command).items() if not used & {name, *param.secondary_opts}}
     assert missing == set()
+
+
+def test_options_of_files_are_refused_by_name(place: Path) -> None:
+    for words, message in (
+        (learned("--source", "speed=1", "--out", "a"), "--source speed: must be one of 'delimiter', "),
+        (learned("--source", "delimiter", "--out", "a"), "--source 'delimiter': must be KEY=VALUE"),
+        (learned("--source", "encoding=x", "--out", "a"), "encoding = 'x': must be one that Python knows"),
+        (("schema", "--init", "people.csv", "--source", "scratch=."), "one of 'delimiter', 'encoding'"),
+        (("dry-run", "H.toml", "--source", "decimal=,", "--out", "a"), "must be one of 'scratch'"),
+        (learned("--report", "level=2", "--out", "a"), "level = 2"),
+        (("discretize", "fit", "people.csv", "--schema", "H.toml", "--set", "rounds=x"), "rounds = 'x'"),
+    ):
+        assert message in " ".join(call(*words, code=2).stderr.split())
+
+
+def test_a_query_reads_the_database_or_the_given_files() -> None:
+    assert queried(["a.csv", "b.csv"], None) == (["a.csv", "b.csv"], None)
+    assert queried(["a.csv", "duckdb://"], "q") == (["duckdb://"], ["a.csv"])
+    assert queried(["duckdb://a.db", "b.csv"], "q") == (["duckdb://a.db", "b.csv"], None)
+    assert queried(None, "q") == (["duckdb://"], None)
+
+
+def test_no_command_has_too_many_options() -> None:
+    assert {name for name in ALL if len(offered(name)) > MOST} == {"run"}
+    assert len(offered("run")) == MOST + 2  # with the prior of the learner
 
 
 def test_help_names_every_algorithm_and_the_true_default() -> None:
@@ -183,10 +209,11 @@ def test_a_bound_of_returns_is_taken_where_the_help_says(place: Path, schema: st
         pytest.skip("such a world is not declared the same at every step")
     words = [
         "dry-run", f"{schema}.toml", "--users", "30", *map(str, BUDGET),
-        "--learner", algorithm, "--return-bound", "0.5", "--out", "p", "--seed", "1",
+        "--learner", algorithm, "--report", "return_bound=0.5", "--out", "p", "--seed", "1",
     ]  # fmt: skip
     done = RUNNER.invoke(cli.app, words)
-    taken = algorithm in re.findall(r"[\w-]+", offered("learn")["--return-bound"].help.split(":")[0])
+    said = " ".join(offered("learn")["--report"].help.split()).partition("return_bound with ")[2]
+    taken = algorithm in re.findall(r"[\w-]+", said.split(",")[0])
     assert (done.exit_code == 0) == taken, done.output
     if algorithm == "decision-points":
         assert "must stand in the schema (return_bound = ...)" in " ".join(done.stderr.split())

@@ -22,6 +22,7 @@ def test_a_walk_says_its_levels_and_its_program_or_is_none() -> None:
     whole = type("Whole", (Walk,), {"levels": 1, "form": Tree(5).form, "column_norm": 1, "text": 1})()
     assert (whole.row, whole.registers, whole.code, whole.weighted) == (None, 4, -1, False)
     assert (whole.fresh, whole.spread) == (False, 1.0)
+    assert (whole.weights, whole.draw_scale, whole.integral) == (None, 1.0, False)
     assert [kind.weighted for kind in (Tree, SignedDigits, OptimalTree, SquareRoot)] == [False] * 2 + [
         True
     ] * 2

@@ -16,6 +16,7 @@ from discreet.accounting.noise_distributions.distributions import (
 )
 from discreet.audit.noise_matrix import noise_matrix
 from discreet.core.correlated_noise.binary_tree import Tree
+from discreet.core.correlated_noise.matrix_factorization import MatrixFactorization
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
 from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
 from discreet.core.count_query import CountQuery
@@ -40,8 +41,17 @@ OPTIMAL = Central(epsilon=1.0, release="tree", tree_estimate="optimal")
 OPTIMAL_GAUSSIAN = Central(epsilon=1.0, delta=1e-6, noise="gaussian", release="tree", tree_estimate="optimal")
 DIGITS = Central(epsilon=1.0, release="signed-digits", arity=3)
 ROOT = Central(epsilon=1.0, delta=1e-6, release="square-root")
-ALL = {"tree": TREE, "optimal": OPTIMAL, "optimal-gaussian": OPTIMAL_GAUSSIAN, "digits": DIGITS, "root": ROOT}
+BANDED = MatrixFactorization(np.tril(np.triu(np.ones((80, 80)), -3) / np.arange(1.0, 81.0)[:, None]))
+MATRIX = Central(epsilon=1.0, release=BANDED)
+MATRIX_GAUSSIAN = Central(epsilon=1.0, delta=1e-6, noise="gaussian", release=BANDED)
+ALL = {
+    "tree": TREE, "optimal": OPTIMAL, "optimal-gaussian": OPTIMAL_GAUSSIAN, "digits": DIGITS, "root": ROOT,
+    "matrix": MATRIX, "matrix-gaussian": MATRIX_GAUSSIAN,
+}  # fmt: skip
 every_walk = pytest.mark.parametrize("privatizer", ALL.values(), ids=ALL)
+
+
+WHOLE = Central(epsilon=1.0, release=MatrixFactorization(np.eye(30) - np.eye(30, k=-2)))
 
 
 @pytest.fixture
@@ -64,13 +74,14 @@ def noise_of(release: Release) -> np.ndarray:
 
 
 def recorded(session: ChannelSession) -> dict[tuple[int, int], np.ndarray]:
-    """The latest draw at each address, filled while the session runs."""
+    """The latest draw at each address in units of the base scale, filled while the session runs."""
     draws: dict[tuple[int, int], np.ndarray] = {}
     draw = session.channel.node_noise
 
     def noted(end: int, factor: float, level: int = 0) -> np.ndarray:
-        draws[end, level] = draw(end, factor, level)
-        return draws[end, level]
+        drawn = draw(end, factor, level)
+        draws[end, level] = drawn / factor
+        return drawn
 
     session.channel.node_noise = noted  # type: ignore[method-assign]
     return draws
@@ -297,8 +308,16 @@ def test_noise_that_is_no_integer_is_refused_under_secure_randomness() -> None:
 @pytest.mark.usefixtures("deep")
 @pytest.mark.parametrize(
     ("privatizer", "randomness"),
-    [(OPTIMAL, Seeded(0)), (ROOT, Seeded(0)), (DIGITS, Seeded(0)), (DIGITS, Secure()), (TREE, Secure())],
-    ids=["optimal", "root", "digits", "digits-secure", "tree-secure"],
+    [
+        (OPTIMAL, Seeded(0)),
+        (ROOT, Seeded(0)),
+        (DIGITS, Seeded(0)),
+        (DIGITS, Secure()),
+        (TREE, Secure()),
+        (MATRIX, Seeded(0)),
+        (WHOLE, Secure()),
+    ],
+    ids=["optimal", "root", "digits", "digits-secure", "tree-secure", "matrix", "matrix-secure"],
 )
 def test_an_interrupted_release_leaves_one_noise_for_each_draw(privatizer: Central, randomness: Any) -> None:
     """Ctrl-C at any line of a release that draws ahead and moves registers: later ones are B z for one z."""

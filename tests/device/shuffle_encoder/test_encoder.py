@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from simulated_coins import SimulatedCoins
 
 from discreet.device.message_envelope import HEADER, TAIL
-from discreet.device.shuffle_encoder import ShuffleEncoder, SimulatedCoins, SystemCoins, noise_ones
+from discreet.device.shuffle_encoder import ShuffleEncoder, SystemCoins, noise_ones
 from discreet.device.shuffle_payload import COIN, Family, read, write
 
 from ..test_shuffle_payload import FORM
@@ -28,12 +29,16 @@ class NoCoins:
 
 def test_the_device_loads_nothing_else_of_the_package():
     code = (
-        "import pkgutil, sys, discreet.device\n"
+        "import pkgutil, sys, discreet\n"
+        "first = {m for m in sys.modules if m.startswith('discreet')}\n"
+        "import discreet.device\n"
         "names = ['discreet.device.' + m.name for m in pkgutil.iter_modules(discreet.device.__path__)]\n"
         "for name in names:\n"
         "    __import__(name)\n"
         "mine = {m for m in sys.modules if m.startswith('discreet')}\n"
-        "assert mine == {'discreet', 'discreet.device', *names}, mine\n"
+        "assert mine == {*first, 'discreet.device', *names}, mine\n"
+        "assert first == {'discreet', 'discreet.names', 'discreet.wiring', 'discreet.core', "
+        "'discreet.core.registry'}, first\n"
         "assert len(names) >= 10, names\n"
         "others = {m.partition('.')[0] for m in sys.modules} - set(sys.stdlib_module_names)\n"
         "assert not others & {'scipy', 'numba', 'pandas', 'pyarrow', 'dp_accounting'}, others\n"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
+from simulated_coins import SimulatedCoins
 
 from discreet.device import shuffle_encoder as encoders
 from discreet.device.shuffle_payload import COIN, Family
@@ -53,7 +54,7 @@ def test_a_tie_is_resolved_by_all_bits(away: int) -> None:
 @pytest.mark.parametrize("m", [1026, 3001])
 def test_the_law_is_binomial(m: int) -> None:
     """Chi-square over 60 bins of 80 000 draws; false alarm 1e-6, the seed is fixed."""
-    ones = encoders.noise_ones(Family("transitions", m, COIN // 2), 80_000, encoders.SimulatedCoins(1))
+    ones = encoders.noise_ones(Family("transitions", m, COIN // 2), 80_000, SimulatedCoins(1))
     law = stats.binom(m, 0.5)
     edges = np.unique(law.ppf(np.linspace(0, 1, 61)[1:-1]))
     seen = np.bincount(np.searchsorted(edges, ones), minlength=edges.size + 1)

@@ -8,7 +8,7 @@ import pytest
 
 from discreet.accounting.noise_distributions.distributions import GaussianSumLaw, LaplaceSumLaw, NoNoise
 from discreet.core.layout import Layout
-from discreet.learners.estimation.tabular_model import ErrorBounds, PrivateModel, noise_errors, release_rows
+from discreet.learners.estimation.tabular_model import ErrorBounds, PrivateModel, release_rows
 from discreet.mechanisms.interfaces import Estimate, Release
 
 NONE = NoNoise()
@@ -175,8 +175,7 @@ def test_published_mode_is_the_papers_formula():
 def test_quantile_mode_asks_the_law():
     layout = Layout(6, 2, 20)
     law = GaussianSumLaw(3.0, 4, 4, cells=1440, rows=240, row_size=6)
-    tables = {"transition_counts": np.zeros((20, 6, 2, 6))}
-    errors = noise_errors(release(tables, {"transition_counts": law}), layout, ErrorBounds(failure=0.03))
+    errors = ErrorBounds(failure=0.03).of({"transition_counts": law}, layout, 10**10)
     assert errors[2] == law.bound(0.01)
     assert errors[0] == law.bound(0.01, rows=True)
     assert errors[0] > errors[2]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from covering import by_turns
+from kept_kernels import kept
 from scipy import special, stats
 
 import discreet as dr
@@ -24,6 +25,8 @@ from discreet.learners.online import noise_aware_kernels as noise_kernels
 from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.learners.online.noise_aware import explorer_share, explorers_among
 from discreet.mechanisms.interfaces import ProblemSpec
+
+belief_sums, model_of_cells = kept(noise_kernels._sums), kept(noise_kernels._cells)
 
 POINTERS = np.array([0, 2, 3, 6])  # three states with 2, 1 and 3 actions
 HORIZON, ROWS, STATES = 4, 6, 3
@@ -49,7 +52,7 @@ def coin(total: float, visits: float) -> float:
 def predicted(setting: "Setting", memory: np.ndarray) -> np.ndarray:
     """(cells,) visits that the average policy leads to in a rough model, before counts bound them."""
     knobs, slots, cells = setting.knobs, setting.slots, setting.cells
-    sums = noise_kernels._sums(memory, cells, STATES)
+    sums = belief_sums(memory, cells, STATES)
     total, exposure, noise, moves = sums.total, sums.exposure, sums.noise, sums.moves
     weight = np.divide(total, setting.gain * exposure, out=np.zeros(cells), where=exposure > 0.0)
     raw = weight[:, None] * moves
@@ -101,7 +104,8 @@ class Pairs:
             (1.0 - self.paying, 0.0, self.nothing),
             (self.paying, self.mean, self.variance),
         ):
-            density = stats.norm.logpdf(earned, n * mean, math.sqrt(variance + n**2 * own))
+            spread = variance + n**2 * own
+            density = -0.5 * ((earned - n * mean) ** 2 / spread + math.log(2.0 * math.pi * spread))
             gained = own * n / (n**2 * own + variance)
             found.append(
                 [math.log(share) + density, mean + gained * (earned - n * mean), own * (1 - gained * n)]
@@ -147,7 +151,7 @@ def reference(setting: "Setting", memory: np.ndarray, expected: np.ndarray) -> S
     own is compared with ``predicted``.
     """
     knobs, slots, cells = setting.knobs, setting.slots, setting.cells
-    carried = noise_kernels._sums(memory, cells, STATES)
+    carried = belief_sums(memory, cells, STATES)
     total, exposure, noise, reward_noise = (
         carried.total,
         carried.exposure,
@@ -486,7 +490,7 @@ class Setting:
             )  # fmt: skip
             yield SimpleNamespace(
                 number=i, users=USERS * i, memory=memory, q=q, trials=trials, values=values, ties=ties,
-                model=noise_kernels._cells(work, self.cells, STATES),
+                model=model_of_cells(work, self.cells, STATES),
             )  # fmt: skip
             visits = np.zeros((HORIZON, ROWS))
             assigned = np.zeros((HORIZON, ROWS), np.int64)
@@ -501,7 +505,7 @@ class Setting:
                 mine = np.repeat(here, np.diff(POINTERS)) * assigned[h]
                 visits[h] = np.floor(mine)
                 here = mine @ move[h] / USERS
-            sums = noise_kernels._sums(memory, self.cells, STATES)
+            sums = belief_sums(memory, self.cells, STATES)
             for h in range(HORIZON):
                 guessed = np.repeat(rng.dirichlet(np.ones(STATES)), np.diff(POINTERS))  # wrong, as it may be
                 base = h * ROWS if self.slots > 1 else 0
@@ -628,7 +632,7 @@ def test_users_are_expected_where_the_believed_model_leads_their_policy(name: st
     setting, rng = SETTINGS[name], np.random.default_rng(seed)
     for step in setting.steps(seed):
         memory = step.memory.copy()
-        sums = noise_kernels._sums(memory, setting.cells, STATES)
+        sums = belief_sums(memory, setting.cells, STATES)
         sums.coming[:] = sums.assigned[:] = 0.0
         before, coming, assigned = memory.copy(), np.zeros(setting.cells), np.zeros(setting.cells)
         for users in (1, 40, 7):  # one after another
@@ -692,7 +696,7 @@ def test_the_scenarios_meet_every_case() -> None:
         for step in setting.steps(0):
             believed = reference(setting, step.memory, step.model.expected)
             steps = slice(0, setting.slots * ROWS)
-            exposure = noise_kernels._sums(step.memory, setting.cells, STATES).exposure[steps]
+            exposure = belief_sums(step.memory, setting.cells, STATES).exposure[steps]
             shares += believed.shares
             variations += believed.reward_variations
             missing += believed.missing.tolist()
@@ -743,7 +747,7 @@ def test_sums_of_rewards_are_as_wrong_as_noise_makes_them(pay: float, centered: 
             memory, np.zeros((2, STATES)), np.zeros((1, ROWS)), run_key(0),
             np.zeros((EXPLORERS, 1, ROWS)), work,
         )  # fmt: skip
-        model = noise_kernels._cells(work, ROWS, STATES)
+        model = model_of_cells(work, ROWS, STATES)
         earned = sums[0] + half * model.visits
         found.append((earned - pay * model.visits) / model.reward_noise)
     square = float((np.array(found) ** 2).sum())
@@ -963,7 +967,7 @@ def believed_of_a_step(visits: int, differs: bool, sigma: float = 0.0) -> tuple[
         none, none, errors, memory, np.zeros((HORIZON + 1, STATES)), q, run_key(0),
         np.zeros((EXPLORERS, HORIZON, ROWS)), work,
     )  # fmt: skip
-    model = noise_kernels._cells(work, setting.cells, STATES)
+    model = model_of_cells(work, setting.cells, STATES)
     mine = reference(setting, memory, model.expected)
     c = ROWS + 2
     np.testing.assert_allclose(model.model[c], mine.model[c], **CLOSE)

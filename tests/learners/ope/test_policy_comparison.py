@@ -53,7 +53,7 @@ def by_loops(told: Told, moves: np.ndarray, policy: judging.Policy) -> float:
     """J(P_pi) - J(P_b) of counts by rows, in plain loops."""
     layout, question = told.layout, told.question
     size, actions = layout.states, layout.actions
-    values = []
+    arrival, values = question.arrival.tolist(), []
     for named in (policy.named, np.zeros(size, bool)):
         worth = [0.0] * size
         for _ in range(layout.horizon):
@@ -68,11 +68,9 @@ def by_loops(told: Told, moves: np.ndarray, policy: judging.Policy) -> float:
                     whole += moves[row]
                     if policy.weights[row] > 0.0:
                         mixed += policy.weights[row] * moves[row] / moves[row].sum()
-                law = mixed if named[s] else whole / whole.sum()
+                law = (mixed if named[s] else whole / whole.sum()).tolist()
                 ended = s in question.returns.terminal
-                found.append(
-                    0.0 if ended else sum(law[t] * (question.arrival[t] + worth[t]) for t in range(size))
-                )
+                found.append(0.0 if ended else sum(law[t] * (arrival[t] + worth[t]) for t in range(size)))
             worth = found
         values.append(worth[question.start])
     return values[0] - values[1]

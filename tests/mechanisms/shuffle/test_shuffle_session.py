@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from interrupts import interrupted
 from scipy.stats import binom
+from simulated_coins import SimulatedCoins
 
 import discreet as dr
 from discreet.accounting.pld import verify
@@ -19,7 +20,7 @@ from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.device.message_envelope import Envelope
-from discreet.device.shuffle_encoder import ShuffleEncoder, SimulatedCoins
+from discreet.device.shuffle_encoder import ShuffleEncoder
 from discreet.device.shuffle_payload import COIN, Family, SessionConfig, read
 from discreet.envs.rollouts.rollout import batch_counts, reward_bits, rollout
 from discreet.mechanisms.interfaces import Message, Plan, Schedule

@@ -30,7 +30,6 @@ from discreet.pipeline.learned_files import LearnConfig, kind_of, write_plan
 from discreet.pipeline.synthetic_data import write_made_up
 from discreet.pipeline.verify import verify
 from discreet.reports import statement
-from discreet.reports.document import text_of
 from discreet.reports.earlier_report import EarlierReport
 from discreet.reports.rule_files import read_rule
 from discreet.reports.statement import (
@@ -43,6 +42,7 @@ from discreet.reports.statement import (
     write_statement,
 )
 from discreet.reports.statement_schema import violations
+from discreet.utils.document import text_of
 
 HERE = Path(__file__).parents[1] / "version_4"
 STATEMENTS = json.loads((HERE / "statements.json").read_text("utf-8"))

@@ -32,10 +32,10 @@ from discreet.pipeline.synthetic_data import write_made_up
 from discreet.pipeline.verify import verify
 from discreet.reports import signature_file as signing
 from discreet.reports import statement
-from discreet.reports.document import Written, text_of
 from discreet.reports.signature_file import SIGNATURES_NAME
 from discreet.reports.statement import file_hash
 from discreet.reports.statement_page import FREE
+from discreet.utils.document import Written, text_of
 
 MASK = np.array([[1, 1], [1, 0], [0, 1], [1, 1]], bool)
 SCHEMA = Schema(

@@ -83,15 +83,17 @@ class CountLaws:
         cells = int(mechanism.query.offsets[f + 1] - mechanism.query.offsets[f])
         rows = math.prod(mechanism.query.row_families[name][:2])
         grid = mechanism.grid(name)
-        mixed = mechanism.fixed_point and sums  # noise terms with different weights have no common grid
+        weighted = walk is not None and walk.weighted
+        # noise terms with different weights have no common law on a grid
+        mixed = (mechanism.fixed_point and sums) or (grid is not None and weighted)
         law: type[laws.LaplaceSumLaw | laws.GaussianSumLaw | laws.SubGaussianSumLaw | DeclaredSumLaw]
         law = laws.GaussianSumLaw
         if mechanism.noise is not None and is_declared(mechanism.noise):
             law, scale = DeclaredSumLaw, mechanism.noise.std(scale, grid)
+        elif mechanism.family == kernels.LAPLACE:
+            law = laws.WeightedLaplaceLaw if weighted else laws.LaplaceSumLaw
         elif mixed:
             law = laws.SubGaussianSumLaw
-        elif mechanism.family == kernels.LAPLACE:
-            law = laws.WeightedLaplaceLaw if walk is not None and walk.weighted else laws.LaplaceSumLaw
         return law(
             scale=scale,
             terms=terms,

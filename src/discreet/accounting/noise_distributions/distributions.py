@@ -78,7 +78,7 @@ _LARGE = 4_000_000  # above this number of terms, the quantile of a Laplace sum 
 __all__ = [
     "GaussianSumLaw", "LaplaceSumLaw", "NoNoise", "SubGaussianSumLaw", "WeightedLaplaceLaw", "chan_bound",
     "chernoff_bound", "discrete_gaussian_bound", "discrete_gaussian_variance",
-    "discrete_laplace_variance", "gaussian_quantile", "laplace_quantile", "laplace_tail", "open_share",
+    "discrete_laplace_variance", "gaussian_quantile", "laplace_quantile", "open_share",
 ]  # fmt: skip
 
 
@@ -136,17 +136,6 @@ def _cut(m: int, log_p: float) -> int:
     The sum of the later a_j is below e^-35 p.
     """
     return min(m, 1 + math.ceil(2 * math.sqrt(m * (35.0 - log_p))))
-
-
-def laplace_tail(m: int, y: float) -> float:
-    """Return P(|sum of m independent standard Laplace variables| > y), by (1) in the module docstring."""
-    m = checks.integer("m", m, 0)
-    y = checks.real("y", y, 0.0)
-    if m == 0 or y == 0.0:
-        return 0.0 if m == 0 else 1.0
-    # Chernoff's bound is at most a few times the tail. This is accurate enough to choose the number of terms.
-    weights, rest = _tail_weights(m, _cut(m, min(0.0, _log_chernoff(m, y)) - 10.0))
-    return min(1.0, math.exp(_log_tail_and_slope(weights, rest, y)[0]))
 
 
 @lru_cache(maxsize=65536)

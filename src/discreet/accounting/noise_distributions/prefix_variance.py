@@ -59,7 +59,9 @@ class WalkNoise(ABC):
 
 
 def noise_of(walk: Walk) -> WalkNoise:
-    """Return the noise object for a factorization mechanism, chosen by its class."""
+    """Return the noise object for a factorization mechanism, by its class or its matrix."""
+    if walk.weights is not None:
+        return _MatrixNoise(walk)
     for kind, noise in _NOISES.items():
         if isinstance(walk, kind):
             return noise(walk)
@@ -77,6 +79,10 @@ def _bits_below(ends: int, levels: int) -> list[int]:
     ]
 
 
+# as plain Python: Numba would compile these helpers of kernels again in each process
+_epoch, _parent = (getattr(helper, "py_func", helper) for helper in (kernels.tree_epoch, kernels.tree_parent))
+
+
 def tree_nodes(tree: Tree, n: int) -> list[tuple[int, int]]:
     """Return the tree nodes whose time intervals partition the first n time steps, from last to first.
 
@@ -85,8 +91,8 @@ def tree_nodes(tree: Tree, n: int) -> list[tuple[int, int]]:
     epochs = tree.leaves is None
     out = []
     while n > 0:
-        out.append((n, int(kernels.tree_epoch(n, epochs))))
-        n = int(kernels.tree_parent(n, epochs))
+        out.append((n, int(_epoch(n, epochs))))
+        n = int(_parent(n, epochs))
     return out
 
 
@@ -299,6 +305,42 @@ class _ToeplitzNoise(WalkNoise):
     def rms(self) -> float:
         """Return the exact root mean square over all releases."""
         return math.sqrt(float(np.mean(_variances(self.walk))))
+
+
+# ------------------------------------------------------------------------------ matrices
+
+
+@lru_cache(maxsize=16)
+def _row_variances(walk: Walk) -> tuple[Floats, Floats, float]:
+    """Return the noise variances at releases 0 .. M and their running maxima, and the largest scale.
+
+    The unit is the variance of a term of the largest scale, which is the largest weight times that of a draw.
+    """
+    assert walk.weights is not None
+    largest = float(np.abs(walk.weights).max())
+    variances = np.append(0.0, ((walk.weights / largest) ** 2).sum(axis=1))
+    return variances, np.maximum.accumulate(variances), largest * walk.draw_scale
+
+
+@dataclass(frozen=True)
+class _MatrixNoise(WalkNoise):
+    walk: Walk
+
+    def scale(self, leaf: int) -> float:
+        """Return the largest scale of a term in any release, relative to the base scale."""
+        return _row_variances(self.walk)[2]
+
+    def terms(self, leaf: int) -> float:
+        """Return the noise variance at this release, in units of that of the largest term."""
+        return float(_row_variances(self.walk)[0][leaf])
+
+    def most(self, leaf: int) -> float:
+        """Return the largest noise variance at this and all earlier releases, in the same unit."""
+        return float(_row_variances(self.walk)[1][leaf])
+
+    def rms(self) -> float:
+        """Return the exact root mean square over all releases."""
+        return self.scale(0) * math.sqrt(float(np.mean(_row_variances(self.walk)[0][1:])))
 
 
 _NOISES: dict[Any, type[Any]] = {

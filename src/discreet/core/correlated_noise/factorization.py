@@ -45,15 +45,24 @@ class Walk(ABC):
     code
         Number of the noise program in the kernel, or -1 without a program.
     weighted
-        True if B has entries other than -1, 0 and 1. Exact noise is then impossible.
+        True if B has entries other than -1, 0 and 1. Exact noise is then impossible, except if ``integral``.
     fresh
         True if every draw is made after the records that it protects, and all entries of C are 0 or 1. The
         losses of single draws can then be composed numerically.
+    weights
+        (M, M) matrix B, or None with a program. Without a program, all draws are kept.
+    draw_scale
+        Scale of a draw without a program, in units of the base scale.
+    integral
+        True if B and C are integer matrices, although B has other entries.
     """
 
     code: ClassVar[int] = -1
     weighted: ClassVar[bool] = False
     leaves: int | None
+    integral: bool = False
+    weights: Floats | None = None
+    draw_scale: float = 1.0
 
     @property
     @abstractmethod
@@ -129,8 +138,15 @@ def prefix_noise(
     The program works on copies, and the caller assigns all of them in one statement. Therefore an interrupt
     cannot leave the registers at different time steps. A draw that is lost in an interrupt was in no release.
     """
-    code, ints, floats, links, weights = program(walk)
     held, made = held.copy(), dict(registers)
+    if walk.weights is not None:
+        for i in range(len(made), leaf):
+            made[i] = draw(i + 1, walk.draw_scale, 0)
+        terms = (
+            weight * made[i] for i, weight in enumerate(walk.weights[leaf - 1, :leaf].tolist()) if weight
+        )
+        return sum(terms, np.zeros_like(made[0])), held, made
+    code, ints, floats, links, weights = program(walk)
     while held[-1] < leaf:
         at, operations = walks.next_ops(code, ints, floats, held, leaf, links, weights)
         for (target, one, two, i, j, label), (c1, c2, cd, scale) in zip(

@@ -11,16 +11,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from discreet.core import checks
 from discreet.core.layout import Layout
+from discreet.core.releases import Floats
 from discreet.core.short_repr import brief
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.mechanisms.features import Features
 from discreet.mechanisms.interfaces import probabilities
-
-Floats = NDArray[np.float64]
 
 _TOLERANCE = 1e-9  # largest accepted rounding error of phi^T mu and phi^T theta
 

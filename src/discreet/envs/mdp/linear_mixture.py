@@ -11,17 +11,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from discreet.core import checks
 from discreet.core.layout import Layout
+from discreet.core.releases import Floats
 from discreet.core.short_repr import brief
 from discreet.envs.mdp.linear import starting
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.mechanisms.features import MixtureFeatures
 from discreet.mechanisms.interfaces import probabilities
-
-Floats = NDArray[np.float64]
 
 _TOLERANCE = 1e-9  # largest accepted rounding error of <phi, w>
 
@@ -101,12 +100,7 @@ class LinearMixtureMDP:
         for array in (w, means, start):
             array.flags.writeable = False
         self.__dict__.update(
-            features=features,
-            weights=w,
-            rewards=means,
-            initial=start,
-            reward_law=reward_law,
-            name=str(name),
+            features=features, weights=w, rewards=means, initial=start, reward_law=reward_law, name=str(name)
         )
 
     @property

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from discreet.core.releases import Floats, Ints
 from discreet.envs.mdp import tabular_kernels as world_kernels
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.mechanisms.policy_rows import PolicyRows, policy_rows
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def optimal_values(mdp: TabularMDP) -> tuple[Floats, Floats, Ints]:

@@ -16,13 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet.core import checks
 from discreet.core.layout import Layout
+from discreet.core.releases import Floats, Ints
 from discreet.envs.mdp import tabular_kernels as world_kernels
 from discreet.envs.mdp.tabular_kernels import World
 from discreet.mechanisms.features import Features, MixtureFeatures, fitting_features
 from discreet.mechanisms.interfaces import Sized
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 RewardLaw = Literal["deterministic", "bernoulli", "discrete"]
 
 _LAWS = ("deterministic", "bernoulli", "discrete")

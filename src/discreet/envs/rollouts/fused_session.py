@@ -9,7 +9,7 @@ import numpy as np
 from discreet.core.correlated_noise import factorization_kernels as walks
 from discreet.core.correlated_noise.decaying_sum import Decaying
 from discreet.core.correlated_noise.factorization import program
-from discreet.core.count_channels import CountChannel
+from discreet.core.count_channels import CountChannel, is_of_counts
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.releases import Floats, Ints
 from discreet.core.rng import Key
@@ -62,16 +62,20 @@ def handed_over(session: ChannelSession) -> SessionKernel:
     """Return the session as flat arrays for the fused driver, and close the session.
 
     The session is closed because two callers must not draw the same noise. Raises ``RuntimeError`` unless the
-    session is unused, has a seed and knows the number of users K. Group returns and clipped rewards also
-    raise ``RuntimeError``.
+    session is unused, has a seed and knows the number of users K. Group returns, clipped rewards and
+    factorizations without a compiled program also raise ``RuntimeError``.
     """
+    if not is_of_counts(session):
+        raise RuntimeError("kernel: the fused simulation is for sums of counts")
     if session.query.steered:
         raise RuntimeError("kernel: the fused simulation has no group returns or clipped rewards")
+    if (walk := session.mechanism.walk) is not None and walk.code < 0:
+        raise RuntimeError(f"kernel: {type(walk).__name__} has no compiled program")
     channel, state = session.hand_over()
     assert isinstance(channel, CountChannel)
     mechanism, query, key = channel.mechanism, channel.mechanism.counts, channel.key
     assert key is not None
-    walk, decaying = mechanism.walk, Decaying(mechanism.decay)
+    decaying = Decaying(mechanism.decay)
     return SessionKernel(
         stream=_STREAMS.index(mechanism.stream),
         family=mechanism.family,

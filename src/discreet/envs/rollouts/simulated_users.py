@@ -49,6 +49,7 @@ from discreet.core.families import (
     TRANSITIONS,
     VISITS,
 )
+from discreet.core.releases import Floats
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.rollouts import simulated_users_kernels as crowd_kernels
 from discreet.envs.rollouts.rollout import (
@@ -61,7 +62,6 @@ from discreet.envs.rollouts.rollout import (
 )
 from discreet.mechanisms.policy_rows import PolicyRows, policy_rows
 
-Floats = NDArray[np.float64]
 Key = NDArray[np.uint64]
 
 _CHUNK = 2**16  # users per chunk; interrupts take effect between chunks
@@ -130,12 +130,7 @@ def crowd_of(
 
 
 def count_crowd(
-    mdp: TabularMDP,
-    query: CountQuery,
-    policy: ArrayLike | PolicyRows,
-    users: int,
-    key: Key,
-    address: int = 0,
+    mdp: TabularMDP, query: CountQuery, policy: ArrayLike | PolicyRows, users: int, key: Key, address: int = 0
 ) -> Crowd:
     """Simulate ``users`` users as :func:`crowd_of` does, for a trusted server.
 

@@ -26,11 +26,10 @@ import math
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discreet.core import checks
+from discreet.core.releases import Floats
 
-Floats = NDArray[np.float64]
 Ridge = float | Literal["bound"]
 Project = Literal["simplex", "range", "none"]
 
@@ -40,13 +39,13 @@ __all__ = [
 ]  # fmt: skip
 
 
-def goe_tail(scale: float, dimension: int, failure: float, terms: int = 1) -> float:
-    """Return a bound on the operator norm of the sum of ``terms`` independent GOE matrices.
+def goe_tail(scale: float, dimension: int, failure: float) -> float:
+    """Return a bound on the operator norm of a (d, d) GOE matrix with scale s = ``scale``.
 
-    Each matrix is (d, d) with scale s = ``scale``. The bound holds with probability 1 - ``failure``.
+    The bound holds with probability 1 - ``failure``.
     """
     p = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
-    return scale * math.sqrt(terms) * (2 * math.sqrt(dimension) + 2 * math.sqrt(math.log(2 / p)))
+    return scale * (2 * math.sqrt(dimension) + 2 * math.sqrt(math.log(2 / p)))
 
 
 def check_ridge(ridge: Ridge) -> Ridge:
@@ -54,19 +53,16 @@ def check_ridge(ridge: Ridge) -> Ridge:
     return ridge if isinstance(ridge, str) and ridge == "bound" else checks.real("ridge", ridge, 0.0)
 
 
-def ridge_level(
-    scale: float, dimension: int, ridge: Ridge, lam: float, terms: int = 1, failure: float = 0.01
-) -> float:
-    """Return the ridge level lam + ridge * 2 s sqrt(n d), where 2 s sqrt(n d) is the spectral edge of the
-    noise.
+def ridge_level(scale: float, dimension: int, ridge: Ridge, lam: float) -> float:
+    """Return the ridge level lam + ridge * 2 s sqrt(d), where 2 s sqrt(d) is the spectral edge of the noise.
 
-    Here s = ``scale``, n = ``terms`` and d = ``dimension``. If ``ridge`` is "bound", return lam + 2 tail,
-    where tail is the bound of :func:`goe_tail`.
+    Here s = ``scale`` and d = ``dimension``. If ``ridge`` is "bound", return lam + 2 tail, where tail is the
+    bound of :func:`goe_tail` with failure probability 0.01.
     """
     lam = checks.positive("lam", lam)
     if check_ridge(ridge) == "bound":
-        return lam + 2 * goe_tail(scale, dimension, failure, terms)
-    return lam + float(ridge) * 2 * scale * math.sqrt(terms * dimension)
+        return lam + 2 * goe_tail(scale, dimension, 0.01)
+    return lam + float(ridge) * 2 * scale * math.sqrt(dimension)
 
 
 class Repaired(NamedTuple):

@@ -31,14 +31,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.layout import Layout
+from discreet.core.releases import Floats
 from discreet.learners.estimation import model_kernels as kernels
 from discreet.mechanisms.interfaces import NoiseDistribution, Release
 
-Floats = NDArray[np.float64]
 Post = Literal["none", "raw", "lp"]
 ErrorMode = Literal["quantile", "sd", "published"]
 
@@ -47,7 +46,7 @@ VISITS, TRANSITIONS, REWARDS, CENTERED_REWARDS = (
     "visits", "transition_counts", "reward_sums", "centered_reward_sums",
 )  # fmt: skip
 
-__all__ = ["ErrorBounds", "Post", "PrivateModel", "noise_errors", "release_rows"]
+__all__ = ["ErrorBounds", "Post", "PrivateModel", "release_rows"]
 
 
 def release_rows(release: Release, layout: Layout) -> tuple[Floats, Floats, Floats]:
@@ -175,15 +174,6 @@ class ErrorBounds:
         return errors
 
 
-def noise_errors(release: Release, layout: Layout, bounds: ErrorBounds, episodes: int = 10**10) -> Floats:
-    """Return the (5,) error bounds E1, E2, E3, E_row and 0 of one release; see :class:`ErrorBounds`.
-
-    bounds : rule for the bounds. episodes : number of episodes K, which only the mode ``published`` uses.
-    """
-    laws = {name: estimate.law for name, estimate in release.estimates.items()}
-    return bounds.of(laws, layout, episodes)
-
-
 @dataclass(frozen=True, eq=False)
 class PrivateModel:
     """Transition probabilities and rewards that were estimated from one release.
@@ -215,12 +205,7 @@ class PrivateModel:
 
     @classmethod
     def from_release(
-        cls,
-        release: Release,
-        layout: Layout,
-        post: Post = "lp",
-        bounds: ErrorBounds | None = None,
-        clip_negative: bool = True,
+        cls, release: Release, layout: Layout, post: Post = "lp", bounds: ErrorBounds | None = None
     ) -> PrivateModel:
         """Estimate the model from a release.
 
@@ -231,11 +216,10 @@ class PrivateModel:
         layout : Layout
             Public numbers of states, actions and steps, and the admissible pairs.
         post : "none", "raw" or "lp"
-            Post-processing. A release without noise is never post-processed.
+            Post-processing. A release without noise is never post-processed. With "raw", negative noisy
+            transition counts are set to 0.
         bounds : ErrorBounds, optional
             Rule for the bounds on noise. None: exact quantiles with failure probability 0.05.
-        clip_negative : bool
-            With post "raw", True sets negative noisy transition counts to 0.
 
         Raises
         ------
@@ -243,13 +227,14 @@ class PrivateModel:
             If ``post`` is unknown or the release does not fit the layout.
         """
         checks.choice("post", post, POSTS)
-        errors = noise_errors(release, layout, bounds or ErrorBounds())
+        laws = {name: estimate.law for name, estimate in release.estimates.items()}
+        errors = (bounds or ErrorBounds()).of(laws, layout, 10**10)
         visits, transitions, reward_sums = release_rows(release, layout)
         code = POSTS[post] if errors[:3].any() else kernels.POST_NONE
         slots, rows, states = transitions.shape
         masses, columns = np.empty((slots * rows, states)), np.empty((4, slots * rows))
         kernels.estimate_table(
-            code, clip_negative, False, errors[0], errors[2], visits.ravel(),
+            code, True, False, errors[0], errors[2], visits.ravel(),
             transitions.reshape(slots * rows, states), reward_sums.ravel(), masses, columns,
         )  # fmt: skip
         inverses = columns[1]

@@ -81,6 +81,7 @@ from discreet.core.count_query import CountQuery
 from discreet.core.families import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
+from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.learners.estimation import model_kernels as kernels
 from discreet.learners.estimation.tabular_model import release_rows
@@ -95,8 +96,6 @@ from discreet.mechanisms.interfaces import (
 )
 from discreet.utils.config import Knobs
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _READ = (VISITS, TRANSITIONS, REWARDS, CENTERED_REWARDS)

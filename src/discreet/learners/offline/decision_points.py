@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.count_query import CountQuery
 from discreet.core.guarantee import Guarantee
+from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectories
 from discreet.learners.ope.deviation_gains import CAUTION, Gain, Path
@@ -32,8 +33,6 @@ from discreet.learners.ope.verdict import ASKED, Verdict, verdict_of
 from discreet.mechanisms.interfaces import ProblemSpec, Release, Schedule, StepwiseRelease
 from discreet.utils.config import Knobs
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 __all__ = ["DecisionPoints", "DecisionPolicy"]

@@ -16,11 +16,9 @@ class OfflineLearner(Protocol):
 
     def query(self, spec: ProblemSpec) -> CountQuery:
         """Return the query for all users in the environment that ``spec`` describes."""
-        ...
 
     def schedule(self, users: int) -> Schedule:
         """Return a schedule with one release, after all ``users`` users."""
-        ...
 
     def learn(self, release: Release | StepwiseRelease, spec: ProblemSpec) -> OfflinePolicy:
         """Learn a policy for the environment that ``spec`` describes.
@@ -28,4 +26,3 @@ class OfflineLearner(Protocol):
         Learning is post-processing of the release. Therefore calling this again, with other options, costs no
         privacy budget.
         """
-        ...

@@ -49,7 +49,7 @@ Learning from a stored data set has two stages, so that a ledger can be written 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
@@ -60,6 +60,7 @@ from discreet.accounting import budget as budgets
 from discreet.core import checks
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
+from discreet.core.releases import Floats, Ints
 from discreet.core.rng import Randomness, Secure
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectories
@@ -81,9 +82,6 @@ from discreet.mechanisms.interfaces import probabilities
 from discreet.mechanisms.linear.adaptive_queries import Answer, Question, ResponseSession
 from discreet.mechanisms.linear.sensitivities import gram_mu, vector_sensitivity
 from discreet.utils.config import Knobs
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _STATED_DELTA = 1e-6  # delta at which a budget in rho or mu is also stated as (epsilon, delta)
 
@@ -673,6 +671,21 @@ class _VarianceAware(_Pessimist):
     def _halves(self) -> tuple[int | None, int | None]:
         return (0, 1) if self.split else (None, None)
 
+    def _asked(
+        self, gram: Question, after: float, mus: Sequence[float | None], high: float, reward: bool
+    ) -> list[Question]:
+        """Return the queries of one step: Gram matrix, responses of V^2 and of V, and the regression.
+
+        The first query is ``gram``, and ``mus`` are the budgets of the others. The values V are at most
+        ``after``, which is 0 at the last step. The targets of the regression are at most ``high``.
+        """
+        half = self._halves()[1]
+        regression = replace(gram, kind="pair", mu=mus[2], high=high, half=half, reward=reward)
+        if not after:
+            return [regression]
+        value = replace(gram, kind="response", mu=mus[1], high=after, reward=False)
+        return [gram, replace(value, mu=mus[0], high=after**2), value, regression]
+
 
 @dataclass(frozen=True, kw_only=True)
 class VAPVI(_VarianceAware):
@@ -718,28 +731,11 @@ class VAPVI(_VarianceAware):
         Gram matrix with its response, in this order. The arguments are those of :meth:`questions`; ``exact``
         and ``episodes`` are not used.
         """
-        variances, regression = self._halves()
         found: list[Question] = []
-        for h, b in _targets(layout, known_rewards):
+        for h, high in _targets(layout, known_rewards):
+            gram = Question(kind="gram", step=h, mu=None, centre=False, half=self._halves()[0])
             after = float(layout.horizon - h - 1)
-            if after:
-                raw: dict[str, Any] = {"mu": None, "step": h, "centre": False, "half": variances}
-                found += [
-                    Question(kind="gram", **raw),
-                    Question(kind="response", high=after**2, reward=False, **raw),
-                    Question(kind="response", high=after, reward=False, **raw),
-                ]
-            found.append(
-                Question(
-                    kind="pair",
-                    step=h,
-                    mu=None,
-                    high=b,
-                    centre=False,
-                    half=regression,
-                    reward=not known_rewards,
-                )
-            )
+            found += self._asked(gram, after, (None, None, None), high, not known_rewards)
         return tuple(found)
 
 
@@ -918,10 +914,7 @@ class DPPEVI(_Pessimist, _Private):
             else:
                 halves = 0.5 if self._pure() else math.sqrt(0.5)
                 half = {name: value and value * halves for name, value in budget.items()}
-                found += [
-                    Question(kind="gram", step=h, **half),
-                    Question(kind="response", **half, **common),
-                ]
+                found += [Question(kind="gram", step=h, **half), Question(kind="response", **half, **common)]
         return tuple(found)
 
     def _step(
@@ -1007,31 +1000,15 @@ class DPVAPVI(_VarianceAware, _Private):
         if self.noise == "published":
             found = [q for h, _ in steps for q in self._published(layout.horizon, h, features, reward)]
             return tuple(replace(q, mu=episodes * (q.mu or 0.0)) for q in found)
-        variances, regression = self._halves()
+        variances, _ = self._halves()
         shares = (0.5, 0.17, 0.33, 1.0) if self.split else (0.15, 0.05, 0.10, 0.70)
         centre, found = features.constant, list[Question]()
         for h, high in steps:
             mu = float(self._step_mu(layout.horizon, exact, known_rewards)[h])
-            after, last = float(layout.horizon - h - 1), h == layout.horizon - 1
-            parts = [mu * math.sqrt(share) for share in shares]
-            if not last:
-                common: dict[str, Any] = {"step": h, "reward": False, "centre": centre, "half": variances}
-                found += [
-                    Question(kind="gram", mu=parts[0], **common),
-                    Question(kind="response", mu=parts[1], high=after**2, **common),
-                    Question(kind="response", mu=parts[2], high=after, **common),
-                ]
-            found.append(
-                Question(
-                    kind="pair",
-                    step=h,
-                    mu=mu if last else parts[3],
-                    high=high,
-                    centre=centre,
-                    half=regression,
-                    reward=reward,
-                )
-            )
+            after = float(layout.horizon - h - 1)
+            first, second, third, fourth = (mu * math.sqrt(share) for share in shares)
+            gram = Question(kind="gram", step=h, mu=first, reward=False, centre=centre, half=variances)
+            found += self._asked(gram, after, (second, third, fourth if after else mu), high, reward)
         return tuple(found)
 
     def _published(self, horizon: int, h: int, features: Features, reward: bool) -> list[Question]:

@@ -22,16 +22,15 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from discreet.core import checks
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
+from discreet.core.releases import Floats
 from discreet.core.short_repr import brief
 from discreet.mechanisms.features import Features
 from discreet.mechanisms.linear.adaptive_queries import Answer, Question, ResponseSession
-
-Floats = NDArray[np.float64]
 
 _SAME = 1e-9  # largest difference that rounding on another machine can cause, relative to an array's range
 _FEATURES = ("sha256", "dimension", "bound", "l1", "nonneg")

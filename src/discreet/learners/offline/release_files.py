@@ -50,7 +50,7 @@ from typing import Any, BinaryIO, ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from pyarrow import parquet
 
 from discreet.accounting.noise_distributions import distributions as noise_laws
@@ -58,10 +58,9 @@ from discreet.core import checks
 from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
+from discreet.core.releases import Floats
 from discreet.mechanisms.interfaces import NoiseDistribution, StepSums
 from discreet.names import __version__
-
-Floats = NDArray[np.float64]
 
 KEY = b"discreet.release"
 FIRST_VISITS = {"question": "first visits"}

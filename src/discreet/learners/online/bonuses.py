@@ -39,13 +39,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-
+from discreet.core.releases import Floats
 from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.mechanisms.interfaces import ProblemSpec
-
-Floats = NDArray[np.float64]
 
 UNKNOWN_USERS = 10**10  # value of K if K is not known; it exceeds any possible number of users
 

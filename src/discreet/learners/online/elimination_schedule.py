@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.count_query import CountQuery
+from discreet.core.releases import Floats
 from discreet.core.short_repr import brief
 from discreet.learners.estimation.tabular_model import ErrorBounds, PrivateModel
 from discreet.learners.online import bonuses
@@ -45,7 +46,6 @@ from discreet.learners.online.summary import summary_of
 from discreet.mechanisms.interfaces import Ask, Plan, ProblemSpec, Release
 from discreet.utils.config import Knobs
 
-Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Growth = Literal["doubling", "squaring"]
 Plans = tuple[tuple[NDArray[np.integer[Any]], int], ...]

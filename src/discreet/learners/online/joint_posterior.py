@@ -56,6 +56,7 @@ from discreet.core.count_query import CountQuery
 from discreet.core.families import CENTERED_REWARDS, CUT_REWARDS, TRANSITIONS
 from discreet.core.layout import Layout
 from discreet.core.noise.random_streams_kernels import ROLE_SAMPLES, open_at
+from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.learners.online import joint_posterior_kernels as kernels
 from discreet.learners.online import noise_aware_kernels as noise_kernels
@@ -66,8 +67,6 @@ from discreet.learners.online.tabular_base import LearnerState
 from discreet.mechanisms.interfaces import Ask, Measurement, Plan, ProblemSpec, Release, Schedule
 from discreet.utils.config import Knobs
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 # A sub-batch: its policy as (H, S) rows (admissible pairs), and its number of users.
 Part = tuple[Ints, int]
 

@@ -29,15 +29,15 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.noise.random_streams_kernels import ROLE_TIES, open_at
+from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.learners.online.summary import summary_of
+from discreet.learners.online.tabular_base import batch_size, regular_schedule, sub_batch
 from discreet.mechanisms.features import Features, MixtureFeatures
 from discreet.mechanisms.interfaces import Ask, Plan, ProblemSpec, Release, Schedule
 from discreet.utils.config import Knobs
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Switching = Literal["release", "determinant"]
 
 PRIVATE_SCALE, PLAIN_SCALE = 0.03, 0.1  # default values of bonus_scale with and without privacy
@@ -224,22 +224,11 @@ class LinearLearner(Knobs):
     def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return the schedule with the public release times, which are geometric by default."""
         mine = self.tuned(spec)
-        if mine.replan_growth is not None:
-            return Schedule(spec.users, growth=mine.replan_growth, plans="deterministic")
-        if mine.replan_every == 1:
-            return Schedule(spec.users, growth=1.0, plans="deterministic")
-        if spec.users is None:
-            return Schedule(None, plans="deterministic")
-        times = np.arange(0, spec.users, mine.replan_every, dtype=np.int64)
-        return Schedule(spec.users, times=times, plans="deterministic")
+        return regular_schedule(mine.replan_every, mine.replan_growth, spec, "deterministic")
 
     def _batch(self, users: int, spec: ProblemSpec) -> int:
         """Return the number of users in the batch that follows the release after ``users`` users."""
-        if self.replan_growth is not None:
-            later = max(users + 1, math.ceil(self.replan_growth * users))
-        else:
-            later = users + int(self.replan_every or 1)
-        return later - users if spec.users is None else min(later, spec.users) - users
+        return batch_size(users, self.replan_every, self.replan_growth, spec)
 
     # -------------------------------------------------------------- planning from a release
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> LinearState:
@@ -266,15 +255,9 @@ class LinearLearner(Knobs):
             state = mine._read(state, release, ask)
         parts = int(mine.tie_batches or 1)
         users = mine._batch(release.users, state.spec)
-        if users < 1:
-            raise ValueError(f"release.users = {release.users}: nobody is left of {state.spec.users} users")
-        part = state.part
-        while part < parts and users * (part + 1) // parts == users * part // parts:
-            part += 1
-        if part >= parts:
-            raise ValueError(f"release.number = {release.number}: its last plan was handed out already")
-        size = users * (part + 1) // parts - users * part // parts
-        plan = Plan(mine._policy(state, part), size, dict(state.context), last=part == parts - 1)
+        sizes = [users * (part + 1) // parts - users * part // parts for part in range(parts)]
+        part, last = sub_batch(release, state.spec, sizes, state.part)
+        plan = Plan(mine._policy(state, part), sizes[part], dict(state.context), last=last)
         return plan, replace(state, part=part + 1)
 
     def _read(self, state: LinearState, release: Release, ask: Ask | None) -> LinearState:

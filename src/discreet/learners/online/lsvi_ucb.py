@@ -68,6 +68,7 @@ from numpy.typing import NDArray
 
 from discreet.accounting.noise_distributions.linear_noise import GoeLaw
 from discreet.core import checks
+from discreet.core.releases import Floats
 from discreet.learners.estimation.linear_regression import (
     Factored,
     Project,
@@ -84,7 +85,6 @@ from discreet.mechanisms.features import Features
 from discreet.mechanisms.interfaces import Ask, ProblemSpec, Release, Response, Schedule
 from discreet.mechanisms.linear.linear_queries import GRAM, MODEL_REWARDS, SUCCESSORS, GramQuery, Noise
 
-Floats = NDArray[np.float64]
 Form = Literal["model", "requery"]
 
 # By default, the rows of P^ are projected onto the simplex only if P^ has at most this number of entries.

@@ -11,6 +11,8 @@ this learner uses the known standard deviation of the noise in each measurement.
    noise and sampling do not explain. Stationarity is not assumed: steps that differ are estimated from their
    own data. If an estimate uses pooled data, its uncertainty in the bonus and in the explorers includes
    tau^2. ``shrink=False`` turns shrinkage off.
+   A public prior (option ``prior``) is combined with this average before steps are estimated, with a weight
+   that falls with the estimated misfit of the prior (:mod:`discreet.learners.online.prior_kernels`).
 3. **Rewards.** Mean rewards are estimated by Bayes' rule. The prior is a distribution over pairs that is
    estimated from all pairs. It is a mixture of a component near 0 and a normal component. If noise hides the
    data of a pair, its estimate is the mean of the prior.
@@ -64,9 +66,11 @@ from discreet.accounting.noise_distributions.randomized_response import ReportLa
 from discreet.core import checks
 from discreet.core.count_query import CountQuery, Pooled
 from discreet.core.families import CENTERED_REWARDS, POOLED_REWARDS, POOLED_TRANSITIONS, REWARDS, TRANSITIONS
+from discreet.core.releases import Floats, Ints
 from discreet.learners.online import noise_aware_kernels as noise_kernels
 from discreet.learners.online import return_probe as returns
 from discreet.learners.online import tabular_planning_kernels as kernels
+from discreet.learners.online.prior import DEFAULT_STRENGTH, LEAST_STRENGTH, Prior, read_pinned
 from discreet.learners.online.tabular_base import GreedyLearner, LearnerState
 from discreet.learners.online.tabular_planning_kernels import LearnerKernel
 from discreet.mechanisms.interfaces import (
@@ -79,8 +83,7 @@ from discreet.mechanisms.interfaces import (
     Schedule,
 )
 from discreet.mechanisms.local.choose_randomizer import reports_pay
-
-Floats = NDArray[np.float64]
+from discreet.utils.pinned_file import pinned
 
 _FIXED: Mapping[str, Any] = {
     "bonus_scale": 1.0, "stat_const": "theory", "constants": "tight", "cap": "H-h+1", "failure": 0.05,
@@ -273,6 +276,13 @@ class NoiseAwareUCBVI(GreedyLearner):
         (``batches``, ``decaying`` or ``auto``), or ``NoPrivacy`` with seeded noise. A simulation then
         processes its users one by one.
 
+    prior : Prior, or path of a file
+        Public model that the learner starts from (:class:`~discreet.learners.online.prior.Prior`). A file is
+        a table (.csv) or an earlier release (.parquet). It changes neither the query nor the guarantee. It
+        needs ``shrink``.
+    prior_strength : float
+        Strength of a prior from a table, in visits per pair, at least 2. The default is 100.
+
     The options ``replan_growth``, ``replan_every``, ``stationary``, ``known_rewards``, ``tie_break`` and
     ``tie_batches`` are those of :class:`~discreet.learners.online.tabular_base.GreedyLearner` and its base.
 
@@ -296,6 +306,8 @@ class NoiseAwareUCBVI(GreedyLearner):
     pooled_until: int | None = None
     explore_share: float | None = None
     explore: Literal["optimism", "returns"] | None = None
+    prior: Prior | str | None = None
+    prior_strength: float | None = None
 
     explorers: ClassVar[int] = 4
     REFUSES: ClassVar[frozenset[str]] = frozenset(_FIXED)  # inherited options that this learner does not have
@@ -333,8 +345,30 @@ class NoiseAwareUCBVI(GreedyLearner):
         for name in ("shrink", "flow", "consistent"):
             put(self, name, checks.flag(name, getattr(self, name)))
         checks.choice("explore", self.explore, ("optimism", "returns"))
+        self._check_prior()
         for name in left_open:
             put(self, name, None)
+
+    def _check_prior(self) -> None:
+        """Check the prior, and add a hash to the name of its file. Raises ``ValueError`` for bad values."""
+        prior, strength = self.prior, self.prior_strength
+        if isinstance(prior, Mapping):  # the table [learner.prior] of a file
+            unknown = [name for name in prior if name not in ("file", "strength")]
+            if unknown or "file" not in prior:
+                raise ValueError(f"prior = {checks.said(dict(prior))}: must be a table of file and strength")
+            prior, strength = prior["file"], prior.get("strength", strength)
+        if isinstance(prior, str):
+            prior = pinned("prior", prior)
+        elif prior is not None and not isinstance(prior, Prior):
+            raise ValueError(f"prior = {checks.said(prior)}: must be a Prior or the path of a file")
+        if strength is not None:
+            strength = checks.real("prior_strength", strength, LEAST_STRENGTH)
+            if not isinstance(prior, str):
+                raise ValueError(f"prior_strength = {strength:g}: must come with prior, the path of a file")
+        if prior is not None and not self.shrink:
+            raise ValueError("shrink = False: must be true with a prior")
+        object.__setattr__(self, "prior", prior)
+        object.__setattr__(self, "prior_strength", strength)
 
     def tuned(self, spec: ProblemSpec) -> NoiseAwareUCBVI:
         """Return this learner with a value for every option that is None, chosen from the public ``spec``."""
@@ -389,7 +423,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     def _batch(self, users: int, spec: ProblemSpec) -> int:
         return GreedyLearner._batch(self.tuned(spec), users, spec)
 
-    def _exploring(self, before: int, batch: int, spec: ProblemSpec) -> NDArray[np.int64]:
+    def _exploring(self, before: int, batch: int, spec: ProblemSpec) -> Ints:
         share = float(self.tuned(spec).explore_share or 0.0)
         hope, noise = explorer_share(spec), spec.budget is None or spec.budget.trust != "none"
         first, last = (np.array(explorers_among(n, share, hope, noise)) for n in (before, before + batch))
@@ -412,7 +446,24 @@ class NoiseAwareUCBVI(GreedyLearner):
         knobs[noise_kernels.CONSISTENT] = float(bool(self.consistent))
         knobs[noise_kernels.FIRST] = float(mine.pooled == "first")
         knobs[noise_kernels.FARTHER] = float(_approximate(spec))
+        if self.prior is not None:
+            knobs = np.concatenate([knobs, self._prior(spec).packed(spec.layout)])
         return LearnerKernel(kernels.VALUE_ITERATION, flags, knobs)
+
+    def _check(self, spec: ProblemSpec) -> None:
+        super()._check(spec)
+        if self.prior is not None:
+            self._prior(spec).packed(spec.layout)
+
+    def _prior(self, spec: ProblemSpec) -> Prior:
+        if isinstance(self.prior, Prior):
+            return self.prior
+        assert self.prior is not None
+        return read_pinned(self.prior, self.prior_strength or DEFAULT_STRENGTH, spec.layout)
+
+    def privacy_note(self, spec: ProblemSpec) -> str | None:
+        """Return what a privacy statement must say about the prior; None without a prior."""
+        return None if self.prior is None else self._prior(spec).statement
 
     def memory_size(self, spec: ProblemSpec) -> int:
         """Return the number of floats in memory.
@@ -571,6 +622,8 @@ class NoiseAwareUCBVI(GreedyLearner):
             yield "explore = 'returns' deploys what is measured to earn, by a rule without a theorem"
         if self.shrink:
             yield "shrink = True shares rows over steps by empirical Bayes"
+        if self.prior is not None:
+            yield "prior weighs a public model by its misfit, without a theorem"
 
 
 @lru_cache(maxsize=32)

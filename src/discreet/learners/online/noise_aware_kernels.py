@@ -78,6 +78,17 @@ from discreet.core.noise.random_streams_kernels import ROLE_EXPLORE, log, normal
 from discreet.learners.estimation.flow_projection_kernels import project_flow
 from discreet.learners.estimation.flow_projection_kernels import work_size as flow_work_size
 from discreet.learners.estimation.model_kernels import _level
+from discreet.learners.online.prior_kernels import (
+    Given,
+    believe_reward,
+    fit_shares,
+    measure_rewards,
+    measure_rows,
+    posterior,
+    read_prior,
+    weigh_row,
+)
+from discreet.learners.online.prior_kernels import work_size as prior_work_size
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -128,6 +139,9 @@ _LEAST_PAY_VARIANCE = 1.0e-4  # Smallest estimate of the variance of mean reward
 _ROUNDS = 20  # Number of iterations of the expectation-maximisation (EM) algorithm.
 _MOST_LOG_ODDS = 600.0  # Upper limit of log odds, so that exp does not overflow.
 _LEAST_VARIANCE = 1.0e-12  # Lower limit of the variance of a sum of rewards.
+# Smallest sampling variance of a visit to a row of the prior, and smallest error of an estimated row.
+_LEAST_SPREAD, _LEAST_ERROR = 0.02, 1.0e-9
+_LEAST_REWARD_SPREAD = 0.01  # The same sampling variance for rewards.
 _DRAWS = 5  # Number of normal variables for each pair.
 # An explorer uses the same normal variables for this number of releases, so that its policy stays similar and
 # noisy counts of it accumulate.
@@ -236,6 +250,7 @@ def forecast_size(slots: int, rows: int, states: int) -> int:
 def work_size(cells: int, rows: int, states: int) -> int:
     """Return the number of floats of scratch space that ``noise_aware_step`` needs."""
     flow = max((rows + 2) * states, flow_work_size(cells // rows, states), _DRAWS * rows, 3 * cells)
+    flow = max(flow, 3 * cells + prior_work_size(rows, states))
     return cells * (2 * states + 12) + rows * (states + 13) + flow
 
 
@@ -352,8 +367,9 @@ def noise_aware_step(
 
     Parameters
     ----------
-    knobs : (KNOBS,)
-        Constants of the learner.
+    knobs : (KNOBS + P,)
+        Constants of the learner, then the public prior as P floats
+        (:func:`~discreet.learners.online.prior_kernels.read_prior`). Without a prior, P is 0.
     state_ptr : (S + 1,)
         Rows ``state_ptr[s]`` to ``state_ptr[s + 1] - 1`` belong to state s.
     users, number : int
@@ -408,12 +424,15 @@ def noise_aware_step(
     predict = knobs[FLOW] > 0.0 and slots > 1
     _flow(problem, predict, knobs[FIRST] > 0.0, sums, model, scratch)
     _visits(model, 0.0 if known else 0.5 * knobs[CENTERED], predict)
-    _pool(problem, knobs[SHRINK] > 0.0 and slots > 1, sums, model, pools)
+    informed = knobs.shape[0] > KNOBS
+    _pool(problem, knobs[SHRINK] > 0.0 and (slots > 1 or informed), sums, model, pools)
     if not known:
         _visit_noise(problem, 0.5 * knobs[CENTERED], predict, sums, model, pools)
     usual, usual_reward = _residuals(problem, knobs[EXCESS], sums, model, pools)
+    if informed:
+        _apply_prior(knobs[KNOBS:], problem, sums, model, pools, scratch)
     if not known:  # This runs before _shrink, because _shrink changes the meaning of ``model.sampling``.
-        _believe(problem, knobs[EXCESS], usual_reward, sums, model, pools, scratch)
+        _believe(problem, knobs[EXCESS], usual_reward, knobs[KNOBS:], sums, model, pools, scratch)
     _shrink(problem, knobs[EXCESS], usual, sums, model, pools)
     width = _WIDTH * np.sqrt(log(1.0 + users))
     coins = np.empty(4, np.uint64)
@@ -788,6 +807,90 @@ def _residuals(
 
 
 @inlined
+def _misfits(prior: Given, problem: Problem, sums: Sums, model: Cells, pools: Pools, work: Floats) -> None:
+    """Write the squared distances between pooled rows and the rows of the prior into ``work``.
+
+    The first 3 R entries are: the squared distance from the prior's row, the squared distance from the
+    uniform row, and the mean squared error of the pooled row. The error is infinite for a pair without data
+    or without a prior. A pair without data gets data of weight 0 in ``pools``.
+    """
+    slots, rows, exposure = problem.slots, problem.rows, sums.exposure
+    noise, expected, raw, visits, counts = model.noise, model.expected, model.raw, model.visits, model.counts
+    cells, states = counts.shape[0], raw.shape[1]
+    size = float(states)
+    misfit, near, error = work[:rows], work[rows : 2 * rows], work[2 * rows : 3 * rows]
+    total = work[3 * rows : 3 * rows + states]
+    for r in range(rows):
+        misfit[r], near[r], error[r] = 0.0, 0.0, np.inf
+        if pools.std[r] == np.inf:  # the arrays hold no values for this pair
+            pools.total[r], pools.mass[r], pools.variance[r], pools.reward[r] = 0.0, 0.0, 1.0, 0.5
+            pools.top[r], pools.null[r], pools.bottom[r] = 0.0, 0.0, 0.0
+            pools.reward_top[r], pools.reward_null[r], pools.reward_bottom[r] = 0.0, 0.0, 0.0
+        if prior.strength[r] <= 0.0 or pools.mass[r] <= 0.0:
+            continue
+        mass, every, variance, concentration = 0.0, 0.0, 0.0, 0.0
+        for s in range(states):
+            total[s] = 0.0
+            concentration += prior.rows[r, s] * prior.rows[r, s]
+        for t in range(slots + 1):  # the last slot is the pooled family
+            c = t * rows + r
+            if c >= cells or exposure[c] <= 0.0:
+                continue
+            w = expected[c] / (size * noise[c] * noise[c] + expected[c] + 1.0)  # as in _pool
+            mass += w * visits[c]
+            every += w * counts[c]
+            variance += w * w * noise[c] * noise[c]
+            for s in range(states):
+                total[s] += w * raw[c, s]
+        for s in range(states):
+            misfit[r] += ((total[s] - every * prior.rows[r, s]) / mass) ** 2
+            near[r] += ((total[s] - every / size) / mass) ** 2
+        # The residuals subtract the sum of the row, so that only the noise of S - 1 directions is left.
+        error[r] = variance * max(0.0, size - 2.0 + size * concentration) / (mass * mass)
+        error[r] += pools.sampling[r] * max(_LEAST_SPREAD, 1.0 - concentration) + _LEAST_ERROR
+
+
+@inlined
+def _apply_prior(
+    given: Floats, problem: Problem, sums: Sums, model: Cells, pools: Pools, work: Floats
+) -> None:
+    """Combine the pooled row of each pair with the row of the public prior, and write it into ``pools``.
+
+    given : the prior, as :func:`~discreet.learners.online.prior_kernels.read_prior` reads it. The weight of
+    the prior's row depends on the misfit of this row and of all other rows
+    (:mod:`discreet.learners.online.prior_kernels`). The row of a pair without data is a mixture of the
+    prior's row and the uniform row.
+    """
+    rows, states = problem.rows, model.raw.shape[1]
+    pool, std, sampling, missing = pools.row, pools.std, pools.sampling, pools.missing
+    prior, size = read_prior(given, rows, states), float(states)
+    _misfits(prior, problem, sums, model, pools, work)
+    misfit, near, error = work[:rows], work[rows : 2 * rows], work[2 * rows : 3 * rows]
+    table = measure_rows(prior.strength, misfit, near, error, states, work[3 * rows + states :])
+    shares, chances = np.empty(table.shape[1]), np.empty(table.shape[1])
+    fit_shares(table, error, shares)
+    for r in range(rows):
+        if prior.strength[r] <= 0.0:
+            continue
+        chances[:] = shares
+        if error[r] < np.inf:
+            posterior(table[r], shares, chances)
+        found = weigh_row(prior.strength[r], error[r], chances)
+        own, mine, between = found.data, 1.0 - found.data, 0.0
+        hidden, old, few, have = 1.0, 1.0 / size, 1.0, std[r] < np.inf
+        if have:
+            hidden, old, few = missing[r], std[r] * std[r], sampling[r]
+        for s in range(states):
+            row = pool[r, s] if have else 1.0 / size
+            between += (row - prior.rows[r, s]) ** 2
+            pool[r, s] = own * row + mine * prior.rows[r, s]
+        variance = found.variance + found.between * between
+        std[r] = np.sqrt(own * own * old + variance / size)
+        sampling[r] = own * own * few + mine * mine / prior.strength[r] + variance
+        missing[r] = own * hidden + min(1.0, variance)
+
+
+@inlined
 def _variation(usual: float, excess: float, top: float, null: float, bottom: float) -> float:
     """Return an estimate of the variance over steps, from ``top``, ``null`` and ``bottom`` of `Pools`.
 
@@ -813,7 +916,7 @@ def _shrink(problem: Problem, excess: float, usual: float, sums: Sums, model: Ce
     tops, nulls, bottoms = pools.top, pools.null, pools.bottom
     for r in range(rows):
         have = pool_std[r] < np.inf
-        tau2 = _variation(usual, excess, tops[r], nulls[r], bottoms[r])
+        tau2 = _variation(usual, excess, tops[r], nulls[r], bottoms[r]) if problem.slots > 1 else 0.0
         for c in range(r, problem.slots * rows, rows):
             seen = exposure[c] > 0.0
             if not seen and not have:
@@ -987,7 +1090,14 @@ def _prior(problem: Problem, sums: Sums, model: Cells, pools: Pools, data: Float
 
 @inlined
 def _believe(
-    problem: Problem, excess: float, usual: float, sums: Sums, model: Cells, pools: Pools, work: Floats
+    problem: Problem,
+    excess: float,
+    usual: float,
+    given: Floats,
+    sums: Sums,
+    model: Cells,
+    pools: Pools,
+    work: Floats,
 ) -> None:
     """Estimate the mean reward of each cell by Bayes' rule, and write it into ``model.rewards``.
 
@@ -996,6 +1106,9 @@ def _believe(
     sum of the pair is approximated by a normal distribution with the same mean and variance. The variance
     over steps is added, because the mean of a step differs from the pooled mean. The last update uses the
     reward sum of the cell.
+
+    If there is a public prior, it is one more source of knowledge about a pair, before the data of the cell
+    (:func:`_apply_reward_prior`).
 
     The standard deviation of the result has two parts. ``unknown`` is the standard deviation of the prior
     times the ratio of the posterior variance to the prior variance. ``reward_spread`` is the remaining part.
@@ -1008,16 +1121,23 @@ def _believe(
     law = _prior(problem, sums, model, pools, work)
     prior, first = _posterior(law, 0.0, 0.0, 1.0)
     std = np.sqrt(first)
+    beliefs = np.empty((0, 2))
+    if given.shape[0] > 0:
+        beliefs = work[: 2 * rows].reshape(rows, 2)
+        _apply_reward_prior(given, law, problem, model, pools, beliefs, work[2 * rows :])
     for r in range(rows):
         have = pool_std[r] < np.inf
         shared, shared_variance = prior, first
         if have:
             v = max(pool_variance[r], _LEAST_VARIANCE)
             shared, shared_variance = _posterior(law, pool_total[r], pool_mass[r], v)
-            shared_variance += _variation(usual, excess, tops[r], nulls[r], bottoms[r])
+            if beliefs.shape[0] > 0:
+                shared, shared_variance = beliefs[r, 0], beliefs[r, 1]
+            if problem.slots > 1:
+                shared_variance += _variation(usual, excess, tops[r], nulls[r], bottoms[r])
         for c in range(r, problem.slots * rows, rows):
             mean, variance = shared, shared_variance
-            if exposure[c] > 0.0:
+            if exposure[c] > 0.0 and not (have and problem.slots == 1):
                 n = max(0.0, visits[c])
                 v = max(_of_sum(n, reward_noise[c], sampling[c], rewards[c]), _LEAST_VARIANCE)
                 if have:
@@ -1029,6 +1149,49 @@ def _believe(
             rewards[c] = min(1.0, max(0.0, mean))
             unknown[c] = min(1.0, variance / first) * std
             reward_spread[c] = np.sqrt(max(0.0, variance - unknown[c] ** 2))
+
+
+@inlined
+def _apply_reward_prior(
+    given: Floats, law: Pairs, problem: Problem, model: Cells, pools: Pools, beliefs: Floats, work: Floats
+) -> None:
+    """Write the posterior mean and variance of the mean reward of each pair into ``beliefs`` (R, 2).
+
+    given : the public prior. law : distribution over pairs, which is the prior under the empty hypothesis and
+    for pairs without a public prior.
+    """
+    rows = problem.rows
+    prior = read_prior(given, rows, model.raw.shape[1])
+    misfit, near, error = work[:rows], work[rows : 2 * rows], work[2 * rows : 3 * rows]
+    for r in range(rows):
+        misfit[r], near[r], error[r] = 0.0, 0.0, np.inf
+        n = pools.mass[r]
+        if prior.reward_strength[r] <= 0.0 or n <= 0.0:
+            continue
+        mean = pools.total[r] / n
+        error[r] = max(pools.variance[r], _LEAST_REWARD_SPREAD * n) / (n * n) + _LEAST_ERROR
+        misfit[r] = (mean - prior.rewards[r]) ** 2
+        nothing, something = error[r] + law.nothing, error[r] + law.variance
+        low = -0.5 * (log(nothing) + mean * mean / nothing) + log(max(1.0 - law.paying, _LEAST_ERROR))
+        high = -0.5 * (log(something) + (mean - law.mean) ** 2 / something) + log(law.paying)
+        top = max(low, high)
+        near[r] = top + log(np.exp(low - top) + np.exp(high - top))
+    table = measure_rewards(prior.reward_strength, misfit, near, error, work[3 * rows :])
+    shares, chances = np.empty(table.shape[1]), np.empty(table.shape[1])
+    fit_shares(table, error, shares)
+    for r in range(rows):
+        n, v = pools.mass[r], max(pools.variance[r], _LEAST_VARIANCE)
+        beliefs[r, 0], beliefs[r, 1] = _posterior(law, pools.total[r], n, v)
+        if prior.reward_strength[r] <= 0.0:
+            continue
+        chances[:] = shares
+        mean = 0.0
+        if error[r] < np.inf:
+            posterior(table[r], shares, chances)
+            mean = pools.total[r] / n
+        beliefs[r, 0], beliefs[r, 1] = believe_reward(
+            prior.reward_strength[r], prior.rewards[r], mean, error[r], beliefs[r, 0], beliefs[r, 1], chances
+        )
 
 
 @inlined

@@ -59,6 +59,7 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.layout import Layout
 from discreet.core.noise.random_streams_kernels import ROLE_TIES, draw_binomials, open_at
+from discreet.core.releases import Floats, Ints
 from discreet.learners.online import occupancy_elimination_kernels as kernels
 from discreet.learners.online.elimination_schedule import (
     SHARED,
@@ -71,8 +72,6 @@ from discreet.learners.online.elimination_schedule import (
 )
 from discreet.mechanisms.interfaces import ProblemSpec, Release, Schedule
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 

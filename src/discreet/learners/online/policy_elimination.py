@@ -65,6 +65,7 @@ from discreet.core import checks
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.noise.random_streams_kernels import ROLE_TIES, draw_uniforms, open_at
+from discreet.core.releases import Floats, Ints
 from discreet.learners.online import policy_elimination_kernels as kernels
 from discreet.learners.online.elimination_schedule import (
     SHARED,
@@ -76,8 +77,6 @@ from discreet.learners.online.elimination_schedule import (
 )
 from discreet.mechanisms.interfaces import ProblemSpec, Release, Schedule
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Rules = NDArray[np.int32]
 Flags = NDArray[np.bool_]
 

@@ -28,17 +28,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from discreet.core import checks
+from discreet.core.releases import Floats, Ints
 from discreet.learners.online import bonuses
 from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.learners.online.tabular_base import AS_PUBLISHED, BonusLearner, PostProcessed, Theory
 from discreet.mechanisms.interfaces import ProblemSpec
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Options = Mapping[str, Any]
 
 _DEFAULT: Options = {
@@ -49,37 +45,49 @@ _DEFAULT: Options = {
 _THEORY: Options = {**AS_PUBLISHED, "stat_const": "theory", "eta": "theory"}
 
 
-def _fill(learner: OPPO | PrivateUCBPO, spec: ProblemSpec, flags: Ints, knobs: Floats) -> int:
-    flags[kernels.WIDTH] = kernels.WIDTH_HOEFFDING
-    flags[kernels.RANGE] = kernels.RANGE_FUTURE if learner.constants == "tight" else kernels.RANGE_HORIZON
-    widths = bonuses.hoeffding(spec, learner.constants or "tight", learner.failure or 0.05, l1=True)
-    if learner.stat_const is not None and not isinstance(learner.stat_const, str):
-        widths = (learner.stat_const, learner.stat_const)
-    knobs[kernels.OUTER], knobs[kernels.INNER] = widths
-    if learner.eta is not None and not isinstance(learner.eta, str):
-        knobs[kernels.ETA] = learner.eta
-    else:
-        count = 2 * math.log(spec.actions) / (spec.horizon**2 * bonuses.users(spec))
-        knobs[kernels.ETA] = math.sqrt(count)
-    return kernels.POLICY_OPTIMIZATION
+@dataclass(frozen=True, kw_only=True)
+class _MirrorDescent(BonusLearner):
+    """Learner whose policy takes one step of mirror descent on Q for each user."""
 
+    eta: float | Theory | None = None
 
-def _check_eta(learner: OPPO | PrivateUCBPO) -> None:
-    if learner.eta != "theory":
-        object.__setattr__(learner, "eta", checks.real("eta", learner.eta, 0.0))
+    stochastic: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.eta != "theory":
+            object.__setattr__(self, "eta", checks.real("eta", self.eta, 0.0))
 
-def _memory_size(spec: ProblemSpec) -> int:
-    return 2 * spec.horizon * spec.layout.rows + 1
+    def memory_size(self, spec: ProblemSpec) -> int:
+        """Return 2 H R + 1, the number of floats in memory.
 
+        They are H R logits, H R values Q of the policy in use, and the number of users at the last release.
+        """
+        return 2 * spec.horizon * spec.layout.rows + 1
 
-def _heuristics(learner: OPPO | PrivateUCBPO) -> Iterator[str]:
-    if learner.eta != "theory":
-        yield f"eta = {learner.eta:g} is not that of the theory"
+    def _fill(self, spec: ProblemSpec, flags: Ints, knobs: Floats) -> int:
+        flags[kernels.WIDTH] = kernels.WIDTH_HOEFFDING
+        flags[kernels.RANGE] = kernels.RANGE_FUTURE if self.constants == "tight" else kernels.RANGE_HORIZON
+        widths = bonuses.hoeffding(spec, self.constants or "tight", self.failure or 0.05, l1=True)
+        if self.stat_const is not None and not isinstance(self.stat_const, str):
+            widths = (self.stat_const, self.stat_const)
+        knobs[kernels.OUTER], knobs[kernels.INNER] = widths
+        if self.eta is not None and not isinstance(self.eta, str):
+            knobs[kernels.ETA] = self.eta
+        else:
+            count = 2 * math.log(spec.actions) / (spec.horizon**2 * bonuses.users(spec))
+            knobs[kernels.ETA] = math.sqrt(count)
+        return kernels.POLICY_OPTIMIZATION
+
+    def heuristics(self) -> Iterator[str]:
+        """Yield the options whose values invalidate the regret theorem, each with the reason."""
+        yield from super().heuristics()
+        if self.eta != "theory":
+            yield f"eta = {self.eta:g} is not that of the theory"
 
 
 @dataclass(frozen=True, kw_only=True)
-class OPPO(BonusLearner):
+class OPPO(_MirrorDescent):
     """Optimistic policy optimization (Efroni et al. 2020) on exact counts, a non-private baseline.
 
     The learner also accepts noisy releases. It then uses the noisy values as if they were exact counts, and
@@ -98,9 +106,6 @@ class OPPO(BonusLearner):
     For further options see :class:`~discreet.learners.online.tabular_base.TabularLearner`.
     """
 
-    eta: float | Theory | None = None
-
-    stochastic: ClassVar[bool] = True
     ignores_noise: ClassVar[bool] = True
     CONSTANTS: ClassVar[tuple[str, ...]] = ("tight", "published", "efroni")
     PRESETS: ClassVar[Mapping[str, Options]] = {
@@ -109,28 +114,9 @@ class OPPO(BonusLearner):
         "paper": {**_THEORY, "constants": "efroni"},
     }
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_eta(self)
-
-    def memory_size(self, spec: ProblemSpec) -> int:
-        """Return 2 H R + 1, the number of floats in memory.
-
-        They are H R logits, H R values Q of the policy in use, and the number of users at the last release.
-        """
-        return _memory_size(spec)
-
-    def _fill(self, spec: ProblemSpec, flags: Ints, knobs: Floats) -> int:
-        return _fill(self, spec, flags, knobs)
-
-    def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values invalidate the regret theorem, each with the reason."""
-        yield from super().heuristics()
-        yield from _heuristics(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class PrivateUCBPO(PostProcessed):
+class PrivateUCBPO(_MirrorDescent, PostProcessed):
     """Private-UCB-PO (Chowdhury and Zhou 2021): optimistic policy optimization on noisy counts.
 
     Parameters
@@ -144,9 +130,6 @@ class PrivateUCBPO(PostProcessed):
     For further options see :class:`~discreet.learners.online.tabular_base.PostProcessed` and its bases.
     """
 
-    eta: float | Theory | None = None
-
-    stochastic: ClassVar[bool] = True
     PRESETS: ClassVar[Mapping[str, Options]] = {
         "default": {
             **_DEFAULT, "priv_scale": 0.003, "E_mode": "sd", "E_z": 0.1, "noise_failure": 0.05, "post": "lp",
@@ -159,22 +142,6 @@ class PrivateUCBPO(PostProcessed):
         },
     }  # fmt: skip
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_eta(self)
-
-    def memory_size(self, spec: ProblemSpec) -> int:
-        """Return 2 H R + 1, the number of floats in memory.
-
-        They are H R logits, H R values Q of the policy in use, and the number of users at the last release.
-        """
-        return _memory_size(spec)
-
     def _fill(self, spec: ProblemSpec, flags: Ints, knobs: Floats) -> int:
         self._post_flags(flags, knobs)
-        return _fill(self, spec, flags, knobs)
-
-    def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values invalidate the regret theorem, each with the reason."""
-        yield from super().heuristics()
-        yield from _heuristics(self)
+        return super()._fill(spec, flags, knobs)

@@ -47,7 +47,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from discreet.core import checks
-from discreet.learners.online.randomized_base import SHARED, Draw, Floats, RandomizedLearner, RandomizedState
+from discreet.core.releases import Floats
+from discreet.learners.online.randomized_base import SHARED, Draw, RandomizedLearner, RandomizedState
 
 
 def dirichlet_rows(parameters: Floats, coins: np.random.Generator) -> Floats:

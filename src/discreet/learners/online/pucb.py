@@ -28,17 +28,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discreet.core import checks
+from discreet.core.releases import Floats, Ints
 from discreet.learners.estimation.tabular_model import POSTS
 from discreet.learners.online import bonuses
 from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.learners.online.tabular_base import AS_PUBLISHED, ErrorAware, GreedyLearner
 from discreet.mechanisms.interfaces import NoiseDistribution, ProblemSpec
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,17 +31,15 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.count_query import CountQuery
 from discreet.core.noise.random_streams_kernels import ROLE_SAMPLES, ROLE_TIES, generator_at, open_at
+from discreet.core.releases import Floats
 from discreet.core.short_repr import brief
 from discreet.learners.estimation.tabular_model import release_rows
 from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.learners.online.summary import summary_of
-from discreet.learners.online.tabular_base import grown, sub_batch
+from discreet.learners.online.tabular_base import batch_size, sub_batch
 from discreet.learners.online.tabular_planning_kernels import LearnerKernel
 from discreet.mechanisms.interfaces import Ask, Plan, ProblemSpec, Release, Schedule
 from discreet.utils.config import Knobs
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +179,7 @@ class RandomizedLearner(Knobs):
         if release.number != state.number:
             state = self._read(state, release)
         spec, parts = state.spec, int(self.samples or 1)
-        users = grown(release.users, float(self.replan_growth or 1.0), spec)
+        users = batch_size(release.users, None, float(self.replan_growth or 1.0), spec)
         sizes = kernels.part_sizes(users, np.zeros(0, np.int64), parts)
         part, last = sub_batch(release, spec, sizes, state.part)
         _, q = self.values(state, part)

@@ -43,7 +43,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discreet.accounting import budget as budgets
 from discreet.core.count_query import CountQuery
@@ -56,7 +55,6 @@ from discreet.mechanisms.interfaces import Measurement, Plan, ProblemSpec, Relea
 if TYPE_CHECKING:
     from discreet.learners.online.noise_aware import NoiseAwareUCBVI
 
-Floats = NDArray[np.float64]
 
 # Indices of the two groups of users in the watch stage. In the probe, the groups are the actions.
 ANCHOR, LEARNER = 0, 1

@@ -67,8 +67,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from discreet.core import checks
+from discreet.core.releases import Floats
 from discreet.learners.online import tabular_planning_kernels as kernels
-from discreet.learners.online.randomized_base import SHARED, Draw, Floats, RandomizedLearner, RandomizedState
+from discreet.learners.online.randomized_base import SHARED, Draw, RandomizedLearner, RandomizedState
 from discreet.learners.online.tabular_base import Theory
 from discreet.mechanisms.interfaces import ProblemSpec
 

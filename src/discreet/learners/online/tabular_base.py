@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.count_query import CountQuery
 from discreet.core.noise.random_streams_kernels import ROLE_TIES, open_at
+from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.learners.estimation.tabular_model import POSTS, ErrorBounds, ErrorMode, Post, release_rows
 from discreet.learners.online import bonuses
@@ -32,8 +33,6 @@ from discreet.learners.online.tabular_planning_kernels import LearnerKernel
 from discreet.mechanisms.interfaces import Ask, NoiseDistribution, Plan, ProblemSpec, Release, Schedule
 from discreet.utils.config import Knobs
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Cap = Literal["H-h+1", "H", "none"]
 Theory = Literal["theory"]
 
@@ -83,12 +82,24 @@ class LearnerState:
     part: int = 0
 
 
-def grown(users: int, growth: float, spec: ProblemSpec) -> int:
-    """Return the number of users in the batch that starts after ``users`` users, on a geometric schedule.
+def regular_schedule(
+    every: int | None, growth: float | None, spec: ProblemSpec, plans: Literal["deterministic", "stochastic"]
+) -> Schedule:
+    """Return a schedule with a release after ``every`` users, or geometric with the factor ``growth``."""
+    if growth is not None or every is None or every == 1:
+        return Schedule(spec.users, growth=growth or 1.0, plans=plans)
+    if spec.users is None:
+        return Schedule(None, plans=plans)
+    return Schedule(spec.users, times=np.arange(0, spec.users, every, dtype=np.int64), plans=plans)
 
-    The total number of users grows by the factor ``growth``, and by at least 1, up to ``spec.users``.
+
+def batch_size(users: int, every: int | None, growth: float | None, spec: ProblemSpec) -> int:
+    """Return the number of users in the batch that starts after ``users`` users.
+
+    The total number of users grows by ``every`` or, if ``growth`` is given, by this factor and by at least 1,
+    up to ``spec.users``.
     """
-    later = max(users + 1, math.ceil(growth * users))
+    later = users + (every or 1) if growth is None else max(users + 1, math.ceil(growth * users))
     return later - users if spec.users is None else min(later, spec.users) - users
 
 
@@ -200,11 +211,7 @@ class TabularLearner(Knobs, ABC):
             put(self, "replan_every", checks.integer("replan_every", self.replan_every, 1))
         if self.replan_growth is not None:
             put(self, "replan_growth", checks.real("replan_growth", self.replan_growth, 1.0))
-        put(
-            self,
-            "failure",
-            checks.real("failure", self.failure, 0.0, 1.0, open_low=True, open_high=True),
-        )
+        put(self, "failure", checks.real("failure", self.failure, 0.0, 1.0, open_low=True, open_high=True))
 
     # --------------------------------------------------------------------- schedule and query
     @property
@@ -229,7 +236,7 @@ class TabularLearner(Knobs, ABC):
         """Return True if several users can follow one policy."""
         return self.replan_every != 1 or (self.replan_growth or 1.0) > 1.0
 
-    def _exploring(self, before: int, batch: int, spec: ProblemSpec) -> NDArray[np.int64]:
+    def _exploring(self, before: int, batch: int, spec: ProblemSpec) -> Ints:
         """Return the (E,) numbers of users that each explorer has in one batch.
 
         before : number of users before the batch. batch : number of users in the batch.
@@ -240,13 +247,7 @@ class TabularLearner(Knobs, ABC):
         """Return the schedule: a release after every user, every ``replan_every`` users, or geometric."""
         self._check(spec)
         plans: Literal["deterministic", "stochastic"] = "stochastic" if self.stochastic else "deterministic"
-        every, growth = self.replan_every, self._growth(spec)
-        if every is None or every == 1:
-            return Schedule(spec.users, growth=growth or 1.0, plans=plans)
-        if spec.users is None:
-            return Schedule(None, plans=plans)
-        times = np.arange(0, spec.users, every, dtype=np.int64)
-        return Schedule(spec.users, times=times, plans=plans)
+        return regular_schedule(self.replan_every, self._growth(spec), spec, plans)
 
     def query(self, spec: ProblemSpec) -> CountQuery:
         """Return the query for the sums that this learner reads."""
@@ -267,11 +268,7 @@ class TabularLearner(Knobs, ABC):
 
     def _batch(self, users: int, spec: ProblemSpec) -> int:
         """Return the number of users in the batch that follows the release after ``users`` users."""
-        growth = self._growth(spec)
-        if growth is not None:
-            return grown(users, growth, spec)
-        later = users + int(self.replan_every or 1)
-        return later - users if spec.users is None else min(later, spec.users) - users
+        return batch_size(users, self.replan_every, self._growth(spec), spec)
 
     # ------------------------------------------------------------- interface for compiled code
     @abstractmethod

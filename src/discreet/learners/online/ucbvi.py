@@ -45,17 +45,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from discreet.core import checks
+from discreet.core.releases import Floats, Ints
 from discreet.learners.online import bonuses
 from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.learners.online.tabular_base import AS_PUBLISHED, BonusLearner, GreedyLearner, PostProcessed
 from discreet.mechanisms.interfaces import ProblemSpec
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Options = Mapping[str, Any]
 
 _PUBLIC_CODE_CONST = math.sqrt(2 * math.log(3))  # constant in the code published by Chowdhury and Zhou

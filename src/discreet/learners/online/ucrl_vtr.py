@@ -104,10 +104,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.families import CENTERED_REWARDS, VISITS
+from discreet.core.releases import Floats
 from discreet.device.linear_planning import Solution, Solved, optimistic_action
 from discreet.learners.estimation.linear_regression import Ridge, check_ridge, factored
 from discreet.learners.online.linear_base import SHARED, LinearLearner, LinearState, PlanningResult
@@ -122,7 +122,6 @@ from discreet.mechanisms.linear.linear_queries import (
     Targets,
 )
 
-Floats = NDArray[np.float64]
 Lam = float | Literal["bound", "horizon"]
 RewardForm = Literal["features", "tabular"]
 

@@ -12,11 +12,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from discreet.core.releases import Floats
 from discreet.learners.ope.first_visit_query import Told
-
-Floats = NDArray[np.float64]
 
 __all__ = ["CensoredShare", "censored_share", "ends_censored"]
 

@@ -103,12 +103,12 @@ from scipy.special import erfcx, ndtr, ndtri
 from discreet.core import checks
 from discreet.core.families import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS
 from discreet.core.layout import Layout
+from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.learners.estimation.linear_regression import simplex_rows
 from discreet.mechanisms.interfaces import ProblemSpec, StepwiseRelease
 from discreet.mechanisms.policy_rows import policy_rows
 
-Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 __all__ = ["BEHAVIOUR", "PolicyEstimate", "VisitCounts", "Evaluation", "ValueEstimate", "uniform", "evaluate"]
@@ -411,7 +411,7 @@ def reciprocal(visits: Floats, sigma: float | Floats) -> Floats:
     return np.asarray(math.sqrt(math.pi / 2) * erfcx(scaled / math.sqrt(2)) / sigma)
 
 
-def expected_maximum(deviations: Floats, pointer: NDArray[np.int64]) -> Floats:
+def expected_maximum(deviations: Floats, pointer: Ints) -> Floats:
     """Return the bound (2) on the expected maximum of normal variables with mean 0, for each group of rows.
 
     deviations : (R,) standard deviations of the variables; rows with 0 are ignored. pointer : group i has the
@@ -432,7 +432,7 @@ def expected_maximum(deviations: Floats, pointer: NDArray[np.int64]) -> Floats:
 
 
 def response(
-    scores: Floats, q: Floats, deviations: Floats, visits: Floats, used: Bools, pointer: NDArray[np.int64]
+    scores: Floats, q: Floats, deviations: Floats, visits: Floats, used: Bools, pointer: Ints
 ) -> Floats:
     """Return the (R,) coefficients kappa of (3), which state how much the scores depend on the noise of q.
 
@@ -471,9 +471,7 @@ def response(
     return found
 
 
-def flattery(
-    scores: Floats, deviations: Floats, kappa: Floats, pointer: NDArray[np.int64], stream: int
-) -> Floats:
+def flattery(scores: Floats, deviations: Floats, kappa: Floats, pointer: Ints, stream: int) -> Floats:
     """Return E omega_{c'} of (3) for each state, estimated by antithetic draws.
 
     - scores, deviations, kappa : (R,) scores, standard deviations s_a, and coefficients kappa.
@@ -833,14 +831,12 @@ def evaluate(
 
     Parameters
     ----------
-    release : StepwiseRelease
-        Release of counts per step. It is read twice.
+    release : StepwiseRelease. Release of counts per step, which is read twice.
     spec : ProblemSpec
         Problem with its layout, and with the known rewards if rewards are public.
     candidates : mapping of name to PolicyEstimate
         Policies to evaluate. Every name except "behaviour" is allowed.
-    level : float
-        Confidence level of the intervals, in (0, 1).
+    level : float. Confidence level of the intervals, in (0, 1).
     return_bound : float, optional
         Public upper bound on the return of one episode, in (0, H]. None: H. It limits the values of
         unsupported pairs.

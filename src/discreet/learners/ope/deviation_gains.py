@@ -99,13 +99,12 @@ from scipy.special import ndtri
 
 from discreet.core import checks
 from discreet.core.noise.random_streams_kernels import ROLE_BOOTSTRAP, ROLE_SAMPLES, generator_at
+from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.learners.ope.censored_share import censored_share, ends_censored
 from discreet.learners.ope.count_estimates import reciprocal
 from discreet.learners.ope.first_visit_query import Told
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 __all__ = ["CAUTION", "Gain", "Path", "path_of"]

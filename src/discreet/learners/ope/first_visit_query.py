@@ -63,13 +63,11 @@ from discreet.core import checks
 from discreet.core.count_query import CountQuery
 from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.layout import Layout
+from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectories
 from discreet.learners.estimation import model_kernels as kernels
 from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds, StepwiseRelease
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 __all__ = ["FirstVisits", "Told"]
 

@@ -27,7 +27,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from discreet.learners.ope.consistency_test import LEAST_USERS, STANDS_OUT, Consistency
@@ -36,8 +35,6 @@ from discreet.learners.ope.mean_outcomes import mean_outcome
 from discreet.learners.ope.transition_gains import TransitionPath, group_gains
 
 __all__ = ["GroupResult", "groups_of"]
-
-Floats = NDArray[np.float64]
 
 
 class GroupResult(NamedTuple):

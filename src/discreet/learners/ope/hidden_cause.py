@@ -55,17 +55,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.learners.ope.censored_share import ends_censored
 from discreet.learners.ope.consistency_test import Consistency, ProjectedModel, model_of
 from discreet.learners.ope.count_estimates import reciprocal
 from discreet.learners.ope.deviation_gains import Gain, Path
 from discreet.learners.ope.first_visit_query import Told
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 __all__ = [
     "LARGEST", "HiddenCause", "ConfoundingLoss", "hidden_cause", "largest_strength", "loss_each_step",
@@ -117,9 +114,7 @@ def hidden_cause(path: Path, count: int, gain: Gain, found: Consistency) -> Hidd
     return HiddenCause(
         largest_strength(gain, path, lambda strength: loss_each_step(path, count, strength, found.model)),
         largest_strength(
-            gain,
-            path,
-            lambda strength: loss_one_decision(path, count, strength, gain.revisits, found.model),
+            gain, path, lambda strength: loss_one_decision(path, count, strength, gain.revisits, found.model)
         ),
         _recorded(path, rows),
     )
@@ -393,10 +388,7 @@ def _add_open_ends(
     """
     own, laws, share, model, end = change.own, change.laws, change.share, change.model, ends.end
     changed, usual, of_share = slopes
-    moved, of_moved = (
-        ends.state - alone.state,
-        ends.new - alone.new,
-    )  # changes of the outcomes
+    moved, of_moved = (ends.state - alone.state, ends.new - alone.new)  # changes of the outcomes
     changed[:, end] += ours[own] * alone.new - share[:, 0] * visits[own] * ends.new
     changed[:, end] += share[:, 0] * ends.visits[own] * of_moved
     usual[:, end] += ours * alone.state - visits * ends.state + ends.visits * moved

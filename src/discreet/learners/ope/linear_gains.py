@@ -73,15 +73,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from discreet.core.layout import Layout
+from discreet.core.releases import Floats, Ints
 from discreet.mechanisms.features import Features
 from discreet.mechanisms.linear.adaptive_queries import Answer
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _CLEAR = 2.0  # The eigenvalue of a visited direction exceeds this multiple of the edge of the noise spectrum.
 _REWEIGHTED = 8

@@ -86,6 +86,7 @@ from scipy.special import ndtri
 
 from discreet.core import checks
 from discreet.core.noise.random_streams_kernels import ROLE_BOOTSTRAP, generator_at
+from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.learners.ope import deviation_gains as deviations
 from discreet.learners.ope.consistency_test import ProjectedModel, covered, model_of
@@ -95,8 +96,6 @@ from discreet.learners.ope.hidden_cause import ConfoundingLoss, largest_strength
 from discreet.learners.ope.transition_gains import Chain, TransitionCounts, TransitionPath, capped, halves
 from discreet.learners.ope.verdict import COVERED, Verdict, kind_of
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 __all__ = [

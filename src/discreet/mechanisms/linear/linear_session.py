@@ -218,11 +218,12 @@ class LinearChannel(DeviceMessages, Channel):
             ),
         }  # fmt: skip
 
-    def drop(self, s: ChannelSession, state: State) -> None:
-        """Delete the data of a closed session."""
+    def drop(self, s: ChannelSession) -> State:
+        """Close the session that answers questions. Nothing is kept."""
         self._ask = None
-        if (answers := state.get("answers")) is not None:
+        if (answers := s.state.get("answers")) is not None:
             answers.close()
+        return {}
 
     def plain(self, state: State) -> State:
         """Return a state in the form that a file contains. ``stored_users`` is empty without requeries."""

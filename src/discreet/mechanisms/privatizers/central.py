@@ -19,6 +19,7 @@ from discreet.core.clipped_returns import check_on_grid, widest_scales
 from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.decaying_sum import Decaying
 from discreet.core.correlated_noise.factorization import Walk
+from discreet.core.correlated_noise.matrix_factorization import MatrixFactorization
 from discreet.core.correlated_noise.optimal_tree import OptimalTree
 from discreet.core.correlated_noise.signed_digit_tree import MOST_ARITY, SignedDigits
 from discreet.core.correlated_noise.square_root_toeplitz import MOST_LEAVES, SquareRoot
@@ -139,7 +140,7 @@ class Central(Budgeted, Proposes):
         The delta of (epsilon, delta)-privacy, in (0, 1); 0 or None for a pure epsilon.
     noise : "laplace", "gaussian" or "auto"
         ``auto`` (default): the noise with the smaller error at this budget; both errors are computed.
-    release : "auto", "tree", "signed-digits", "square-root", "batches", "decaying" or "reports"
+    release : "auto", "tree", "signed-digits", "square-root", "batches", "decaying", "reports" or matrix
         ``auto`` (default): the release with the least expected error for the learner's schedule, computed
         from public numbers before any data (:meth:`choices`). ``tree``: binary tree in which the noise of
         each node is drawn once. ``signed-digits``: trees of a higher arity with balanced digits, with Laplace
@@ -151,7 +152,8 @@ class Central(Budgeted, Proposes):
         trajectory, the randomized report of a few steps that a device would send under :class:`Local`, and
         deletes the rest of the trajectory. The guarantee of ``reports`` is a pure epsilon without delta. At a
         large epsilon, reports have less noise than sums with Laplace noise
-        (:mod:`discreet.core.count_mechanism`).
+        (:mod:`discreet.core.count_mechanism`). A :class:`MatrixFactorization`: noise correlated by a strategy
+        matrix of your own. Its first rows and columns are used if it has more than the schedule needs.
     decay : float, optional
         Decay factor of ``decaying``, in [0, 1). None: the value of a grid that is best for the schedule.
     arity : int, optional
@@ -180,7 +182,7 @@ class Central(Budgeted, Proposes):
         ``paper``: published calibration, Laplace noise, tree, ``leaf = "user"``.
     """
 
-    release: ReleaseName | None = None
+    release: ReleaseName | MatrixFactorization | None = None
     leaf: Literal["batch", "user"] | None = None
     decay: float | None = None
     clocks: Literal["common"] | None = None
@@ -203,7 +205,8 @@ class Central(Budgeted, Proposes):
         if self.leaf == "user" and self.release is None:
             object.__setattr__(self, "release", "tree")
         super().__post_init__()
-        checks.choice("release", self.release, _RELEASES)
+        if type(self.release) is not MatrixFactorization:
+            checks.choice("release", self.release, _RELEASES)
         checks.choice("tree_estimate", self.tree_estimate, ("plain", "optimal"))
         checks.choice("leaf", self.leaf, ("batch", "user"))
         if self.calibration == "published" and self.release != "tree":
@@ -265,6 +268,11 @@ class Central(Budgeted, Proposes):
                 )
 
     @property
+    def _correlated(self) -> bool:
+        """True if the option requests correlated noise for prefix sums."""
+        return isinstance(self.release, MatrixFactorization) or self.release in _WALKS
+
+    @property
     def trust(self) -> Trust:
         """Trust model "joint": the server is trusted with raw trajectories."""
         return "joint"
@@ -298,9 +306,8 @@ class Central(Budgeted, Proposes):
         if is_linear(query):
             from discreet.mechanisms.privatizers.linear_sums import central_choices
 
-            self._check_linear()
             return central_choices(
-                self, schedule, randomness, self.release or "auto", self.leaf or "batch",
+                self, schedule, randomness, self._check_linear(), self.leaf or "batch",
                 self.tree_estimate == "optimal",
             )  # fmt: skip
         return self._count_choices(query, schedule, randomness)
@@ -311,7 +318,7 @@ class Central(Budgeted, Proposes):
         self._check_reader(schedule)
         discrete = isinstance(randomness, Secure)
         found: list[Choice] = []
-        if query.groups and (discrete or schedule.reads == "sums" or self.release in _WALKS):
+        if query.groups and (discrete or schedule.reads == "sums" or self._correlated):
             raise ValueError(
                 "explore = 'returns': groups' returns are released to learners that read measurements, by "
                 "release 'batches', 'decaying' or 'auto', and with seeded noise (in simulation) only"
@@ -327,7 +334,7 @@ class Central(Budgeted, Proposes):
                 found.append(self._reported(query, schedule))
         # A single release has no earlier noise to correlate with.
         alone = schedule.final and schedule.releases == 1
-        if self.release in _WALKS or (self.release == "auto" and schedule.reads == "sums" and not alone):
+        if self._correlated or (self.release == "auto" and schedule.reads == "sums" and not alone):
             leaves = leaves_of(schedule, self.leaf or "batch")
             for release, laplace, walk in self._walks(leaves, discrete):
                 # "signed-digits" needs a pure epsilon, i.e. Laplace noise. "square-root" needs Gaussian
@@ -371,12 +378,19 @@ class Central(Budgeted, Proposes):
             )
         return sorted(found, key=lambda choice: choice.error)
 
-    def _check_linear(self) -> None:
+    def _check_linear(self) -> str:
+        """Return the option ``release`` if linear sums have it. Raises ``ValueError`` otherwise."""
+        if isinstance(self.release, MatrixFactorization):
+            raise ValueError(
+                "release = MatrixFactorization(...): is of counts, not of linear sums; use 'auto', 'tree', "
+                "'square-root' or 'batches'"
+            )
         if self.release == "reports":
             raise ValueError(
                 "release = 'reports': are of counts, not of linear sums; use 'auto', 'tree', 'batches' or "
                 "'decaying'"
             )
+        return self.release or "auto"
 
     def _reports_fit(self, query: CountQuery, schedule: Schedule) -> bool:
         """Return whether ``release = "auto"`` considers randomized reports.
@@ -414,7 +428,7 @@ class Central(Budgeted, Proposes):
         return f" (set by preset = {self.preset!r})" if chosen else ""
 
     def _check_reader(self, schedule: Schedule) -> None:
-        if schedule.reads == "measurements" and self.release in _WALKS:
+        if schedule.reads == "measurements" and self._correlated:
             raise ValueError(
                 f"release = {self.release!r}{self._by_preset('release')}: gives no measurements with noise "
                 "of their own, which this learner reads; use 'batches', 'decaying', 'reports' or 'auto'"
@@ -429,6 +443,9 @@ class Central(Budgeted, Proposes):
         ``leaves`` is the number of time steps, or None if unknown. ``discrete`` is True if the noise must be
         exact.
         """
+        if isinstance(self.release, MatrixFactorization):
+            yield from _matrices(self.release, leaves, discrete)
+            return
         auto, optimal = self.release == "auto", self.tree_estimate == "optimal"
         for wanted, name in (
             (optimal, "tree_estimate = 'optimal'"),
@@ -476,9 +493,8 @@ class Central(Budgeted, Proposes):
         if is_linear(query):
             from discreet.mechanisms.privatizers.linear_sums import linear_central
 
-            self._check_linear()
             return linear_central(
-                self, query, schedule, randomness, release=self.release or "auto", leaf=self.leaf or "batch",
+                self, query, schedule, randomness, release=self._check_linear(), leaf=self.leaf or "batch",
                 optimal=self.tree_estimate == "optimal",
             )  # fmt: skip
         if type(query) is FamilyQuery:
@@ -610,6 +626,23 @@ class Central(Budgeted, Proposes):
         assert self.epsilon is not None and isinstance(self.log_base, float)
         log_users = math.log(schedule.users) / math.log(self.log_base)
         return 3 * query.layout.horizon * log_users / self.epsilon
+
+
+def _matrices(
+    release: MatrixFactorization, leaves: int | None, discrete: bool
+) -> Iterator[tuple[str, bool, Walk]]:
+    """Yield (name, laplace, factorization) for a user's strategy matrix, as in ``Central._walks``."""
+    if leaves is None:
+        raise ValueError("users = None: release = MatrixFactorization(...) needs a known number of users")
+    for laplace in (True, False):
+        walk = release.first(leaves - 1, not laplace)
+        if discrete and not walk.integral:
+            raise ValueError(
+                "release = MatrixFactorization(...): its sums are not integers, so exact noise is not "
+                "available; use an integer matrix with a diagonal of ones, 'tree', 'signed-digits', "
+                "'batches' or 'auto' with secure randomness"
+            )
+        yield "matrix", laplace, walk
 
 
 def _widening(stream: Decaying, query: CountQuery, releases: int, scales: Floats) -> float:

@@ -42,8 +42,8 @@ def central_mechanism(
     query, schedule = _checked(query), private_schedule(schedule)
     if privatizer.release not in ("auto", "batches") or privatizer.calibration == "published":
         raise ValueError(
-            f"release = {privatizer.release!r}, calibration = {privatizer.calibration!r}: must be 'auto' or "
-            "'batches', and 'exact', for a FamilyQuery"
+            f"release = {privatizer.release!r}, calibration = {privatizer.calibration!r}"
+            f"{privatizer._by_preset('release')}: must be 'auto' or 'batches', and 'exact', for a FamilyQuery"
         )
     if schedule.users is None:
         raise ValueError("users = None: a FamilyQuery needs a known number of users")

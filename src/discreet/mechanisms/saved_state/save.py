@@ -30,6 +30,7 @@ def _counts() -> tuple[type, ...]:
     from discreet.accounting.noise_distributions.randomized_response import ReportLaw
     from discreet.accounting.randomized_response_event import ReportRecord
     from discreet.core.correlated_noise.binary_tree import Tree
+    from discreet.core.correlated_noise.matrix_factorization import MatrixFactorization
     from discreet.core.correlated_noise.optimal_tree import OptimalTree
     from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
     from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
@@ -52,10 +53,11 @@ def _counts() -> tuple[type, ...]:
 
     return (
         AllSteps, Batches, CountMechanism, CountQuery, EachStep, Estimate, Exact, FamilyQuery, Features,
-        FirstVisitRecords, Gaussian, GaussianSumLaw, Guarantee, Laplace, LaplaceSumLaw, Layout, Measurement,
-        MechanismRecord, MixtureFeatures, NoNoise, OnDevice, OneStep, OptimalTree, Plan, Prefixes,
-        Randomizer, RecordFamily, Release, ReportLaw, ReportRecord, Reported, Schedule, Secure, Seeded,
-        SignedDigits, SquareRoot, Stated, StepReports, SubGaussianSumLaw, Tree, WeightedLaplaceLaw,
+        FirstVisitRecords, Gaussian, GaussianSumLaw, Guarantee, Laplace, LaplaceSumLaw, Layout,
+        MatrixFactorization, Measurement, MechanismRecord, MixtureFeatures, NoNoise, OnDevice, OneStep,
+        OptimalTree, Plan, Prefixes, Randomizer, RecordFamily, Release, ReportLaw, ReportRecord, Reported,
+        Schedule, Secure, Seeded, SignedDigits, SquareRoot, Stated, StepReports, SubGaussianSumLaw, Tree,
+        WeightedLaplaceLaw,
     )  # fmt: skip
 
 
@@ -91,8 +93,9 @@ _GROUPS: dict[Callable[[], tuple[type, ...]], tuple[str, ...]] = {
     _counts: (
         "AllSteps", "Batches", "CountMechanism", "CountQuery", "EachStep", "Estimate", "Exact",
         "FamilyQuery", "Features", "FirstVisitRecords", "Gaussian", "GaussianSumLaw", "Guarantee",
-        "Laplace", "LaplaceSumLaw", "Layout", "Measurement", "MechanismRecord", "MixtureFeatures",
-        "NoNoise", "OnDevice", "OneStep", "OptimalTree", "Plan", "Prefixes", "Randomizer", "RecordFamily",
+        "Laplace", "LaplaceSumLaw", "Layout", "MatrixFactorization", "Measurement", "MechanismRecord",
+        "MixtureFeatures", "NoNoise", "OnDevice", "OneStep", "OptimalTree", "Plan", "Prefixes",
+        "Randomizer", "RecordFamily",
         "Release", "ReportLaw", "ReportRecord", "Reported", "Schedule", "Secure", "Seeded", "SignedDigits",
         "SquareRoot", "Stated", "StepReports", "SubGaussianSumLaw", "Tree", "WeightedLaplaceLaw",
     ),

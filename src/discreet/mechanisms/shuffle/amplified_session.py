@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -196,6 +196,11 @@ class ReportShuffler(Inbox):
         self.layout, self.reports, self.session = layout, reports, session
         self.device = device_of(layout, reports, "stochastic", session, shuffled=True)
         self._forget()
+
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        """Public parameters, as values that can be compared."""
+        return self.layout, astuple(self.reports), self.session, self.least
 
     @classmethod
     def of_batch(cls, mechanism: AmplifiedMechanism, batch: int, session: int) -> ReportShuffler:

@@ -144,6 +144,7 @@ class Inbox:
     """
 
     # A saved file contains the counts of a batch that is not released yet, but no message.
+    _BOUND: ClassVar[tuple[str, ...]]
     _STATE: ClassVar[tuple[str, ...]] = ("_seen", "_plan", "_left", "_received", "_refused")
 
     def __init__(self, least: int) -> None:
@@ -177,6 +178,16 @@ class Inbox:
     def shut(self) -> None:
         """Accept no further messages for the open plan, because each user has sent a message or is absent."""
         self._left = 0
+
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        """Public parameters, as values that can be compared."""
+        return tuple(getattr(self, name) for name in self._BOUND)
+
+    def check_numbers(self, users: int) -> None:
+        """Raise ``ValueError`` if a batch of ``users`` users cannot have these numbers of messages."""
+        checks.integer("received", self._received, 0, users)
+        checks.integer("left", self._left, 0, users - self._received)
 
     def _check_new(self, nonce: bytes) -> None:
         """Raise ``MessageRejected`` if this message was received before, or the plan expects no user."""
@@ -361,8 +372,8 @@ class ShuffledChannel(Channel):
 
     ``release`` raises :class:`BatchTooSmall` if the share of absent or refused users in the batch exceeds the
     stated share. The messages of the batch are deleted, and the next call of ``release`` returns the last
-    release again. If there is no earlier release, it returns zeros for 0 users, with number 0. ``covers``
-    counts only users whose messages were released.
+    release again. Without an earlier release, it returns zeros for 0 users, with number 0. ``covers`` counts
+    only users whose messages were released.
 
     An invalid or refused message raises ``ValueError``; nothing is added, and the message is counted as
     refused.
@@ -414,9 +425,32 @@ class ShuffledChannel(Channel):
         return rest | {"open_batches": [whole_of(shuffler) for shuffler in state["shufflers"]]}
 
     def from_plain(self, s: ChannelSession, state: State) -> State:
-        """Return the state of a file. Raises ``ValueError`` if it is invalid."""
+        """Return the state of a file. Raises ``ValueError`` if it is invalid.
+
+        Open batches must have the public parameters of the mechanism: other parameters would add less noise
+        than the guarantee states.
+        """
+        last = checks.integer("batch", state["batch"], -1, len(self.ends) - 1)
+        for reason, count in state["refused"].items():
+            checks.integer(f"refused[{reason!r}]", count, 0)
+        self.estimates(state["sums"], state["components"], 0)  # raises an error if they do not fit
+        shufflers, first = [], last + 1 - len(state["open_batches"])
+        if first < 0 or (s._awaited and not state["open_batches"]):
+            raise ValueError("open_batches: must be those since the last release")
+        for batch, whole in enumerate(state["open_batches"], first):
+            found = made_of(self.shuffles, whole)
+            own = self.shuffles.of_batch(self.mechanism, batch, state["session"])
+            if found.parameters != own.parameters:
+                raise ValueError(f"open_batches: must have the parameters of batch {batch + 1}")
+            found.check_numbers(int(self.ends[batch]) - (int(self.ends[batch - 1]) if batch else 0))
+            shufflers.append(found)
         rest = {name: value for name, value in state.items() if name != "open_batches"}
-        return rest | {"shufflers": [made_of(self.shuffles, whole) for whole in state["open_batches"]]}
+        return rest | {"shufflers": shufflers}
+
+    def drop(self, s: ChannelSession) -> State:
+        """Keep the number of the session, and the numbers of refused messages."""
+        kept = {"session": s.state["session"]} if s.state else {}
+        return kept | {"refused": dict(self.refused(s.state))}
 
     def refused(self, state: State) -> Mapping[Reason, int]:
         """Return the number of messages that were refused so far, by reason."""
@@ -459,7 +493,7 @@ class ShuffledChannel(Channel):
     def check_in_time(self, s: ChannelSession, message: Message) -> None:
         """Refuse a message that no open plan expects, and count it as late.
 
-        The shuffler reads the number of the plan once more, from the bytes of the message.
+        The shuffler also checks the number of the plan in the bytes of the message.
         """
         shufflers, late = s.state["shufflers"], "was made for a batch that is over"
         if s._awaited:

@@ -29,6 +29,7 @@ import discreet as dr
 from discreet.audit.noise_matrix import noise_matrix
 from discreet.audit.noise_model import expected, expected_answer, readings, summand
 from discreet.core import count_channels
+from discreet.core.correlated_noise.matrix_factorization import MatrixFactorization
 from discreet.core.count_query import CountQuery
 from discreet.core.families import COUNTS, rewards, visits
 from discreet.core.layout import Layout
@@ -246,6 +247,8 @@ COUNTED = CountQuery(LAYOUT)
 CENTRED = CountQuery(LAYOUT, visits=False, center_rewards=True)
 MOVES = CountQuery(LAYOUT, visits=False, known_rewards=True, stationary=True)
 GAUSSIAN, LAPLACE = {"mu": 0.3}, {"epsilon": 0.5}
+BANDED = [[2.0, 0.0, 0.0], [0.7, 1.0, 0.0], [0.0, 0.3, 0.5]]
+WHOLE = [[1, 0, 0], [-1, 1, 0], [2, -1, 1]]
 ONE_HOT = Features(np.eye(40).reshape(8, 5, 40), 1.0, l1=1.0, nonneg=True)
 MODEL = GramQuery(layout=SMALL, features=ONE_HOT)
 _RNG = np.random.default_rng(5)
@@ -260,7 +263,7 @@ def batches(of: Any, budget: dict[str, float], releases: int, **how: Any) -> Cal
 
 
 def summed(
-    release: str, of: Any, budget: dict[str, float], runs: int, **how: Any
+    release: Any, of: Any, budget: dict[str, float], runs: int, **how: Any
 ) -> Callable[[Start], list[Piece]]:
     """Sums after each of three batches, which share noise."""
     on_grid = release != "square-root"  # post-processed: the measurements are integers
@@ -759,6 +762,18 @@ CASES: dict[str, Case] = {
         summed("tree", COUNTED, GAUSSIAN, 7, tree_estimate="optimal"), IN_CORE, only("seeded", CORE)
     ),
     "signed digits": Case(summed("signed-digits", COUNTED, LAPLACE, 7, arity=3), IN_CORE, CORE),
+    "matrix, Gaussian": Case(
+        summed(MatrixFactorization(BANDED), COUNTED, GAUSSIAN, 7), IN_CORE, only("seeded", CORE)
+    ),
+    "matrix, Laplace": Case(
+        summed(MatrixFactorization(BANDED), COUNTED, LAPLACE, 7), IN_CORE, only("seeded", CORE)
+    ),
+    "matrix of integers, Gaussian": Case(
+        summed(MatrixFactorization(WHOLE), COUNTED, GAUSSIAN, 7), IN_CORE, CORE
+    ),
+    "matrix of integers, Laplace": Case(
+        summed(MatrixFactorization(WHOLE), COUNTED, LAPLACE, 7), IN_CORE, CORE
+    ),
     "square root": Case(summed("square-root", COUNTED, GAUSSIAN, 7), IN_CORE, only("seeded", CORE)),
     "stored people": Case(
         stored(replace(COUNTED, center_rewards=True), GAUSSIAN, 7),

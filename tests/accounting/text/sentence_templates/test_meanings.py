@@ -27,10 +27,10 @@ from discreet.accounting.text import guarantee_sentences as sentences
 from discreet.accounting.text.earlier_sentences import SENTENCES
 from discreet.accounting.text.sentence_templates import NOW, VERSION
 from discreet.core.guarantee import Guarantee, MechanismRecord, guarantee_of
-from discreet.reports.document import text_of
 from discreet.reports.statement import PAGES
 from discreet.reports.statement_page import times
 from discreet.reports.trade_off_function import TradeOff
+from discreet.utils.document import text_of
 
 EPSILONS, DELTAS = (0.1, 0.5, 1.0, 2.0, 5.0), (0.0, 1e-8, 1e-5, 1e-2)
 UNITS = 8  # of its grid by which one person moves a discrete sum

@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from discreet.utils import markdown_table as tables
 
 __all__ = [
-    "MARKS", "Blank", "Block", "Bullets", "Code", "Heading", "Line", "Link", "NameValueList", "Paragraph",
-    "Picture",
-    "Strong", "Table", "Text", "Written", "blank_in_markdown", "compared_with", "escaped", "html_lines",
-    "in_markdown", "markdown_lines", "text_of",
+    "MARKS", "Blank", "Block", "Bullets", "Code", "Formula", "Heading", "Line", "Link", "NameValueList",
+    "Paragraph", "Picture", "Strong", "Table", "Text", "Written", "compared_with",
+    "escaped", "html_body", "html_lines", "in_markdown", "markdown_lines", "text_of",
 ]  # fmt: skip
 
 MARKS = "\\`*_[]<>|#~&"
@@ -50,8 +49,15 @@ class Code:
     words: str
 
 
-Text = str | tuple[str | Strong | Code, ...]
-"""Text of a block: a string, or a tuple of strings, emphasized words and code."""
+@dataclass(frozen=True)
+class Formula:
+    """Text of the library itself in which Markdown has nothing to escape, for example a formula."""
+
+    words: str
+
+
+Text = str | tuple[str | Strong | Code | Formula, ...]
+"""Text of a block: a string, or a tuple of strings, emphasized words, code and formulas."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +108,17 @@ class Table:
 
     names : number of cells at the beginning of each row that name the row.
 
-    If the table has no caption, its label in HTML consists of the heading before it and its header row.
+    more : line below the table, which says what the table omits.
+
+    label : label in HTML. By default, it is the caption, or the heading before the table and the header row.
     """
 
     caption: str
     head: tuple[str, ...]
     rows: tuple[tuple[Text | Link, ...], ...]
     names: int = 1
+    more: str = ""
+    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -185,11 +195,6 @@ def compared_with(text: str, lines: Sequence[Line]) -> Iterator[tuple[str, objec
 _IN_MARKDOWN = rf"( (?:[^{re.escape(MARKS)}]|\\[{re.escape(MARKS)}]){{0,500}})?"
 
 
-def blank_in_markdown(start: str, value: str) -> Written:
-    """Return a free line. start : fixed text at its beginning. value : text that was filled in."""
-    return Written(start, f" {escaped(value)}", "", _IN_MARKDOWN)
-
-
 def in_markdown(text: Text, plain: bool = False) -> str:
     """Return a text in Markdown, with marks for emphasis and code.
 
@@ -202,11 +207,13 @@ def in_markdown(text: Text, plain: bool = False) -> str:
         else f"**{put(part.words)}**"
         if isinstance(part, Strong)
         else f"`{part.words}`"
+        if isinstance(part, Code)
+        else part.words
         for part in _parts(text)
     )
 
 
-def _parts(text: Text) -> tuple[str | Strong | Code, ...]:
+def _parts(text: Text) -> tuple[str | Strong | Code | Formula, ...]:
     return (text,) if isinstance(text, str) else text
 
 
@@ -232,13 +239,15 @@ def _markdown(block: Block, plain: bool) -> Iterator[Line]:
     elif isinstance(block, NameValueList):
         yield from (f"- **{escaped(name)}:** {escaped(value)}" for name, value in block.items)
     elif isinstance(block, Blank):
-        yield blank_in_markdown(f"**{escaped(block.label)}:**", block.value)
+        yield Written(f"**{escaped(block.label)}:**", f" {escaped(block.value)}", "", _IN_MARKDOWN)
     elif isinstance(block, Table):
         rows = [[_cell(cell, plain) for cell in row] for row in (block.head, *block.rows)]
         if block.caption:
             yield f"*{in_markdown(block.caption, plain)}*"
             yield ""
         yield from tables.markdown(rows).split("\n")
+        if block.more:
+            yield in_markdown(block.more, plain)
 
 
 def _cell(cell: Text | Link, plain: bool) -> str:
@@ -306,23 +315,28 @@ def html_lines(
         "<body>",
         "<main>",
         *([] if titled else [f"<h1>{html.escape(title)}</h1>"]),
-        *_body(blocks, {} if pictures is None else pictures),
+        *html_body(blocks, pictures),
         "</main>",
         "</body>",
         "</html>",
     ]
 
 
-def _body(blocks: Sequence[Block], pictures: Mapping[str, bytes]) -> Iterator[Line]:
+def html_body(blocks: Sequence[Block], pictures: Mapping[str, bytes] | None = None) -> Iterator[Line]:
+    """Yield the lines of blocks in HTML, without the head and the style of a page.
+
+    pictures : contents of PNG files, as for :func:`html_lines`.
+    """
     above = ""
     for block in blocks:
         if isinstance(block, Heading):
             above = block.text
         if isinstance(block, Table):
-            yield from _html_table(block, block.caption or f"{above}: {', '.join(filter(None, block.head))}")
+            named = block.label or block.caption or f"{above}: {', '.join(filter(None, block.head))}"
+            yield from _html_table(block, named)
         elif not isinstance(block, Picture):
             yield from _html(block)
-        elif block.name in pictures:
+        elif pictures is not None and block.name in pictures:
             data = base64.b64encode(pictures[block.name]).decode("ascii")
             alternative = html.escape(block.alternative)
             yield f'<figure><img alt="{alternative}" src="data:image/png;base64,{data}"></figure>'
@@ -364,6 +378,8 @@ def _html_table(block: Table, named: str) -> Iterator[Line]:
         cells = "".join(f"<td>{_html_cell(cell)}</td>" for cell in row[block.names :])
         yield f"<tr>{names}{cells}</tr>"
     yield from ("</tbody>", "</table>", "</div>")
+    if block.more:
+        yield f"<p>{html.escape(block.more)}</p>"
 
 
 def _html_text(text: Text) -> str:
@@ -373,6 +389,8 @@ def _html_text(text: Text) -> str:
         else f"<strong>{html.escape(part.words)}</strong>"
         if isinstance(part, Strong)
         else f"<code>{html.escape(part.words)}</code>"
+        if isinstance(part, Code)
+        else html.escape(part.words)
         for part in _parts(text)
     )
 
