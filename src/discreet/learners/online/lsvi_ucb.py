@@ -37,9 +37,10 @@ post-processing of the same query. The requery form cannot share: each response 
 
 **First batch.** Until the first release, users act at random. Its size must not be a share of K, or regret
 is linear in K. After n users a Gram matrix has a mean eigenvalue of about n x, where x is the mean of
-||phi||^2 / d over all pairs. It is 2.4 times the spectral edge of the noise after m users. The first release
-is made after m users, or after sqrt(m K) / 32 if this is more, and at the latest after K / 32. With few users
-at random the learner sometimes keeps a bad policy for long, which costs more if K is large.
+||phi||^2 / d over all pairs. Let m be the number of users at which it is 2.4 times the spectral edge of the
+noise. In the requery form m is doubled, because responses have noise too. The first release is made after m
+users, or after sqrt(m K) / 32 if this is more, and at the latest after K / 32. With few users at random the
+learner sometimes keeps a bad policy for long, which costs more if K is large.
 
 **Schedules.** A theorem covers a release after every user, and B static batches (with an additional regret of
 O~(d H^2 K / B)). Without noise, a theorem also covers policy changes that the determinant triggers. With
@@ -144,8 +145,8 @@ class LSVIUCB(LinearLearner):
         users choose their actions uniformly at random. With a noisy mechanism, earlier releases would be
         mostly noise. None: min(K / 32, max(m, sqrt(m K) / 32)), rounded up, with m = 2.4 e / x. Here e is
         the mean over steps of the spectral edge of the noise of one noisy Gram matrix, and x is the mean of
-        ||phi||^2 / d over all pairs. Under local privacy m is squared. Without privacy or if K is not known:
-        1.
+        ||phi||^2 / d over all pairs. With requery m is doubled, and under local privacy it is squared.
+        Without privacy or if K is not known: 1.
     stationary : bool
         True: all steps share one regression, from the sums over the steps 0 .. H - 2. The query and its
         noise are the same as for False. This is allowed only if the problem is declared stationary, and only
@@ -267,7 +268,7 @@ class LSVIUCB(LinearLearner):
             edge = float(np.linalg.norm(edges[:shared])) / shared
         else:
             edge = float(edges.mean())
-        needed = _EDGES * edge * d / size
+        needed = (2.0 if query.requeries else 1.0) * _EDGES * edge * d / size
         if budget.trust == "local":
             needed **= 2
         return max(1, math.ceil(min(most, max(needed, math.sqrt(needed * (spec.users or 1)) / _FIRST))))
