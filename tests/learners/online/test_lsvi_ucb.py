@@ -221,6 +221,118 @@ def test_schedule_and_first_batch():
     assert LSVIUCB().tuned(private).response == "model"
 
 
+def alike(horizon, seed=0):
+    """Return a stationary linear MDP."""
+    mdp = random_linear(horizon=horizon, seed=seed, rewards="bernoulli")
+    linear = LinearMDP(
+        mdp.features,
+        np.random.default_rng(seed).dirichlet(np.ones(6), (1, 4)),
+        np.random.default_rng(seed + 1).uniform(size=(1, 4)),
+        reward_law="bernoulli",
+        horizon=horizon,
+    )
+    return linear.to_tabular()
+
+
+@pytest.mark.parametrize("response", ["model", "requery"])
+@pytest.mark.parametrize(
+    "privatizer", [JOINT, dr.Central(epsilon=2.0), dr.Central(mu=0.5), dr.Central(rho=0.1)]
+)
+def test_first_batch_follows_the_noise_and_changes_no_guarantee(privatizer, response):
+    mdp = random_linear()
+    phi = mdp.features.table.reshape(-1, 4)
+    firsts = []
+    for users in (3200, 10**7, 10**8):
+        setup = Setup(mdp, LSVIUCB(response=response), privatizer, users, by="batch")
+        first = setup.learner.tuned(setup.spec).replan_first
+        assert first == setup.schedule.release_times[1]
+        firsts.append(first)
+        other = Setup(
+            mdp, LSVIUCB(response=response, replan_first=users // 32), privatizer, users, by="batch"
+        )
+        assert repr(setup.query) == repr(other.query)
+        assert setup.guarantee.epsilon == pytest.approx(other.guarantee.epsilon, rel=1e-9)
+        assert setup.guarantee.delta == other.guarantee.delta
+    # At m users the mean eigenvalue of a Gram matrix is 2.4 edges of the noise of one sum.
+    setup = Setup(mdp, LSVIUCB(response=response, replan_every=10**7), privatizer, 10**7 + 1, by="batch")
+    edge = np.mean([setup.mechanism.laws_at(10**7)["gram"].edge(h) for h in range(4)])
+    least = 2.4 * edge * 4 / (phi**2).sum(axis=1).mean()
+    least *= 2 if response == "requery" else 1
+    for users, first in zip((3200, 10**7, 10**8), firsts, strict=True):
+        assert first == math.ceil(min(users / 32, max(least, math.sqrt(least * users) / 32)))
+    assert firsts[2] < 5 * firsts[1] < 10**7 / 32
+
+
+def test_local_first_batch():
+    spec = ProblemSpec(random_linear().layout, 10**5, features=random_linear().features)
+    loud, quiet = (
+        LSVIUCB().tuned(replace(spec, budget=Budget("local", mu=mu))).replan_first for mu in (10.0, 20.0)
+    )
+    assert loud == pytest.approx(4 * quiet, abs=4)  # The noise of messages adds up.
+    assert LSVIUCB().tuned(replace(spec, users=320, budget=Budget("local", mu=1.0))).replan_first == 10
+    assert LSVIUCB().tuned(replace(spec, budget=Budget("none"))).replan_first == 1
+    assert LSVIUCB().tuned(replace(spec, users=None, budget=Budget("joint", mu=1.0))).replan_first == 1
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_steps_share_one_regression(known):
+    """Without noise, all steps use the transitions of the steps 0 .. H - 2 of all users."""
+    mdp = alike(4)
+    learner = LSVIUCB(stationary=True, known_rewards=known, project="none", bonus_scale=0.2, **EVERY)
+    _, states, _, lives = play(learner, mdp, 30)
+    phi = mdp.features.table
+    gram, moves, rewards = np.eye(4), np.zeros((4, 6)), np.zeros(4)
+    for life in lives[:-1]:
+        for h in range(3):
+            x = phi[life.states[h], life.actions[h]]
+            gram += np.outer(x, x)
+            moves += np.outer(x, np.eye(6)[life.states[h + 1]] - 1 / 6)
+            rewards += x * (life.rewards[h] - 0.5)
+    inverse, after = np.linalg.inv(gram), np.zeros(6)
+    width = np.sqrt(np.einsum("sai,ij,saj->sa", phi, inverse, phi))
+    for h in reversed(range(4)):
+        moved = after.mean() + phi @ inverse @ (moves @ (after - after.mean()))
+        if known:
+            bonus = 0.2 * (4 - h) * width
+            q = mdp.rewards[h] + (np.clip(moved + bonus, 0.0, 3.0 - h) if h < 3 else 0.0)
+        else:
+            reward = np.clip(0.5 + phi @ inverse @ rewards, 0.0, 1.0)
+            q = np.clip(reward + moved + 0.2 * (4 - h) * width, 0.0, 4.0 - h)
+        np.testing.assert_allclose(states[-1].q[h].reshape(6, 3), q, atol=1e-9)
+        after = q.max(axis=1)
+
+
+def test_shared_steps_have_the_edge_of_the_summed_noise():
+    mdp = alike(4)
+    for ridge in (1.5, "bound"):
+        learner = LSVIUCB(stationary=True, ridge=ridge, replan_every=20, bonus_scale=0.0)
+        _, states, releases, _ = play(learner, mdp, 41, JOINT)
+        gram = releases[-1].estimates["gram"]
+        if ridge == "bound":
+            each = 0.05 / (4 * len(releases[1:]))
+            levels = [2 * gram.law.operator_norm_bound(each, h) for h in range(3)]
+        else:
+            levels = [1.5 * gram.law.edge(h) for h in range(3)]
+        factor = states[-1].fit.factor
+        assert factor.shape == (1, 4, 4)
+        wanted = gram.value[:3].sum(axis=0) + (1 + math.hypot(*levels)) * np.eye(4)
+        np.testing.assert_allclose(factor[0] @ factor[0].T @ wanted, np.eye(4), atol=1e-8)
+
+
+def test_shared_steps_change_no_query_and_no_guarantee():
+    mdp = alike(4)
+    for privatizer in (JOINT, dr.Local(epsilon=2.0, delta=1e-5), dr.NoPrivacy()):
+        told, untold = (
+            Setup(mdp, LSVIUCB(stationary=s, replan_first=50), privatizer, 1000) for s in (True, False)
+        )
+        assert repr(told.query) == repr(untold.query)
+        assert repr(told.guarantee) == repr(untold.guarantee)
+        assert told.mechanism.laws_at(50) == untold.mechanism.laws_at(50)
+    one = alike(1)  # One step has nothing to share.
+    told, untold = (play(LSVIUCB(stationary=s), one, 200, JOINT)[1][-1].q for s in (True, False))
+    np.testing.assert_array_equal(told, untold)
+
+
 @pytest.mark.parametrize("privatizer", ["none", "central", "local"])
 @pytest.mark.parametrize("by", ["episode", "batch"])
 def test_by_name_through_simulate(privatizer, by):
@@ -273,6 +385,12 @@ def test_bad_input_is_refused():
     ):
         with pytest.raises(ValueError, match=said):
             LSVIUCB(**options)
+    with pytest.raises(ValueError, match="response"):
+        LSVIUCB(stationary=True, response="requery")
+    with pytest.raises(ValueError, match="stationary"):
+        LSVIUCB(stationary="yes")
+    with pytest.raises(ValueError, match="not declared stationary"):
+        Setup(random_linear(), LSVIUCB(stationary=True), dr.NoPrivacy(), 10)
     with pytest.raises(ValueError, match="Features"):
         Setup(dr.make("random"), LSVIUCB(), dr.NoPrivacy(), 10)
     phi = Features(np.random.default_rng(0).normal(size=(6, 3, 2)) / 9)

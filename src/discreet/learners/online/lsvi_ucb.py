@@ -28,6 +28,20 @@ by L (c - c') phi^T Lambda^-1 v. Apart from this difference and from ``project``
 requery form centred at 1/2 + mean V. Centring affects optimism: for pairs without data the prediction is c,
 so targets that are not centred need a larger bonus.
 
+**Stationary problems.** With ``stationary=True`` the released sums of phi phi^T, phi (r - 1/2) and phi
+(e_{s'} - 1/S)^T are added over the steps h = 0 .. H - 2. All three sums must be over the same steps: the
+estimates are then a regression on the transitions of these steps. The last step has no next state in the
+sums, so it is left out. If H = 1, nothing is shared. The noise matrices of the steps are independent, so the
+edge of their sum is sqrt(sum edge_h^2), while the signal is H - 1 times as large as that of a step. This is
+post-processing of the same query. The requery form cannot share: each response is a sum over one step.
+
+**First batch.** Until the first release, users act at random. Its size must not be a share of K, or regret
+is linear in K. After n users a Gram matrix has a mean eigenvalue of about n x, where x is the mean of
+||phi||^2 / d over all pairs. Let m be the number of users at which it is 2.4 times the spectral edge of the
+noise. In the requery form m is doubled, because responses have noise too. The first release is made after m
+users, or after sqrt(m K) / 32 if this is more, and at the latest after K / 32. With few users at random the
+learner sometimes keeps a bad policy for long, which costs more if K is large.
+
 **Schedules.** A theorem covers a release after every user, and B static batches (with an additional regret of
 O~(d H^2 K / B)). Without noise, a theorem also covers policy changes that the determinant triggers. With
 noise, the released matrices need not grow from one release to the next, and the usual analysis of these
@@ -66,10 +80,11 @@ from discreet.learners.estimation.linear_regression import (
     model_values,
 )
 from discreet.learners.online import bonuses
+from discreet.learners.online.joint_posterior import noise_unit
 from discreet.learners.online.linear_base import SHARED, LinearLearner, LinearState, PlanningResult
 from discreet.mechanisms.features import Features
 from discreet.mechanisms.interfaces import Ask, ProblemSpec, Release, Response, Schedule
-from discreet.mechanisms.linear.linear_queries import GRAM, MODEL_REWARDS, SUCCESSORS, GramQuery
+from discreet.mechanisms.linear.linear_queries import GRAM, MODEL_REWARDS, SUCCESSORS, GramQuery, Noise
 
 Form = Literal["model", "requery"]
 
@@ -77,7 +92,8 @@ Form = Literal["model", "requery"]
 _MOST_ROWS = 2**20
 
 # These values were chosen by measurement: benchmarks/linear.md, "LSVI-UCB".
-_FIRST = 32  # With privacy, the first release is after K / 32 users.
+_FIRST = 32  # With privacy, the first release is after at most K / 32 users.
+_EDGES = 2.4  # Mean eigenvalue of a Gram matrix at the first release, in spectral edges of its noise.
 _LEAST_GROWTH = 1.25  # Smallest default growth factor with privacy, because more releases have more noise.
 _FEW_STATES = 50  # With central noise, the model form is the default up to this number of states.
 
@@ -127,7 +143,14 @@ class LSVIUCB(LinearLearner):
     replan_first : int
         Number of users before the first release of a geometric schedule. If this number is above 1, these
         users choose their actions uniformly at random. With a noisy mechanism, earlier releases would be
-        mostly noise. None: K / 32, rounded up; 1 without privacy or if K is not known.
+        mostly noise. None: min(K / 32, max(m, sqrt(m K) / 32)), rounded up, with m = 2.4 e / x. Here e is
+        the mean over steps of the spectral edge of the noise of one noisy Gram matrix, and x is the mean of
+        ||phi||^2 / d over all pairs. With requery m is doubled, and under local privacy it is squared.
+        Without privacy or if K is not known: 1.
+    stationary : bool
+        True: all steps share one regression, from the sums over the steps 0 .. H - 2. The query and its
+        noise are the same as for False. This is allowed only if the problem is declared stationary, and only
+        with the model form, which is then the default for any number of states. False by default.
 
     For further options see :class:`~discreet.learners.online.linear_base.LinearLearner`. If ``known_rewards``
     is True (it is False by default), Q = r + clip(estimate + bonus, 0, b_h - 1), and nothing is learned for
@@ -144,13 +167,14 @@ class LSVIUCB(LinearLearner):
     over_steps: Literal["power", "flat", "noise"] | None = None
     answer_share: float | None = None
     replan_first: int | None = None
+    stationary: bool | None = None
 
     FEATURES: ClassVar[type[Features]] = Features
     THEOREM: ClassVar[str] = " of Jin et al. (2020), which is without privacy"
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
-            **SHARED, "known_rewards": False, "tie_batches": 1, "lam": 1.0, "beta": "range", "span": "values",
-            "over_steps": "power", "answer_share": 0.5,
+            **SHARED, "known_rewards": False, "stationary": False, "tie_batches": 1, "lam": 1.0,
+            "beta": "range", "span": "values", "over_steps": "power", "answer_share": 0.5,
         },
         "paper": {
             "beta": "published", "bonus_scale": 1.0, "ridge": "bound", "response": "requery", "centre": False,
@@ -161,6 +185,9 @@ class LSVIUCB(LinearLearner):
     def __post_init__(self) -> None:
         super().__post_init__()
         put = object.__setattr__
+        put(self, "stationary", checks.flag("stationary", self.stationary))
+        if self.stationary and self.response == "requery":
+            raise ValueError("stationary = True: must be False if response is 'requery'")
         put(self, "lam", checks.positive("lam", self.lam))
         if self.ridge is not None:
             put(self, "ridge", check_ridge(self.ridge))
@@ -192,11 +219,11 @@ class LSVIUCB(LinearLearner):
         trust = "none" if spec.budget is None else spec.budget.trust
         if self.replan_every is None and self.replan_growth is None and trust != "none":
             mine = replace(mine, replan_growth=max(_LEAST_GROWTH, mine.replan_growth or 1.0))
+        asked = trust == "joint" and spec.states > _FEW_STATES and not self.stationary
         chosen: dict[str, Any] = {
-            "response": "requery" if trust == "joint" and spec.states > _FEW_STATES else "model",
+            "response": "requery" if asked else "model",
             "centre": features.constant,
             "project": "simplex" if spec.layout.rows * spec.states <= _MOST_ROWS else "range",
-            "replan_first": math.ceil((spec.users or 1) / _FIRST) if trust != "none" else 1,
         }
         quiet = trust != "local" and (mine.response or chosen["response"]) == "model"
         chosen["ridge"] = 1.0 if quiet else 2.0
@@ -205,7 +232,46 @@ class LSVIUCB(LinearLearner):
         if (mine.centre or mine.response == "model") and not features.constant:
             name = "response = 'model'" if mine.response == "model" else "centre = True"
             raise ValueError(f"{name}: needs 1 in the span of the features, or estimates are biased")
+        if mine.replan_first is None:
+            mine = replace(mine, replan_first=1 if trust == "none" else mine._first(spec))
         return mine
+
+    def _check(self, spec: ProblemSpec) -> None:
+        super()._check(spec)
+        if self.stationary and not spec.stationary:
+            raise ValueError("stationary = True: must be False, the problem is not declared stationary")
+
+    def _first(self, spec: ProblemSpec) -> int:
+        """Return the default number of users before the first noisy release.
+
+        It depends on public facts only: budget, query, features and number of users. The noise is that of
+        one noisy sum, or under local privacy of one message a user. The noise of n messages has the edge
+        sqrt(n) e, where e is the edge for one message, so n solves n x = c sqrt(n) e.
+        """
+        most = math.ceil((spec.users or 1) / _FIRST)
+        budget, unit = spec.budget, noise_unit(spec)
+        size = float((_features(spec).rows ** 2).sum(axis=1).mean())
+        if budget is None or self.replan_growth is None or not unit or not size:
+            return most
+        query = self._query(spec)
+        kept = 1.0 - query.answer_share if query.requeries else 1.0
+        if budget.pure:
+            scales = query.calibrated("laplace", float(budget.epsilon or 0.0) * kept, 1)[GRAM]
+        else:
+            noise: Noise = "triangle" if budget.trust == "local" else "goe"
+            scales = query.calibrated(noise, math.sqrt(kept) / unit, 1)[GRAM]
+        d = query.features.dimension
+        law = GoeLaw(tuple(scales.tolist()), 1.0, 1.0, d, 1, budget.pure)
+        edges = np.array([law.edge(h) for h in range(query.steps)])
+        if self.stationary:
+            shared = max(1, spec.horizon - 1)
+            edge = float(np.linalg.norm(edges[:shared])) / shared
+        else:
+            edge = float(edges.mean())
+        needed = (2.0 if query.requeries else 1.0) * _EDGES * edge * d / size
+        if budget.trust == "local":
+            needed **= 2
+        return max(1, math.ceil(min(most, max(needed, math.sqrt(needed * (spec.users or 1)) / _FIRST))))
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return the schedule with the public release times.
@@ -238,37 +304,46 @@ class LSVIUCB(LinearLearner):
 
     def query(self, spec: ProblemSpec) -> GramQuery:
         """Return the query for the sums that this learner reads."""
-        mine = self.tuned(spec)
+        return self.tuned(spec)._query(spec)
+
+    def _query(self, spec: ProblemSpec) -> GramQuery:
         return GramQuery(
             layout=spec.layout,
             features=_features(spec),
-            model=mine.response == "model",
-            rewards=not mine.known_rewards,
-            over_steps=mine.over_steps or "power",
-            answer_share=mine.answer_share or 0.5,
-            centre=bool(mine.centre),
-            span=mine.span or "values",
+            model=self.response == "model",
+            rewards=not self.known_rewards,
+            over_steps=self.over_steps or "power",
+            answer_share=self.answer_share or 0.5,
+            centre=bool(self.centre),
+            span=self.span or "values",
         )
 
     # -------------------------------------------------------------- planning from a release
     def fitted(self, state: LinearState, release: Release) -> tuple[Factored, Floats]:
         """Return the factored matrices Lambda_h and their log determinants, (n,).
 
-        There are n = H steps, or H - 1 if rewards are known. ``state`` : state after the earlier releases.
-        ``release`` : the new release.
+        There are n = H steps, or H - 1 if rewards are known. With ``stationary``, n = 1. ``state`` : state
+        after the earlier releases. ``release`` : the new release.
         """
         gram, lam = release.estimates[GRAM], float(self.lam or 1.0)
         steps, failure = len(gram.value), float(self.failure or 0.05)
         assert isinstance(gram.law, GoeLaw)
-        levels = np.full(steps, lam)
+        added = np.zeros(steps)
         if gram.law.family != "none" and release.number:
             for h in range(steps):
                 if self.ridge == "bound":
                     each = failure / (steps * state.union(release))
-                    levels[h] += 2.0 * gram.law.operator_norm_bound(each, h)
+                    added[h] = 2.0 * gram.law.operator_norm_bound(each, h)
                 else:
-                    levels[h] += float(self.ridge or 0.0) * gram.law.edge(h)
-        found = factored(gram.value, levels, np.full(steps, lam))
+                    added[h] = float(self.ridge or 0.0) * gram.law.edge(h)
+        grams = gram.value
+        if self.stationary:
+            shared = _shared(release)
+            grams = grams[:shared].sum(axis=0)[None]
+            # The bounds of Laplace matrices are not standard deviations, so only their plain sum is a bound.
+            order = 1 if self.ridge == "bound" and gram.law.laplace else 2
+            added = np.array([np.linalg.norm(added[:shared], order)])
+        found = factored(grams, lam + added, np.full(len(grams), lam))
         return found, found.log_det
 
     def planned(
@@ -289,9 +364,10 @@ class LSVIUCB(LinearLearner):
             q += layout.to_rows(spec.known_rewards)
         estimate = self._modelled if self.response == "model" else self._answered
         for h in reversed(range(horizon)):
-            if h < len(fitted.factor):
-                inverse = fitted.factor[h] @ fitted.factor[h].T
-                bonus = self._width(spec, h) * np.linalg.norm(phi @ fitted.factor[h], axis=1)
+            if h < horizon - bool(self.known_rewards):
+                factor = fitted.factor[0 if self.stationary else h]
+                inverse = factor @ factor.T
+                bonus = self._width(spec, h) * np.linalg.norm(phi @ factor, axis=1)
                 top = float(horizon - h - bool(self.known_rewards))
                 q[h] += np.clip(estimate(release, h, phi, inverse, values[h + 1], ask) + bonus, 0.0, top)
             values[h] = np.maximum.reduceat(q[h], layout.state_ptr[:-1])
@@ -316,9 +392,13 @@ class LSVIUCB(LinearLearner):
         """
         found = np.zeros(len(phi))
         if MODEL_REWARDS in release.estimates:
-            found += model_rewards(phi, inverse, release.estimates[MODEL_REWARDS].value[step])
+            sums = release.estimates[MODEL_REWARDS].value
+            found += model_rewards(
+                phi, inverse, sums[: _shared(release)].sum(axis=0) if self.stationary else sums[step]
+            )
         if SUCCESSORS in release.estimates and step < len(release.estimates[SUCCESSORS].value):
-            moved = release.estimates[SUCCESSORS].value[step]
+            moves = release.estimates[SUCCESSORS].value
+            moved = moves.sum(axis=0) if self.stationary else moves[step]
             found += model_values(phi, inverse, moved, after, self.project or "simplex")
         return found
 
@@ -356,6 +436,8 @@ class LSVIUCB(LinearLearner):
             yield "beta = 'range' is measured, not that of the theorem"
         if self.ridge != "bound":
             yield "the ridge under noise is below twice a bound of its norm"
+        if self.stationary:
+            yield "stationary = True: all steps share one regression (the theorem has one for each step)"
         if self.response != "requery":
             yield "the model form has no theorem of its own"
 
@@ -363,3 +445,8 @@ class LSVIUCB(LinearLearner):
 def _features(spec: ProblemSpec) -> Features:
     assert isinstance(spec.features, Features)
     return spec.features
+
+
+def _shared(release: Release) -> int:
+    """Return the number of steps whose sums are added for a stationary problem: H - 1, or 1 if H = 1."""
+    return len(release.estimates[SUCCESSORS].value) if SUCCESSORS in release.estimates else 1

@@ -1068,7 +1068,7 @@ NO_NOISE_LEAVES = {
         "cli.learn", "core.count_mechanism", "learners.offline.linear_pevi", "mechanisms.privatizers.base",
         "mechanisms.privatizers.central",
         "mechanisms.privatizers.linear_sums", "mechanisms.privatizers.local", "service.study_config",
-        "mechanisms.query_checks", "mechanisms.shuffle.shuffle_mechanisms",
+        "mechanisms.query_checks",
         "pipeline.learn", "pipeline.power_analysis",
     ),
     "draws for an audit, a test of conformance or a forecast of time, which release nothing": (
