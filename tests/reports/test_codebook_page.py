@@ -13,7 +13,7 @@ from discreet.core.rng import Seeded
 from discreet.ledger.ledger import Ledger
 from discreet.pipeline.state_codebook import fit_codebook
 from discreet.reports.codebook_page import FACTS, PAGES, codebook_signed, write_codebook_pages
-from discreet.reports.document import text_of
+from discreet.utils.document import text_of
 
 from ..pipeline.test_state_codebook import TEXT, people
 

@@ -11,7 +11,7 @@ import pytest
 from discreet.learners.ope.deviation_gains import Gain
 from discreet.learners.ope.policy_comparison import Judgement, PolicyComparison
 from discreet.reports import comparison_text as text
-from discreet.reports.document import Heading, Paragraph, Table
+from discreet.utils.document import Heading, Paragraph, Table
 
 GAIN = Gain(2.0, 1.0, 3.0, 0.95, 0.1, 0.2, 1.0, 0.0)
 LAST = text.Difference("ill", 1234.0, "wait", 0.625, "drug", "as before")
