@@ -8,7 +8,6 @@ of imports read these statements; no module is found by a name in a string.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from discreet.core import registry
 
@@ -67,13 +66,13 @@ class WiredParts(metaclass=_FixedClass):
 
     __slots__ = ()
     # These names are only compared with the class of a value. The functions import the classes.
-    _records: ClassVar[Mapping[str, protocols.RecordKind]] = MappingProxyType({
-        "noise": ("discreet.core.events", "MechanismRecord", _noise),
-        "reports": ("discreet.accounting.randomized_response_event", "ReportRecord", _reports),
-        "flips": ("discreet.accounting.binomial_noise_event", "BinomialRecord", _flips),
-        "declared": ("discreet.accounting.declared_event", "DeclaredRecord", _declared),
-        "amplified": ("discreet.accounting.shuffle_amplification_event", "AmplifiedRecord", _amplified),
-    })  # fmt: skip
+    _records: ClassVar[tuple[tuple[str, protocols.RecordKind], ...]] = (
+        ("noise", ("discreet.core.events", "MechanismRecord", _noise)),
+        ("reports", ("discreet.accounting.randomized_response_event", "ReportRecord", _reports)),
+        ("flips", ("discreet.accounting.binomial_noise_event", "BinomialRecord", _flips)),
+        ("declared", ("discreet.accounting.declared_event", "DeclaredRecord", _declared)),
+        ("amplified", ("discreet.accounting.shuffle_amplification_event", "AmplifiedRecord", _amplified)),
+    )
 
     @property
     def sentences(self) -> protocols.Sentences:
@@ -160,8 +159,8 @@ class WiredParts(metaclass=_FixedClass):
 
     @property
     def records(self) -> Mapping[str, protocols.RecordKind]:
-        """Kinds of records, by their names in files."""
-        return self._records
+        """Kinds of records, by their names in files: a new table at each access."""
+        return dict(self._records)
 
 
 registry.set_parts(WiredParts())

@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from discreet.accounting.noise_distributions.count_noise import report_grid
+from discreet.core.correlated_noise.matrix_factorization import MatrixFactorization
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededRng
@@ -386,3 +387,28 @@ def test_a_trusted_server_takes_trajectories_as_they_are(privatizer: NoPrivacy |
         np.testing.assert_array_equal(estimate.value, other.estimates[name].value)
     with pytest.raises(RuntimeError, match="no plan is open: call begin first"):
         ours.submit(user(3))
+
+
+MATRIX = MatrixFactorization(np.tril(np.ones((3, 3))))
+
+
+@pytest.mark.parametrize("release", ["tree", MATRIX], ids=["tree", "matrix"])
+def test_registers_that_do_not_fit_the_releases_are_refused(release: object) -> None:
+    """Without them, noise of released time steps would be drawn again."""
+    schedule = Schedule(8, times=np.array([0, 2, 4, 6]))
+    session = Central(epsilon=1.0, release=release).start(QUERY, schedule, Seeded(0))  # type: ignore[arg-type]
+    for first in (0, 2):
+        session.release()
+        feed(session, first, 2, Seeded(0))
+    session.release()
+    table = session._table
+    label, noise = max(table["registers"].items())
+    for registers, words in (
+        ({}, "registers: "),
+        ({**table["registers"], label: noise[:1]}, "has shape"),
+        ({**table["registers"], label: noise * np.inf}, "finite"),
+        ({**table["registers"], 40: noise}, "registers"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            session.channel.from_plain(session, {**table, "registers": registers})
+    assert session.channel.from_plain(session, table) is table

@@ -160,7 +160,7 @@ class FreshOnCumulative(LinearChannel):
             return super().noisy(s, n, leaf)
         self._raw = getattr(self, "_raw", 0.0) + s.state["cells"]
         s.state.update(spent=s.state["spent"] + 1, cells=np.zeros(self.query.cells))
-        return self._raw + self.draw(s.state["spent"], 1.0, 0)
+        return self._raw + self.draw(s.state["spent"], 1.0, 0), {}
 
 
 def test_fresh_noise_on_a_cumulative_gram_is_exposed() -> None:

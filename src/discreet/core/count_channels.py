@@ -15,7 +15,7 @@ import numpy as np
 
 from discreet.core import clipped_returns as steered
 from discreet.core.correlated_noise.decaying_sum import FINE
-from discreet.core.correlated_noise.factorization import prefix_noise
+from discreet.core.correlated_noise.factorization import check_registers, prefix_noise
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.noise.noises import is_declared
 from discreet.core.query import FamilyQuery
@@ -268,6 +268,14 @@ class CorrelatedChannel(CountChannel):
         walk = self.mechanism.walk
         assert walk is not None
         return super().start() | {"held": np.zeros(walk.registers + 1, np.int64), "registers": {}}
+
+    def from_plain(self, s: ChannelSession, state: State) -> State:
+        """Return the state of a file. Raises ``ValueError`` if its registers do not fit the strategy."""
+        assert self.mechanism.walk is not None
+        check_registers(
+            self.mechanism.walk, state["held"], state["registers"], self.query.cells, s._released_leaf
+        )
+        return state
 
     def release(self, s: ChannelSession, n: int, leaf: int) -> Released:
         """Return prefix sums with their noise."""

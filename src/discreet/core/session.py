@@ -453,6 +453,11 @@ class ChannelSession(Saveable):
                 self._check_plan(message)
             self.channel.add(self, message)
 
+    @property
+    def _released_leaf(self) -> int:
+        """Number of time steps of the last release."""
+        return 0 if self._last is None else self._schedule.leaf_at(self._last.users, self._leaf)
+
     def _check_plan(self, message: Message) -> None:
         if message.plan != (number := self.open_plan.number):
             raise ValueError(f"message.plan = {message.plan}: must be {number}, the plan that is open")

@@ -427,3 +427,11 @@ def test_a_matrix_can_be_given_to_a_mechanism_itself() -> None:
     joint = QUERY.sensitivity("l2", dict.fromkeys(QUERY.row_families, 1 / 3))
     assert made.guarantee.mu == pytest.approx(joint)
     assert "a leaf is a user" in made.guarantee.statement
+
+
+def test_no_array_of_a_factorization_can_be_made_writeable() -> None:
+    """All factorizations of one matrix share them, also those of later mechanisms."""
+    walk = MatrixFactorization(np.tril(np.ones((3, 3))))
+    for array in (walk.weights, walk.strategy):
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            array.flags.writeable = True

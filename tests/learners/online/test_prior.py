@@ -374,3 +374,23 @@ def test_equality_and_text() -> None:
     assert one != 3
     assert repr(one).startswith("Prior(a public model: 4 pairs, ")
     assert pickle.loads(pickle.dumps(other)).digest == other.digest
+
+
+def test_texts_and_guarantees_of_a_prior_are_checked(tmp_path: Path) -> None:
+    """Their sentences are in privacy statements."""
+    model = (np.ones((1, 1, 1)), np.zeros((1, 1)))
+    with pytest.raises(ValueError, match="origin = 5: must be a text"):
+        Prior(model, origin=5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="guarantee = .*: must be a Guarantee"):
+        Prior(model, guarantee="private")  # type: ignore[arg-type]
+    columns = {"state": [1e300], "action": [0], "next": [0], "probability": [1.0], "reward": [0.0]}
+    with pytest.raises(ValueError, match="column 'state' holds 1e.300: must be an integer"):
+        Prior.from_table(columns)
+    with pytest.raises(ValueError, match="states = 900001, actions = 1: a table has at most"):
+        Prior.from_table({**columns, "state": [900_000]})
+    with pytest.raises(ValueError, match="frame = None: must be a data frame"):
+        Prior.from_table(None)  # type: ignore[arg-type]
+    path = tmp_path / "twice.csv"
+    path.write_text("state,action,next,probability,reward, reward\n0,0,0,1,0,1\n")
+    with pytest.raises(ValueError, match="must name each column once"):
+        Prior.from_file(path)

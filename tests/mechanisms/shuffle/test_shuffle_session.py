@@ -19,12 +19,14 @@ from discreet.core.families import CENTERED_REWARDS, TRANSITIONS
 from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
-from discreet.device.message_envelope import Envelope
+from discreet.device.message_envelope import Envelope, MessageRejected
 from discreet.device.shuffle_encoder import ShuffleEncoder
 from discreet.device.shuffle_payload import COIN, Family, SessionConfig, read
 from discreet.envs.rollouts.rollout import batch_counts, reward_bits, rollout
 from discreet.mechanisms.interfaces import Message, Plan, Schedule
 from discreet.mechanisms.privatizers.shuffle import Shuffle
+from discreet.mechanisms.restore_session import brought_back
+from discreet.mechanisms.saved_state.save import taken_out
 from discreet.mechanisms.shuffle.shuffle_session import Analyzer, BatchTooSmall, Counted, Shuffler
 
 LAYOUT = Layout(2, 2, 3)
@@ -603,3 +605,63 @@ def test_noise_that_hides_everything_at_a_large_delta_has_a_guarantee():
     session = loud.start(CountQuery(Layout(2, 2, 1)), Schedule.one_shot(200), Seeded(0))
     assert 0 < session.guarantee.epsilon <= 1e-9
     assert verify(session.guarantee, session.records) == pytest.approx(0.0, abs=2e-3)
+
+
+# ------------------------------------------------------------------------------ saved batches
+
+
+def test_a_plan_over_several_batches_is_saved_and_continued():
+    session = started(users=40, times=(0, 10, 20, 30))
+    session.release()
+    encoder = session.begin(Plan(POLICY, 30))
+    for user in range(12):
+        session.submit(encoder(LIFE, session.open_plan, SeededRng(KEY, user)))
+    again = brought_back(taken_out(session))
+    assert again.users == 12
+    assert again.open_plan.users == 30
+
+
+def test_batches_of_another_mechanism_are_refused():
+    """Their devices add less noise than the guarantee states."""
+    session, weak = started(), started(Shuffle(epsilon=8.0, delta=1e-4, dishonest=0.9))
+    for one in (session, weak):
+        one.release()
+        fill(one, 3) if one is weak else one.begin(Plan(POLICY, 3))
+    table = session._table
+    forged = {
+        "parameters of batches": {"open_batches": weak._table["open_batches"]},
+        "since the last release": {"open_batches": []},
+        "batch": {"batch": 3},
+        "refused": {"refused": {**table["refused"], "late": -1}},
+        "received": {"open_batches": [{**table["open_batches"][0], "_received": 9}]},
+        "_ones": {
+            "open_batches": [{**table["open_batches"][0], "_ones": table["open_batches"][0]["_ones"] - 1}]
+        },
+        "plan": {"open_batches": [{**table["open_batches"][0], "_plan": 77}]},
+    }
+    for name, change in forged.items():
+        with pytest.raises(ValueError, match=name):
+            session.channel.from_plain(session, {**table, **change})
+    assert session.channel.from_plain(session, table)["batch"] == 0
+
+
+def test_a_closed_session_keeps_its_public_numbers():
+    session = started()
+    session.release()
+    session.begin(Plan(POLICY, 3))
+    number, refused = session.number, dict(session.refused)
+    session.close()
+    assert (session.number, dict(session.refused)) == (number, refused)
+    for fact in ("device", "open_encoder", "open_plan"):
+        with pytest.raises(RuntimeError, match="closed"):
+            getattr(session, fact)
+
+
+def test_a_late_trajectory_counts_as_a_late_message():
+    session = started()
+    session.release()
+    fill(session, 10)
+    session.release()
+    with pytest.raises(MessageRejected, match="batch that is over"):
+        session.submit(Message(1, LIFE))
+    assert session.refused["late"] == 1

@@ -21,6 +21,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core import checks
 from discreet.core.correlated_noise import factorization_kernels as walks
 
 Floats = NDArray[np.float64]
@@ -121,6 +122,24 @@ def program(walk: Walk) -> walks.Program:
     links, weights = np.zeros((form.operations, 6), np.int64), np.zeros((form.operations, 4))
     ints, floats = np.array(form.ints, np.int64), np.array(form.floats, np.float64)
     return walks.Program(walk.code, ints, floats, links, weights)
+
+
+def check_registers(
+    walk: Walk, held: Ints, registers: Mapping[int, Floats], cells: int, released: int
+) -> None:
+    """Raise ``ValueError`` unless labels and registers of a file can be those of a factorization.
+
+    held, registers : as for :func:`prefix_noise`. cells : number of cells of a register. released : time
+        steps of the last release; their noise must not be drawn again.
+    """
+    made = int(held[-1]) if walk.weights is None else len(registers)
+    if made < released or (made > 0) != bool(registers):
+        raise ValueError(f"registers: contain noise of {made} time steps: must be at least {released}")
+    if walk.weights is not None and set(registers) != set(range(made)):
+        raise ValueError(f"registers: must contain the {made} draws so far")
+    for label, noise in registers.items():
+        checks.integer("registers", label, 0, walk.registers - 1)
+        checks.floats(f"registers[{label}]", noise, (cells,))
 
 
 def prefix_noise(

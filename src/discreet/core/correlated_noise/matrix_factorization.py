@@ -37,7 +37,6 @@ is used only if B C = A holds exactly in integers below 2^52, so S = C.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import ClassVar
@@ -57,8 +56,11 @@ _SPREAD = 2.0**6  # Draws of scale 2^38 units exceed 2^52 units with probability
 
 
 @lru_cache(maxsize=8)
-def _solved(content: bytes, steps: int) -> tuple[Floats, Mapping[Norm, float], bool]:
-    """Return B, bounds on the largest l1 and l2 norm of a column of S, and whether noise can be exact."""
+def _solved(content: bytes, steps: int) -> tuple[bytes, tuple[float, float], bool]:
+    """Return B, bounds on the largest l1 and l2 norm of a column of S, and whether noise can be exact.
+
+    B is returned as bytes, since no caller can change them.
+    """
     strategy = np.frombuffer(content).reshape(steps, steps)
     prefixes = np.tril(np.ones((steps, steps)))
     whole = bool((strategy == np.rint(strategy)).all() and (np.diag(strategy) == 1).all())
@@ -75,9 +77,8 @@ def _solved(content: bytes, steps: int) -> tuple[Floats, Mapping[Norm, float], b
             f"strategy: its columns have norms up to {l1:.3g}, and its inverse has a relative error of "
             f"{change:.3g}: must be at most {_WORST:g}, so that the privacy loss can be computed"
         )
-    weights.flags.writeable = False
     slack = (1 + 1e-9) / (1 - change)
-    return weights, {"l1": l1 * slack, "l2": math.sqrt(squared) * slack}, exact
+    return weights.tobytes(), (l1 * slack, math.sqrt(squared) * slack), exact
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +89,8 @@ class MatrixFactorization(Walk):
     ----------
     strategy : (M, M) lower triangular matrix C with a positive diagonal, 1 <= M <= 1024. Row n belongs to
         time step n (a batch of users between two scheduled releases, or a single user). The noise of prefix
-        sums is A C^{-1} z, where A is the lower triangular matrix of ones. The scale of C does not matter.
+        sums is A C^{-1} z, where A is the lower triangular matrix of ones. The scale of C does not matter,
+        except that exact noise needs a diagonal of ones.
         After time step M + 1 nothing is released.
     gaussian : True for Gaussian noise, False for Laplace noise. It selects the l2 or l1 norm of the columns.
         :class:`~discreet.mechanisms.privatizers.central.Central` sets it.
@@ -129,10 +131,10 @@ class MatrixFactorization(Walk):
         strategy = checks.floats("strategy", self.strategy, (steps, steps))
         if np.triu(strategy, 1).any() or not (np.diag(strategy) > 0).all():
             raise ValueError("strategy: must be a lower triangular matrix with a positive diagonal")
-        strategy.flags.writeable = False
-        gaussian = checks.flag("gaussian", self.gaussian)
-        weights, bounds, integral = _solved(strategy.tobytes(), steps)
-        values = strategy, gaussian, steps + 1, weights, bounds["l2" if gaussian else "l1"], integral
+        gaussian, content = checks.flag("gaussian", self.gaussian), strategy.tobytes()
+        solved, bounds, integral = _solved(content, steps)
+        strategy, weights = (np.frombuffer(one).reshape(steps, steps) for one in (content, solved))
+        values = strategy, gaussian, steps + 1, weights, bounds[gaussian], integral
         for item, value in zip(fields(self), values, strict=True):
             object.__setattr__(self, item.name, value)
 

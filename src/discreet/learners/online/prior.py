@@ -13,23 +13,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.families import TRANSITIONS
+from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
 from discreet.utils.pinned_file import pinned
-
-if TYPE_CHECKING:
-    from discreet.core.guarantee import Guarantee
 
 Floats = NDArray[np.float64]
 
 DEFAULT_STRENGTH = 100.0
 LEAST_STRENGTH = 2.0  # A pair with a smaller strength has no prior.
+_MOST_STATES, _MOST_CELLS = 10**6, 2 * 10**8  # of a table
 _MOST_STRENGTH = 1000.0  # Largest strength of a pair of an earlier release.
 _SUM_ERROR = 1e-9
 
@@ -75,6 +74,10 @@ class Prior:
         put = object.__setattr__
         for name in ("transitions", "rewards"):
             put(self, name, checks.flag(name, getattr(self, name)))
+        if not isinstance(self.origin, str):
+            raise ValueError(f"origin = {checks.said(self.origin)}: must be a text")
+        if self.guarantee is not None and type(self.guarantee) is not Guarantee:
+            raise ValueError(f"guarantee = {checks.said(self.guarantee)}: must be a Guarantee, no subclass")
         if not self.transitions and not self.rewards:
             raise ValueError("rewards = False: must be true when transitions is false")
         table, means = _arrays(self.model)
@@ -308,14 +311,15 @@ class Prior:
         try:
             with path.open(newline="", encoding="utf-8-sig") as file:
                 names, *lines = list(csv.reader(file)) or [[]]
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise ValueError(f"prior = {str(path)!r}: must be a readable table ({error})") from None
+        names = [name.strip() for name in names]
+        if len(set(names)) < len(names):
+            raise ValueError(f"{path}, line 1: has columns {names}: must name each column once")
         wrong = [i for i, line in enumerate(lines, 2) if len(line) != len(names)]
         if wrong:
             raise ValueError(f"{path}, line {wrong[0]}: must have {len(names)} values")
-        columns = {
-            name.strip(): _numbers(path, name, [line[i] for line in lines]) for i, name in enumerate(names)
-        }
+        columns = {name: _numbers(path, name, [line[i] for line in lines]) for i, name in enumerate(names)}
         return cls.from_table(
             columns, strength, states=states, actions=actions, origin=f"the table {path.name}"
         )
@@ -358,7 +362,10 @@ def _arrays(model: Any) -> tuple[Floats, Floats]:
     """Return copies of the rows (S, A, S) and mean rewards (S, A) of a model."""
     if hasattr(model, "layout"):
         table, means = model.transitions.mean(axis=0), model.rewards.mean(axis=0)
-        return table, means
+        return (
+            checks.floats("model.transitions", table, np.shape(table)),
+            checks.floats("model.rewards", means, np.shape(means)),
+        )
     if not isinstance(model, tuple | list) or len(model) != 2:
         raise ValueError(f"model = {checks.said(model)}: must be a TabularMDP, or two arrays")
     shape = np.shape(model[0])
@@ -407,6 +414,8 @@ def _read_columns(
     frame: Mapping[str, Any], strength: float, states: int | None, actions: int | None
 ) -> tuple[tuple[Floats, Floats], Any]:
     """Return the arrays of a table and the strengths of its pairs."""
+    if not hasattr(frame, "keys"):
+        raise ValueError(f"frame = {checks.said(frame)}: must be a data frame, or a mapping of columns")
     names = list(frame)
     for name in names:
         if name not in (*_COLUMNS, "visits"):
@@ -421,6 +430,8 @@ def _read_columns(
     whole = {name: _whole(name, values[name]) for name in ("state", "action", "next")}
     states = _size("states", states, 1 + int(max(whole["state"].max(), whole["next"].max())))
     actions = _size("actions", actions, 1 + int(whole["action"].max()))
+    if states * actions * states > _MOST_CELLS:
+        raise ValueError(f"states = {states}, actions = {actions}: a table has at most {_MOST_CELLS} cells")
     place = (whole["state"], whole["action"], whole["next"])
     table, means, visits = np.zeros((states, actions, states)), np.zeros((states, actions)), None
     again = np.zeros(table.shape, np.int64)
@@ -438,9 +449,9 @@ def _read_columns(
 
 
 def _whole(name: str, values: Floats) -> NDArray[np.int64]:
-    wrong = values[(values < 0.0) | (values != np.floor(values))]
+    wrong = values[(values < 0.0) | (values != np.floor(values)) | (values >= _MOST_STATES)]
     if wrong.size:
-        raise ValueError(f"column {name!r} holds {wrong[0]:g}: must be an integer of at least 0")
+        raise ValueError(f"column {name!r} holds {wrong[0]:g}: must be an integer in [0, {_MOST_STATES})")
     return values.astype(np.int64)
 
 

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from discreet.core import count_kernels as kernels
 from discreet.core.call_protocols import Encoder
-from discreet.core.correlated_noise.factorization import prefix_noise
+from discreet.core.correlated_noise.factorization import check_registers, prefix_noise
 from discreet.core.noise import seeded_noise_kernels as seeded_kernels
 from discreet.core.protocols import Coins
 from discreet.core.raw_encoder import RawEncoder, rounded, same_plan
@@ -233,7 +233,9 @@ class LinearChannel(DeviceMessages, Channel):
 
     def from_plain(self, s: ChannelSession, state: State) -> State:
         """Return the state of a file. Raises ``ValueError`` if it is invalid."""
-        state = self.messages_from_plain(s, state)
+        state, walk = self.messages_from_plain(s, state), self.mechanism.walk
+        if walk is not None and not isinstance(walk, ExactSquareRoot):
+            check_registers(walk, state["held"], state["registers"], self.query.cells, s._released_leaf)
         stored, answers = state.pop("stored_users"), s.state["answers"]
         if answers is not None:
             resume(answers, stored)

@@ -11,7 +11,6 @@ import io
 import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from types import MappingProxyType
 
 from discreet.core.lifecycle import Saveable
 from discreet.mechanisms.saved_state import state_file as saved_state
@@ -109,13 +108,12 @@ _GROUPS: dict[Callable[[], tuple[type, ...]], tuple[str, ...]] = {
     ),
 }  # fmt: skip
 """Functions that import classes, and the names of these classes in files."""
-_GROUP_OF = MappingProxyType({name: group for group, names in _GROUPS.items() for name in names})
+_GROUP_OF = tuple((name, group) for group, names in _GROUPS.items() for name in names)
 
 
 @cache
-def _imported(group: Callable[[], tuple[type, ...]]) -> Mapping[str, type]:
-    classes = {saved_state.WRITTEN_NAMES.get(one.__name__, one.__name__): one for one in group()}
-    return MappingProxyType(classes)
+def _imported(group: Callable[[], tuple[type, ...]]) -> tuple[tuple[str, type], ...]:
+    return tuple((saved_state.WRITTEN_NAMES.get(one.__name__, one.__name__), one) for one in group())
 
 
 class _Classes(Mapping[str, type]):
@@ -127,10 +125,10 @@ class _Classes(Mapping[str, type]):
     __slots__ = ()
 
     def __getitem__(self, name: str) -> type:
-        return _imported(_GROUP_OF[name])[name]
+        return dict(_imported(dict(_GROUP_OF)[name]))[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_GROUP_OF)
+        return (name for name, _ in _GROUP_OF)
 
     def __len__(self) -> int:
         return len(_GROUP_OF)

@@ -1,4 +1,4 @@
-r"""Shuffle model with three parties, none of which is trusted with raw data.
+r"""Shuffle model with three parties. Only the user's own device sees raw data.
 
 1. **The device** (:mod:`discreet.device`) turns a trajectory into bits: for every counter, the user's own
    bits and random bits (flips).
@@ -184,10 +184,16 @@ class Inbox:
         """Public parameters, as values that can be compared."""
         return tuple(getattr(self, name) for name in self._BOUND)
 
-    def check_numbers(self, users: int) -> None:
-        """Raise ``ValueError`` if a batch of ``users`` users cannot have these numbers of messages."""
+    def check_numbers(self, users: int, plans: int, awaited: int) -> None:
+        """Raise ``ValueError`` if the numbers of messages cannot be those of a session.
+
+        users, plans : largest numbers so far. awaited : users whom the open plan expects.
+        """
         checks.integer("received", self._received, 0, users)
-        checks.integer("left", self._left, 0, users - self._received)
+        checks.integer("plan", self._plan, -1, plans)
+        checks.integer("left", self._left, 0, users + awaited)
+        for reason, count in self._refused.items():
+            checks.integer(f"refused[{reason!r}]", count, 0)
 
     def _check_new(self, nonce: bytes) -> None:
         """Raise ``MessageRejected`` if this message was received before, or the plan expects no user."""
@@ -232,6 +238,13 @@ class Shuffler(Inbox):
         super().__init__(least)
         self.form = form
         self._ones = np.zeros(form.begins[-1], np.int64)
+
+    def check_numbers(self, users: int, plans: int, awaited: int) -> None:
+        """Raise ``ValueError`` if the numbers of messages and of ones cannot be those of a session."""
+        super().check_numbers(users, plans, awaited)
+        each = np.repeat([family.messages for family in self.form.families], self.form.counters)
+        if (self._ones < 0).any() or (self._ones > self._received * each).any():
+            raise ValueError(f"_ones: must be at least 0, and at most those of {self._received} users")
 
     @classmethod
     def of_batch(cls, mechanism: FlipMechanism, batch: int, session: int) -> Shuffler:
@@ -434,16 +447,18 @@ class ShuffledChannel(Channel):
         for reason, count in state["refused"].items():
             checks.integer(f"refused[{reason!r}]", count, 0)
         self.estimates(state["sums"], state["components"], 0)  # raises an error if they do not fit
-        shufflers, first = [], last + 1 - len(state["open_batches"])
-        if first < 0 or (s._awaited and not state["open_batches"]):
+        shufflers = [made_of(self.shuffles, whole) for whole in state["open_batches"]]
+        if bool(shufflers) != (last >= 0) or (s._awaited and not shufflers):
             raise ValueError("open_batches: must be those since the last release")
-        for batch, whole in enumerate(state["open_batches"], first):
-            found = made_of(self.shuffles, whole)
-            own = self.shuffles.of_batch(self.mechanism, batch, state["session"])
-            if found.parameters != own.parameters:
-                raise ValueError(f"open_batches: must have the parameters of batch {batch + 1}")
-            found.check_numbers(int(self.ends[batch]) - (int(self.ends[batch - 1]) if batch else 0))
-            shufflers.append(found)
+        batches = iter(range(last + 1))
+        for i, found in enumerate(shufflers):  # in their order, with the last one in batch ``last``
+            newest = i + 1 == len(shufflers)
+            if not any(
+                found.parameters == self.shuffles.of_batch(self.mechanism, batch, state["session"]).parameters
+                for batch in ([last] if newest else batches)
+            ):
+                raise ValueError("open_batches: must have the parameters of batches of the mechanism")
+            found.check_numbers(s._users, s._plans, s._awaited if newest else 0)
         rest = {name: value for name, value in state.items() if name != "open_batches"}
         return rest | {"shufflers": shufflers}
 
