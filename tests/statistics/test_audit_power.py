@@ -203,7 +203,7 @@ def fewer_flips(session: Any) -> None:
         tuple((name, dataclasses.replace(flips, each=flips.each // 2)) for name, flips in noise)
         for noise in session._mechanism.noises
     )
-    session._mechanism = dataclasses.replace(session._mechanism, noises=fewer)
+    session.channel.mechanism = dataclasses.replace(session._mechanism, noises=fewer)
 
 
 def test_shuffled_transcripts_of_neighbouring_batches_expose_half_the_flips() -> None:
