@@ -82,8 +82,9 @@ class OneLine(Group):
             sys.exit(2)
         try:
             status = super().main(args, standalone_mode=False, **extra)
+            sys.stdout.flush()
         except BrokenPipeError:  # the reader of the output has closed the pipe, as in `discreet list | head`
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the interpreter flushes it at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # it is flushed again at exit
             sys.exit(1)
         except Exception as error:
             if not hasattr(error, "format_message"):  # not an error of the parser, whose classes are private
