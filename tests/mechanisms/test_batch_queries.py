@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from interrupts import interrupted
 from scipy.stats import binom
 
 import discreet as dr
@@ -685,3 +686,33 @@ def test_devices_of_a_batch_send_bytes(name: str) -> None:
         assert encoder.guarantee is None  # type: ignore[attr-defined]
         with pytest.raises(ValueError, match="device"):
             _ = trusted.device  # type: ignore[attr-defined]
+
+
+def test_a_closed_session_keeps_the_number_of_its_users() -> None:
+    """Also if the call that closes it is interrupted anywhere, and made again."""
+    who, at, more = people(), 0, True
+    while more:
+        session = session_of()
+        session.release()
+        encoder = session.begin(Plan(POLICY, 6))
+        for i in range(3):
+            session.submit(made_by(encoder, session, who, i))
+        inner = session.state["inner"]
+        more = interrupted(session.close, at, files=("core/session.py", "mechanisms/batch_queries.py"))
+        session.close()
+        assert session.users == 3
+        assert inner.state == session.state == {}
+        at += 1
+
+
+def test_the_randomizer_of_a_batch_sends_no_raw_data() -> None:
+    """It is that of the batch's session: on the server, for reports that the server draws."""
+    privatizer = dr.Central(epsilon=1.0, release="reports")
+    session = privatizer.start(SCHEDULE.queries[0], SCHEDULE, Seeded(5))
+    session.release()
+    session.begin(Plan(POLICY, 6))
+    who, coins = people(), SeededRng(Seeded(5).keys.noise, 0)
+    trajectory = dr.Trajectory(who.states[0], who.actions[0], who.rewards[0])
+    made = session.open_randomizer(trajectory, session.open_plan, coins)
+    assert made.trajectory is None
+    assert made.message is not None

@@ -329,7 +329,7 @@ class ChannelSession(Saveable):
     def number(self) -> int:
         """Number in [0, 2^64) that identifies this session in messages of devices. It is not secret.
 
-        Raises ``ValueError`` if messages contain no such number, or the session is closed.
+        Raises ``ValueError`` if messages contain no such number. A closed session may not have it.
         """
         if "session" not in self.state:
             raise ValueError("number: must be asked of an open session whose messages contain its number")

@@ -319,6 +319,8 @@ def test_from_release(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(prior)).statement == prior.statement
     found = dr.NoiseAwareUCBVI(prior=str(path))
     assert "ledger" in str(Setup(mdp, found, CENTRAL, 100).privacy_note)
+    with pytest.raises(ValueError, match="strength = 50.0: must be 100, the default, for a release"):
+        Prior.from_file(path, 50.0)
 
 
 def test_a_release_without_rewards(tmp_path: Path) -> None:

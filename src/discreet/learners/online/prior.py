@@ -296,7 +296,8 @@ class Prior:
         path : str or Path
             The file. A table has the columns of :meth:`from_table`.
         strength, states, actions
-            As for :meth:`from_table`. A release has strengths of its own.
+            As for :meth:`from_table`. A release has strengths of its own, so its ``strength`` must be the
+            default.
 
         Raises
         ------
@@ -305,6 +306,11 @@ class Prior:
         """
         path = Path(path)
         if path.suffix == ".parquet":
+            if strength != DEFAULT_STRENGTH:
+                raise ValueError(
+                    f"strength = {checks.said(strength)}: must be {DEFAULT_STRENGTH:g}, the default, for a "
+                    "release, which has strengths of its own"
+                )
             return cls.from_release(path)
         if path.suffix != ".csv":
             raise ValueError(f"prior = {str(path)!r}: must be a .csv table or the .parquet file of a release")
