@@ -32,10 +32,7 @@ class PublicNameError(AttributeError):
         from discreet.utils.renamed import renamed
 
         package, name = self.args
-        new = renamed(f"{package}.{name}")
-        if new is None:
-            return f"module {package!r} has no attribute {name!r}"
-        return f"{package}.{name} was renamed in 0.3.0: {new}"
+        return renamed(f"{package}.{name}") or f"module {package!r} has no attribute {name!r}"
 
 
 def public_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
@@ -80,7 +77,7 @@ class _EarlierModules:
             if new is not None:
                 # The error must not have the attribute `name`: `from discreet import OLD` ignores an error
                 # whose `name` is the path that it looks for.
-                raise ModuleNotFoundError(f"{fullname} was renamed in 0.3.0: {new}")
+                raise ModuleNotFoundError(new)
 
 
 # the last finder is asked only for modules that no other finder has found

@@ -33,7 +33,7 @@ def test_an_old_command_ends_with_the_new_one(old: str) -> None:
         (("learn", "--share", 0.2), "--share: use discreet estimate"),
         (("learn", "--label", 2), "--label: use discreet run"),
         (("learn", "--delimiter", ";"), "--delimiter was renamed in 0.3.0: --source delimiter=TEXT"),
-        (("learn", "--reads", "a.csv"), "--reads was renamed in 0.3.0: the files, beside --sql"),
+        (("learn", "--reads", "a.csv"), "--reads was renamed in 0.3.0: FILES --sql QUERY"),
         (("dry-run", "--operator", "me"), "--operator was renamed in 0.3.0: --report operator=TEXT"),
         (("replan", "a", "--level=0.9"), "--level was renamed in 0.3.0: --report level=NUMBER"),
         (("discretize", "fit", "--rounds", 9), "--rounds was renamed in 0.3.0: --set rounds=N"),

@@ -64,7 +64,7 @@ def test_the_upgrade_page_agrees_with_the_tables_of_old_names() -> None:
     names = [(row[1], row[2]) for row in rows if len(row) == 4 and row[1]]
     assert len(names) == 8
     for old, new in names:
-        found = [(renamed(one) or "").replace("discreet.", "dr.") for one in old]
+        found = [(renamed(one) or "").partition(": ")[2].replace("discreet.", "dr.") for one in old]
         assert ", ".join(found).replace("dr.pipeline.learn", "discreet.pipeline.learn") == ", ".join(new)
     commands = {old.split()[0] for row in rows if len(row) == 5 for old in row[2] if old[0] != "-"}
     assert commands - {"learn"} == set(COMMANDS)

@@ -7,7 +7,11 @@ from discreet.utils.renamed import renamed
 
 
 def test_an_old_name_raises_an_error_with_the_new_one() -> None:
-    assert renamed("discreet.storage.ledger") == "discreet.ledger.ledger"
+    assert (
+        renamed("discreet.storage.ledger")
+        == "discreet.storage.ledger was renamed in 0.3.0: discreet.ledger.ledger"
+    )
+    assert renamed("discreet.Clocks") == "discreet.Clocks was removed in 0.3.0"
     assert renamed("discreet.DPUCBVI") is None
     assert renamed("discreet.no_such_name") is None
     with pytest.raises(AttributeError, match=r"discreet\.ledger"):

@@ -32,7 +32,7 @@ OPTIONS = {
     "--operator": "--report operator=TEXT",
     "--preset": "--set preset=NAME",
     "--purpose": "--report purpose=TEXT",
-    "--reads": "the files, beside --sql",
+    "--reads": "FILES --sql QUERY",
     "--rehearse": "--dry-run",
     "--return-bound": "--report return_bound=NUMBER",
     "--rounds": "--set rounds=N",

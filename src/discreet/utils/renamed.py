@@ -1,4 +1,4 @@
-"""Table of the names and modules of version 0.2.0 that version 0.3.0 renamed or moved (``renamed.csv``).
+"""Table of the names and modules of version 0.2.0 that version 0.3.0 renamed, moved or removed (``renamed.csv``).
 
 Using an old name raises an error that states the new name; old names do not work as aliases. The table will
 be deleted in version 0.4.0.
@@ -14,11 +14,15 @@ __all__ = ["renamed"]
 
 
 def renamed(old: str) -> str | None:
-    """Return the new name of ``old``, or None if ``old`` was not renamed.
+    """Return a sentence that states the new name of ``old``, or that ``old`` was removed. Return None if
+    neither applies.
 
     old : a name ``discreet.NAME``, or a module, of version 0.2.0.
     """
-    return _table().get(old)
+    new = _table().get(old)
+    if new is None:
+        return None
+    return f"{old} was renamed in 0.3.0: {new}" if new else f"{old} was removed in 0.3.0"
 
 
 @cache
