@@ -14,10 +14,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from discreet.accounting.text.sentence_templates import version_of, words
 from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.reports.dpo_report import HTML_NAME, OFFICER_NAME, declared_fields, glossary, page
 from discreet.reports.statement import attacker_of, check_delta, sentence_of, whole_of
+from discreet.reports.statement_page import said_in
 from discreet.reports.trade_off_function import TradeOff
 from discreet.utils.document import Block, Line, html_lines, markdown_lines, text_of
 
@@ -44,18 +44,16 @@ def _document(facts: Document) -> dict[str, Any]:
     records = [one for one in guarantee.records if isinstance(one, MechanismRecord)]
     alone = TradeOff.of(guarantee, records)
     whole = whole_of(run, alone)
+    said = said_in(facts)
     warnings = [facts["warning"]] if "warning" in facts else []
     if held is not None and held["new"]:
-        warnings.append(
-            "NEW LEDGER: this is the first release that it holds; if these people's data were released "
-            "before, that is not counted here, and losses add up."
-        )
+        warnings.append(said["warning.new ledger"])
     if held is not None and held["after"]["limit_epsilon"] is None:
-        warnings.append("NO LIMIT: the owner has set none for these data in this ledger.")
+        warnings.append(said["warning.no limit"])
     if guarantee.randomness != "secure":
-        warnings.append("SEEDED NOISE: whoever knows the seed can remove it; for simulation only.")
+        warnings.append(said["warning.codebook_seeded"])
     return {
-        "sentence": sentence_of(run, whole, alone, words(version_of(facts["guarantee"]))),
+        "sentence": sentence_of(run, whole, alone, said),
         "warnings": warnings,
         "purpose": facts["purpose"],
         "population": {
@@ -81,41 +79,33 @@ def _document(facts: Document) -> dict[str, Any]:
 
 
 def _fields(doc: Document, facts: Document) -> Iterator[tuple[str, str]]:
-    fit = facts["forecast"]
+    fit, said = facts["forecast"], said_in(doc)
     yield from declared_fields(doc, doc["declared"])
     values = ", ".join(fit["values"])
     what = (
         f"{fit['number']} bins of equal shares" if fit["what"] == "quantiles" else f"{fit['number']} centres"
     )
     yield "What was fitted", f"{what}, of {values}, in {fit['rounds']} noisy rounds"
-    yield "How far noise moves it", fit["verdict"]
+    yield said["codebook.moves"], fit["verdict"]
     sources = [f"{fact}: {source}" for fact, source in doc["population"]["provenance"].items()]
-    yield "Where public facts come from", "; ".join(sources) or "not stated"
-    yield "Trust", "central: whoever keeps the raw data is trusted; everybody else sees what is released"
+    yield said["officer.provenance"], "; ".join(sources) or "not stated"
+    yield "Trust", said["officer.trust"]
     yield "Date", doc["date"]
 
 
 _OWN = {
-    "Algorithms and their correctness": (
-        "k-means, or a histogram, by noisy sums over people, each of whom counts with the mean of her own "
-        "steps; codebook.json holds sensitivity and scale, 'discreet codebook verify' computes the promise "
-        "again. Sensitivity: proof in the module discreet.mechanisms.linear.per_user_means, tested by brute "
-        "force on neighbours."
-    ),
-    "Utility": "how far noise moves what was fitted stands above, beside how far public points lie apart.",
-    "The query model": (
-        "noisy sums, each asked where the ones before had said; all of them are in the promise. Nothing is "
-        "answered later, and preparing records with the codebook costs nothing of its own."
-    ),
-}
+    "Algorithms and their correctness": "mechanisms", "Utility": "utility", "The query model": "queries",
+}  # fmt: skip
+"""Keys of the answers about codebooks, by title of NIST's point."""
 
 
 def _blocks(facts: Document, fingerprint: str) -> Iterator[Block]:
     doc = _document(facts)
-    terms = glossary(doc, next(iter(facts["files"])), statement=False)
+    said, terms = said_in(doc), glossary(doc, next(iter(facts["files"])), statement=False)
     return page(
         doc, _title(doc), _fields(doc, facts), terms, (fingerprint, "", ""), made=FACTS,
-        checked="discreet codebook verify", read=FACTS, own=_OWN,
+        checked=said["codebook.checked"], read=FACTS,
+        own={title: said[f"codebook.{key}"] for title, key in _OWN.items()},
     )  # fmt: skip
 
 

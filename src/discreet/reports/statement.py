@@ -49,7 +49,7 @@ import numpy as np
 from discreet.accounting.randomized_response_event import ReportRecord
 from discreet.accounting.serialization import of_guarantee
 from discreet.accounting.text.guarantee_sentences import up
-from discreet.accounting.text.sentence_templates import NOW, with_modules_of, words
+from discreet.accounting.text.sentence_templates import with_modules_of
 from discreet.core import checks
 from discreet.core import families as counts
 from discreet.core.count_query import CountQuery
@@ -60,6 +60,7 @@ from discreet.learners.offline.release_files import FIRST_VISITS
 from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.names import __version__
 from discreet.reports.dpo_report import HTML_NAME, OFFICER_NAME, officer_html, officer_markdown
+from discreet.reports.phrases import phrases
 from discreet.reports.statement_page import (
     FREE,
     JSON_NAME,
@@ -378,7 +379,7 @@ def make_statement(facts: RunFacts, version: int = VERSION) -> Statement:
     Raises ``ValueError`` if the library of that version could not have made the run, or if the statement
     violates the schema.
     """
-    guarantee, schema, said = facts.guarantee, facts.schema, words(version)
+    guarantee, schema, said = facts.guarantee, facts.schema, phrases(version)
     _check_known_to(version, facts)
     alone = TradeOff.of(guarantee, facts.records)
     whole = whole_of(facts, alone)
@@ -391,7 +392,7 @@ def make_statement(facts: RunFacts, version: int = VERSION) -> Statement:
         "date": facts.date,
         "purpose": facts.purpose,
         "sentence": sentence_of(facts, whole, alone, said),
-        "warnings": list(_warnings(facts, whole, verdict)),
+        "warnings": list(_warnings(facts, whole, verdict, said)),
         "population": _population(facts),
         "data": _data(schema),
         "guarantee": of_guarantee(guarantee, version),
@@ -405,7 +406,7 @@ def make_statement(facts: RunFacts, version: int = VERSION) -> Statement:
         "alone": None if whole.releases == 1 else attacker_of(alone),
         "groups": [_group(whole.attacker, people, whole.delta) for people in _GROUPS],
         "covered": list(_covered(facts, said)),
-        "not_covered": list(_not_covered(facts)),
+        "not_covered": list(_not_covered(facts, said)),
         "mechanisms": [_mechanism(record, facts, version) for record in facts.records],
         "verdict": None if facts.verdict is None else dict(facts.verdict),
         "configuration": configuration_of(facts.algorithm, facts.options),
@@ -696,124 +697,91 @@ def _chance(delta: float) -> str:
     return f"1 in {math.floor(1 / delta * (1 + 1e-12)):,}"
 
 
-def _yours(schema: Schema) -> str:
-    """Return words that tell a user which of their data are exchanged between neighbouring datasets."""
-    m = schema.episodes_per_user
-    return "your record" if m == 1 else f"your records (up to {m} episodes)"
-
-
-def sentence_of(facts: RunFacts, whole: _Whole, alone: TradeOff, said: Mapping[str, str] = NOW) -> str:
+def sentence_of(facts: RunFacts, whole: _Whole, alone: TradeOff, said: Mapping[str, str]) -> str:
     """Return the first sentence of the statement, which says how much is revealed about one user.
 
     whole : totals over all releases. alone : bounds on attackers who see only this release. said : sentence
     templates of a version of the statement.
     """
-    guarantee = facts.guarantee
+    guarantee, m = facts.guarantee, facts.schema.episodes_per_user
     if facts.synthetic:
-        return "No person's data were used: the data are made up."
+        return said["statement.synthetic"]
     if guarantee.epsilon is None:
-        return (
-            f"Your data as a {facts.schema.unit} ARE NOT PROTECTED: what is published is exact, and may tell "
-            "what is in your record."
-        )
-    start = "If"
-    if guarantee.randomness == "seeded":
-        start = "Unless somebody knows or guesses the seed, which takes all protection away: if"
+        return said["statement.exact"].format(unit=facts.schema.unit)
     plus = said["patient, plus"].format(chance=_chance(whole.delta)) if whole.delta else ""
-    what = "this release, the only one of these data that is counted here"
-    if facts.ledger is not None:
-        what = "this release, the first one of these data that the ledger holds"
-    beside = ""
+    what, beside = "only" if facts.ledger is None else "first", ""
     if whole.releases > 1:
-        what = f"the {whole.releases} releases of these data that the ledger holds, this one included"
-        own = f" plus {_chance(guarantee.delta)}" if guarantee.delta else ""
-        beside = (
-            f" This release alone: at most {times(guarantee.epsilon, said)} times{own}, and right at most "
-            f"{hundredths(alone.right_guess(0.5))} times in 100."
+        what = "all"
+        own = guarantee.delta and said["statement.beside, plus"].format(chance=_chance(guarantee.delta))
+        beside = said["statement.beside"].format(
+            factor=times(guarantee.epsilon, said), own=own or "", right=hundredths(alone.right_guess(0.5))
         )
     promise = said["patient"].format(
-        what=what,
+        what=said[f"statement.{what}"].format(releases=whole.releases),
         factor=times(whole.epsilon, said),
-        yours=_yours(facts.schema),
+        yours=said["statement.your record" if m == 1 else "statement.your records"].format(m=m),
         plus=plus,
         right=hundredths(whole.attacker.right_guess(0.5)),
     )
-    return f"{start} you are a {facts.schema.unit} in these data: {promise}{beside}"
+    start = said["statement.seeded" if guarantee.randomness == "seeded" else "statement.if"]
+    return said["statement.start"].format(start=start, unit=facts.schema.unit, promise=promise, beside=beside)
 
 
-def _warnings(facts: RunFacts, whole: _Whole, verdict: str) -> Iterator[str]:
-    guarantee, ledger = facts.guarantee, facts.ledger
+def _warnings(facts: RunFacts, whole: _Whole, verdict: str, said: Mapping[str, str]) -> Iterator[str]:
+    guarantee, ledger, schema = facts.guarantee, facts.ledger, facts.schema
     if facts.synthetic:
-        yield "SYNTHETIC DATA: made up from the schema; this statement is a rehearsal and concerns no person."
+        yield said["warning.synthetic"]
     if guarantee.epsilon is None:
-        yield "NO PRIVACY GUARANTEE: exact sums were released."
+        yield said["warning.exact"]
     if guarantee.randomness == "seeded":
-        yield "SEEDED NOISE: for simulation only; whoever knows the seed can remove the noise."
-    if ledger is None and SITES in facts.options:
-        yield (
-            "NO LEDGER HERE: each site writes this release into a ledger of its own, if it keeps one; what "
-            "other releases of the same people cost is not known here, and losses add up."
-        )
-    elif ledger is None:
-        yield (
-            "NO LEDGER: nothing was written down; what other releases of the same people cost is not known "
-            "here, and losses add up."
-        )
+        yield said["warning.seeded"]
+    if ledger is None:
+        yield said["warning.no ledger here" if SITES in facts.options else "warning.no ledger"]
     elif ledger.new:
-        yield (
-            "NEW LEDGER: this is the first release that it holds; if these people's data were released "
-            "before, that is not counted here, and losses add up."
-        )
+        yield said["warning.new ledger"]
     if ledger is not None and ledger.after["limit_epsilon"] is None:
-        yield "NO LIMIT: the owner has set none for these data in this ledger."
+        yield said["warning.no limit"]
     if whole.releases > 1 and guarantee.epsilon is not None:
-        yield (
-            f"{whole.releases} RELEASES of the same people: together epsilon = {up(whole.epsilon)} at "
-            f"delta = {up(whole.delta, 3)}; this one alone has epsilon = {up(guarantee.epsilon)} at delta = "
-            f"{up(guarantee.delta, 3)}."
+        yield said["warning.releases"].format(
+            releases=whole.releases,
+            epsilon=up(whole.epsilon),
+            delta=up(whole.delta, 3),
+            own_epsilon=up(guarantee.epsilon),
+            own_delta=up(guarantee.delta, 3),
         )
     if verdict == "warn":
-        yield (
-            f"delta = {up(guarantee.delta, 3)} is {up(guarantee.delta * facts.users, 3)} times 1/users: "
-            "should be at most a tenth of it."
-        )
+        ratio = up(guarantee.delta * facts.users, 3)
+        yield said["warning.delta"].format(delta=up(guarantee.delta, 3), ratio=ratio)
     nominal = guarantee.epsilon_nominal
     if nominal is not None and guarantee.epsilon is not None and guarantee.epsilon > nominal * (1 + 1e-6):
-        yield f"The noise gives epsilon = {up(guarantee.epsilon)}, more than the nominal {nominal:g}."
-    leaks = facts.schema.from_this_data
-    if leaks:
-        yield f"Read off THIS DATA, hence leaked without noise: {', '.join(leaks)}."
-    if facts.schema.unstated:
-        yield f"Nobody stated where these facts come from: {', '.join(facts.schema.unstated)}."
+        yield said["warning.nominal"].format(epsilon=up(guarantee.epsilon), nominal=f"{nominal:g}")
+    yield from _facts_of_schema("warning", schema, said)
+
+
+def _facts_of_schema(table: str, schema: Schema, said: Mapping[str, str]) -> Iterator[str]:
+    """Yield sentences about facts that were taken from the data, and about facts of unstated origin."""
+    for key, facts in (("leaks", schema.from_this_data), ("unstated", schema.unstated)):
+        if facts:
+            yield said[f"{table}.{key}"].format(facts=", ".join(facts))
 
 
 def _covered(facts: RunFacts, said: Mapping[str, str]) -> Iterator[str]:
     if facts.guarantee.epsilon is None:
         return
-    m = facts.schema.episodes_per_user
-    whole = "the whole episode" if m == 1 else f"all episodes that count, at most {m}, together"
-    yield (
-        f"One {facts.schema.unit}: {whole}, with all states, actions, rewards, and their order; against "
-        "exchange for any other admissible record."
-    )
-    groups = facts.schema.groups
+    schema, m = facts.schema, facts.schema.episodes_per_user
+    whole = said["covered.whole episode" if m == 1 else "covered.whole episodes"].format(m=m)
+    yield said["covered.unit"].format(unit=schema.unit, whole=whole)
+    groups = schema.groups
     if groups is not None:
-        yield (
-            f"Which group the {facts.schema.unit} is of ({groups.column}): it is exchanged with the rest of "
-            f"the record. The labels ({', '.join(groups.labels)}) are declared, and public."
-        )
-    attackers = said["attackers"]
-    if facts.guarantee.randomness == "seeded":
-        attackers = "who neither know nor guess the seed, whatever they know of everybody else's data"
-    yield (
-        "Everything computed from release.parquet, now or later: policies, reports, intervals, this "
-        f"statement; by attackers {attackers}."
-    )
-    if m > 1 and facts.schema.contribute == "random":
-        yield f"Who has more than {m} episodes: {m} of them count, chosen by a secret key."
+        labels = ", ".join(groups.labels)
+        yield said["covered.groups"].format(unit=schema.unit, column=groups.column, labels=labels)
+    seeded = facts.guarantee.randomness == "seeded"
+    yield said["covered.attackers"].format(attackers=said["covered.seeded" if seeded else "attackers"])
+    if m > 1 and schema.contribute == "random":
+        yield said["covered.random"].format(m=m)
 
 
-def _of_sites(facts: RunFacts) -> Iterator[str]:
+def _of_sites(facts: RunFacts, said: Mapping[str, str]) -> Iterator[str]:
     """Yield sentences about a release from several sites: its assumptions, and facts that it does not hide.
 
     Nothing is yielded if the release is from one site or has no guarantee.
@@ -821,57 +789,26 @@ def _of_sites(facts: RunFacts) -> Iterator[str]:
     told = facts.options.get(SITES)
     if told is None or facts.guarantee.epsilon is None:
         return
-    yield (
-        f"A person whose records are at more than one of the {told['sites']} sites: that nobody is, is "
-        f"declared and was not checked; who is at j of them is protected as j {facts.schema.unit}s together "
-        "are."
-    )
-    yield (
-        "What went between sites and analyst before the release: single sites' sums, which are hidden by "
-        "masks, hence by limits of computing, not by noise."
-    )
-    if told["noise"] == "analyst":
-        yield f"What the analyst sees: the exact sum over {told['sent']} sites, before noise."
-        return
-    yield (
-        f"What more than {told['colluding']} of the sites know together of their own noise, if they pass it "
-        f"on: this statement counts the noise of {told['honest']} honest sites among the {told['sent']} in "
-        "the sum; with fewer, rho grows in inverse proportion. Whoever runs the server and has the secret "
-        "that all sites share can open one site's vector alone, behind that site's share of the noise."
-    )
+    keys = ["several sites", "masks", "analyst" if told["noise"] == "analyst" else "colluding"]
+    for key in keys:
+        yield said[f"not covered.{key}"].format(unit=facts.schema.unit, **told)
 
 
-def _not_covered(facts: RunFacts) -> Iterator[str]:
-    schema = facts.schema
-    yield "The raw data themselves, where they are stored, and copies of them."
-    yield "Messages about broken rows: they quote people's data and are for the data's owner alone."
+def _not_covered(facts: RunFacts, said: Mapping[str, str]) -> Iterator[str]:
+    words = {key.removeprefix("not covered."): text for key, text in said.items()}
+    yield words["raw"]
+    yield words["messages"]
     if facts.guarantee.users_public:
-        yield f"The number of people, {facts.users}: it is treated as public."
-    yield (
-        "Whether somebody is in the data set at all, where that is known otherwise (a list, a study, a "
-        "ward): one person's record is exchanged for another's, which hides its content, and that it is "
-        "hers, but not that there is one more."
-    )
-    leaks = schema.from_this_data
-    if leaks:
-        yield f"Facts read off this data: {', '.join(leaks)}. They are public now, and no noise is on them."
-    if schema.unstated:
-        yield f"Facts whose origin nobody stated: {', '.join(schema.unstated)}; if from this data, they leak."
+        yield words["users"].format(users=facts.users)
+    yield words["member"]
+    yield from _facts_of_schema("not covered", facts.schema, said)
     if facts.options.get("compare"):
-        yield (
-            "Rules that the policy is compared with (rule.csv): they are published as they were given, and "
-            "no noise is on them; if made from this data, they leak."
-        )
-    yield "What holds of everybody: a conclusion about all such people reaches those not in the data, too."
-    yield from _of_sites(facts)
+        yield words["compare"]
+    yield words["everybody"]
+    yield from _of_sites(facts, said)
     if facts.ledger is None:
-        here = " here" if SITES in facts.options else ""
-        yield f"Any other release of the same people: NO LEDGER was kept{here}, and losses add up."
+        yield words["no ledger"].format(here=words["here"] if SITES in facts.options else "")
     else:
-        yield (
-            f"Releases of the same people that are not counted here: those after entry {facts.ledger.number} "
-            f"of this ledger, those that it holds under another name than {facts.ledger.dataset!r}, and "
-            "those that another ledger holds, or none. Losses add up."
-        )
-    yield "Side channels: timing, memory, power, temporary files, and whether and when the run was made."
-    yield "More than one person at once, except as the table of groups says."
+        yield words["ledger"].format(number=facts.ledger.number, dataset=repr(facts.ledger.dataset))
+    yield words["side channels"]
+    yield words["groups"]

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from discreet.accounting.text.guarantee_sentences import up
-from discreet.accounting.text.sentence_templates import NOW, version_of, words
+from discreet.accounting.text.sentence_templates import version_of
+from discreet.reports.phrases import phrases
 from discreet.reports.verdict_text import verdict_line
 from discreet.utils import document
 from discreet.utils.document import (
@@ -31,7 +32,7 @@ from discreet.utils.document import (
 
 __all__ = [
     "FREE", "JSON_NAME", "MARKDOWN_NAME", "hundredths", "limit_words", "markdown", "markdown_lines",
-    "never_certain", "times", "told_in",
+    "never_certain", "said_in", "times", "told_in",
 ]  # fmt: skip
 
 JSON_NAME, MARKDOWN_NAME = "statement.json", "statement.md"
@@ -62,7 +63,7 @@ def hundredths(rate: float) -> str:
     return up(100.0 * rate, 3)
 
 
-def times(epsilon: float, said: Mapping[str, str] = NOW) -> str:
+def times(epsilon: float, said: Mapping[str, str]) -> str:
     """Return e^epsilon as text, rounded up. If epsilon is above 13.8, the text is a power of e.
 
     said : sentence templates of a version of the statement.
@@ -71,6 +72,11 @@ def times(epsilon: float, said: Mapping[str, str] = NOW) -> str:
         return said["times"].format(epsilon=up(epsilon) if math.isfinite(epsilon) else "∞")
     factor = math.exp(epsilon)
     return f"{math.ceil(factor):,}" if factor >= 100 else up(factor, 3)
+
+
+def said_in(doc: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the sentence templates that belong to the version of a document."""
+    return phrases(version_of(doc["guarantee"]))
 
 
 def _number(value: float | None) -> str:
@@ -100,14 +106,14 @@ def _blocks(doc: Mapping[str, Any]) -> Iterator[Block]:
     yield from _guarantee(doc)
     if doc["guarantee"]["epsilon"] is not None:
         yield from _attacker(doc)
-        yield from _groups(doc["groups"], doc["population"]["episodes_per_user"])
+        yield from _groups(doc["groups"], doc["population"]["episodes_per_user"], said_in(doc))
     for name, title in (("covered", "Covered"), ("not_covered", "Not covered")):
         if doc[name]:
             yield Paragraph(title, strong=True)
             yield Bullets(tuple(doc[name]))
     if doc.get("verdict") is not None:
         yield _titled("Verdict on the policy.", f" {verdict_line(doc['verdict'], doc['synthetic'])}")
-    yield from _mechanisms(doc["mechanisms"])
+    yield from _mechanisms(doc["mechanisms"], said_in(doc))
     yield from _files(doc)
     for key, label in _LABELS.items():
         yield Blank(label, doc[key])
@@ -119,67 +125,51 @@ def _titled(title: str, *text: str | Formula) -> Paragraph:
 
 def _guarantee(doc: Mapping[str, Any]) -> Iterator[Block]:
     people, guarantee, delta = doc["population"], doc["guarantee"], doc["delta"]
-    several = doc["alone"] is not None
+    said, several = said_in(doc), doc["alone"] is not None
     formula, symbols = "", "no guarantee"
     if guarantee["epsilon"] is not None:
         formula = "P(E | D) ≤ e^ε P(E | D′) + δ"
         symbols = f" with ε = {up(guarantee['epsilon'])}, δ = {up(guarantee['delta'], 3)}"
         symbols += f", ρ = {up(guarantee['rho'])} (zCDP)" if guarantee["rho"] is not None else ""
         symbols += f", μ = {up(guarantee['mu'])} (Gaussian DP)" if guarantee["mu"] is not None else ""
-        symbols += (
-            f", for every event E and all data sets D, D′ of {people['users']} people in which one "
-            f"{people['unit']} differs"
-        )
-    against = {
-        "pure": "δ = 0",
-        "small": f"δ is {up(delta['ratio'], 3)} times 1/users: at most a tenth, as it should be",
-        "warn": f"δ is {up(delta['ratio'], 3)} TIMES 1/users: more than a tenth",
-        "none": "no δ",
-    }[delta["verdict"]]
+        symbols += f", {said['page.given'].format(**people)}"
+    against = said[f"page.delta, {delta['verdict']}"].format(ratio=up(delta["ratio"], 3))
     yield _titled(
         f"Guarantee{' of this release' if several else ''}.", " ", Formula(formula),
         f"{symbols}. Trust: {guarantee['trust']}. Neighbours: {guarantee['neighbours']}. "
         f"Unit: {guarantee['unit']}.",
     )  # fmt: skip
     if several:
-        yield _together(doc["ledger"]["together"])
-    yield _titled(
-        "People.",
-        f" {people['users']} users ({people['unit']}), m = {people['episodes_per_user']} "
-        f"(the most episodes of one user), H = {people['horizon']}, S = {people['states']}, "
-        f"A = {people['actions']}, {people['pairs']} admissible pairs; {against}.",
-    )
+        yield _together(doc["ledger"]["together"], said)
+    words = said["page.people"].format(**people, m=people["episodes_per_user"], against=against)
+    yield _titled("People.", words)
 
 
-def _together(together: Mapping[str, Any]) -> Block:
+def _together(together: Mapping[str, Any], said: Mapping[str, str]) -> Block:
     """Return the paragraph on the total cost of all releases in the ledger."""
     more = "".join(
         f", {symbol} = {up(together[name])}"
         for name, symbol in (("rho", "ρ"), ("mu", "μ"), ("pure", "Σε"))
         if together[name] is not None
     )
-    return _titled(
-        f"All {together['reservations']} releases together",
-        f" that the ledger holds of these data, this one included: ε = {_number(together['epsilon'])}, "
-        f"δ = {up(together['delta'], 3)}{more}, by the filter: {together['rule']}. The sentence above, the "
-        "attacker's table and the groups are of these.",
+    words = said["page.together"].format(
+        epsilon=_number(together["epsilon"]), delta=up(together["delta"], 3), more=more, rule=together["rule"]
     )
+    return _titled(f"All {together['reservations']} releases together", words)
 
 
 def _attacker(doc: Mapping[str, Any]) -> Iterator[Block]:
-    attacker, alone = doc["attacker"], doc["alone"]
+    attacker, alone, said = doc["attacker"], doc["alone"], said_in(doc)
     rates = [_percent(test["false_positives"]) for test in attacker["tests"]]
-    tests = [("true alarms, at most", attacker), *([("by this release alone", alone)] if alone else [])]
-    yield _titled(
-        "What an attacker can at best do",
-        " who knows everybody else's data and asks whether the record is that of one "
-        f"{doc['population']['unit']} or another (membership, or any attribute):",
-    )
+    tests = [(said["page.true alarms"], attacker), *([(said["page.by this alone"], alone)] if alone else [])]
+    unit = doc["population"]["unit"]
+    yield _titled(said["page.attacker, title"], said["page.attacker"].format(unit=unit))
     rows = ((name, *(_percent(t["true_positives"]) for t in one["tests"])) for name, one in tests)
-    yield Table("", ("false alarms", *rates), tuple(rows))
-    by_this = f" (by this release alone {_percent(alone['advantage'])})" if alone else ""
-    yield Paragraph(f"True less false alarms: at most {_percent(attacker['advantage'])}{by_this}.")
-    after = (f"belief after an alarm with ≥ {rate} false ones" for rate in rates)
+    yield Table("", (said["page.false alarms"], *rates), tuple(rows))
+    by_this = alone and said["page.advantage, alone"].format(rate=_percent(alone["advantage"]))
+    advantage = _percent(attacker["advantage"])
+    yield Paragraph(said["page.advantage"].format(rate=advantage, alone=by_this or ""))
+    after = (said["page.after"].format(rate=rate) for rate in rates)
     priors = (
         (row["prior"], row["right_guess"], *(one["posterior"] for one in row["posteriors"]),
          row["posterior_of_any_outcome"])
@@ -187,7 +177,7 @@ def _attacker(doc: Mapping[str, Any]) -> Iterator[Block]:
     )  # fmt: skip
     yield Table(
         "",
-        ("belief before", "right guess, at most", *after, "after any outcome"),
+        (said["page.before"], said["page.guess"], *after, said["page.any"]),
         tuple(tuple(map(_percent, row)) for row in priors),
     )
     delta = doc["guarantee"]["delta"] if alone is None else doc["ledger"]["together"]["delta"]
@@ -209,16 +199,13 @@ def _certain(doc: Mapping[str, Any], delta: float) -> str:
 
     The probability is bounded by (epsilon, delta).
     """
-    said = words(version_of(doc["guarantee"]))
+    said = said_in(doc)
     none = said["certain, none"] if doc["alone"] is None and never_certain(doc) else ""
     return said["certain" if delta else "certain, pure"].format(delta=up(delta, 3), none=none)
 
 
-def _groups(groups: Sequence[Mapping[str, Any]], m: int) -> Iterator[Block]:
-    yield _titled(
-        "Groups",
-        f" of people exchanged together (each with at most {m} episode{'s' if m > 1 else ''}):",
-    )
+def _groups(groups: Sequence[Mapping[str, Any]], m: int, said: Mapping[str, str]) -> Iterator[Block]:
+    yield _titled("Groups", said["page.groups"].format(m=m, s="s" if m > 1 else ""))
     rows = (
         (
             str(row["people"]), _number(row["epsilon"]), up(row["delta"], 3), _number(row["rho"]),
@@ -226,10 +213,10 @@ def _groups(groups: Sequence[Mapping[str, Any]], m: int) -> Iterator[Block]:
         )
         for row in groups
     )  # fmt: skip
-    yield Table("", ("people", "ε", "at δ", "ρ", "μ", "true less false alarms"), tuple(rows))
+    yield Table("", ("people", "ε", "at δ", "ρ", "μ", said["page.column, advantage"]), tuple(rows))
 
 
-def _mechanisms(mechanisms: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
+def _mechanisms(mechanisms: Sequence[Mapping[str, Any]], said: Mapping[str, str]) -> Iterator[Block]:
     for number, one in enumerate(mechanisms, 1):
         yield _titled(f"Mechanism {number}.", f" {one['description']}")
         if one["families"]:
@@ -245,7 +232,7 @@ def _mechanisms(mechanisms: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
                 "",
                 ("sum", "norm", "sensitivity", "scale", "std, at most", "cells"),
                 tuple(rows),
-                more=f"and {more} more, in {JSON_NAME}" if more > 0 else "",
+                more=said["page.more"].format(file=JSON_NAME, more=more) if more > 0 else "",
             )
         yield Paragraph(f"Randomness: {one['source_of_randomness']}.")
         yield Paragraph("Proofs:")
@@ -271,7 +258,7 @@ def limit_words(totals: Mapping[str, Any]) -> str:
 
 
 def _files(doc: Mapping[str, Any]) -> Iterator[Block]:
-    configuration, ledger = doc["configuration"], doc["ledger"]
+    configuration, ledger, said = doc["configuration"], doc["ledger"], said_in(doc)
     yield Paragraph("Files and hashes (SHA-256)", strong=True)
     hashes = (
         ("schema (its facts)", doc["population"]["schema"]),
@@ -283,10 +270,10 @@ def _files(doc: Mapping[str, Any]) -> Iterator[Block]:
     options = json.dumps(configuration["options"], ensure_ascii=False, sort_keys=True)
     versions = ", ".join(f"{name} {number}" for name, number in doc["versions"].items())
     yield Paragraph(f"Configuration: {configuration['algorithm']} {options}.")
-    yield Paragraph(f"Purpose: {doc['purpose'] or 'none was given'}.")
+    yield Paragraph(f"Purpose: {doc['purpose'] or said['page.purpose']}.")
     yield Paragraph(f"Versions: {versions}. Date: {doc['date']}.")
     if doc["replanned"]:
-        yield Paragraph("This run read no data: it planned again from a release that was paid for before.")
+        yield Paragraph(said["page.replanned"])
     if ledger is None:
         yield Paragraph("NO LEDGER.", strong=True)
         return

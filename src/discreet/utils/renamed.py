@@ -1,4 +1,4 @@
-"""Table of the names and modules of version 0.2.0 that version 0.3.0 renamed, moved or removed (``renamed.csv``).
+"""Table of the names and modules of version 0.2.0 that version 0.3.0 renamed, moved or removed.
 
 Using an old name raises an error that states the new name; old names do not work as aliases. The table will
 be deleted in version 0.4.0.

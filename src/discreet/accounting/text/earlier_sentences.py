@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["MODULES", "SENTENCES"]
+__all__ = ["MODULES", "REWORDED", "SENTENCES"]
 
 SENTENCES: Mapping[int, Mapping[str, str]] = {
     4: {
@@ -53,6 +53,17 @@ SENTENCES: Mapping[int, Mapping[str, str]] = {
     },
 }  # fmt: skip
 """For each version: templates that differ from :data:`discreet.accounting.text.sentence_templates.NOW`."""
+
+REWORDED: Mapping[int, Mapping[str, str]] = {
+    4: {
+        "patient": "whatever anyone could learn about you, or do to you, because of {what}, is at most "
+        "{factor} times as likely with {yours} in the data as with somebody else's instead{plus}; and who "
+        "has to guess which of the two it was is right at most {right} times in 100, where tossing a coin is "
+        "right 50 times.",
+        "patient, plus": ", plus a chance of at most {chance}",
+    },
+}  # fmt: skip
+"""For each version: templates with the same claim as now, in other words."""
 
 MODULES: Mapping[int, Mapping[str, str]] = {
     4: {

@@ -59,41 +59,42 @@ NOW: Mapping[str, str] = {
     "again, mu": "{m} times this μ",
     "again, rho": "{m}² times this ρ",
     # ---------------------------------------------------------- the statement of a release (stored)
-    "patient": "whatever anyone could learn about you, or do to you, because of {what}, is at most {factor} "
-    "times as likely with {yours} in the data as with somebody else's instead{plus}; and who has to guess "
-    "which of the two it was is right at most {right} times in 100, where tossing a coin is right 50 times.",
-    "patient, plus": ", plus a chance of at most {chance}",
-    "attackers": "with any computing power, provided that the operating system's random numbers cannot be "
-    "told from perfect ones, and any other knowledge, even of everybody else's data",
-    "certain": "Outcomes that rule one of the two records out have together a chance of at most δ = "
+    "patient": "The probability of anything that someone could learn about you, or do to you, because of "
+    "{what} is at most {factor} times the probability with somebody else's data in place of {yours}{plus}. "
+    "If both are equally likely beforehand, a guess which of the two was used is right at most {right} times "
+    "in 100; a coin toss is right 50 times.",
+    "patient, plus": ", plus {chance}",
+    "attackers": "with any knowledge, even of all other people's data, and any computing power, provided "
+    "that the operating system's random numbers cannot be distinguished from perfect ones",
+    "certain": "The outcomes that exclude one of the two records have together a probability of at most δ = "
     "{delta}{none}.",
-    "certain, pure": "No outcome rules one of the two records out.",
+    "certain, pure": "No outcome excludes one of the two records.",
     "certain, none": " (with this noise: 0)",
     "times": "e^{epsilon}",
     # ---------------------------------------------------------- the officer's page (reports.dpo_report)
-    "row": "the chance of anything, at most: its chance with another record, times ...{plus}",
-    "epsilon": "Whatever chance something has when another record stands in place of one {unit}'s, it has at "
-    "most e to the power ε times that chance with this one{plus}. Here ε = {epsilon}: {factor} times. At ε "
-    "= 0{zero} a release tells nothing about one {unit}; every further release about the same people adds "
-    "to the promise's ε.",
+    "row": "factor e^ε that bounds the probability of any event{plus}",
+    "epsilon": "The probability of any event is at most e to the power ε times its probability with another "
+    "record in place of one {unit}'s record{plus}. Here ε = {epsilon}, and the factor is {factor}. At ε = "
+    "0{zero} a release reveals nothing about one {unit}. Each further release about the same people adds to "
+    "the total ε.",
     "epsilon, plus": ", plus δ",
     "epsilon, zero": " and δ = 0",
-    "delta": "what is added to that bound. It is not the chance that an outcome is more than {factor} times "
-    "as likely with this record as with another: with this noise that chance is at most {exceeds}. Outcomes "
-    "that another record would make impossible have together a chance of at most δ{none}. δ must be far "
-    "below 1 / people.",
-    "delta, none": "; with this noise there are none",
-    "delta, pure": "0 here: the factor holds for every event, without exception.",
-    "rho": "another measure of the same loss, which adds up more sharply over several releases. An ε at "
-    "every δ follows from it; the one printed may be smaller, as it is computed from the noise itself.",
-    "mu": "another measure: to find out whether a record was exchanged is at least as hard as to tell one "
+    "delta": "The number that is added to this bound. It is not the probability that an outcome is more than "
+    "{factor} times as likely with this record as with another. With this noise, that probability is at most "
+    "{exceeds}. The outcomes that are impossible with another record have together a probability of at most "
+    "δ{none}. δ must be far below 1 / people.",
+    "delta, none": "; with this noise there are no such outcomes",
+    "delta, pure": "0 here. The factor holds for every event, without exception.",
+    "rho": "Another measure of the same loss. It bounds the total over several releases more tightly. It "
+    "implies an ε at every δ; the printed ε may be smaller, because it is computed from the noise itself.",
+    "mu": "Another measure. To detect that a record was replaced is at least as hard as to distinguish one "
     "draw of a normal distribution from one that is shifted by μ standard deviations.",
-    "no bound": "with δ > 0 the promise limits events, not single outcomes{none}.",
-    "no bound, none": ". No outcome of this release's noise is certain proof; the more an outcome tells, the "
-    "rarer it is",
+    "no bound": "With δ > 0 the guarantee limits the probabilities of events, not single outcomes{none}.",
+    "no bound, none": ". With this release's noise, no outcome is certain proof; the more an outcome "
+    "reveals, the less likely it is",
     "threat": "with any knowledge and any computer, provided that the operating system's random numbers "
-    "cannot be told from perfect ones",
-    "threat, seeded": "with any knowledge BUT THE SEED, as long as no computer finds the seed",
+    "cannot be distinguished from perfect ones",
+    "threat, seeded": "with any knowledge EXCEPT THE SEED, as long as no computer finds the seed",
 }  # fmt: skip
 
 
@@ -101,11 +102,11 @@ def words(version: int = VERSION) -> Mapping[str, str]:
     """Return the templates of a version. Raises ``ValueError`` for a version that cannot be read."""
     if version == VERSION:
         return NOW
-    from discreet.accounting.text.earlier_sentences import SENTENCES  # only for old files
+    from discreet.accounting.text.earlier_sentences import REWORDED, SENTENCES  # only for old files
 
     if version not in SENTENCES:
         raise ValueError(f"version = {version!r}: must be from {OLDEST} to {VERSION}")
-    return {**NOW, **SENTENCES[version]}
+    return {**NOW, **REWORDED[version], **SENTENCES[version]}
 
 
 def with_modules_of(version: int, text: str) -> str:

@@ -323,7 +323,7 @@ def printed_from_rho(case):
 def for_patients(case):
     """The numbers as they are printed: factor, chance and right guesses."""
     factor, chance = math.exp(float(sentences.up(case.epsilon))), 1.0
-    found = times(case.epsilon)
+    found = times(case.epsilon, NOW)
     assert found.startswith("e^") or float(found.replace(",", "")) >= math.exp(case.epsilon) * (1 - 1e-9)
     if case.delta:
         from discreet.reports.statement import _chance
@@ -336,7 +336,7 @@ def for_patients(case):
 
 def power_of_e(case):
     large = response(15.00004)
-    yield from every_event(Case("", large, float(times(15.00004).removeprefix("e^")), 0.0, 0.0))
+    yield from every_event(Case("", large, float(times(15.00004, NOW).removeprefix("e^")), 0.0, 0.0))
 
 
 def a_million(case):

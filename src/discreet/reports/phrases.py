@@ -1,0 +1,33 @@
+"""Sentences and labels of the privacy statement and its pages, by version of the statement.
+
+``phrases.toml`` contains the texts of the newest version, and ``phrases_4.toml`` the texts that were
+different in version 4. Sentences that claim something about epsilon, delta, rho and mu are in
+:mod:`discreet.accounting.text.sentence_templates`, where each of them is tested.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from discreet.accounting.text.sentence_templates import VERSION, words
+
+__all__ = ["phrases"]
+
+
+@cache
+def phrases(version: int = VERSION) -> Mapping[str, str]:
+    """Return the texts of a version by key, for example ``"officer.made"``.
+
+    The mapping also contains the templates of :func:`words`. Raises ``ValueError`` for a version that cannot
+    be read.
+    """
+    earlier = () if version == VERSION else (f"phrases_{version}.toml",)
+    return dict(words(version)) | {
+        f"{table}.{key}": text
+        for name in ("phrases.toml", *earlier)
+        for table, texts in tomllib.loads(Path(__file__).with_name(name).read_text("utf-8")).items()
+        for key, text in texts.items()
+    }
