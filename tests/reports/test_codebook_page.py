@@ -17,7 +17,7 @@ from discreet.utils.document import text_of
 
 from ..pipeline.test_state_codebook import TEXT, people
 
-SEEDED = "SEEDED NOISE: whoever knows the seed can remove it; for simulation only."
+SEEDED = "SEEDED NOISE: for simulation only. Anyone who knows the seed can remove the noise."
 
 
 def fit(folder: Path, **options: Any) -> Path:
@@ -55,15 +55,15 @@ def test_the_page_states_the_facts(facts: dict[str, Any]) -> None:
         "- **Controller:** St Agnes",
         "- **Purpose of this release:** codebook, centres of x, y",
         "- **What was fitted:** 3 centres, of x, y, in 2 noisy rounds",
-        f"- **How far noise moves it:** {facts['forecast']['verdict']}",
-        "- **Where public facts come from:** horizon: protocol",
+        f"- **Effect of the noise:** {facts['forecast']['verdict']}",
+        "- **Sources of public facts:** horizon: protocol",
         f"- **Date:** {facts['date']}",
         "| ε (epsilon) | 7.767 |",
         "| δ (delta) | 1e-06 |",
     ):
         assert line in text.splitlines()
     assert "whose fingerprint is 0123abcd." in text
-    assert "'discreet codebook verify' computes the promise" in text
+    assert "'discreet discretize verify' recomputes the guarantee" in text
 
 
 def test_quantiles_are_bins(facts: dict[str, Any]) -> None:
@@ -84,8 +84,8 @@ def test_warnings_about_the_ledger(tmp_path: Path) -> None:
         facts["ledger"]["new"] = new
         facts["ledger"]["after"] |= {"limit_epsilon": limit, "limit_delta": 1e-5}
         text = page(facts)
-        assert ("- NEW LEDGER: this is the first release that it holds" in text) == new
-        assert ("- NO LIMIT: the owner has set none" in text) == (limit is None)
+        assert ("- NEW LEDGER: this is the first release in this ledger" in text) == new
+        assert ("- NO LIMIT: the owner has set no limit" in text) == (limit is None)
         assert "NO LEDGER" not in text
         assert "SEEDED NOISE" not in text
 

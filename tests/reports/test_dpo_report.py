@@ -125,8 +125,8 @@ def test_what_is_not_declared_is_not_stated(folders: Path) -> None:
     for said in TOLD.values():
         assert said.replace("<", r"\<").replace(">", r"\>").replace("&", r"\&") in second
     assert "Hospital &lt;H&gt; &amp; Co." in (folders / "second" / "officer.html").read_text("utf-8")
-    assert "READ OFF THESE DATA: actions" in first
-    assert "from -1 to 1, of a column" in first
+    assert "TAKEN FROM THESE DATA: actions" in first
+    assert "from -1 to 1, read from a column" in first
 
 
 def test_numbers_are_those_of_the_statement(folders: Path) -> None:
@@ -146,17 +146,17 @@ def test_numbers_are_those_of_the_statement(folders: Path) -> None:
     assert f"| ε (epsilon) | {up(lone)} |" in alone
     assert "NO LIMIT IS SET" in alone
     exact = (folders / "exact" / "officer.md").read_text("utf-8")
-    assert "There is none: exact sums were released." in exact
+    assert "There is no guarantee: exact sums were released." in exact
     assert "| This release |" not in exact
     assert doc["verdict"] is None  # of decision points alone
     assert "The verdict on the policy" not in page
-    assert "no unrecorded cause drives both action and outcome: of this algorithm that is not tested." in page
-    assert "It read no data: Planning again" in (folders / "again" / "officer.md").read_text("utf-8")
+    assert "no unrecorded cause affects both action and outcome. For this algorithm, the assumption is not tested." in page
+    assert "This run read no data. Planning again" in (folders / "again" / "officer.md").read_text("utf-8")
 
 
 def test_the_glossary_has_the_terms_that_are_there(folders: Path) -> None:
     page = (folders / "first" / "officer.md").read_text("utf-8")
-    words = page.split("## What the words mean")[1].split("\n## ")[0]
+    words = page.split("## Glossary")[1].split("\n## ")[0]
     assert "- **ε (epsilon):**" in words
     assert "- **Ledger, limit, filter:**" in words
     assert "Signed limit" not in words
@@ -164,7 +164,7 @@ def test_the_glossary_has_the_terms_that_are_there(folders: Path) -> None:
     assert ("μ (mu)" in words) == (doc["guarantee"]["mu"] is not None)
     pure = {**doc, "guarantee": {**doc["guarantee"], "delta": 0.0, "rho": None, "mu": None}}
     assert "No bound" not in text_of(officer_markdown(pure))
-    exact = (folders / "exact" / "officer.md").read_text("utf-8").split("## What the words mean")[1]
+    exact = (folders / "exact" / "officer.md").read_text("utf-8").split("## Glossary")[1]
     assert "(epsilon):" not in exact.split("\n## ")[0]
 
 
@@ -176,8 +176,8 @@ def test_every_point_is_answered_or_asked(folders: Path) -> None:
         assert "The software: " in point or "For you: " in point
         assert ("For you: " in point) == ("**Answer" in point)
     known, asked = (sum(word in point for point in points) for word in ("The software: ", "For you: "))
-    assert f"{len(points)} points the software answers {known}" in page
-    assert f"{asked} wait for an answer" in page
+    assert f"The software answers {known} of {len(points)} points" in page
+    assert f"{asked} points need your answer" in page
 
 
 def test_published_deployments_name_their_sources() -> None:

@@ -581,8 +581,8 @@ def test_many_releases(releases, tmp_path):
     times = math.exp(filtered)
     said = float(re.search(r"is at most ([\d,.]+) times", document["sentence"])[1].replace(",", ""))
     assert times <= said <= times * 1.01 + 1
-    assert f"because of the {releases} releases of these data that the ledger holds" in document["sentence"]
-    assert "This release alone: at most 2.7" in document["sentence"]
+    assert f"because of the {releases} releases of these data in the ledger, including this one," in document["sentence"]
+    assert "For this release alone: at most 2.7" in document["sentence"]
     assert any(text.startswith(f"{releases} RELEASES of the same people") for text in document["warnings"])
     # whoever combines that many Gaussian observations is within the attacker's table, and far above one's
     mu = math.sqrt(2 * together["rho"])
@@ -592,7 +592,7 @@ def test_many_releases(releases, tmp_path):
         assert row["true_positives"] >= ndtr(mu + ndtri(row["false_positives"])) * (1 - 1e-9)
         assert row["true_positives"] > 2 * one["true_positives"]
     assert document["groups"][0]["epsilon"] > together["epsilon"]
-    assert f"those after entry {releases + 1} of this ledger" in (folder / "statement.md").read_text("utf-8")
+    assert f"releases after entry {releases + 1} of this ledger" in (folder / "statement.md").read_text("utf-8")
 
 
 def test_a_release_without_delta_after_gaussian_ones(tmp_path):
@@ -607,7 +607,7 @@ def test_a_release_without_delta_after_gaussian_ones(tmp_path):
     together = statement.to_dict()["ledger"]["together"]
     assert together["delta"] == pytest.approx(0.1 / 200)
     assert together["epsilon"] > 1.0
-    assert "plus a chance of at most 1 in 2,000" in statement.to_dict()["sentence"]
+    assert ", plus 1 in 2,000." in statement.to_dict()["sentence"]
 
 
 def test_what_the_statement_says_of_the_ledger(tmp_path):
@@ -668,12 +668,12 @@ def test_delta_against_one_over_users(tmp_path):
 
 def test_the_page(folder, tmp_path):
     page = (folder / "statement.md").read_text("utf-8")
-    assert "the first one of these data that the ledger holds, is at most 2.72 times as likely" in page
-    assert "plus a chance of at most 1 in 10,000" in page
+    assert "which is the first release of these data in the ledger, is at most 2.72 times the probability" in page
+    assert ", plus 1 in 10,000." in page
     assert "SYNTHETIC" not in page
     assert "NO LEDGER" not in page
     assert f"Ledger** ledger.sqlite, identity {'b' * 32}, NO LIMIT IS SET; data set ward-7, entry 4" in page
-    assert "Read off THIS DATA, hence leaked without noise: states." in page
+    assert "Taken from THIS DATA, and therefore published without noise: states." in page
     assert len(page.split("\n")) < 110
     made(tmp_path, synthetic=True, users=2000)
     page = (tmp_path / "statement.md").read_text("utf-8")
@@ -725,7 +725,7 @@ def test_a_linear_mechanism_has_many_tables(tmp_path):
     guarantee = guarantee_of("joint", [record], randomness="secure", delta=1e-6)
     statement = make_statement(dataclasses.replace(run, guarantee=guarantee, records=(record,)))
     page = statement.to_markdown()
-    assert "and 88 more, in statement.json" in page
+    assert "statement.json lists 88 more." in page
     assert "| 11.vector\\[11\\] | l2 | 0.1 | 9 | 9 | None |" not in page
     assert "| 11.vector\\[11\\] | l2 | 0.1 | 9 | 9 | - |" in page
     (mechanism,) = statement.to_dict()["mechanisms"]
