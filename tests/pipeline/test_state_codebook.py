@@ -309,7 +309,7 @@ def test_what_is_hopeless_is_said_and_refused_before_it_is_paid_for(declared: Pa
     found = estimate_codebook(declared, 300, centres=100, epsilon=0.5, delta=1e-6)
     assert found.hopeless
     assert found.verdict.startswith("HOPELESS: ")
-    assert "a public one costs nothing" in found.verdict
+    assert "Public ones cost nothing" in found.verdict
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         how: dict[str, Any] = {"ledger": ledger, "centres": 100, "epsilon": 0.5, "delta": 1e-6}
         with pytest.raises(ValueError, match="HOPELESS.*Nothing was spent"):
@@ -524,10 +524,10 @@ def test_a_fit_has_the_officers_page(fitted: Path) -> None:
         together = ledger.certified("ward", 1e-6)
     assert together.reservations == 2
     for said in (
-        "because of the 2 releases of these data that the ledger holds, this one included",
+        "because of the 2 releases of these data in the ledger, including this one,",
         "3 centres, of x, y, in 5 noisy rounds",
         facts["ledger"]["identity"],
-        "all 2 releases that the ledger holds",
+        "all 2 releases in the ledger",
         "codebook.csv",
         "limit ε = 5",
     ):

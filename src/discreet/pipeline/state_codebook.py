@@ -135,30 +135,31 @@ class CodebookFit:
     @property
     def verdict(self) -> str:
         """Sentence that states the error due to noise and the privacy cost of the fit."""
+        n = self.number
         cost = (
-            f"epsilon = {self.epsilon:.4g} at delta = {self.delta:g} (rho = {self.rho:.4g}), to which every "
-            "later release of these people adds; a public one costs nothing"
+            f"epsilon = {self.epsilon:.4g} at delta = {self.delta:g} (rho = {self.rho:.4g}), which adds to "
+            "the cost of every later release of these people. Public ones cost nothing"
         )
         if self.what == "quantiles":
             said = (
-                f"each of {self.number - 1} cuts is off by up to {max(self.error):.1%} of the people (95 %), "
-                f"where a bin is to hold {1 / self.number:.1%}"
+                f"Noise moves each of {n - 1} cut points by up to {max(self.error):.1%} of the people "
+                f"(95 %). A bin should hold {1 / n:.1%}."
             )
         else:
             said = (
-                f"each of {self.number} centres is off by up to {max(self.error):.1%} of a value's range "
-                f"(95 %, if a {self.number}th of the people is there), where {self.number} "
+                f"Noise moves each of {n} centres by up to {max(self.error):.1%} of a value's range (95 %, "
+                f"if 1/{n} of the people belong to it). {n} "
             )
-            if self.spacing == _points_apart(self.number, len(self.names)):
-                said += f"public points lie about {self.spacing:.1%} of the ranges apart"
+            if self.spacing == _points_apart(n, len(self.names)):
+                said += f"public points lie about {self.spacing:.1%} of the ranges apart."
             else:
                 said += (
                     f"centres of people who fill the ranges evenly differ by about {self.spacing:.1%} in a "
-                    "value (95 %), and by less if people are closer together"
+                    "value (95 %), and by less if people are closer together."
                 )
         if self.hopeless:
-            return f"HOPELESS: {said}: take public ones. It would cost {cost}."
-        return f"{said[:1].upper()}{said[1:]}. It costs {cost}."
+            return f"HOPELESS: {said} Use public ones. The cost would be {cost}."
+        return f"{said} The cost is {cost}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the forecast as a dictionary of plain values."""
@@ -529,7 +530,7 @@ class _Release:
             "ledger": None if ledger is None or reservation is None else _in_ledger(ledger, reservation),
         }  # fmt: skip
         if ledger is None:
-            facts["warning"] = "NO LEDGER: nothing was written down; losses of several releases add up"
+            facts["warning"] = "NO LEDGER: this fit was not recorded. Privacy losses of several releases add up."
         return facts
 
 
