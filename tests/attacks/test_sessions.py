@@ -14,7 +14,6 @@ from discreet.accounting.noise_distributions.prefix_variance import tree_nodes
 from discreet.core.count_query import CountQuery
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.session import ChannelSession
 from discreet.core.trajectories import Trajectory, checked
@@ -22,6 +21,7 @@ from discreet.mechanisms.interfaces import Plan, Schedule
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+from discreet.mechanisms.seeded_rng import SeededRng
 
 LAYOUT = Layout(2, 2, 2)
 QUERY = CountQuery(LAYOUT)

@@ -11,7 +11,6 @@ from commands import call, document
 
 import discreet as dr
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.releases import Measurement
 from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectory
@@ -20,6 +19,7 @@ from discreet.envs.rollouts.rollout import rollout
 from discreet.experiments.simulate import Setup
 from discreet.learners.online import policy_gradient as gradients
 from discreet.mechanisms.interfaces import Estimate, ProblemSpec, Release
+from discreet.mechanisms.seeded_rng import SeededRng
 
 MASK = np.array([[True, True, False], [True, False, False], [False, True, True]])
 BOTH = (dr.learners.DPPolicyGradient, dr.learners.DPNaturalPolicyGradient)

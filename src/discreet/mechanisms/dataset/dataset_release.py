@@ -52,12 +52,12 @@ from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.core.layout import Layout
 from discreet.core.lifecycle import Guarded, Saveable
-from discreet.core.noise import seeded_noise_kernels as seeded_kernels
 from discreet.core.protocols import NoiseDistribution
 from discreet.core.releases import Floats
 from discreet.core.rng import Key, Randomness, SecureRng, Seeded, checked_on_grid
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectories
+from discreet.mechanisms import seeded_noise_kernels as seeded_kernels
 from discreet.mechanisms.dataset.partial_aggregate import PartialAggregate
 from discreet.mechanisms.interfaces import StepSums
 from discreet.mechanisms.saved_state.state_file import resume, state_of

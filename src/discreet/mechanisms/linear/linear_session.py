@@ -35,7 +35,6 @@ from numpy.typing import NDArray
 from discreet.core import count_kernels as kernels
 from discreet.core.call_protocols import Encoder
 from discreet.core.correlated_noise.factorization import check_registers, prefix_noise
-from discreet.core.noise import seeded_noise_kernels as seeded_kernels
 from discreet.core.protocols import Coins
 from discreet.core.raw_encoder import RawEncoder, rounded, same_plan
 from discreet.core.releases import Estimate, Floats, Message, Plan, read_only
@@ -46,6 +45,7 @@ from discreet.core.trajectories import Trajectories, Trajectory, checked
 from discreet.device.discrete_noise import drawn
 from discreet.device.linear_device import LinearDevice
 from discreet.device.message_guarantee import MessageGuarantee
+from discreet.mechanisms import seeded_noise_kernels as seeded_kernels
 from discreet.mechanisms.linear.adaptive_queries import ResponseSession
 from discreet.mechanisms.linear.exact_square_root import ExactSquareRoot
 from discreet.mechanisms.linear.linear_mechanism import LinearMechanism
