@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -43,7 +43,6 @@ from discreet.core.short_repr import brief
 from discreet.core.strategies import STRATEGIES, Batches, Exact, Prefixes, Strategy, Stream
 
 if TYPE_CHECKING:
-    from discreet.core.call_protocols import ReportStrategy
     from discreet.core.part_protocols import ReleaseDistributions
     from discreet.core.protocols import NoiseDistribution, Record
 
@@ -378,14 +377,9 @@ class CountMechanism(SumMechanism):
         return self.strategy.decay if isinstance(self.strategy, Batches) else 0.0
 
     @property
-    def reported(self) -> ReportStrategy | None:
-        """The strategy if it uses randomized response, otherwise None."""
-        return cast("ReportStrategy", self.strategy) if self.stream == "reports" else None
-
-    @property
     def reports(self) -> object | None:
         """Parameters of the randomized responses that devices or the server draw, or None."""
-        return None if self.reported is None else self.reported.reports
+        return getattr(self.strategy, "reports", None)
 
     @property
     def by_release(self) -> Floats:

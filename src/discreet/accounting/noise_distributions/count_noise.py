@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -170,8 +170,8 @@ class CountLaws:
         return _PARTS if walk is not None and walk.weighted and gaussian else 1
 
     def _of_reports(self, users: int, most: int, share: float) -> Laws:
-        query, reported, plans = self.mechanism.counts, self.mechanism.reported, self.mechanism.schedule.plans
-        assert reported is not None
+        query, plans = self.mechanism.counts, self.mechanism.schedule.plans
+        reported: Any = self.mechanism.strategy  # of the class Reported, which is above this module
         return {name: reported.law(query, name, plans, users, most, share) for name in query.row_families}
 
     def _of_unlike(self, n: int, number: int, squares: Floats) -> Laws:
