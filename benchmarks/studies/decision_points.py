@@ -260,7 +260,7 @@ class Study:
         scales = dict.fromkeys(query.row_families, 0.0)
         if epsilon is not None:
             privatizer = Central(epsilon=epsilon, delta=DELTA, noise="gaussian")
-            own = privatizer.stored_mechanism(query, Seeded()).noise_scales
+            own = privatizer.stored_mechanism(query, Seeded()).scales
             scales = dict(zip(query.row_families, own.tolist(), strict=True))
         noise = generator_at(
             run_key(cohort + 2**32 * self.seed, draw), ROLE_NOISE, users, int(1000 * (epsilon or 0))

@@ -266,7 +266,7 @@ def test_no_local_message_drowns_the_others(mechanism: Any) -> None:
         message[-1] = value
         with pytest.raises(ValueError, match="no device sends more"):
             session.submit(dataclasses.replace(report, message=message))
-    most = LAYOUT.horizon + 40.0 * session.mechanism.noise_scales[-1]  # a contribution and 40 scales of noise
+    most = LAYOUT.horizon + 40.0 * session.mechanism.scales[-1]  # a contribution and 40 scales of noise
     for sign in (-1.0, 1.0):
         message = np.array(report.message)
         message[-1] = sign * most * (1 + 1e-12)

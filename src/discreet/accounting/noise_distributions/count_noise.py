@@ -114,7 +114,7 @@ class CountLaws:
         mechanism = self.mechanism
         if mechanism.stream != "decaying":
             return self.sums(n, n, 0)
-        number, scales = self.leaf(n), mechanism.noise_scales
+        number, scales = self.leaf(n), mechanism.scales
         made = [(mechanism.scales_at(i) / scales) ** 2 for i in range(1, number + 1)]
         return self.sums(n, n, number, sum(made, np.zeros(scales.size)))
 
@@ -144,7 +144,7 @@ class CountLaws:
             # because a weighted sum of Gaussian terms is Gaussian with the sum of their variances.
             terms = sum_terms(Decaying(mechanism.decay), number)
             terms_bound = math.ceil(terms - 1e-9)
-            if mechanism.by_release.size and number:
+            if mechanism.release_scales.size and number:
                 assert squares is not None
                 return self._of_unlike(n, number, squares)
         else:
@@ -154,7 +154,7 @@ class CountLaws:
             factor = noise.scale(leaf) / math.sqrt(parts)
             terms, terms_bound = parts * noise.terms(leaf), bound_of(walk, leaf, parts)
         return {
-            name: self._law(f, name, terms, terms_bound, factor * float(mechanism.noise_scales[f]), share)
+            name: self._law(f, name, terms, terms_bound, factor * float(mechanism.scales[f]), share)
             for f, name in enumerate(names)
         }
 
@@ -180,10 +180,10 @@ class CountLaws:
         The standard deviation is exact. Bounds are computed as if every noise term had the largest scale.
         """
         mechanism, share, at = self.mechanism, self._share(n), self.leaf(n)
-        stream, scales = Decaying(mechanism.decay), mechanism.noise_scales
+        stream, scales = Decaying(mechanism.decay), mechanism.scales
         newest = (mechanism.scales_at(at) / scales) ** 2
         variance = (newest + (1.0 - stream.decay) ** 2 * (squares - newest)) / stream.gain**2
-        largest = mechanism.by_release[1 : at + 1].max(axis=0)
+        largest = mechanism.release_scales[1 : at + 1].max(axis=0)
         terms_bound = math.ceil(sum_terms(stream, number) - 1e-9)
         return {
             name: self._law(
@@ -234,7 +234,7 @@ class CountLaws:
         """
         mechanism, query = self.mechanism, self.mechanism.query
         if mechanism.stream != "decaying" or n == 0:
-            return mechanism.noise_scales
+            return mechanism.scales
         scales = mechanism.scales_at(self.leaf(n))
         if query.cut:
             return steered.taking_turns(mechanism.counts, scales, cut)

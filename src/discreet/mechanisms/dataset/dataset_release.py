@@ -330,7 +330,7 @@ class OneShotRelease(Guarded):
         law = mechanism.noise
         if law is None:
             return
-        scales = mechanism.noise_scales
+        scales = mechanism.scales
         if self._key is not None:
             sizes = [table.size for table in tables.values()]
             offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -406,7 +406,7 @@ def _laws(mechanism: CountMechanism) -> dict[str, NoiseDistribution]:
     law = laws.LaplaceSumLaw if mechanism.norm == "l1" else laws.GaussianSumLaw
     found: dict[str, NoiseDistribution] = {}
     rows = query.slots * query.layout.rows
-    for (name, shape), scale in zip(query.row_families.items(), mechanism.noise_scales.tolist(), strict=True):
+    for (name, shape), scale in zip(query.row_families.items(), mechanism.scales.tolist(), strict=True):
         grid = mechanism.grid(name)
         found[name] = law(
             scale=scale,

@@ -39,7 +39,7 @@ def device_of(query: CountQuery, mechanism: CountMechanism, session: int) -> Cou
         layout.states,
         layout.actions,
         layout.horizon,
-        tuple(zip(query.row_families, mechanism.noise_scales.tolist(), strict=True)),
+        tuple(zip(query.row_families, mechanism.scales.tolist(), strict=True)),
         "laplace" if mechanism.family == kernels.LAPLACE else "gaussian",
         grid=mechanism.reward_grid,
         rows=None if layout.mask is None else tuple(map(tuple, layout.row_index.tolist())),
