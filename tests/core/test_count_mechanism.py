@@ -189,7 +189,7 @@ def test_the_source_must_be_that_of_the_mechanism() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"scales": np.zeros(3)}, "positive and finite"), ({"scales": np.ones(2)}, "scales has shape"),
+        ({"scales": np.zeros(3)}, "must be positive"), ({"scales": np.ones(2)}, "scales has shape"),
         ({"scales": np.full(3, np.nan)}, "finite everywhere"), ({"noise": None}, "noise = None"),
         ({"source": "secure"}, "reward_grid"), ({"reward_grid": 64}, "reward_grid"),
         ({"strategy": Batches(0.5)}, "no finite l1 norm"),

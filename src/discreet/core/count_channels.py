@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeGuard
 
 import numpy as np
 
+from discreet.core import checks
 from discreet.core import clipped_returns as steered
 from discreet.core.correlated_noise.decaying_sum import FINE
 from discreet.core.correlated_noise.factorization import check_registers, prefix_noise
@@ -44,8 +45,7 @@ class CountChannel(Channel):
     steers: ClassVar[bool] = False  # True if plans can set a group of returns or a threshold of rewards
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
-        if type(mechanism) is not CountMechanism:  # a subclass could state another loss
-            raise ValueError(f"mechanism = {mechanism!r}: must be a CountMechanism, and no subclass of it")
+        checks.exactly("mechanism", mechanism, CountMechanism)
         if mechanism.stored:
             raise ValueError("mechanism.stored = True: stored people are for OneShotSession")
         if mechanism.stream not in self.streams or (mechanism.query.steered and not self.steers):

@@ -177,14 +177,10 @@ class CountMechanism(SumMechanism):
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        exact: dict[str, tuple[type, ...]] = {
-            "query": (CountQuery, FamilyQuery), "schedule": (Schedule,), "stated": (Stated,),
-            "strategy": tuple(STRATEGIES),
-        }  # fmt: skip
-        for name, kinds in exact.items():
-            if type(getattr(self, name)) not in kinds:  # a subclass could override anything
-                names = " or ".join(kind.__name__ for kind in kinds)
-                raise ValueError(f"{name} = {getattr(self, name)!r}: must be a {names}, no subclass")
+        checks.exactly("query", self.query, CountQuery, FamilyQuery)
+        checks.exactly("schedule", self.schedule, Schedule)
+        checks.exactly("stated", self.stated, Stated)
+        checks.exactly("strategy", self.strategy, *STRATEGIES)
         checks.choice("source", self.source, ("seeded", "secure"))
         checks.flag("stored", self.stored)
         checks.flag("stated.numerical", self.stated.numerical)
@@ -247,8 +243,8 @@ class CountMechanism(SumMechanism):
         scales = self.scales
         if self.noise is None:
             raise ValueError("noise = None: must be LAPLACE or GAUSSIAN")
-        if not (np.isfinite(scales).all() and (scales > 0).all()):
-            raise ValueError(f"scales = {scales}: must be positive and finite")
+        if not (scales > 0).all():
+            raise ValueError(f"scales = {scales}: must be positive")
         if (self.reward_grid is not None) != (self.source == "secure"):
             raise ValueError(
                 f"reward_grid = {self.reward_grid}: must be given with source 'secure', and only then"
@@ -283,8 +279,8 @@ class CountMechanism(SumMechanism):
             raise ValueError(f"release_scales has shape {by_release.shape}: must be {shape}")
         if self.fixed_point:
             raise ValueError("release_scales: rounding of a decaying sum is charged at one set of scales")
-        if not (np.isfinite(by_release).all() and (by_release > 0).all()):
-            raise ValueError("release_scales: must be positive and finite")
+        if not (by_release > 0).all():
+            raise ValueError("release_scales: must be positive")
         whole = self._joint(self.scales)
         for release, scales in enumerate(by_release[1:], 1):
             if self._joint(scales) > whole * (1 + 1e-9):

@@ -38,7 +38,6 @@ from discreet.core.releases import (
     Plan,
     Release,
     Schedule,
-    numbered,
 )
 from discreet.core.rng import Key, Randomness, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory, checked
@@ -400,8 +399,7 @@ class ChannelSession(Saveable):
             self._check_open()
             if self._awaited:
                 raise RuntimeError(f"begin: users of the open plan not submitted yet: {self._awaited}")
-            if type(plan) is not Plan:  # a subclass could change its group, share or forget between two reads
-                raise ValueError(f"plan = {plan!r}: must be a Plan, and no subclass of it")
+            checks.exactly("plan", plan, Plan)
             shape = (self._layout.horizon, self._layout.states)
             if np.shape(plan.policy) not in (shape, (*shape, self._layout.actions)):
                 raise ValueError(
@@ -422,7 +420,7 @@ class ChannelSession(Saveable):
             self._plans += 1
             # one statement without a function call, so that an interrupt cannot leave a plan without awaited
             # users
-            self._plan, self._fresh, self._until = numbered(plan, self._plans), False, before + users
+            self._plan, self._fresh, self._until = replace(plan, number=self._plans), False, before + users
             return self.channel.encoder(self)
 
     @staticmethod

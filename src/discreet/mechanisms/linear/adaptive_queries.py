@@ -297,10 +297,7 @@ class ResponseSession(Saveable):
         delta: float = 1e-6,
     ) -> None:
         super().__init__()
-        if type(features) is not Features:  # a subclass could declare other bounds
-            raise ValueError(
-                f"features = {checks.said(features)}: must be Features(...), and no subclass of it"
-            )
+        checks.exactly("features", features, Features)
         fitting_features(features, layout)
         if type(randomness) not in (Seeded, Secure):
             raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")

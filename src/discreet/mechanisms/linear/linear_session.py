@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core import checks
 from discreet.core import count_kernels as kernels
 from discreet.core.call_protocols import Encoder
 from discreet.core.correlated_noise.factorization import check_registers, prefix_noise
@@ -172,8 +173,7 @@ class LinearChannel(DeviceMessages, Channel):
     """
 
     def __init__(self, mechanism: LinearMechanism, randomness: Randomness) -> None:
-        if type(mechanism) is not LinearMechanism:  # a subclass could state any privacy loss
-            raise ValueError(f"mechanism = {mechanism!r}: must be a LinearMechanism, and no subclass of it")
+        checks.exactly("mechanism", mechanism, LinearMechanism)
         super().__init__()
         mechanism = replace(mechanism)  # checked again, and shares no array
         mechanism.check_source(randomness)

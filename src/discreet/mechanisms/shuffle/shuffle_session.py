@@ -396,10 +396,7 @@ class ShuffledChannel(Channel):
     made_of: ClassVar[type[ShuffledMechanism]]  # class of the mechanism
 
     def __init__(self, mechanism: ShuffledMechanism, randomness: Randomness) -> None:
-        if type(mechanism) is not self.made_of:  # a subclass could state any privacy loss
-            raise ValueError(
-                f"mechanism = {mechanism!r}: must be of {self.made_of.__name__}, and no subclass of it"
-            )
+        checks.exactly("mechanism", mechanism, self.made_of)
         mechanism = replace(mechanism)  # checked again, and shares no array with the caller
         mechanism.check_source(randomness)
         self.mechanism: Any = mechanism  # of the class that was checked above
