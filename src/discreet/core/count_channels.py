@@ -193,10 +193,6 @@ class CountChannel(Channel):
         return cells
 
     # --------------------------------------------------------------------------- noise distributions
-    def laws_at(self, n: int) -> dict[str, NoiseDistribution]:
-        """Return the noise distribution of every family in the sums after n users."""
-        return self.laws.at(n)
-
     def measurement_laws(
         self, n: int, senders: int, share: float | None, cut: float
     ) -> dict[str, NoiseDistribution]:

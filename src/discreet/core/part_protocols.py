@@ -144,6 +144,7 @@ class Shown(Protocol):
     """Short text of values."""
 
     def text(self, thing: Any, /) -> str: ...
+    def of_session(self, session: Any, closed: bool, /) -> str: ...
 
 
 class RecordClass(Protocol):

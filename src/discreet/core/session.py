@@ -172,10 +172,6 @@ class Channel(ABC):
         would contain no user.)
         """
 
-    @abstractmethod
-    def laws_at(self, n: int) -> dict[str, NoiseDistribution]:
-        """Return the noise distribution of every family in the sums after n users."""
-
     def measurement_laws(
         self, n: int, senders: int, share: float | None, cut: float
     ) -> dict[str, NoiseDistribution]:
@@ -381,7 +377,8 @@ class ChannelSession(Saveable):
 
     def laws_at(self, n: int) -> dict[str, NoiseDistribution]:
         """Return the noise distribution of every family in the sums after n users."""
-        return self.channel.laws_at(n)
+        laws: dict[str, NoiseDistribution] = self._mechanism.laws_at(n)
+        return laws
 
     def measurement_laws(
         self, n: int, senders: int, share: float | None = None

@@ -452,13 +452,6 @@ class BatchChannel(Channel):
             name: replace(one, law=self.mechanism.shared(one.law)) for name, one in made.estimates.items()
         }
 
-    def laws_at(self, n: int) -> dict[str, NoiseDistribution]:
-        """Return the noise distributions of the release after ``n`` users if all of them send their messages.
-
-        Raises ``ValueError`` unless n is one of ``schedule.release_times``.
-        """
-        return self.mechanism.laws_at(n)
-
 
 # ------------------------------------------------------------------------------------- start
 

@@ -27,7 +27,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -374,10 +373,6 @@ class LinearChannel(DeviceMessages, Channel):
             readings = np.concatenate([readings, noisy[None].astype(np.float64)])
         s.state["root"] = cells.copy(), leaves, readings
         return walk.prefix(readings)
-
-    def laws_at(self, n: int) -> dict[str, Any]:
-        """Return the noise distributions, by family, after ``n`` users if all of them send a message."""
-        return self.mechanism.laws_at(n)
 
     # ------------------------------------------------------------------------------ questions
     def answer(self, s: ChannelSession) -> Callable[[Response], Estimate]:

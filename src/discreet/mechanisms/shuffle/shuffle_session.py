@@ -609,11 +609,6 @@ class ShuffledChannel(Channel):
             for i, name in enumerate(self.query.row_families)
         }
 
-    def laws_at(self, n: int) -> dict[str, Any]:
-        """Return the noise distributions of the release after n users, if all of them send their messages."""
-        found: dict[str, Any] = self.mechanism.laws_at(n)
-        return found
-
 
 class FlipChannel(ShuffledChannel):
     """Counts from messages with random bits (flips) in every counter.
