@@ -23,10 +23,10 @@ import numpy as np
 import discreet as dr
 from discreet import envs
 from discreet.core.layout import Layout
-from discreet.core.noise.random_streams_kernels import open_at, run_key
 from discreet.experiments.simulate import Setup
 from discreet.learners.online.occupancy_elimination import KnownModel
 from discreet.learners.online.policy_elimination import Enumeration
+from discreet.utils.random_streams_kernels import open_at, run_key
 
 SEED = 77
 LEARNERS: dict[str, Any] = {

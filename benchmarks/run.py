@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 
 import discreet as dr
-from discreet.core.noise import random_streams_kernels as streams
-from discreet.core.noise import seeded_noise_kernels as noise
 from discreet.envs.mdp import tabular_kernels as worlds
 from discreet.experiments.simulate import Setup
 from discreet.learners.estimation.model_kernels import project_table
 from discreet.learners.online import tabular_planning_kernels as online
+from discreet.mechanisms import seeded_noise_kernels as noise
+from discreet.utils import random_streams_kernels as streams
 
 LEARNERS = {
     "ucb-vi": (dr.learners.UCBVI, {}),

@@ -35,7 +35,6 @@ from numpy.typing import NDArray
 
 from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.layout import Layout
-from discreet.core.noise.random_streams_kernels import ROLE_NOISE, generator_at, run_key
 from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectories
 from discreet.data.schema import Schema
@@ -54,6 +53,7 @@ from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 from discreet.pipeline.power_analysis import PublicMDP, synthetic_mdp
 from discreet.utils.markdown_table import markdown
+from discreet.utils.random_streams_kernels import ROLE_NOISE, generator_at, run_key
 
 Floats = NDArray[np.float64]
 DELTA = 1e-8
@@ -260,7 +260,7 @@ class Study:
         scales = dict.fromkeys(query.row_families, 0.0)
         if epsilon is not None:
             privatizer = Central(epsilon=epsilon, delta=DELTA, noise="gaussian")
-            own = privatizer.stored_mechanism(query, Seeded()).noise_scales
+            own = privatizer.stored_mechanism(query, Seeded()).scales
             scales = dict(zip(query.row_families, own.tolist(), strict=True))
         noise = generator_at(
             run_key(cohort + 2**32 * self.seed, draw), ROLE_NOISE, users, int(1000 * (epsilon or 0))

@@ -283,7 +283,7 @@ def worlds(group: str, first: int, many: int) -> dict[str, Confounded | Valid]:
 @cache
 def _scales(question: FirstVisits, epsilon: float) -> dict[str, float]:
     own = Central(epsilon=epsilon, delta=DELTA, noise="gaussian").stored_mechanism(question.query(), Seeded())
-    return dict(zip(question.query().row_families, own.noise_scales.tolist(), strict=True))
+    return dict(zip(question.query().row_families, own.scales.tolist(), strict=True))
 
 
 class Releases:

@@ -31,7 +31,6 @@ from discreet.accounting.noise_distributions.distributions import GaussianSumLaw
 from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
-from discreet.core.noise.random_streams_kernels import ROLE_BATCH, open_at
 from discreet.core.rng import Seeded
 from discreet.envs import random_mdp
 from discreet.envs.icu_sepsis import expert_policy, icu_sepsis
@@ -47,6 +46,7 @@ from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 from discreet.reports.policy_report import make_report
 from discreet.utils.markdown_table import markdown
+from discreet.utils.random_streams_kernels import ROLE_BATCH, open_at
 
 Floats = NDArray[np.float64]
 

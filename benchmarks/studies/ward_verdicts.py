@@ -52,7 +52,7 @@ def verdicts(folder: Path, epsilon: float | None, draws: int, seed: int = 0) -> 
     scales = np.zeros(3)
     if epsilon is not None:
         privatizer = Central(epsilon=epsilon, delta=DELTA, noise="gaussian")
-        own = privatizer.stored_mechanism(query, Seeded()).noise_scales
+        own = privatizer.stored_mechanism(query, Seeded()).scales
         scale = dict(zip(query.row_families, own.tolist(), strict=True))
         scales = np.array([scale[name] for name in (VISITS, TRANSITIONS, CENTERED_REWARDS)])
     found: Counter[str] = Counter()

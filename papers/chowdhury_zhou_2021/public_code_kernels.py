@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.compile import inlined, kernel
-from discreet.core.noise.random_streams_kernels import (
+from discreet.envs.mdp.tabular_kernels import World, evaluate, simulate_episode
+from discreet.utils.random_streams_kernels import (
     ROLE_ENVIRONMENT,
     ROLE_NOISE,
     ROLE_POLICY,
@@ -24,7 +25,6 @@ from discreet.core.noise.random_streams_kernels import (
     laplace_sum,
     open_stream,
 )
-from discreet.envs.mdp.tabular_kernels import World, evaluate, simulate_episode
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -45,7 +45,6 @@ from numpy.typing import NDArray
 from discreet.accounting import budget as budgets
 from discreet.core import checks
 from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
-from discreet.core.noise.random_streams_kernels import ROLE_BATCH, ROLE_MODEL, generator_at, open_at, run_key
 from discreet.core.rng import Seeded
 from discreet.envs.icu_sepsis import DEATH, END, SURVIVAL, expert_policy, icu_sepsis
 from discreet.envs.mdp import tabular_kernels as world_kernels
@@ -58,6 +57,7 @@ from discreet.mechanisms.interfaces import Estimate, ProblemSpec, Release, Sched
 from discreet.mechanisms.policy_rows import PolicyRows, policy_rows
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+from discreet.utils.random_streams_kernels import ROLE_BATCH, ROLE_MODEL, generator_at, open_at, run_key
 from papers.study import Job, Kept, file_name
 
 Floats = NDArray[np.float64]

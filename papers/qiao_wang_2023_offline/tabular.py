@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core.noise.random_streams_kernels import ROLE_MODEL, generator_at, run_key
 from discreet.core.rng import Seeded
 from discreet.envs.mdp.planning import optimal_values, policy_value
 from discreet.envs.mdp.tabular import TabularMDP
@@ -35,6 +34,7 @@ from discreet.mechanisms.interfaces import Privatizer, ProblemSpec
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 from discreet.utils.atomic_file import write_aside
+from discreet.utils.random_streams_kernels import ROLE_MODEL, generator_at, run_key
 from papers.page import standard_error
 from papers.study import Job, Kept, file_name
 

@@ -130,6 +130,13 @@ class WiredParts(metaclass=_FixedClass):
         return CountLaws(mechanism)
 
     @property
+    def seeded(self) -> protocols.SeededNoise:
+        """Keys and noise of seeded runs, for simulation."""
+        from discreet.mechanisms import seeded_rng
+
+        return seeded_rng
+
+    @property
     def user_sums(self) -> protocols.UserSums:
         """Second implementation of one user's contribution, for audits."""
         from discreet.audit import one_user_sums

@@ -307,4 +307,4 @@ def test_a_file_cannot_hold_less_noise_than_its_mechanism(tmp_path: Path) -> Non
     session.save(tmp_path / "state")
     restored = restore(tmp_path / "state", tmp_path)
     assert isinstance(restored, ChannelSession)
-    np.testing.assert_array_equal(restored.channel.scales, restored.mechanism.noise_scales)
+    np.testing.assert_array_equal(restored.channel.scales, restored.mechanism.scales)

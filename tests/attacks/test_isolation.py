@@ -19,7 +19,6 @@ import discreet as dr
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.lifecycle import Guarded
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.envs.rollouts.fused_session import SessionKernel
@@ -30,6 +29,7 @@ from discreet.mechanisms.features import Features
 from discreet.mechanisms.interfaces import Message, Plan, Response, Schedule
 from discreet.mechanisms.linear.dataset_sums import Stored
 from discreet.mechanisms.linear.linear_queries import GramQuery
+from discreet.mechanisms.seeded_rng import SeededRng
 from discreet.mechanisms.shuffle.shuffle_session import Shuffler
 
 PRIVATE = (Guarded, Stored, Shuffler, SessionKernel, Trajectory, Trajectories, Message, types.FrameType)

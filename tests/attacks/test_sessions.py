@@ -14,7 +14,6 @@ from discreet.accounting.noise_distributions.prefix_variance import tree_nodes
 from discreet.core.count_query import CountQuery
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.session import ChannelSession
 from discreet.core.trajectories import Trajectory, checked
@@ -22,6 +21,7 @@ from discreet.mechanisms.interfaces import Plan, Schedule
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+from discreet.mechanisms.seeded_rng import SeededRng
 
 LAYOUT = Layout(2, 2, 2)
 QUERY = CountQuery(LAYOUT)
@@ -266,7 +266,7 @@ def test_no_local_message_drowns_the_others(mechanism: Any) -> None:
         message[-1] = value
         with pytest.raises(ValueError, match="no device sends more"):
             session.submit(dataclasses.replace(report, message=message))
-    most = LAYOUT.horizon + 40.0 * session.mechanism.noise_scales[-1]  # a contribution and 40 scales of noise
+    most = LAYOUT.horizon + 40.0 * session.mechanism.scales[-1]  # a contribution and 40 scales of noise
     for sign in (-1.0, 1.0):
         message = np.array(report.message)
         message[-1] = sign * most * (1 + 1e-12)

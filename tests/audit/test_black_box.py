@@ -241,8 +241,8 @@ class Underpriced(CountChannel):
     """1b. Noise, stated laws and mechanism agree on scales that the claim does not pay for."""
 
     def __post__(self) -> None:
-        self.mechanism = dataclasses.replace(self.mechanism, scales=0.8 * self.mechanism.noise_scales)
-        self.scales, self.laws = self.mechanism.noise_scales, self.mechanism.laws
+        self.mechanism = dataclasses.replace(self.mechanism, scales=0.8 * self.mechanism.scales)
+        self.scales, self.laws = self.mechanism.scales, self.mechanism.laws
 
 
 @pytest.mark.parametrize(

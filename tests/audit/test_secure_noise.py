@@ -31,7 +31,6 @@ from discreet.audit.secure_noise import (
 from discreet.core import count_channels as session
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.device import count_device as counts
 from discreet.device import linear_device as device
@@ -41,6 +40,7 @@ from discreet.mechanisms.interfaces import Plan, Response, Schedule
 from discreet.mechanisms.linear import linear_session
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
+from discreet.mechanisms.seeded_rng import SeededRng
 
 ALARM = 5e-9
 LAYOUT = Layout(2, 2, 2)

@@ -27,6 +27,8 @@ from discreet.mechanisms.interfaces import probabilities
         (lambda: checks.real("x", 10**400), "must be a finite number"),
         (lambda: checks.real("x", Fraction(-(10**400))), "must be a finite number"),
         (lambda: checks.real("x", np.complex128(1 + 1j)), "x = (1+1j): must be a finite number"),
+        (lambda: checks.exactly("n", True, int), "n = True: must be an int, no subclass"),
+        (lambda: checks.exactly("n", 1, str, float), "n = 1: must be a str or float, no subclass"),
         (lambda: checks.floats("t", np.ones(1, complex), (1,)), "t: must be an array of numbers"),
         (lambda: checks.floats("t", [10**400], (1,)), "t: must be an array of numbers"),
         (lambda: checks.integer("n", np.int64(0), 1), "n = 0: must be an integer of at least 1"),

@@ -19,7 +19,7 @@ READ_ONLY = "/proc/no-such-folder"  # nobody, not even root, can write there
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that nobody can write to")
 def test_where_nothing_can_be_written_kernels_still_run_with_one_warning() -> None:
     code = (
-        "from discreet.core.noise import random_streams_kernels as s; "
+        "from discreet.utils import random_streams_kernels as s; "
         "from discreet.core import count_kernels as kernels;"
         "print(s.open_at(s.run_key(0), 0, 0, 0).size)"
     )

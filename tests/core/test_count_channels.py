@@ -8,7 +8,6 @@ from discreet.accounting.noise_distributions.count_noise import report_grid
 from discreet.core.correlated_noise.matrix_factorization import MatrixFactorization
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, Seeded
 from discreet.core.session import ChannelSession
 from discreet.core.trajectories import Trajectory
@@ -16,6 +15,7 @@ from discreet.mechanisms.interfaces import Message, Plan, Release, Schedule
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+from discreet.mechanisms.seeded_rng import SeededRng
 
 LAYOUT = Layout(2, 2, 2)
 QUERY = CountQuery(LAYOUT)

@@ -60,7 +60,7 @@ def test_scales_of_anybodys_making_state_what_they_buy(name: str, factor: float)
     """Independent of the library's accounting: raw counts of H steps, 6 H in l1, sqrt(6 H) in l2."""
     strategy, family, levels = STRATEGIES[name]
     made = CountMechanism(QUERY, SCHEDULE, "seeded", strategy, family, np.full(3, 20.0), stated=STATED)
-    made = replace(made, scales=factor * made.noise_scales)
+    made = replace(made, scales=factor * made.scales)
     for guarantee in (made.guarantee, sessions.session_of(made, Seeded(0)).guarantee):
         if family == LAPLACE:
             assert guarantee.epsilon == pytest.approx(levels * 24 / (20 * factor), rel=1e-12)
@@ -106,8 +106,8 @@ def test_what_a_mechanism_says_of_itself(
     assert made.grid("transition_counts") == made.grid("visits")
     assert made.leaf == "batch"
     assert made.decay == (strategy.decay if isinstance(strategy, Batches) else 0.0)
-    assert made.by_release.shape == (0, 3)
-    assert (made.reported, made.reports) == (None, None)
+    assert made.release_scales.shape == (0, 3)
+    assert made.reports is None
     claim = made.guarantee
     assert claim.delta == (1e-6 if family == GAUSSIAN else 0.0)
     assert (claim.mu is not None) == (name == "gaussian")
@@ -139,12 +139,12 @@ def test_a_hundredth_of_the_noise_does_not_keep_the_promise() -> None:
     asked = dr.Central(epsilon=1.0, release="tree").mechanism(QUERY, SCHEDULE, Seeded(0))
     assert isinstance(asked, CountMechanism)
     assert asked.guarantee.epsilon == pytest.approx(1.0)
-    less = replace(asked, scales=1e-3 * asked.noise_scales)
+    less = replace(asked, scales=1e-3 * asked.scales)
     assert session_of(less, Seeded(0)).guarantee.epsilon == pytest.approx(1000.0)
     with pytest.raises(FrozenInstanceError):
-        asked.scales = 1e-3 * asked.noise_scales  # type: ignore[misc]
+        asked.scales = 1e-3 * asked.scales  # type: ignore[misc]
     with pytest.raises(ValueError, match="read-only"):
-        asked.noise_scales[:] = 0.0
+        asked.scales[:] = 0.0
     with pytest.raises(FrozenInstanceError):
         asked.guarantee = less.guarantee  # type: ignore[misc]
 
@@ -157,7 +157,7 @@ def test_who_writes_to_a_mechanism_after_the_start_changes_no_noise() -> None:
     made.query.offsets[:] = 0
     session.mechanism.query.offsets[:] = 0
     release = session.release()
-    assert session.mechanism.noise_scales.min() > 1.0
+    assert session.mechanism.scales.min() > 1.0
     assert set(release.estimates) == set(QUERY.families)
 
 
@@ -189,7 +189,7 @@ def test_the_source_must_be_that_of_the_mechanism() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"scales": np.zeros(3)}, "positive and finite"), ({"scales": np.ones(2)}, "scales has shape"),
+        ({"scales": np.zeros(3)}, "must be positive"), ({"scales": np.ones(2)}, "scales has shape"),
         ({"scales": np.full(3, np.nan)}, "finite everywhere"), ({"noise": None}, "noise = None"),
         ({"source": "secure"}, "reward_grid"), ({"reward_grid": 64}, "reward_grid"),
         ({"strategy": Batches(0.5)}, "no finite l1 norm"),

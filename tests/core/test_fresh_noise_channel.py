@@ -6,10 +6,10 @@ import pytest
 import discreet as dr
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.releases import Plan, Release, Schedule
 from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectory
+from discreet.mechanisms.seeded_rng import SeededRng
 
 QUERY = CountQuery(Layout(2, 2, 3))
 PLAN = np.zeros((3, 2), np.int64)

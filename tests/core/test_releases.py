@@ -13,7 +13,7 @@ from discreet.core.count_mechanism import CountMechanism, leaves_of
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.raw_encoder import RawEncoder
-from discreet.core.releases import Message, Plan, Schedule, numbered
+from discreet.core.releases import Message, Plan, Schedule
 from discreet.core.rng import Seeded
 from discreet.core.session import ChannelSession
 from discreet.core.strategies import Exact
@@ -105,13 +105,6 @@ def test_no_more_releases_than_the_schedule_allows() -> None:
             session.release()
         with pytest.raises(RuntimeError, match="no plan is open"):
             session.absent()
-
-
-def test_a_number_is_put_on_a_plan_and_changes_nothing_else() -> None:
-    plan = Plan(np.zeros((4, 3), int), 5, last=False)
-    again = numbered(plan, 7)
-    assert (again.number, again.users, again.last, plan.number) == (7, 5, False, 0)
-    assert again.policy is plan.policy
 
 
 def test_values_that_hold_arrays_are_compared_as_objects() -> None:

@@ -12,7 +12,6 @@ from scipy import stats
 import discreet as dr
 from discreet import envs
 from discreet.core import families as counts
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.device.discrete_noise import ExactCoins
@@ -25,6 +24,7 @@ from discreet.learners.online.ucrl_vtr import UCRLVTR
 from discreet.mechanisms.features import Features
 from discreet.mechanisms.interfaces import Message, Plan, Schedule
 from discreet.mechanisms.linear.linear_queries import GramQuery, MixtureQuery
+from discreet.mechanisms.seeded_rng import SeededRng
 
 WORLD = envs.linear_mixture(states=5, actions=3, horizon=4, models=3, seed=3, reward_models=2)
 PHI = Features(np.random.default_rng(1).dirichlet(np.ones(3), (5, 3)), 1.0, nonneg=True)

@@ -7,7 +7,6 @@ import pytest
 
 import discreet as dr
 from discreet import envs
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.device.linear_device import LinearDevice
 from discreet.device.linear_planning import greedy_action, optimistic_action
@@ -15,6 +14,7 @@ from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.rollouts.rollout import rollout
 from discreet.experiments.simulate import Setup
 from discreet.learners.online.ucrl_vtr import UCRLVTR, UCRLVTRPlus
+from discreet.mechanisms.seeded_rng import SeededRng
 
 WORLD = envs.linear_mixture(states=5, actions=3, horizon=4, models=3, seed=3, reward_models=2)
 

@@ -15,7 +15,6 @@ import discreet as dr
 from discreet import envs
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.device.count_device import CountDevice
@@ -36,6 +35,7 @@ from discreet.device.shuffle_payload import SessionConfig
 from discreet.mechanisms.interfaces import Message, Plan, Schedule
 from discreet.mechanisms.linear.linear_queries import MixtureQuery
 from discreet.mechanisms.restore_session import restore
+from discreet.mechanisms.seeded_rng import SeededRng
 
 WORLD = envs.linear_mixture(states=3, actions=2, horizon=3, models=2, seed=3)
 MASK = np.array([[True, True], [True, False], [True, True]])

@@ -83,7 +83,7 @@ def same(message: MessageGuarantee, stated: Any) -> None:
 @pytest.mark.parametrize("privatizer", [dr.Local(epsilon=3.0, randomizer="laplace"), dr.Local(rho=0.5)])
 def test_noisy_counters(privatizer: Any, name: str, source: Any) -> None:
     mechanism = privatizer.mechanism(COUNTS[name], Schedule(9), source)
-    own: Any = np.random.default_rng(4).uniform(3.0, 9.0, mechanism.noise_scales.size)
+    own: Any = np.random.default_rng(4).uniform(3.0, 9.0, mechanism.scales.size)
     for made in (mechanism, dataclasses.replace(mechanism, scales=own)):  # by hand too
         with dr.mechanisms.session_of(made, source) as session:
             session.release()

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from simulated_coins import SimulatedCoins
 
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import SecureRng, Seeded
 from discreet.device.message_envelope import Envelope, MessageRejected
 from discreet.device.shuffle_encoder import ShuffleEncoder, SystemCoins, noise_ones
 from discreet.device.shuffle_payload import COIN, Family, SessionConfig, pack, read, unpack, write
+from discreet.mechanisms.seeded_rng import SeededRng
 
 FAIR = COIN // 2
 FORM = SessionConfig(

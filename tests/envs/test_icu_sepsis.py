@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from discreet import envs
-from discreet.core.noise.random_streams_kernels import run_key
 from discreet.envs import combination_lock, expert_policy, icu_sepsis, random_mdp, riverswim
 from discreet.envs.mdp.planning import evaluate_policy, optimal_values, policy_value, uniform_policy
 from discreet.envs.rollouts.rollout import batch_counts, rollout_batch
+from discreet.utils.random_streams_kernels import run_key
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from kept_kernels import kept
 from discreet.core.correlated_noise import factorization_kernels as programs
 from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.factorization import Walk, program
-from discreet.core.noise.seeded_noise_kernels import fill_noise
 from discreet.core.rng import Seeded
 from discreet.experiments import factorization_noise_kernels
+from discreet.mechanisms.seeded_noise_kernels import fill_noise
 
 walk_advance = kept(factorization_noise_kernels.walk_advance)
 KEY = Seeded(3, 1).keys.noise

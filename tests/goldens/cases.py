@@ -31,7 +31,6 @@ import numpy as np
 
 import discreet as dr
 from discreet.core.noise import discrete_samplers as exact
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.data.row_batches import open_source
 from discreet.data.schema import Schema
 from discreet.device.shuffle_encoder import ShuffleEncoder
@@ -44,6 +43,7 @@ from discreet.mechanisms.features import Features, MixtureFeatures
 from discreet.mechanisms.interfaces import Response
 from discreet.mechanisms.linear.adaptive_queries import Question, ResponseSession
 from discreet.mechanisms.linear.linear_queries import GramQuery, MixtureQuery
+from discreet.mechanisms.seeded_rng import SeededRng
 from discreet.pipeline.estimate import estimate_release
 from discreet.pipeline.learn import learn, replan
 

@@ -20,13 +20,13 @@ import numpy as np
 import discreet as dr
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Randomness, Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.mechanisms.features import Features, MixtureFeatures
 from discreet.mechanisms.interfaces import Message, Plan, Response, Schedule
 from discreet.mechanisms.linear.adaptive_queries import Question, ResponseSession
 from discreet.mechanisms.linear.linear_queries import GramQuery, MixtureQuery
+from discreet.mechanisms.seeded_rng import SeededRng
 
 SEEDED = Seeded(5)
 LAYOUT = Layout(2, 2, 2, np.array([[True, True], [True, False]]))

@@ -20,7 +20,6 @@ import numpy as np
 import discreet as dr
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.mechanisms.features import Features, MixtureFeatures
@@ -28,6 +27,7 @@ from discreet.mechanisms.interfaces import Message, Plan, Response, Schedule
 from discreet.mechanisms.linear.adaptive_queries import Question, ResponseSession
 from discreet.mechanisms.linear.linear_queries import GramQuery, MixtureQuery
 from discreet.mechanisms.open_session import session_of
+from discreet.mechanisms.seeded_rng import SeededRng
 
 S, A, H, D = 2, 2, 2, 2
 LAYOUT = Layout(S, A, H)

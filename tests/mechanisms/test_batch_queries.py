@@ -18,7 +18,6 @@ from discreet.core.count_query import CountQuery
 from discreet.core.families import TRANSITIONS, VISITS
 from discreet.core.guarantee import Guarantee, parallel
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.session import ChannelSession
 from discreet.core.strategies import Exact
@@ -31,6 +30,7 @@ from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 from discreet.mechanisms.privatizers.shuffle import Shuffle
+from discreet.mechanisms.seeded_rng import SeededRng
 from discreet.mechanisms.shuffle.shuffle_session import BatchTooSmall
 
 MDP = dr.make("riverswim", states=3, horizon=4)

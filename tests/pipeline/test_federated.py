@@ -127,7 +127,7 @@ def test_shares_have_the_pooled_law(parts: list[dr.pipeline.PartialAggregateFile
         noise = (drawn[:, begin:end] - exact[begin:end] * grid).ravel()
         assert np.array_equal(noise, np.rint(noise))
         index = list(plan.query.row_families).index(name)
-        sigma = float(plan.mechanism.noise_scales[index]) * grid
+        sigma = float(plan.mechanism.scales[index]) * grid
         edges = stats.norm.ppf(np.arange(1, 20) / 20) * sigma
         x = np.arange(-math.ceil(9 * sigma), math.ceil(9 * sigma) + 1)
         masses = np.exp(-(x**2) / (2 * sigma**2))
@@ -151,7 +151,7 @@ def test_a_release_with_shared_noise(parts: list[dr.pipeline.PartialAggregateFil
     text = " ".join(found.statement.document["not_covered"])
     assert "counts the noise of 2 honest sites among the 3 in the sum" in text
     law = dr.learners.read_release(tmp_path / "a" / "release.parquet").laws["transition_counts"]
-    assert law.std() == pytest.approx(plan.mechanism.noise_scales[1] * math.sqrt(3 / 2), rel=1e-6)
+    assert law.std() == pytest.approx(plan.mechanism.scales[1] * math.sqrt(3 / 2), rel=1e-6)
     with pytest.raises(ValueError, match="the sites drew the noise"):
         dr.learn(
             summed(plan, parts), plan.learner, tmp_path / "c", privatizer=BUDGET, ledger=None,

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet.core.noise.random_streams_kernels import ROLE_BATCH, open_at, run_key
 from discreet.envs.mdp import tabular_kernels as world_kernels
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.rollouts.rollout import rollout_batch
 from discreet.mechanisms.policy_rows import policy_rows
+from discreet.utils.random_streams_kernels import ROLE_BATCH, open_at, run_key
 
 ALARM = 1e-6
 SIZES = {1: 200_000, 3: 100_000, 20: 40_000, 200: 20_000, 5000: 2_000}  # users a batch: batches

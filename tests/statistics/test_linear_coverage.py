@@ -13,7 +13,6 @@ from tables_as_linear import as_mixture
 
 import discreet as dr
 from discreet import envs
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.envs import synthetic_linear_behaviour, synthetic_linear_mdp
 from discreet.envs.mdp import planning
@@ -24,6 +23,7 @@ from discreet.learners.offline.apvi import APVI, DPAPVI
 from discreet.learners.offline.linear_pevi import DPPEVI, DPVAPVI, PEVI, VAPVI, learn_linear
 from discreet.learners.online.lsvi_ucb import LSVIUCB
 from discreet.learners.online.ucrl_vtr import UCRLVTR, UCRLVTRPlus
+from discreet.mechanisms.seeded_rng import SeededRng
 
 pytestmark = pytest.mark.statistics
 

@@ -14,14 +14,14 @@ from scipy import stats
 
 import discreet as dr
 from discreet.core.count_query import CountQuery
-from discreet.core.noise.random_streams_kernels import ROLE_AUDIT, open_at, run_key
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.envs.rollouts.rollout import reported_counts, rollout_batch
 from discreet.mechanisms.interfaces import Plan, Schedule
 from discreet.mechanisms.local import randomized_response_kernels as local_kernels
 from discreet.mechanisms.local.randomized_response import KINDS, randomizer
 from discreet.mechanisms.privatizers.local import Local
+from discreet.mechanisms.seeded_rng import SeededRng
+from discreet.utils.random_streams_kernels import ROLE_AUDIT, open_at, run_key
 
 pytestmark = pytest.mark.statistics
 SE = 5.0

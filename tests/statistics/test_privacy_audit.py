@@ -20,12 +20,12 @@ from discreet.audit.black_box import bounds_of
 from discreet.core.count_kernels import LAPLACE, tree_parent
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.interfaces import Plan, Schedule
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
+from discreet.mechanisms.seeded_rng import SeededRng
 
 LAYOUT = Layout(2, 2, 1)
 QUERY = CountQuery(LAYOUT)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet.core.noise import random_streams_kernels as streams
 from discreet.core.noise.discrete_samplers import discrete_gaussian, discrete_laplace
+from discreet.utils import random_streams_kernels as streams
 
 ALARM = 1e-6
 REJECTED = 1e-9

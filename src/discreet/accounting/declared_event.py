@@ -140,7 +140,7 @@ def check(mechanism: CountMechanism) -> None:
     """
     noise, query = mechanism.noise, mechanism.query
     assert noise is not None
-    if mechanism.fixed_point or mechanism.by_release.size:
+    if mechanism.fixed_point or mechanism.release_scales.size:
         raise ValueError(
             f"strategy = {mechanism.strategy!r}, release_scales: a decaying sum under exact noise, and "
             "scales that change, are for noises and queries that this library has derived"
@@ -160,7 +160,7 @@ def check(mechanism: CountMechanism) -> None:
         raise ValueError(
             "query: group returns, clipped rewards and stored people are for derived noises only"
         )
-    for family, scale in zip(query.listed, mechanism.noise_scales.tolist(), strict=True):
+    for family, scale in zip(query.listed, mechanism.scales.tolist(), strict=True):
         try:  # learners read it in every release, so it must be known before any user comes
             noise.std(scale, mechanism.grid(family.name))
         except NotImplementedError:
@@ -175,7 +175,7 @@ def check(mechanism: CountMechanism) -> None:
                 )
         return
     power = 1 if noise.norm == "l1" else 2
-    for family, scale in zip(query.listed, mechanism.noise_scales.tolist(), strict=True):
+    for family, scale in zip(query.listed, mechanism.scales.tolist(), strict=True):
         unit = mechanism.grid(family.name) or _CONTINUOUS
         steps = math.ceil(2.0 * family.most(query.layout) * unit)
         if steps > MOST_SHIFTS:
@@ -198,7 +198,7 @@ def record_of(mechanism: CountMechanism, words: str) -> DeclaredRecord:
     """
     noise, query = mechanism.noise, mechanism.query
     assert noise is not None
-    scales = dict(zip(query.row_families, mechanism.noise_scales.tolist(), strict=True))
+    scales = dict(zip(query.row_families, mechanism.scales.tolist(), strict=True))
     linear = noise.norm == "l1"
     costs = {
         family.name: price(noise, scales[family.name], mechanism.grid(family.name)) for family in query.listed

@@ -71,7 +71,6 @@ from discreet.core.count_query import CountQuery
 from discreet.core.families import TRANSITIONS
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.releases import Estimate, Floats, Measurement, Plan, Release, Schedule
 from discreet.core.rng import Seeded
 from discreet.core.short_repr import brief
@@ -81,6 +80,7 @@ from discreet.mechanisms.linear.linear_queries import GramQuery, LinearQuery
 from discreet.mechanisms.local.noisy_vector_session import NoisyVectorEncoder
 from discreet.mechanisms.local.randomized_response import StepReports
 from discreet.mechanisms.query_queue import Response
+from discreet.mechanisms.seeded_rng import SeededRng
 
 __all__ = [
     "Bound", "BlackBoxEvidence", "Game", "People", "Reactive", "black_box", "bounds_of", "endless",

@@ -281,9 +281,9 @@ def _interact(setup: Setup, replaced: int | None = None) -> _Transcript:
     """Run a learner and a privatizer step by step. User ``replaced`` has another trajectory; the noise is the
     same.
     """
-    from discreet.core.noise.seeded_rng import SeededRng
     from discreet.core.rng import Seeded
     from discreet.envs.rollouts.rollout import rollout
+    from discreet.mechanisms.seeded_rng import SeededRng
 
     randomness = Seeded(3, 0)
     keys = randomness.keys
@@ -727,9 +727,9 @@ def _order_of_calls(privatizer: str) -> None:
 
 
 def _misuse(setup: Setup) -> None:
-    from discreet.core.noise.seeded_rng import SeededRng
     from discreet.core.rng import Seeded
     from discreet.mechanisms.interfaces import Plan
+    from discreet.mechanisms.seeded_rng import SeededRng
 
     randomness = Seeded(0, 0)
     session, layout = setup.start(randomness), setup.mdp.layout
@@ -777,11 +777,11 @@ def _with_partners(privatizer: str) -> Iterator[Setup]:
 
 
 def _first_life(setup: Setup) -> Trajectory:
-    from discreet.core.noise.random_streams_kernels import run_key
+    from discreet.core.rng import Seeded
     from discreet.envs.mdp.planning import uniform_policy
     from discreet.envs.rollouts.rollout import rollout
 
-    return rollout(setup.mdp, uniform_policy(setup.mdp), run_key(0), 0)
+    return rollout(setup.mdp, uniform_policy(setup.mdp), Seeded(0).keys.environment, 0)
 
 
 def _raises(kind: type[Exception] | tuple[type[Exception], ...], what: str, call: Any, *args: Any) -> None:

@@ -37,13 +37,13 @@ from discreet.audit.black_box import ALARM, Start, reactive
 from discreet.audit.noise_model import AuditQuery
 from discreet.audit.white_box import Identity
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.releases import Estimate, Floats, Plan, Release
 from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.mechanisms.interfaces import Budget, ProblemSpec
 from discreet.mechanisms.linear.linear_queries import LinearQuery
 from discreet.mechanisms.query_queue import Response
+from discreet.mechanisms.seeded_rng import SeededRng
 
 __all__ = ["LearnerReplay", "replay_box"]
 

@@ -41,12 +41,12 @@ from discreet.audit.noise_model import AuditQuery, expected, families_of, readin
 from discreet.audit.white_box import Identity, agreeing
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.releases import Floats, Plan, Schedule
 from discreet.core.rng import Randomness, Secure, SecureRng
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.interfaces import Budget, ProblemSpec
 from discreet.mechanisms.linear.linear_queries import LinearQuery
+from discreet.mechanisms.seeded_rng import SeededRng
 
 __all__ = ["NoiseTable", "law_of_draws", "noise_table", "secure_box", "sharing"]
 

@@ -68,7 +68,6 @@ from discreet.audit.noise_model import (  # fmt: skip
 from discreet.core import checks
 from discreet.core.families import TRANSITIONS
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.releases import Floats, Message, Plan, Release, Schedule
 from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectory
@@ -77,6 +76,7 @@ from discreet.mechanisms.linear.linear_queries import LinearQuery
 from discreet.mechanisms.local import randomized_response as local_reports
 from discreet.mechanisms.local.randomized_response import ReportEncoder
 from discreet.mechanisms.query_queue import Response
+from discreet.mechanisms.seeded_rng import SeededRng
 
 __all__ = ["Identity", "agreeing", "white_box"]
 

@@ -1,38 +1,19 @@
-"""Protocol types of encoders and of randomized-response strategies, for type checkers only.
+"""Protocol type of encoders.
 
-They are not in :mod:`discreet.core.protocols`, because their signatures use plans and queries, and the
-modules of plans and queries import :mod:`discreet.core.protocols`.
+It is not in :mod:`discreet.core.protocols`, because its signature uses plans, and the module of plans imports
+:mod:`discreet.core.protocols`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from discreet.core.count_query import CountQuery
-    from discreet.core.protocols import Coins, NoiseDistribution, Record
-    from discreet.core.releases import Message, Plan, Schedule
+    from discreet.core.protocols import Coins
+    from discreet.core.releases import Message, Plan
     from discreet.core.trajectories import Trajectory
 
-__all__ = ["Encoder", "ReportStrategy"]
-
-
-class ReportStrategy(Protocol):
-    """Interface of a strategy that releases randomized responses about a few steps of each user.
-
-    The only implementation is :class:`discreet.mechanisms.local.randomized_response_strategy.Reported`.
-    """
-
-    @property
-    def reports(self) -> object: ...
-    @property
-    def by(self) -> Literal["device", "server"]: ...
-    def plain(self) -> ReportStrategy: ...
-    def check(self, query: CountQuery) -> None: ...
-    def record(self, schedule: Schedule) -> Record: ...
-    def law(
-        self, query: CountQuery, name: str, plans: str, terms: int, terms_bound: int, share: float
-    ) -> NoiseDistribution: ...
+__all__ = ["Encoder"]
 
 
 @runtime_checkable

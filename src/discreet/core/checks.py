@@ -97,6 +97,17 @@ def flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def exactly(name: str, value: Any, *kinds: type) -> None:
+    """Raise ``ValueError`` unless ``value`` is of one of the classes ``kinds``.
+
+    Subclasses are rejected, because they could override anything.
+    """
+    if type(value) not in kinds:
+        names = " or ".join(kind.__name__ for kind in kinds)
+        article = "an" if names[0] in "AEIOUaeiou" else "a"
+        raise ValueError(f"{name} = {said(value)}: must be {article} {names}, no subclass")
+
+
 def floats(name: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Return a C-contiguous float64 copy of ``value``.
 

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeGuard
 
 import numpy as np
 
+from discreet.core import checks
 from discreet.core import clipped_returns as steered
 from discreet.core.correlated_noise.decaying_sum import FINE
 from discreet.core.correlated_noise.factorization import check_registers, prefix_noise
 from discreet.core.count_mechanism import CountMechanism
-from discreet.core.noise.noises import is_declared
 from discreet.core.query import FamilyQuery
 from discreet.core.raw_encoder import RawEncoder, add_record, family_begins, noise_vector, rounded
+from discreet.core.registry import parts
 from discreet.core.releases import Estimate, Floats, Measurement, Message, Plan, read_only
 from discreet.core.rng import Key, Randomness, SecureRng, Seeded, checked_on_grid
 from discreet.core.session import Channel, ChannelSession, Released, State
@@ -44,8 +45,7 @@ class CountChannel(Channel):
     steers: ClassVar[bool] = False  # True if plans can set a group of returns or a threshold of rewards
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
-        if type(mechanism) is not CountMechanism:  # a subclass could state another loss
-            raise ValueError(f"mechanism = {mechanism!r}: must be a CountMechanism, and no subclass of it")
+        checks.exactly("mechanism", mechanism, CountMechanism)
         if mechanism.stored:
             raise ValueError("mechanism.stored = True: stored people are for OneShotSession")
         if mechanism.stream not in self.streams or (mechanism.query.steered and not self.steers):
@@ -179,20 +179,10 @@ class CountChannel(Channel):
 
         scales : (families,) scales of this draw; by default those of the mechanism.
         """
-        query, mechanism = self.query, self.mechanism
         scales = self.scales if scales is None else scales
         if self.key is not None:
-            if mechanism.noise is not None and is_declared(mechanism.noise):
-                from discreet.core.noise.seeded_rng import SeededRng
-
-                coins = SeededRng(self.key, end, level)
-                return noise_vector(query, mechanism, factor, coins, scales)
-            from discreet.core.noise import seeded_noise_kernels as seeded
-
-            noise = np.empty(query.cells)
-            seeded.fill_noise(mechanism.family, self.key, end, level, factor, query.offsets, scales, noise)
-            return noise
-        return noise_vector(query, mechanism, factor, SecureRng(), scales)
+            return parts().seeded.cell_noise(self.mechanism, self.key, end, level, factor, scales)
+        return noise_vector(self.query, self.mechanism, factor, SecureRng(), scales)
 
     def on_grid(self, cells: Floats) -> Floats:
         """Return the cells. Raises ``RuntimeError`` if a cell is off the grid of exact noise or too large."""
@@ -203,10 +193,6 @@ class CountChannel(Channel):
         return cells
 
     # --------------------------------------------------------------------------- noise distributions
-    def laws_at(self, n: int) -> dict[str, NoiseDistribution]:
-        """Return the noise distribution of every family in the sums after n users."""
-        return self.laws.at(n)
-
     def measurement_laws(
         self, n: int, senders: int, share: float | None, cut: float
     ) -> dict[str, NoiseDistribution]:

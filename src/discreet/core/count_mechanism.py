@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -43,7 +43,6 @@ from discreet.core.short_repr import brief
 from discreet.core.strategies import STRATEGIES, Batches, Exact, Prefixes, Strategy, Stream
 
 if TYPE_CHECKING:
-    from discreet.core.call_protocols import ReportStrategy
     from discreet.core.part_protocols import ReleaseDistributions
     from discreet.core.protocols import NoiseDistribution, Record
 
@@ -170,22 +169,18 @@ class CountMechanism(SumMechanism):
     source: Literal["seeded", "secure"]
     strategy: Strategy
     noise: AdditiveNoise | None = None
-    scales: Floats | None = None
+    scales: Floats = None  # type: ignore[assignment]  # the constructor replaces None by an array
     reward_grid: int | None = None
-    release_scales: Floats | None = None
+    release_scales: Floats = None  # type: ignore[assignment]
     stated: Stated = field(default_factory=Stated)
     stored: bool = False
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        exact: dict[str, tuple[type, ...]] = {
-            "query": (CountQuery, FamilyQuery), "schedule": (Schedule,), "stated": (Stated,),
-            "strategy": tuple(STRATEGIES),
-        }  # fmt: skip
-        for name, kinds in exact.items():
-            if type(getattr(self, name)) not in kinds:  # a subclass could override anything
-                names = " or ".join(kind.__name__ for kind in kinds)
-                raise ValueError(f"{name} = {getattr(self, name)!r}: must be a {names}, no subclass")
+        checks.exactly("query", self.query, CountQuery, FamilyQuery)
+        checks.exactly("schedule", self.schedule, Schedule)
+        checks.exactly("stated", self.stated, Stated)
+        checks.exactly("strategy", self.strategy, *STRATEGIES)
         checks.choice("source", self.source, ("seeded", "secure"))
         checks.flag("stored", self.stored)
         checks.flag("stated.numerical", self.stated.numerical)
@@ -203,17 +198,15 @@ class CountMechanism(SumMechanism):
         put(self, "schedule", replace(self.schedule))
         families = len(self.query.row_families)
         own = np.zeros(families) if self.scales is None else self.scales
-        scales = checks.floats("scales", own, (families,))
+        put(self, "scales", checks.floats("scales", own, (families,)))
         given = self.release_scales
         if given is None or not np.size(given):  # an array without rows sets no scales
             given = np.zeros((0, families))
-        by_release = checks.floats("release_scales", given, np.shape(given))
-        for name, array in (("scales", scales), ("release_scales", by_release)):
-            array.flags.writeable = False
-            put(self, name, array)
+        put(self, "release_scales", checks.floats("release_scales", given, np.shape(given)))
+        self.scales.flags.writeable = self.release_scales.flags.writeable = False
         self._check_parts()
         if self.noisy:
-            self._check_noise(by_release)
+            self._check_noise()
 
     # -------------------------------------------------------------------------- compatibility checks
     def _check_parts(self) -> None:
@@ -227,7 +220,7 @@ class CountMechanism(SumMechanism):
             )
         if query.steered:
             steered.check_mechanism(self)
-        if self.stored and (strategy not in (Exact(), Batches()) or self.by_release.size):
+        if self.stored and (strategy not in (Exact(), Batches()) or self.release_scales.size):
             raise ValueError("stored = True: stored people are released once, by plain Exact() or Batches()")
         if isinstance(strategy, Prefixes):
             leaves = leaves_of(self.schedule, strategy.leaf)
@@ -240,18 +233,18 @@ class CountMechanism(SumMechanism):
                 raise ValueError("schedule.users = None: Batches(...) need a known number of users")
         strategy.check(query)
         if not self.noisy:
-            if self.noise is not None or np.any(self.scales) or self.by_release.size:
+            if self.noise is not None or np.any(self.scales) or self.release_scales.size:
                 raise ValueError(f"noise, scales: {type(strategy).__name__}() has no noise in sums")
             if self.reward_grid is not None:
                 raise ValueError(f"reward_grid = {self.reward_grid}: must be None without noise in sums")
 
-    def _check_noise(self, by_release: Floats) -> None:
+    def _check_noise(self) -> None:
         """Raise ``ValueError`` if the noise does not have the loss that the records state."""
-        scales = self.noise_scales
+        scales = self.scales
         if self.noise is None:
             raise ValueError("noise = None: must be LAPLACE or GAUSSIAN")
-        if not (np.isfinite(scales).all() and (scales > 0).all()):
-            raise ValueError(f"scales = {scales}: must be positive and finite")
+        if not (scales > 0).all():
+            raise ValueError(f"scales = {scales}: must be positive")
         if (self.reward_grid is not None) != (self.source == "secure"):
             raise ValueError(
                 f"reward_grid = {self.reward_grid}: must be given with source 'secure', and only then"
@@ -269,26 +262,26 @@ class CountMechanism(SumMechanism):
                 "source = 'secure': must be 'seeded' with least-squares trees and square roots, since "
                 "coefficients of their sums are not integers"
             )
-        if by_release.size:
-            self._check_release_scales(by_release)
+        if self.release_scales.size:
+            self._check_release_scales(self.release_scales)
         if self.declared:
             parts().declared.check(self)
         if self.stated.numerical:
             self._check_accounted()
         if self.source == "secure":
-            self._check_exact(by_release)
+            self._check_exact()
 
     def _check_release_scales(self, by_release: Floats) -> None:
         if not isinstance(self.strategy, Batches) or self.query.cut:
             raise ValueError("release_scales: are for Batches(...), and not for cut rewards")
-        shape = (self.schedule.release_times.size, self.noise_scales.size)
+        shape = (self.schedule.release_times.size, self.scales.size)
         if by_release.shape != shape:
             raise ValueError(f"release_scales has shape {by_release.shape}: must be {shape}")
         if self.fixed_point:
             raise ValueError("release_scales: rounding of a decaying sum is charged at one set of scales")
-        if not (np.isfinite(by_release).all() and (by_release > 0).all()):
-            raise ValueError("release_scales: must be positive and finite")
-        whole = self._joint(self.noise_scales)
+        if not (by_release > 0).all():
+            raise ValueError("release_scales: must be positive")
+        whole = self._joint(self.scales)
         for release, scales in enumerate(by_release[1:], 1):
             if self._joint(scales) > whole * (1 + 1e-9):
                 raise ValueError(f"release_scales[{release}]: must not cost more than scales, {whole:.6g}")
@@ -303,7 +296,7 @@ class CountMechanism(SumMechanism):
         if (
             not self.strategy.fresh
             or parts().calibration.shift_patterns(self.query, 1) is None
-            or self.by_release.size
+            or self.release_scales.size
         ):
             raise ValueError(
                 "stated.numerical = True: needs noise that is drawn after the records that it hides, and a "
@@ -312,7 +305,7 @@ class CountMechanism(SumMechanism):
         if (self.reward_grid or 1) > FINEST_ACCOUNTED:
             raise ValueError(f"reward_grid = {self.reward_grid}: must be at most {FINEST_ACCOUNTED} here")
 
-    def _check_exact(self, by_release: Floats) -> None:
+    def _check_exact(self) -> None:
         """Raise ``ValueError`` if exact noise of these scales, or a sum of such noise, would be rounded."""
         for family in self.query.listed:
             center = getattr(family, "center", None)
@@ -326,11 +319,11 @@ class CountMechanism(SumMechanism):
         # A tree adds at most 63 draws. If more draws are added, their sum exceeds 2^52 units with probability
         # e^-8000 at most.
         many = 1.0 if self.walk is None else self.walk.spread
-        widest = self.noise_scales
+        widest = self.scales
         if self.query.steered:
             widest = steered.widest_scales(self.counts, widest)
-        others = ((scales, False) for scales in (widest, *by_release[1:]))
-        for scales, growing in ((self.noise_scales, epochs), *others):
+        others = ((scales, False) for scales in (widest, *self.release_scales[1:]))
+        for scales, growing in ((self.scales, epochs), *others):
             # the scale of an epoch is at most 52 times this scale
             low, high = 2.0**-20, min(2.0 ** (32 if growing else 38), 2.0**44 / many)
             for name, scale in zip(self.query.row_families, scales.tolist(), strict=True):
@@ -342,10 +335,10 @@ class CountMechanism(SumMechanism):
                     )
         if self.fixed_point:
             users, horizon = self.schedule.users or 0, self.query.layout.horizon
-            if not all(Decaying(self.decay).fits(users, horizon, b) for b in (*self.noise_scales, *widest)):
+            if not all(Decaying(self.decay).fits(users, horizon, b) for b in (*self.scales, *widest)):
                 raise ValueError(
                     f"strategy.decay = {self.decay:g}: sums of {users} users and noise of scales "
-                    f"{self.noise_scales} do not stay exact in fixed point"
+                    f"{self.scales} do not stay exact in fixed point"
                 )
 
     # -------------------------------------------------------------------------- named parts
@@ -367,35 +360,18 @@ class CountMechanism(SumMechanism):
         return self.strategy.noisy
 
     @property
-    def noise_scales(self) -> Floats:
-        """``scales`` as an array. It is never None."""
-        assert self.scales is not None
-        return self.scales
-
-    @property
     def decay(self) -> float:
         """Decay of a batch strategy, or 0 for other strategies."""
         return self.strategy.decay if isinstance(self.strategy, Batches) else 0.0
 
     @property
-    def reported(self) -> ReportStrategy | None:
-        """The strategy if it uses randomized response, otherwise None."""
-        return cast("ReportStrategy", self.strategy) if self.stream == "reports" else None
-
-    @property
     def reports(self) -> object | None:
         """Parameters of the randomized responses that devices or the server draw, or None."""
-        return None if self.reported is None else self.reported.reports
-
-    @property
-    def by_release(self) -> Floats:
-        """``release_scales`` as an array, with shape (0, families) if there are none. It is never None."""
-        assert self.release_scales is not None
-        return self.release_scales
+        return getattr(self.strategy, "reports", None)
 
     def scales_at(self, release: int) -> Floats:
         """Return the noise scales of a scheduled release, shape (families,). The first release is 1."""
-        return self.by_release[release] if self.by_release.size else self.noise_scales
+        return self.release_scales[release] if self.release_scales.size else self.scales
 
     @property
     def fixed_point(self) -> bool:
@@ -472,13 +448,13 @@ class CountMechanism(SumMechanism):
         if self.stated.numerical:
             calibration = parts().calibration
             patterns = calibration.shift_patterns(self.query, self.levels) or ()
-            named = calibration.named(self.query, self.noise_scales, grid)
+            named = calibration.named(self.query, self.scales, grid)
             exchanges = calibration.exchanges(patterns, self.noise.record_name(grid), named)
         rounding = 0.0
         if self.fixed_point:
             releases = self.schedule.release_times.size - 1
             rounding = Decaying(self.decay).rounding(releases, self.query.layout.horizon)
-        scales = dict(zip(self.query.row_families, self.noise_scales.tolist(), strict=True))
+        scales = dict(zip(self.query.row_families, self.scales.tolist(), strict=True))
         words = parts().mechanism_names.name_of(self)
         if self.declared:
             return (parts().declared.record_of(self, words),)

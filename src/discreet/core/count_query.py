@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -192,19 +192,13 @@ class CountQuery(SumQuery):
             return
         if cut < LEAST_CUT:
             raise ValueError(f"cut = {cut:g}: must be 0, or in [{LEAST_CUT:g}, {horizon}]")
-        broken = {
-            "center_rewards": not self.center_rewards, "visits": self.visits,
-            "known_rewards": self.known_rewards, "stationary": self.stationary,
-            "pooled": self.pooled != "none", "groups": groups > 0,
-            "episodes": self.episodes > 1, "step": self.step is not None,
+        needed: dict[str, Any] = {
+            "center_rewards": True, "visits": False, "known_rewards": False, "stationary": False,
+            "pooled": "none", "groups": 0, "episodes": 1, "step": None,
         }  # fmt: skip
-        for name, wrong in broken.items():
-            if wrong:
-                raise ValueError(
-                    f"cut = {cut:g}: needs center_rewards = True, visits = False, known_rewards = False, "
-                    "stationary = False, pooled = 'none', groups = 0, episodes = 1 and step = None; "
-                    f"{name} = {getattr(self, name)!r}"
-                )
+        for name, value in needed.items():
+            if getattr(self, name) != value:
+                raise ValueError(f"cut = {cut:g}: needs {name} = {value!r}, not {getattr(self, name)!r}")
 
     def check_cells(self, most: int) -> None:
         """Raise ``ValueError`` if a release has more than ``most`` cells."""

@@ -112,10 +112,7 @@ class RecordFamily(SumFamily):
     center: float | None = None
 
     def __post_init__(self) -> None:
-        if type(self.over) not in OVERS:
-            raise ValueError(
-                f"over = {self.over!r}: must be one of {', '.join(kind.__name__ for kind in OVERS)}"
-            )
+        checks.exactly("over", self.over, *OVERS)
         if self.center is not None:
             checks.real("center", self.center, 0.0, 1.0)
             if self.by_successor:  # SAME would change cells that SUCCESSOR does not change

@@ -341,8 +341,7 @@ def _worst(kinds: Sequence[tuple[str, Guarantee]]) -> _Four:
 
 def _check_alike(first: Guarantee, kinds: Sequence[tuple[str, Guarantee]]) -> None:
     for words, one in kinds:
-        if type(one) is not Guarantee:
-            raise ValueError(f"kinds: {words!r} must be of a Guarantee, no subclass")
+        checks.exactly(f"kinds: {words!r}", one, Guarantee)
         for name in ("trust", "randomness", "episodes", "users_public", "epsilon_nominal"):
             if getattr(one, name) != getattr(first, name):
                 raise ValueError(

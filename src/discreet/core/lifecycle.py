@@ -40,15 +40,7 @@ class Guarded:
 
     def __repr__(self) -> str:
         """Return text that contains only public facts, and no record or sum."""
-        claim = getattr(self, "guarantee", None)
-        words = [] if claim is None else [f"trust={claim.trust!r}", f"epsilon={claim.epsilon}"]
-        if claim is not None and claim.delta:
-            words.append(f"delta={claim.delta:g}")
-        if self.__dict__.get("_closed", True):
-            words.append("closed")
-        elif hasattr(self, "users"):
-            words.append(f"users={self.users}")
-        return f"<{type(self).__name__} {', '.join(words)}>"
+        return parts().shown.of_session(self, self.__dict__.get("_closed", True))
 
     def __enter__(self) -> Self:
         return self

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from discreet.core.protocols import NoiseDistribution, Record
     from discreet.core.query import Shift, SumQuery
     from discreet.core.releases import Schedule
+    from discreet.core.rng import Key, RunKeys
     from discreet.core.trajectories import Trajectory
 
     Floats = NDArray[np.float64]
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Accountant", "Calibration", "Declared", "Exceedance", "MechanismNames", "Parts", "PlainValues",
-    "QueryChecks", "RecordClass", "RecordKind", "ReleaseDistributions", "Saving", "Sentences", "Shown",
-    "UserSums",
+    "QueryChecks", "RecordClass", "RecordKind", "ReleaseDistributions", "Saving", "SeededNoise", "Sentences",
+    "Shown", "UserSums",
 ]  # fmt: skip
 
 
@@ -110,6 +111,15 @@ class ReleaseDistributions(Protocol):
     def steps(self) -> list[tuple[int, Laws]]: ...
 
 
+class SeededNoise(Protocol):
+    """Keys and noise of seeded runs, for simulation."""
+
+    def keys_of(self, seed: int, run: int, batch: int | None, /) -> RunKeys: ...
+    def cell_noise(
+        self, mechanism: CountMechanism, key: Key, i: int, j: int, factor: float, scales: Floats, /
+    ) -> Floats: ...
+
+
 class UserSums(Protocol):
     """Second implementation of one user's contribution, for audits."""
 
@@ -134,6 +144,7 @@ class Shown(Protocol):
     """Short text of values."""
 
     def text(self, thing: Any, /) -> str: ...
+    def of_session(self, session: Any, closed: bool, /) -> str: ...
 
 
 class RecordClass(Protocol):
@@ -167,6 +178,8 @@ class Parts(Protocol):
     @property
     def exceedance(self) -> Exceedance: ...
     def count_laws(self, mechanism: CountMechanism, /) -> ReleaseDistributions: ...
+    @property
+    def seeded(self) -> SeededNoise: ...
     @property
     def user_sums(self) -> UserSums: ...
     @property

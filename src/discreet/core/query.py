@@ -107,11 +107,7 @@ class SumQuery(ABC):
 
     def integral(self, name: str) -> bool:
         """Return whether a user adds integers to the family of this name."""
-        return name in self._integral
-
-    @cached_property
-    def _integral(self) -> frozenset[str]:
-        return frozenset(family.name for family in self.listed if family.integral)
+        return any(family.integral for family in self.listed if family.name == name)
 
     @property
     def families(self) -> Mapping[str, tuple[int, ...]]:

@@ -73,7 +73,7 @@ def noise_vector(
     Family f has scale factor * scales[f]. Raises ``RuntimeError`` if a noise of a user's own returns another
     number of draws than requested, or a draw that is not finite.
     """
-    scales = mechanism.noise_scales if scales is None else scales
+    scales = mechanism.scales if scales is None else scales
     noise = mechanism.noise
     assert noise is not None
     sizes = np.diff(query.offsets)

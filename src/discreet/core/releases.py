@@ -9,7 +9,7 @@ ever published about users. This module does not use learners or environments; t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,7 +32,6 @@ Ints = NDArray[np.int64]
 
 __all__ = [
     "Estimate", "Floats", "Ints", "Measurement", "Message", "Norm", "Plan", "Release", "Schedule", "Trust",
-    "numbered",
 ]  # fmt: skip
 
 
@@ -305,8 +304,3 @@ def read_only(tables: Mapping[str, Floats]) -> Mapping[str, Floats]:
     for table in tables.values():
         table.flags.writeable = False
     return tables
-
-
-def numbered(plan: Plan, number: int) -> Plan:
-    """Return a copy of the plan with this number. Messages for the plan must contain it."""
-    return replace(plan, number=number)

@@ -12,15 +12,13 @@ import secrets
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-
-if TYPE_CHECKING:
-    from discreet.core.noise.seeded_rng import RunKeys
+from discreet.core.registry import parts
 
 Floats = NDArray[np.float64]
 Key = NDArray[np.uint64]
@@ -28,6 +26,21 @@ Key = NDArray[np.uint64]
 _EXACT = 2**46  # Grid units. The sum of 64 such draws and a sum below 2^51 is exact in float64 (2^53).
 _MOST = 2**52  # Grid units. Up to this size float64 represents all multiples of 1/2.
 _BLOCK = 2**15  # Number of values that are checked together. They fit into the processor cache.
+
+
+@dataclass(frozen=True, eq=False)
+class RunKeys:
+    """Three 128-bit random keys of a run: for the environment, the noise and tie-breaking.
+
+    A learner can see the key of tie-breaking, which reveals nothing about the noise. The keys of noise and
+    tie-breaking are separate BLAKE2b digests of (seed, run). An attacker can compute one from the other only
+    by guessing the seed. (Words of one ``SeedSequence`` would not be enough, because each word is an
+    invertible function of the same four words.)
+    """
+
+    environment: Key
+    noise: Key
+    ties: Key
 
 
 @dataclass(frozen=True)
@@ -66,9 +79,7 @@ class Seeded:
     @cached_property
     def keys(self) -> RunKeys:
         """Random keys of the run, one for each role."""
-        from discreet.core.noise.seeded_rng import keys_of
-
-        return keys_of(self.seed, self.run, self.batch)
+        return parts().seeded.keys_of(self.seed, self.run, self.batch)
 
 
 @dataclass(frozen=True)

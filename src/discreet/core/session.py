@@ -38,7 +38,6 @@ from discreet.core.releases import (
     Plan,
     Release,
     Schedule,
-    numbered,
 )
 from discreet.core.rng import Key, Randomness, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory, checked
@@ -172,10 +171,6 @@ class Channel(ABC):
         before. (Otherwise an interrupt could leave a closed batch without a release, and the next measurement
         would contain no user.)
         """
-
-    @abstractmethod
-    def laws_at(self, n: int) -> dict[str, NoiseDistribution]:
-        """Return the noise distribution of every family in the sums after n users."""
 
     def measurement_laws(
         self, n: int, senders: int, share: float | None, cut: float
@@ -382,7 +377,8 @@ class ChannelSession(Saveable):
 
     def laws_at(self, n: int) -> dict[str, NoiseDistribution]:
         """Return the noise distribution of every family in the sums after n users."""
-        return self.channel.laws_at(n)
+        laws: dict[str, NoiseDistribution] = self._mechanism.laws_at(n)
+        return laws
 
     def measurement_laws(
         self, n: int, senders: int, share: float | None = None
@@ -400,8 +396,7 @@ class ChannelSession(Saveable):
             self._check_open()
             if self._awaited:
                 raise RuntimeError(f"begin: users of the open plan not submitted yet: {self._awaited}")
-            if type(plan) is not Plan:  # a subclass could change its group, share or forget between two reads
-                raise ValueError(f"plan = {plan!r}: must be a Plan, and no subclass of it")
+            checks.exactly("plan", plan, Plan)
             shape = (self._layout.horizon, self._layout.states)
             if np.shape(plan.policy) not in (shape, (*shape, self._layout.actions)):
                 raise ValueError(
@@ -422,7 +417,7 @@ class ChannelSession(Saveable):
             self._plans += 1
             # one statement without a function call, so that an interrupt cannot leave a plan without awaited
             # users
-            self._plan, self._fresh, self._until = numbered(plan, self._plans), False, before + users
+            self._plan, self._fresh, self._until = replace(plan, number=self._plans), False, before + users
             return self.channel.encoder(self)
 
     @staticmethod

@@ -233,10 +233,7 @@ def plain_walk(walk: Any, allowed: Sequence[type[Walk]]) -> Walk:
 
     Raises ``ValueError`` on a factorization of another class, and on a number that its class does not accept.
     """
-    if type(walk) not in allowed:
-        raise ValueError(
-            f"strategy.walk = {walk!r}: must be one of {', '.join(kind.__name__ for kind in allowed)}"
-        )
+    checks.exactly("strategy.walk", walk, *allowed)
     numbers: dict[str, Any] = {item.name: getattr(walk, item.name) for item in fields(walk) if item.init}
     for name, value in numbers.items():
         if name == "gaussian":  # a value such as 2 would be read differently by check and program

@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 
 from discreet.core import checks
-from discreet.core.noise.random_streams_kernels import ROLE_MODEL, generator_at, run_key
 from discreet.envs.mdp.tabular import TabularMDP
+from discreet.utils.random_streams_kernels import ROLE_MODEL, generator_at, run_key
 
 
 def combination_lock(

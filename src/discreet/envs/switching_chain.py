@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from discreet.core import checks
-from discreet.core.noise.random_streams_kernels import ROLE_MODEL, generator_at, run_key
 from discreet.envs.mdp.tabular import TabularMDP
+from discreet.utils.random_streams_kernels import ROLE_MODEL, generator_at, run_key
 
 
 def switching_chain(*, states: int = 6, horizon: int = 20, seed: int = 0) -> TabularMDP:

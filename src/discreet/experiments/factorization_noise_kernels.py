@@ -23,7 +23,7 @@ from discreet.core.correlated_noise.factorization_kernels import (
     walk_ops,
     walk_register,
 )
-from discreet.core.noise.seeded_noise_kernels import draw_noise
+from discreet.mechanisms.seeded_noise_kernels import draw_noise
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

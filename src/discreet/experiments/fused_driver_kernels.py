@@ -17,15 +17,6 @@ from discreet.core.compile import inlined, kernel
 from discreet.core.correlated_noise.factorization_kernels import Program
 from discreet.core.count_kernels import add_records
 from discreet.core.decaying_sum_kernels import decay_cell
-from discreet.core.noise.random_streams_kernels import (
-    ROLE_BATCH,
-    ROLE_ENVIRONMENT,
-    ROLE_NOISE,
-    ROLE_POLICY,
-    ROLE_TIES,
-    open_stream,
-)
-from discreet.core.noise.seeded_noise_kernels import draw_noise, draw_noise_sum
 from discreet.envs.mdp.tabular_kernels import World, evaluate, flow, simulate_episode
 from discreet.envs.rollouts.local_reports_kernels import report_flow
 from discreet.experiments.factorization_noise_kernels import walk_advance
@@ -43,6 +34,15 @@ from discreet.mechanisms.local.randomized_response_kernels import (
     ReportArrays,
     add_batch,
     report_episode,
+)
+from discreet.mechanisms.seeded_noise_kernels import draw_noise, draw_noise_sum
+from discreet.utils.random_streams_kernels import (
+    ROLE_BATCH,
+    ROLE_ENVIRONMENT,
+    ROLE_NOISE,
+    ROLE_POLICY,
+    ROLE_TIES,
+    open_stream,
 )
 
 Floats = NDArray[np.float64]

@@ -21,7 +21,6 @@ from numpy.typing import ArrayLike, NDArray
 from discreet.core import checks
 from discreet.core.count_channels import is_of_counts
 from discreet.core.count_query import CountQuery
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Randomness, SecureRng, Seeded
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectories
@@ -38,6 +37,7 @@ from discreet.mechanisms.interfaces import Coins, Privatizer, ProblemSpec, Relea
 from discreet.mechanisms.policy_rows import PolicyRows, anybody, policy_rows
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+from discreet.mechanisms.seeded_rng import SeededRng
 
 __all__ = ["SimulatedDataset", "first_visits_of", "learn_offline", "make_release"]
 

@@ -34,7 +34,6 @@ from discreet.core import checks
 from discreet.core.count_channels import is_of_counts
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CountQuery
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.query import FamilyQuery
 from discreet.core.rng import Seeded
 from discreet.core.session import ChannelSession
@@ -55,6 +54,7 @@ from discreet.mechanisms.argument_roles import check_role
 from discreet.mechanisms.interfaces import Learner, Mechanism, Privatizer, ProblemSpec, Schedule, Session
 from discreet.mechanisms.open_session import Proposes, session_of
 from discreet.mechanisms.policy_rows import policy_rows
+from discreet.mechanisms.seeded_rng import SeededRng
 from discreet.utils.system import processors
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from discreet.core.families import visits as visits
 from discreet.core.noise.noises import AdditiveNoise as AdditiveNoise
 from discreet.core.noise.noises import Gaussian as Gaussian
 from discreet.core.noise.noises import Laplace as Laplace
-from discreet.core.noise.seeded_rng import SeededRng as SeededRng
 from discreet.core.query import FamilyQuery as FamilyQuery
 from discreet.core.rng import Secure as Secure
 from discreet.core.rng import SecureRng as SecureRng
@@ -55,6 +54,7 @@ from discreet.mechanisms.privatizers.local import Local as Local
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy as NoPrivacy
 from discreet.mechanisms.privatizers.shuffle import Shuffle as Shuffle
 from discreet.mechanisms.restore_session import restore as restore
+from discreet.mechanisms.seeded_rng import SeededRng as SeededRng
 from discreet.mechanisms.shuffle.shuffle_mechanisms import AmplifiedMechanism as AmplifiedMechanism
 from discreet.mechanisms.shuffle.shuffle_mechanisms import FlipMechanism as FlipMechanism
 

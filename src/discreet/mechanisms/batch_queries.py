@@ -120,8 +120,7 @@ class BatchMechanism:
                 f"parts has {len(self.parts)} entries: must have {len(sizes)}, one for each batch"
             )
         for i, (part, size) in enumerate(zip(self.parts, sizes, strict=True)):
-            if type(part) not in (CountMechanism, FlipMechanism, AmplifiedMechanism):
-                raise ValueError(f"parts[{i}] = {part!r}: must be a mechanism of counts, no subclass")
+            checks.exactly(f"parts[{i}]", part, CountMechanism, FlipMechanism, AmplifiedMechanism)
             times = part.schedule.release_times.tolist()
             if not part.schedule.final or times != [0, size]:
                 raise ValueError(f"parts[{i}].schedule: must be one release of all {size} users of the batch")
@@ -248,8 +247,7 @@ class BatchChannel(Channel):
     """
 
     def __init__(self, mechanism: BatchMechanism, randomness: Randomness) -> None:
-        if type(mechanism) is not BatchMechanism:  # a subclass could state any privacy loss
-            raise ValueError(f"mechanism = {mechanism!r}: must be a BatchMechanism, and no subclass of it")
+        checks.exactly("mechanism", mechanism, BatchMechanism)
         mechanism = replace(mechanism)  # a new object, whose constructor checks all fields again
         check_source(randomness)
         for part in mechanism.parts:
@@ -453,13 +451,6 @@ class BatchChannel(Channel):
         return {
             name: replace(one, law=self.mechanism.shared(one.law)) for name, one in made.estimates.items()
         }
-
-    def laws_at(self, n: int) -> dict[str, NoiseDistribution]:
-        """Return the noise distributions of the release after ``n`` users if all of them send their messages.
-
-        Raises ``ValueError`` unless n is one of ``schedule.release_times``.
-        """
-        return self.mechanism.laws_at(n)
 
 
 # ------------------------------------------------------------------------------------- start

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from discreet.core import checks
 from discreet.core.count_query import CountQuery
 from discreet.core.releases import Schedule
 from discreet.core.rng import Secure, Seeded
@@ -81,8 +82,7 @@ def continual_query(query: Any, cuts: bool = False) -> CountQuery:
 
 def private_schedule(schedule: Any) -> Schedule:
     """Return a copy of a schedule, which other code cannot change. Raises ``ValueError`` for other types."""
-    if type(schedule) is not Schedule:  # a subclass could change the times of release
-        raise ValueError(f"schedule = {schedule!r}: must be a Schedule, and no subclass of it")
+    checks.exactly("schedule", schedule, Schedule)
     return dataclasses.replace(schedule)
 
 

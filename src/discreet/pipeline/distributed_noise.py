@@ -153,7 +153,7 @@ class SplitNoise:
         """Scale of the noise that each site draws, by family of counts, in the units of the counts."""
         share = 1.0 / math.sqrt(self.honest)
         names = self.mechanism.query.row_families
-        return dict(zip(names, (self.mechanism.noise_scales * share).tolist(), strict=True))
+        return dict(zip(names, (self.mechanism.scales * share).tolist(), strict=True))
 
     @property
     def _units(self) -> dict[str, float]:
@@ -201,9 +201,7 @@ class SplitNoise:
     def among(self, honest: int) -> SplitNoise:
         """Return the noise for another number of honest sites. Each site draws the same noise as before."""
         share = math.sqrt(checks.integer("honest", honest, 1, self.sites) / self.honest)
-        return SplitNoise(
-            replace(self.mechanism, scales=self.mechanism.noise_scales * share), self.sites, honest
-        )
+        return SplitNoise(replace(self.mechanism, scales=self.mechanism.scales * share), self.sites, honest)
 
 
 def moved_cells(query: CountQuery, family: str) -> int:

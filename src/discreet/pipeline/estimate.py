@@ -58,7 +58,6 @@ from discreet.core import checks
 from discreet.core.count_query import CountQuery
 from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.guarantee import Guarantee, MechanismRecord
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Randomness, Secure, SecureRng, Seeded
 from discreet.core.short_repr import brief
 from discreet.data.schema import Schema
@@ -69,6 +68,7 @@ from discreet.learners.ope.deviation_gains import STANDS_OUT
 from discreet.mechanisms.interfaces import NoiseDistribution
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+from discreet.mechanisms.seeded_rng import SeededRng
 from discreet.pipeline.learned_files import Kind, LinearSums, default_algorithm, kind_of, learner_of, name_of
 from discreet.reports.statement import check_delta
 

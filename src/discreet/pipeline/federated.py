@@ -235,11 +235,9 @@ class FederationPlan:
         assert privatizer.epsilon is not None
         assert privatizer.delta is not None
         names = list(self.query.row_families)
-        joint = joint_loss(self.query, "l2", dict(zip(names, found.noise_scales.tolist(), strict=True)))
+        joint = joint_loss(self.query, "l2", dict(zip(names, found.scales.tolist(), strict=True)))
         wider = joint / math.sqrt(2.0 * zcdp_rho(privatizer.epsilon, privatizer.delta))
-        return replace(
-            found, scales=found.noise_scales * wider, stated=replace(found.stated, numerical=False)
-        )
+        return replace(found, scales=found.scales * wider, stated=replace(found.stated, numerical=False))
 
     @cached_property
     def split(self) -> SplitNoise | None:
@@ -273,7 +271,7 @@ class FederationPlan:
         told = {
             "form": _FORM, "name": self.name, "schema": self.schema.hash, "algorithm": name_of(self.learner),
             "learner": options_of(self.learner), "privatizer": options_of(self.privatizer),
-            "scales": self.mechanism.noise_scales.tolist(), **self.told(self.sites),
+            "scales": self.mechanism.scales.tolist(), **self.told(self.sites),
         }  # fmt: skip
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 

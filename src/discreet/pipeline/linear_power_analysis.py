@@ -20,7 +20,6 @@ import numpy as np
 
 from discreet.accounting import budget
 from discreet.core import checks
-from discreet.core.noise.random_streams_kernels import ROLE_MODEL, generator_at, run_key
 from discreet.core.rng import Seeded
 from discreet.data.schema import Schema
 from discreet.envs.mdp.planning import policy_value
@@ -30,6 +29,7 @@ from discreet.learners.offline.linear_pevi import Linear, schema_features
 from discreet.mechanisms.features import Features
 from discreet.mechanisms.policy_rows import policy_rows
 from discreet.pipeline.power_analysis import PublicMDP, least_enough, least_people, share_of, synthetic_mdp
+from discreet.utils.random_streams_kernels import ROLE_MODEL, generator_at, run_key
 
 __all__ = [
     "MOST_PEOPLE",

@@ -39,7 +39,6 @@ from scipy.stats import binomtest
 from discreet.core import checks
 from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.layout import Layout
-from discreet.core.noise.random_streams_kernels import ROLE_MODEL, ROLE_NOISE, generator_at, run_key
 from discreet.core.releases import Floats
 from discreet.core.rng import Secure
 from discreet.core.short_repr import brief
@@ -53,6 +52,7 @@ from discreet.learners.ope.verdict import ASKED, would_show
 from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+from discreet.utils.random_streams_kernels import ROLE_MODEL, ROLE_NOISE, generator_at, run_key
 
 __all__ = [
     "EPSILONS",

@@ -16,12 +16,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.device.http_client import Client, PlanReservation, Turned
 from discreet.envs.mdp import planning
 from discreet.envs.rollouts.rollout import rollout
 from discreet.ledger.signatures import new_key, read_private_key
+from discreet.mechanisms.seeded_rng import SeededRng
 from discreet.service.server import all_in_background
 from discreet.service.study_config import Study
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from discreet.core.short_repr import brief
 
-__all__ = ["LINES", "WIDTH", "text"]
+__all__ = ["LINES", "WIDTH", "of_session", "text"]
 
 WIDTH, LINES = 110, 20
 _PART = 320  # largest number of characters that are shown of one field
@@ -36,6 +36,22 @@ def text(thing: Any) -> str:
     if len(lines) >= LINES:
         lines = [*lines[: LINES - 2], "  ..."]
     return "\n".join([*lines, ")"])
+
+
+def of_session(session: Any, closed: bool) -> str:
+    """Return text about a session that contains only public facts, and no record or sum.
+
+    ``closed`` : True if the session is closed.
+    """
+    claim = getattr(session, "guarantee", None)
+    words = [] if claim is None else [f"trust={claim.trust!r}", f"epsilon={claim.epsilon}"]
+    if claim is not None and claim.delta:
+        words.append(f"delta={claim.delta:g}")
+    if closed:
+        words.append("closed")
+    elif hasattr(session, "users"):
+        words.append(f"users={session.users}")
+    return f"<{type(session).__name__} {', '.join(words)}>"
 
 
 def _parts(thing: Any) -> list[str]:

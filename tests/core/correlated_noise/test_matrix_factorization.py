@@ -169,7 +169,7 @@ def test_scales_and_guarantee_follow_from_the_columns(budget: dict[str, float], 
 
 def test_half_the_noise_states_twice_the_price() -> None:
     made = Central(**PURE, release=MatrixFactorization(root(9))).mechanism(QUERY, Schedule(10), Seeded(0))
-    half = replace(made, scales=made.noise_scales / 2)
+    half = replace(made, scales=made.scales / 2)
     assert half.guarantee.epsilon == pytest.approx(2.0)
 
 
@@ -340,7 +340,7 @@ def test_covariances_of_releases_are_those_of_the_matrix(budget: dict[str, float
     query = CountQuery(Layout(2, 600, 2))
     privatizer = Central(**budget, release=MatrixFactorization(matrix))
     mechanism = privatizer.mechanism(query, Schedule(7), Seeded(0))
-    scales = np.repeat(mechanism.noise_scales, np.diff(query.offsets))
+    scales = np.repeat(mechanism.scales, np.diff(query.offsets))
     found = np.concatenate([noises(privatizer, 6, Seeded(run), query) / scales for run in range(3)], axis=1)
     weights = np.linalg.solve(matrix.T, prefixes(6).T).T
     norm = np.linalg.norm(matrix, 1 if budget is PURE else 2, axis=0).max()
@@ -350,7 +350,7 @@ def test_covariances_of_releases_are_those_of_the_matrix(budget: dict[str, float
     errors = products.std(axis=2) / math.sqrt(found.shape[1])
     assert found.shape[1] > 20_000
     assert (np.abs(products.mean(axis=2) - claimed) < 4 * errors).all()
-    stds = [mechanism.laws_at(n)["visits"].std() / mechanism.noise_scales[0] for n in range(1, 7)]
+    stds = [mechanism.laws_at(n)["visits"].std() / mechanism.scales[0] for n in range(1, 7)]
     np.testing.assert_allclose(stds, np.sqrt(np.diag(claimed)), rtol=1e-6)
 
 
@@ -368,7 +368,7 @@ def test_secure_noise_stays_on_the_grid(budget: dict[str, float]) -> None:
         assert len({tuple(row) for row in draws.tolist()}) == 3
     law = mechanism.laws_at(3)["visits"]
     assert type(law) is (WeightedLaplaceLaw if budget is PURE else SubGaussianSumLaw)
-    one = mechanism.noise_scales[0] * mechanism.walk.draw_scale * (math.sqrt(2) if budget is PURE else 1.0)
+    one = mechanism.scales[0] * mechanism.walk.draw_scale * (math.sqrt(2) if budget is PURE else 1.0)
     assert law.std() == pytest.approx(one * math.sqrt(1 + 4 + 1))
     assert law.std_bound() >= law.std()
 

@@ -107,7 +107,7 @@ def too_many() -> None:
         ),
         (
             lambda: replace(GIVEN, records=(), kinds=(("a", GIVEN), ("b", AnotherGuarantee(**vars(GIVEN))))),
-            "kinds: 'b' must be of a Guarantee, no subclass",
+            "must be a Guarantee, no subclass",
         ),
         (lambda: batches(query=CUT, release_scales=rows(3.0, CUT)), "release_scales: are for Batches"),
         (
@@ -128,7 +128,7 @@ def too_many() -> None:
         ),
         (
             lambda: batches(strategy=Prefixes(AnotherTree(4))),
-            "must be one of OptimalTree, SignedDigits, SquareRoot, Tree",
+            "must be an OptimalTree or SignedDigits or SquareRoot or Tree",
         ),
         (
             lambda: batches(strategy=Prefixes(Tree(4), "leaf")),
@@ -151,8 +151,8 @@ def too_many() -> None:
             "records: these batches give no epsilon at delta = 1e-09",
         ),
         (lambda: batches(release_scales=rows(3.0)[1:]), "release_scales has shape (3, 3): must be (4, 3)"),
-        (lambda: batches(release_scales=rows(0.0)), "release_scales: must be positive and finite"),
-        (lambda: batches(release_scales=rows(-3.0)), "release_scales: must be positive and finite"),
+        (lambda: batches(release_scales=rows(0.0)), "release_scales: must be positive"),
+        (lambda: batches(release_scales=rows(-3.0)), "release_scales: must be positive"),
         (lambda: batches(release_scales=rows(2.9)), "release_scales[1]: must not cost more than scales, "),
         (
             lambda: CountMechanism(

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from discreet.core.noise.noises import GAUSSIAN, LAPLACE, Laplace, is_declared, price
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import SecureRng, Seeded
+from discreet.mechanisms.seeded_rng import SeededRng
 
 
 def test_costs_are_losses_and_squared_losses() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from discreet.core.session import Channel
 
-NEEDED = {"start", "admit", "encoder", "add", "add_many", "add_sum", "release", "laws_at"}
+NEEDED = {"start", "admit", "encoder", "add", "add_many", "add_sum", "release"}
 
 
 @pytest.mark.parametrize("name", sorted(NEEDED))

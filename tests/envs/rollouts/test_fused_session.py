@@ -19,7 +19,7 @@ def test_arrays_are_those_of_the_mechanism_and_the_session_ends() -> None:
     mechanism = CENTRAL.mechanism(QUERY, Schedule(10), Seeded(3))
     found = handed_over(session)
     np.testing.assert_array_equal(found.key, Seeded(3).keys.noise)
-    np.testing.assert_array_equal(found.scales, mechanism.noise_scales)
+    np.testing.assert_array_equal(found.scales, mechanism.scales)
     assert found.offsets.tolist() == QUERY.offsets.tolist()
     assert (found.family, found.cells.size) == (mechanism.family, QUERY.cells)
     with pytest.raises(RuntimeError, match="closed"):

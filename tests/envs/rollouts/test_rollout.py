@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, chi2_contingency
 
-from discreet.core.noise.random_streams_kernels import ROLE_BATCH, open_at, run_key
 from discreet.envs import riverswim
 from discreet.envs.mdp import tabular_kernels as world_kernels
 from discreet.envs.mdp.planning import occupancy, optimal_values, policy_value, uniform_policy
@@ -19,6 +18,7 @@ from discreet.envs.rollouts import simulated_users as crowd
 from discreet.envs.rollouts.rollout import batch_counts, rollout, rollout_batch
 from discreet.envs.rollouts.simulated_users import played_counts
 from discreet.mechanisms.policy_rows import policy_rows
+from discreet.utils.random_streams_kernels import ROLE_BATCH, open_at, run_key
 
 
 def world_with_zeros(states=5, actions=2, horizon=3, seed=0, **options):

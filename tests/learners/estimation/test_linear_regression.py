@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.learners.estimation import linear_regression as linear
 from discreet.mechanisms.linear.sensitivities import goe
+from discreet.mechanisms.seeded_rng import SeededRng
 
 
 def test_repaired_matrices_are_positive_definite():

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from discreet.core.noise.random_streams_kernels import open_at, run_key
 from discreet.learners.online import joint_posterior as joint
 from discreet.learners.online import joint_posterior_kernels as kernels
 from discreet.learners.online.joint_posterior_kernels import Evidence, Scratch
+from discreet.utils.random_streams_kernels import open_at, run_key
 
 HORIZON, STATES, ROWS = 4, 3, 5
 POINTERS = np.array([0, 2, 3, 5])

@@ -9,7 +9,6 @@ from tables_as_linear import as_linear
 
 import discreet as dr
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.envs import random_linear
 from discreet.envs.mdp.linear import LinearMDP
@@ -22,6 +21,7 @@ from discreet.learners.estimation.linear_regression import model_rewards, model_
 from discreet.learners.online.lsvi_ucb import LSVIUCB
 from discreet.mechanisms.features import Features, one_hot
 from discreet.mechanisms.interfaces import Budget, ProblemSpec
+from discreet.mechanisms.seeded_rng import SeededRng
 
 JOINT = dr.Central(epsilon=5.0, delta=1e-5)
 EVERY = {"replan_every": 1, "tie_break": "first"}

@@ -15,8 +15,6 @@ from scipy import special, stats
 
 import discreet as dr
 from discreet.core.layout import Layout
-from discreet.core.noise.random_streams_kernels import ROLE_EXPLORE, open_at, run_key, scalar_draws
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.envs.mdp import planning
 from discreet.envs.rollouts.rollout import rollout
@@ -25,6 +23,8 @@ from discreet.learners.online import noise_aware_kernels as noise_kernels
 from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.learners.online.noise_aware import explorer_share, explorers_among
 from discreet.mechanisms.interfaces import ProblemSpec
+from discreet.mechanisms.seeded_rng import SeededRng
+from discreet.utils.random_streams_kernels import ROLE_EXPLORE, open_at, run_key, scalar_draws
 
 belief_sums, model_of_cells = kept(noise_kernels._sums), kept(noise_kernels._cells)
 

@@ -10,13 +10,13 @@ from staged import batches
 import discreet as dr
 from discreet import envs
 from discreet.core.layout import Layout
-from discreet.core.noise.random_streams_kernels import open_at, run_key
 from discreet.envs.mdp import planning
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.experiments.simulate import Setup
 from discreet.learners.online.elimination_schedule import StageModel, value_widths
 from discreet.learners.online.occupancy_elimination import SDPPEOM, KnownModel
 from discreet.mechanisms.policy_rows import policy_rows
+from discreet.utils.random_streams_kernels import open_at, run_key
 
 
 def instance(seed):

@@ -14,7 +14,6 @@ import discreet as dr
 from discreet import envs
 from discreet.audit.conformance import small_world
 from discreet.core.layout import Layout
-from discreet.core.noise.random_streams_kernels import run_key
 from discreet.core.rng import Seeded
 from discreet.core.session import ChannelSession
 from discreet.envs.mdp.tabular import TabularMDP
@@ -27,6 +26,7 @@ from discreet.learners.online.policy_elimination import APEVE, SDPPE, Enumeratio
 from discreet.mechanisms.batch_queries import BatchChannel
 from discreet.mechanisms.interfaces import ProblemSpec
 from discreet.mechanisms.policy_rows import policy_rows
+from discreet.utils.random_streams_kernels import run_key
 
 
 def problem(seed, layout, fixed=True, missing=0.0):

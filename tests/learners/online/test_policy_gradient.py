@@ -11,7 +11,6 @@ from commands import call, document
 
 import discreet as dr
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.releases import Measurement
 from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectory
@@ -20,6 +19,7 @@ from discreet.envs.rollouts.rollout import rollout
 from discreet.experiments.simulate import Setup
 from discreet.learners.online import policy_gradient as gradients
 from discreet.mechanisms.interfaces import Estimate, ProblemSpec, Release
+from discreet.mechanisms.seeded_rng import SeededRng
 
 MASK = np.array([[True, True, False], [True, False, False], [False, True, True]])
 BOTH = (dr.learners.DPPolicyGradient, dr.learners.DPNaturalPolicyGradient)
@@ -190,7 +190,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 @pytest.mark.parametrize("kind", BOTH)
 def test_the_guarantee_is_that_of_one_gaussian_release(kind: Any) -> None:
     setup = Setup(masked_world(), kind(), dr.Central(epsilon=2.0, delta=1e-6, noise="gaussian"), 1000)
-    (scale,) = setup.mechanism.noise_scales
+    (scale,) = setup.mechanism.scales
     mu = 2.0 * setup.learner.bound * math.sqrt(4.0) / scale
     assert gaussian_delta(mu, 2.0) == pytest.approx(1e-6, rel=1e-6)
     assert (setup.guarantee.epsilon, setup.guarantee.delta) == (pytest.approx(2.0), 1e-6)
@@ -200,7 +200,7 @@ def test_the_guarantee_is_that_of_one_gaussian_release(kind: Any) -> None:
 
 def test_a_pure_epsilon_has_laplace_noise() -> None:
     setup = Setup(masked_world(), dr.learners.DPPolicyGradient(), dr.Central(epsilon=2.0), 1000)
-    (scale,) = setup.mechanism.noise_scales
+    (scale,) = setup.mechanism.scales
     size = setup.query.cells
     assert 2.0 * math.sqrt(4.0) * math.sqrt(size) / scale == pytest.approx(2.0)
     assert (setup.guarantee.epsilon, setup.guarantee.delta) == (pytest.approx(2.0), 0.0)

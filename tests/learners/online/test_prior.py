@@ -13,12 +13,12 @@ import pytest
 import discreet as dr
 from discreet.accounting.noise_distributions.distributions import GaussianSumLaw
 from discreet.core.layout import Layout
-from discreet.core.noise.random_streams_kernels import run_key
 from discreet.experiments.simulate import Setup
 from discreet.learners.offline.release_files import ReleaseFacts, write_release
 from discreet.learners.online.prior import Prior, read_pinned
 from discreet.mechanisms.interfaces import ProblemSpec, StepSums
 from discreet.utils.pinned_file import pinned
+from discreet.utils.random_streams_kernels import run_key
 
 CENTRAL = dr.Central(epsilon=1.0, delta=1e-6)
 HEAD = "state,action,next,probability,reward\n"

@@ -11,7 +11,6 @@ import pytest
 import discreet as dr
 from discreet.accounting.noise_distributions.distributions import NoNoise
 from discreet.core.layout import Layout
-from discreet.core.noise.random_streams_kernels import ROLE_SAMPLES, generator_at
 from discreet.envs.mdp import planning
 from discreet.envs.rollouts.rollout import rollout
 from discreet.experiments.simulate import Setup
@@ -19,6 +18,7 @@ from discreet.learners.online.psrl import PSRL
 from discreet.learners.online.rlsvi import RLSVI
 from discreet.mechanisms.interfaces import Budget, Estimate, ProblemSpec, Release
 from discreet.mechanisms.policy_rows import policy_rows
+from discreet.utils.random_streams_kernels import ROLE_SAMPLES, generator_at
 
 TIES = np.array([5, 6], np.uint64)
 BOTH = [PSRL, RLSVI]

@@ -9,7 +9,6 @@ import pytest
 
 import discreet as dr
 from discreet.core.layout import Layout
-from discreet.core.noise.random_streams_kernels import run_key
 from discreet.core.rng import Seeded
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.rollouts.rollout import rollout_batch
@@ -21,6 +20,7 @@ from discreet.mechanisms.policy_rows import policy_rows
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+from discreet.utils.random_streams_kernels import run_key
 
 LEARNER = dr.NoiseAwareUCBVI(explore="returns")
 GAUSSIAN = Central(epsilon=1.0, delta=1e-6)

@@ -8,10 +8,10 @@ from scipy import integrate, stats
 
 from discreet.audit.black_box import epsilon_bound, rate_limits
 from discreet.core.layout import Layout
-from discreet.core.noise.random_streams_kernels import ROLE_SAMPLES, generator_at
 from discreet.learners.online.randomized_base import RandomizedState
 from discreet.learners.online.rlsvi import RLSVI, claimed_epsilon, theory_variance
 from discreet.mechanisms.interfaces import ProblemSpec
+from discreet.utils.random_streams_kernels import ROLE_SAMPLES, generator_at
 
 TIES = np.array([5, 6], np.uint64)
 LAYOUT = Layout(3, 2, 4)

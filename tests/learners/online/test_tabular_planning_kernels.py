@@ -3,8 +3,8 @@
 import numpy as np
 
 from discreet.core.layout import Layout
-from discreet.core.noise.random_streams_kernels import open_at
 from discreet.learners.online import tabular_planning_kernels as kernels
+from discreet.utils.random_streams_kernels import open_at
 
 
 def choose(q, layout, key=0, random=True):

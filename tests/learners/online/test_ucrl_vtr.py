@@ -14,7 +14,6 @@ import discreet as dr
 from discreet import envs
 from discreet.accounting import pld as numerical
 from discreet.accounting.noise_distributions.linear_noise import GoeLaw, VectorLaw
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.envs.mdp import planning
 from discreet.envs.mdp.linear_mixture import LinearMixtureMDP
@@ -25,6 +24,7 @@ from discreet.learners.online.ucrl_vtr import UCRLVTR, UCRLVTRPlus
 from discreet.mechanisms.features import Features, MixtureFeatures
 from discreet.mechanisms.interfaces import Estimate, ProblemSpec, Release
 from discreet.mechanisms.linear.linear_queries import MixtureQuery
+from discreet.mechanisms.seeded_rng import SeededRng
 
 SMALL = {"states": 5, "actions": 3, "horizon": 4, "models": 3}
 

@@ -113,7 +113,7 @@ def test_nobody_can_change_more_than_the_query_says() -> None:
     asked = question(ReturnBounds(terminal=(1,)), layout)
     rho = 0.5  # mu = 1
     mechanism = Central(rho=rho, noise="gaussian").stored_mechanism(asked.query(), Seeded(0))
-    scales = dict(zip(asked.query().row_families, mechanism.noise_scales.tolist(), strict=True))
+    scales = dict(zip(asked.query().row_families, mechanism.scales.tolist(), strict=True))
     people = [
         Trajectories(np.array([s]), np.array([a]), np.array([r], float))
         for s in itertools.product(range(2), repeat=3)
@@ -134,7 +134,7 @@ def test_the_guarantee_is_that_of_the_noise() -> None:
     """From scales alone: mu^2 = m (2 / s_v^2 + 2 / s_t^2 + 1 / (2 s_r^2)), or the other case of a step."""
     asked = question(OUTCOMES)
     mechanism = Central(rho=0.02, noise="gaussian").stored_mechanism(asked.query(), Seeded(0))
-    v, t, r = (1.0 / scale**2 for scale in mechanism.noise_scales.tolist())
+    v, t, r = (1.0 / scale**2 for scale in mechanism.scales.tolist())
     m = min(4, 5)  # S + 1 states, H + 1 steps
     worst = m * max(2 * v + 2 * t + 0.5 * r, 2 * t + r)
     assert mechanism.guarantee.mu == pytest.approx(np.sqrt(worst), rel=1e-9)

@@ -18,7 +18,7 @@ def run(privatizer: object, schedule: Schedule, randomness: object, users: int =
     session.release()
     encoder = session.begin(dr.Plan(POLICY, users))
     for i, trajectory in enumerate(dr.envs.rollout_batch(MDP, POLICY, users)):
-        from discreet.core.noise.seeded_rng import SeededRng
+        from discreet.mechanisms.seeded_rng import SeededRng
 
         session.submit(encoder(trajectory, session.open_plan, SeededRng(dr.Seeded(0).keys.noise, i)))
     return session

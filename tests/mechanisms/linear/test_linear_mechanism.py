@@ -84,7 +84,7 @@ class Cheaper(Batches):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"strategy": Cheaper()}, "strategy = .*must be Exact, Batches, Prefixes or OnDevice"),
+        ({"strategy": Cheaper()}, "strategy = .*must be an Exact or Batches or Prefixes or OnDevice"),
         ({"strategy": "batches"}, "strategy = 'batches'"),
         ({"source": "dice"}, "source = 'dice'"),
         ({"noise": "uniform"}, "noise = 'uniform'"),
@@ -107,7 +107,7 @@ class Cheaper(Batches):
         ({"scales": scales(size=1e-18), "source": "secure", "grid": 1024}, "grid units"),
         ({"scales": scales(size=1e15), "source": "secure", "grid": 1024}, "grid units"),
         ({"query": CountQuery(LAYOUT)}, "must be a MixtureQuery or GramQuery"),
-        ({"schedule": "now"}, "must be a Schedule and a Stated"),
+        ({"schedule": "now"}, "must be a Schedule, no subclass"),
         ({"questions": (object(),)}, "questions: must be empty"),
     ],
 )  # fmt: skip

@@ -12,7 +12,6 @@ from discreet.accounting import budget
 from discreet.accounting import pld as numerical
 from discreet.accounting.noise_distributions.prefix_variance import noise_of
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.device.discrete_noise import ExactCoins
@@ -33,6 +32,7 @@ from discreet.mechanisms.linear.linear_queries import (
     MixtureQuery,
 )
 from discreet.mechanisms.linear.linear_session import LinearChannel
+from discreet.mechanisms.seeded_rng import SeededRng
 
 S, A, H, D = 4, 2, 4, 3
 LAYOUT = Layout(S, A, H)

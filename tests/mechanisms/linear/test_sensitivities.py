@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import SecureRng, Seeded
 from discreet.mechanisms.linear import sensitivities as gram
+from discreet.mechanisms.seeded_rng import SeededRng
 
 PAIRS = 40_000
 

@@ -6,11 +6,11 @@ import pytest
 import discreet as dr
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.releases import Plan, Schedule
 from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.local.noisy_vector_session import NoisyVectorEncoder, device_of
+from discreet.mechanisms.seeded_rng import SeededRng
 
 LAYOUT = Layout(2, 2, 3)
 QUERY = CountQuery(LAYOUT)

@@ -16,7 +16,6 @@ from discreet.accounting.randomized_response_event import ReportRecord
 from discreet.core.count_query import CountQuery
 from discreet.core.guarantee import guarantee_of
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.interfaces import Message, Plan, Schedule
@@ -31,6 +30,7 @@ from discreet.mechanisms.local.randomized_response import (
     randomizer,
 )
 from discreet.mechanisms.privatizers.local import Local
+from discreet.mechanisms.seeded_rng import SeededRng
 
 LAYOUT = Layout(2, 2, 2)
 POLICY = np.zeros((2, 2), np.int64)

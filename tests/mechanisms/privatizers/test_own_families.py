@@ -68,9 +68,7 @@ def test_the_printed_guarantee_is_that_of_the_scales(source: Any, noise: str) ->
     private = dr.Central(epsilon=2.0, delta=None if noise == "laplace" else 1e-6, noise=noise)
     mechanism = private.mechanism(QUERY, SCHEDULE, source)
     norm = "l1" if noise == "laplace" else "l2"
-    loss = mechanism.query.sensitivity(
-        norm, dict(zip(QUERY.families, 1 / mechanism.noise_scales, strict=True))
-    )
+    loss = mechanism.query.sensitivity(norm, dict(zip(QUERY.families, 1 / mechanism.scales, strict=True)))
     claim = mechanism.guarantee
     assert claim.epsilon == pytest.approx(2.0)
     if noise == "laplace":

@@ -14,7 +14,6 @@ import pytest
 import discreet as dr
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.session import ChannelSession
 from discreet.core.trajectories import Trajectories, Trajectory
@@ -27,6 +26,7 @@ from discreet.mechanisms.linear.linear_queries import GramQuery, MixtureQuery
 from discreet.mechanisms.restore_session import brought_back
 from discreet.mechanisms.saved_state import state_file as saved_state
 from discreet.mechanisms.saved_state.save import CLASSES, taken_out
+from discreet.mechanisms.seeded_rng import SeededRng
 from discreet.mechanisms.shuffle.shuffle_session import BatchTooSmall
 
 S, A, H, D = 3, 2, 3, 2

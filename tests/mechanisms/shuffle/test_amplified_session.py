@@ -16,7 +16,6 @@ from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CountQuery
 from discreet.core.families import TRANSITIONS
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.device.message_envelope import HEADER, Envelope, MessageRejected
 from discreet.envs.rollouts.rollout import reported_counts, rollout
@@ -24,6 +23,7 @@ from discreet.mechanisms.interfaces import Message, Plan, Schedule
 from discreet.mechanisms.local.randomized_response import StepReports
 from discreet.mechanisms.local.randomized_response_strategy import Reported
 from discreet.mechanisms.privatizers.shuffle import Shuffle
+from discreet.mechanisms.seeded_rng import SeededRng
 from discreet.mechanisms.shuffle.amplified_session import (
     AmplifiedChannel,
     Histogram,

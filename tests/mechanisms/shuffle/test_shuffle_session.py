@@ -17,7 +17,6 @@ from discreet.accounting.pld import verify
 from discreet.core.count_query import CountQuery
 from discreet.core.families import CENTERED_REWARDS, TRANSITIONS
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.device.message_envelope import Envelope, MessageRejected
 from discreet.device.shuffle_encoder import ShuffleEncoder
@@ -27,6 +26,7 @@ from discreet.mechanisms.interfaces import Message, Plan, Schedule
 from discreet.mechanisms.privatizers.shuffle import Shuffle
 from discreet.mechanisms.restore_session import brought_back
 from discreet.mechanisms.saved_state.save import taken_out
+from discreet.mechanisms.seeded_rng import SeededRng
 from discreet.mechanisms.shuffle.shuffle_session import Analyzer, BatchTooSmall, Counted, Shuffler
 
 LAYOUT = Layout(2, 2, 3)

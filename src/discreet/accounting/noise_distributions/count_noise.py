@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -114,7 +114,7 @@ class CountLaws:
         mechanism = self.mechanism
         if mechanism.stream != "decaying":
             return self.sums(n, n, 0)
-        number, scales = self.leaf(n), mechanism.noise_scales
+        number, scales = self.leaf(n), mechanism.scales
         made = [(mechanism.scales_at(i) / scales) ** 2 for i in range(1, number + 1)]
         return self.sums(n, n, number, sum(made, np.zeros(scales.size)))
 
@@ -144,7 +144,7 @@ class CountLaws:
             # because a weighted sum of Gaussian terms is Gaussian with the sum of their variances.
             terms = sum_terms(Decaying(mechanism.decay), number)
             terms_bound = math.ceil(terms - 1e-9)
-            if mechanism.by_release.size and number:
+            if mechanism.release_scales.size and number:
                 assert squares is not None
                 return self._of_unlike(n, number, squares)
         else:
@@ -154,7 +154,7 @@ class CountLaws:
             factor = noise.scale(leaf) / math.sqrt(parts)
             terms, terms_bound = parts * noise.terms(leaf), bound_of(walk, leaf, parts)
         return {
-            name: self._law(f, name, terms, terms_bound, factor * float(mechanism.noise_scales[f]), share)
+            name: self._law(f, name, terms, terms_bound, factor * float(mechanism.scales[f]), share)
             for f, name in enumerate(names)
         }
 
@@ -170,8 +170,8 @@ class CountLaws:
         return _PARTS if walk is not None and walk.weighted and gaussian else 1
 
     def _of_reports(self, users: int, most: int, share: float) -> Laws:
-        query, reported, plans = self.mechanism.counts, self.mechanism.reported, self.mechanism.schedule.plans
-        assert reported is not None
+        query, plans = self.mechanism.counts, self.mechanism.schedule.plans
+        reported: Any = self.mechanism.strategy  # of the class Reported, which is above this module
         return {name: reported.law(query, name, plans, users, most, share) for name in query.row_families}
 
     def _of_unlike(self, n: int, number: int, squares: Floats) -> Laws:
@@ -180,10 +180,10 @@ class CountLaws:
         The standard deviation is exact. Bounds are computed as if every noise term had the largest scale.
         """
         mechanism, share, at = self.mechanism, self._share(n), self.leaf(n)
-        stream, scales = Decaying(mechanism.decay), mechanism.noise_scales
+        stream, scales = Decaying(mechanism.decay), mechanism.scales
         newest = (mechanism.scales_at(at) / scales) ** 2
         variance = (newest + (1.0 - stream.decay) ** 2 * (squares - newest)) / stream.gain**2
-        largest = mechanism.by_release[1 : at + 1].max(axis=0)
+        largest = mechanism.release_scales[1 : at + 1].max(axis=0)
         terms_bound = math.ceil(sum_terms(stream, number) - 1e-9)
         return {
             name: self._law(
@@ -234,7 +234,7 @@ class CountLaws:
         """
         mechanism, query = self.mechanism, self.mechanism.query
         if mechanism.stream != "decaying" or n == 0:
-            return mechanism.noise_scales
+            return mechanism.scales
         scales = mechanism.scales_at(self.leaf(n))
         if query.cut:
             return steered.taking_turns(mechanism.counts, scales, cut)

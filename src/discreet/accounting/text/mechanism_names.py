@@ -32,7 +32,7 @@ def _remarks(mechanism: CountMechanism) -> Iterable[str]:
             "composition lists it at the first one), or, from a public release on, centred ones per "
             "step; either at the same joint loss"
         )
-    if shares is not None and mechanism.by_release.size:
+    if shares is not None and mechanism.release_scales.size:
         first, last = (f"{share:.3g}" for share in shares[[0, -1]])
         moves = f"goes from {first} to {last} on a public schedule" if first != last else f"is {first}"
         yield (
@@ -48,6 +48,6 @@ def _pooled_share(mechanism: CountMechanism) -> float:
     power = 1.0 if mechanism.norm == "l1" else 2.0
     parts = []
     for kind in (~pooled, pooled):
-        weights = dict(zip(names, (kind / mechanism.noise_scales).tolist(), strict=True))
+        weights = dict(zip(names, (kind / mechanism.scales).tolist(), strict=True))
         parts.append(mechanism.query.sensitivity(mechanism.norm, weights) ** power)
     return parts[1] / (parts[0] + parts[1])

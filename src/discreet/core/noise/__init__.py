@@ -1,1 +1,1 @@
-"""Noise from exact samplers (:mod:`.discrete_samplers`) and from seeded streams (:mod:`.seeded_rng`)."""
+"""Noise as a value (:mod:`.noises`), and its exact samplers (:mod:`.discrete_samplers`)."""

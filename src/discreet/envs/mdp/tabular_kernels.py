@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.compile import inlined, kernel
-from discreet.core.noise.random_streams_kernels import (
+from discreet.utils.random_streams_kernels import (
     ROLE_ENVIRONMENT,
     ROLE_POLICY,
     _mul_high,

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.compile import inlined, kernel
-from discreet.core.noise.random_streams_kernels import ROLE_BATCH, binomial, next_word, open_stream
 from discreet.envs.mdp.tabular_kernels import FEW_USERS, World, _draw
+from discreet.utils.random_streams_kernels import ROLE_BATCH, binomial, next_word, open_stream
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.core import checks
-from discreet.core.noise.random_streams_kernels import ROLE_BATCH, open_at, run_key
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.envs.mdp import tabular_kernels as world_kernels
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.rollouts import local_reports_kernels as report_flow_kernels
 from discreet.mechanisms.policy_rows import PolicyRows, policy_rows
+from discreet.utils.random_streams_kernels import ROLE_BATCH, open_at, run_key
 
 MOST_USERS = 10**10  # up to this number, rounding errors in the binomial sampler are negligible
 

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from discreet.core.compile import kernel
 from discreet.core.count_kernels import add_records
-from discreet.core.noise.random_streams_kernels import ROLE_ENVIRONMENT, ROLE_POLICY, open_stream
 from discreet.envs.mdp.tabular_kernels import World, simulate_episode
+from discreet.utils.random_streams_kernels import ROLE_ENVIRONMENT, ROLE_POLICY, open_stream
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

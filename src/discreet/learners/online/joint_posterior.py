@@ -55,7 +55,6 @@ from discreet.core import checks
 from discreet.core.count_query import CountQuery
 from discreet.core.families import CENTERED_REWARDS, CUT_REWARDS, TRANSITIONS
 from discreet.core.layout import Layout
-from discreet.core.noise.random_streams_kernels import ROLE_SAMPLES, open_at
 from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.learners.online import joint_posterior_kernels as kernels
@@ -66,6 +65,7 @@ from discreet.learners.online.summary import summary_of
 from discreet.learners.online.tabular_base import LearnerState
 from discreet.mechanisms.interfaces import Ask, Measurement, Plan, ProblemSpec, Release, Schedule
 from discreet.utils.config import Knobs
+from discreet.utils.random_streams_kernels import ROLE_SAMPLES, open_at
 
 # A sub-batch: its policy as (H, S) rows (admissible pairs), and its number of users.
 Part = tuple[Ints, int]

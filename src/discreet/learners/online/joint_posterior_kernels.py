@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.compile import inlined, kernel
-from discreet.core.noise.random_streams_kernels import normal
+from discreet.utils.random_streams_kernels import normal
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -28,7 +28,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core.noise.random_streams_kernels import ROLE_TIES, open_at
 from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.learners.online import tabular_planning_kernels as kernels
@@ -37,6 +36,7 @@ from discreet.learners.online.tabular_base import batch_size, regular_schedule, 
 from discreet.mechanisms.features import Features, MixtureFeatures
 from discreet.mechanisms.interfaces import Ask, Plan, ProblemSpec, Release, Schedule
 from discreet.utils.config import Knobs
+from discreet.utils.random_streams_kernels import ROLE_TIES, open_at
 
 Switching = Literal["release", "determinant"]
 

@@ -74,7 +74,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.compile import inlined, kernel
-from discreet.core.noise.random_streams_kernels import ROLE_EXPLORE, log, normal_range, open_stream
 from discreet.learners.estimation.flow_projection_kernels import project_flow
 from discreet.learners.estimation.flow_projection_kernels import work_size as flow_work_size
 from discreet.learners.estimation.model_kernels import _level
@@ -89,6 +88,7 @@ from discreet.learners.online.prior_kernels import (
     weigh_row,
 )
 from discreet.learners.online.prior_kernels import work_size as prior_work_size
+from discreet.utils.random_streams_kernels import ROLE_EXPLORE, log, normal_range, open_stream
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -58,7 +58,6 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.layout import Layout
-from discreet.core.noise.random_streams_kernels import ROLE_TIES, draw_binomials, open_at
 from discreet.core.releases import Floats, Ints
 from discreet.learners.online import occupancy_elimination_kernels as kernels
 from discreet.learners.online.elimination_schedule import (
@@ -71,6 +70,7 @@ from discreet.learners.online.elimination_schedule import (
     value_widths,
 )
 from discreet.mechanisms.interfaces import ProblemSpec, Release, Schedule
+from discreet.utils.random_streams_kernels import ROLE_TIES, draw_binomials, open_at
 
 Words = NDArray[np.uint64]
 

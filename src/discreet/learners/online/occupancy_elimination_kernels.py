@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.compile import inlined, kernel
-from discreet.core.noise.random_streams_kernels import below
+from discreet.utils.random_streams_kernels import below
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -64,7 +64,6 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.random_streams_kernels import ROLE_TIES, draw_uniforms, open_at
 from discreet.core.releases import Floats, Ints
 from discreet.learners.online import policy_elimination_kernels as kernels
 from discreet.learners.online.elimination_schedule import (
@@ -76,6 +75,7 @@ from discreet.learners.online.elimination_schedule import (
     value_widths,
 )
 from discreet.mechanisms.interfaces import ProblemSpec, Release, Schedule
+from discreet.utils.random_streams_kernels import ROLE_TIES, draw_uniforms, open_at
 
 Rules = NDArray[np.int32]
 Flags = NDArray[np.bool_]

@@ -76,8 +76,8 @@ class Prior:
             put(self, name, checks.flag(name, getattr(self, name)))
         if not isinstance(self.origin, str):
             raise ValueError(f"origin = {checks.said(self.origin)}: must be a text")
-        if self.guarantee is not None and type(self.guarantee) is not Guarantee:
-            raise ValueError(f"guarantee = {checks.said(self.guarantee)}: must be a Guarantee, no subclass")
+        if self.guarantee is not None:
+            checks.exactly("guarantee", self.guarantee, Guarantee)
         if not self.transitions and not self.rewards:
             raise ValueError("rewards = False: must be true when transitions is false")
         table, means = _arrays(self.model)

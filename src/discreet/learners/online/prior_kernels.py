@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.compile import inlined
-from discreet.core.noise.random_streams_kernels import log
+from discreet.utils.random_streams_kernels import log
 
 Floats = NDArray[np.float64]
 

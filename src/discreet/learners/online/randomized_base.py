@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.count_query import CountQuery
-from discreet.core.noise.random_streams_kernels import ROLE_SAMPLES, ROLE_TIES, generator_at, open_at
 from discreet.core.releases import Floats
 from discreet.core.short_repr import brief
 from discreet.learners.estimation.tabular_model import release_rows
@@ -40,6 +39,7 @@ from discreet.learners.online.tabular_base import batch_size, sub_batch
 from discreet.learners.online.tabular_planning_kernels import LearnerKernel
 from discreet.mechanisms.interfaces import Ask, Plan, ProblemSpec, Release, Schedule
 from discreet.utils.config import Knobs
+from discreet.utils.random_streams_kernels import ROLE_SAMPLES, ROLE_TIES, generator_at, open_at
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.count_query import CountQuery
-from discreet.core.noise.random_streams_kernels import ROLE_TIES, open_at
 from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.learners.estimation.tabular_model import POSTS, ErrorBounds, ErrorMode, Post, release_rows
@@ -32,6 +31,7 @@ from discreet.learners.online.summary import summary_of
 from discreet.learners.online.tabular_planning_kernels import LearnerKernel
 from discreet.mechanisms.interfaces import Ask, NoiseDistribution, Plan, ProblemSpec, Release, Schedule
 from discreet.utils.config import Knobs
+from discreet.utils.random_streams_kernels import ROLE_TIES, open_at
 
 Cap = Literal["H-h+1", "H", "none"]
 Theory = Literal["theory"]

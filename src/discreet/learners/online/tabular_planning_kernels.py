@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.compile import inlined, kernel
-from discreet.core.noise.random_streams_kernels import below, log
 from discreet.learners.estimation.model_kernels import (
     POST_NONE,
     POST_RAW,
@@ -33,6 +32,7 @@ from discreet.learners.estimation.model_kernels import (
     reward_slack,
     transition_slack,
 )
+from discreet.utils.random_streams_kernels import below, log
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

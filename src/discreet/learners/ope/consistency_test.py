@@ -87,12 +87,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import chdtrc, ndtr
 
-from discreet.core.noise.random_streams_kernels import ROLE_BOOTSTRAP, ROLE_SAMPLES, generator_at
 from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.learners.ope.count_estimates import reciprocal
 from discreet.learners.ope.deviation_gains import first_visits
 from discreet.learners.ope.first_visit_query import Told
+from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, ROLE_SAMPLES, generator_at
 
 Bools = NDArray[np.bool_]
 

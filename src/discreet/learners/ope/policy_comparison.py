@@ -85,7 +85,6 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from discreet.core import checks
-from discreet.core.noise.random_streams_kernels import ROLE_BOOTSTRAP, generator_at
 from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.learners.ope import deviation_gains as deviations
@@ -95,6 +94,7 @@ from discreet.learners.ope.first_visit_query import FirstVisits, Told
 from discreet.learners.ope.hidden_cause import ConfoundingLoss, largest_strength, lowest
 from discreet.learners.ope.transition_gains import Chain, TransitionCounts, TransitionPath, capped, halves
 from discreet.learners.ope.verdict import COVERED, Verdict, kind_of
+from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, generator_at
 
 Bools = NDArray[np.bool_]
 

@@ -71,7 +71,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core.noise.random_streams_kernels import ROLE_BOOTSTRAP, ROLE_SAMPLES, generator_at
 from discreet.core.releases import Floats, Ints
 from discreet.learners.ope import deviation_gains as deviations
 from discreet.learners.ope.deviation_gains import (
@@ -85,6 +84,7 @@ from discreet.learners.ope.deviation_gains import (
     prior_of,
 )
 from discreet.learners.ope.first_visit_query import Told
+from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, ROLE_SAMPLES, generator_at
 
 __all__ = [
     "Chain", "TransitionCounts", "GroupGain", "TransitionPath", "capped", "group_gains", "halves", "path_of",

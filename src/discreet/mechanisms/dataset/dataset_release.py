@@ -52,12 +52,12 @@ from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.core.layout import Layout
 from discreet.core.lifecycle import Guarded, Saveable
-from discreet.core.noise import seeded_noise_kernels as seeded_kernels
 from discreet.core.protocols import NoiseDistribution
 from discreet.core.releases import Floats
 from discreet.core.rng import Key, Randomness, SecureRng, Seeded, checked_on_grid
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectories
+from discreet.mechanisms import seeded_noise_kernels as seeded_kernels
 from discreet.mechanisms.dataset.partial_aggregate import PartialAggregate
 from discreet.mechanisms.interfaces import StepSums
 from discreet.mechanisms.saved_state.state_file import resume, state_of
@@ -330,7 +330,7 @@ class OneShotRelease(Guarded):
         law = mechanism.noise
         if law is None:
             return
-        scales = mechanism.noise_scales
+        scales = mechanism.scales
         if self._key is not None:
             sizes = [table.size for table in tables.values()]
             offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -406,7 +406,7 @@ def _laws(mechanism: CountMechanism) -> dict[str, NoiseDistribution]:
     law = laws.LaplaceSumLaw if mechanism.norm == "l1" else laws.GaussianSumLaw
     found: dict[str, NoiseDistribution] = {}
     rows = query.slots * query.layout.rows
-    for (name, shape), scale in zip(query.row_families.items(), mechanism.noise_scales.tolist(), strict=True):
+    for (name, shape), scale in zip(query.row_families.items(), mechanism.scales.tolist(), strict=True):
         grid = mechanism.grid(name)
         found[name] = law(
             scale=scale,

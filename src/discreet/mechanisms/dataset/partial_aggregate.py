@@ -125,8 +125,7 @@ class PartialAggregate:
     _BOUND, _STATE = ("_query", "_grid"), ("_people", "_episodes", "_last", "_marks", "_counts", "_sums")
 
     def __init__(self, query: CountQuery, grid: int | None = 1024) -> None:
-        if type(query) is not CountQuery:  # a subclass could compute other sums
-            raise ValueError(f"query = {checks.said(query)}: must be a CountQuery, and no subclass of it")
+        checks.exactly("query", query, CountQuery)
         if query.groups or query.cut or query.pooled == "first":
             raise ValueError(
                 "query: must have groups = 0, cut = 0 and pooled 'none' or 'all': a tally knows no plan, and "

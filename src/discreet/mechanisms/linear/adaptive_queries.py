@@ -75,7 +75,6 @@ from discreet.core import checks
 from discreet.core.guarantee import Guarantee, MechanismRecord, NoiseFamily, guarantee_of, no_guarantee
 from discreet.core.layout import Layout
 from discreet.core.lifecycle import Saveable
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.protocols import Coins
 from discreet.core.releases import Estimate, Floats, Ints
 from discreet.core.rng import Randomness, Secure, SecureRng, Seeded, checked_on_grid
@@ -86,6 +85,7 @@ from discreet.mechanisms.linear import sensitivities as gram
 from discreet.mechanisms.linear.dataset_sums import Stored
 from discreet.mechanisms.query_queue import Response
 from discreet.mechanisms.saved_state.state_file import resume, state_of
+from discreet.mechanisms.seeded_rng import SeededRng
 
 Kind = Literal["gram", "response", "pair", "model", "start"]
 
@@ -297,10 +297,7 @@ class ResponseSession(Saveable):
         delta: float = 1e-6,
     ) -> None:
         super().__init__()
-        if type(features) is not Features:  # a subclass could declare other bounds
-            raise ValueError(
-                f"features = {checks.said(features)}: must be Features(...), and no subclass of it"
-            )
+        checks.exactly("features", features, Features)
         fitting_features(features, layout)
         if type(randomness) not in (Seeded, Secure):
             raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")

@@ -94,12 +94,10 @@ class LinearMechanism(SumMechanism):
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        if type(self.query) not in (MixtureQuery, GramQuery):
-            raise ValueError(f"query = {self.query!r}: must be a MixtureQuery or GramQuery, no subclass")
-        if type(self.schedule) is not Schedule or type(self.stated) is not Stated:
-            raise ValueError("schedule, stated: must be a Schedule and a Stated, no subclasses")
-        if type(self.strategy) not in _STREAMS:
-            raise ValueError(f"strategy = {self.strategy!r}: must be Exact, Batches, Prefixes or OnDevice")
+        checks.exactly("query", self.query, MixtureQuery, GramQuery)
+        checks.exactly("schedule", self.schedule, Schedule)
+        checks.exactly("stated", self.stated, Stated)
+        checks.exactly("strategy", self.strategy, *_STREAMS)
         checks.choice("source", self.source, ("seeded", "secure"))
         put(self, "noise", checks.choice("noise", self.noise, get_args(Noise)))
         if self.grid is not None:

@@ -27,15 +27,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core import checks
 from discreet.core import count_kernels as kernels
 from discreet.core.call_protocols import Encoder
 from discreet.core.correlated_noise.factorization import check_registers, prefix_noise
-from discreet.core.noise import seeded_noise_kernels as seeded_kernels
 from discreet.core.protocols import Coins
 from discreet.core.raw_encoder import RawEncoder, rounded, same_plan
 from discreet.core.releases import Estimate, Floats, Message, Plan, read_only
@@ -46,6 +45,7 @@ from discreet.core.trajectories import Trajectories, Trajectory, checked
 from discreet.device.discrete_noise import drawn
 from discreet.device.linear_device import LinearDevice
 from discreet.device.message_guarantee import MessageGuarantee
+from discreet.mechanisms import seeded_noise_kernels as seeded_kernels
 from discreet.mechanisms.linear.adaptive_queries import ResponseSession
 from discreet.mechanisms.linear.exact_square_root import ExactSquareRoot
 from discreet.mechanisms.linear.linear_mechanism import LinearMechanism
@@ -172,8 +172,7 @@ class LinearChannel(DeviceMessages, Channel):
     """
 
     def __init__(self, mechanism: LinearMechanism, randomness: Randomness) -> None:
-        if type(mechanism) is not LinearMechanism:  # a subclass could state any privacy loss
-            raise ValueError(f"mechanism = {mechanism!r}: must be a LinearMechanism, and no subclass of it")
+        checks.exactly("mechanism", mechanism, LinearMechanism)
         super().__init__()
         mechanism = replace(mechanism)  # checked again, and shares no array
         mechanism.check_source(randomness)
@@ -374,10 +373,6 @@ class LinearChannel(DeviceMessages, Channel):
             readings = np.concatenate([readings, noisy[None].astype(np.float64)])
         s.state["root"] = cells.copy(), leaves, readings
         return walk.prefix(readings)
-
-    def laws_at(self, n: int) -> dict[str, Any]:
-        """Return the noise distributions, by family, after ``n`` users if all of them send a message."""
-        return self.mechanism.laws_at(n)
 
     # ------------------------------------------------------------------------------ questions
     def answer(self, s: ChannelSession) -> Callable[[Response], Estimate]:

@@ -17,7 +17,6 @@ from discreet.core.call_protocols import Encoder
 from discreet.core.count_channels import ExactChannel
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CountQuery
-from discreet.core.noise import seeded_noise_kernels as seeded_kernels
 from discreet.core.protocols import Coins
 from discreet.core.raw_encoder import same_plan
 from discreet.core.releases import Floats, Message, Plan
@@ -27,6 +26,7 @@ from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectory, checked
 from discreet.device.count_device import CountDevice
 from discreet.device.message_guarantee import MessageGuarantee
+from discreet.mechanisms import seeded_noise_kernels as seeded_kernels
 from discreet.mechanisms.local.message_inbox import REACH, DeviceMessages, local_message
 
 __all__ = ["NoisyVectorChannel", "NoisyVectorEncoder", "device_of"]
@@ -39,7 +39,7 @@ def device_of(query: CountQuery, mechanism: CountMechanism, session: int) -> Cou
         layout.states,
         layout.actions,
         layout.horizon,
-        tuple(zip(query.row_families, mechanism.noise_scales.tolist(), strict=True)),
+        tuple(zip(query.row_families, mechanism.scales.tolist(), strict=True)),
         "laplace" if mechanism.family == kernels.LAPLACE else "gaussian",
         grid=mechanism.reward_grid,
         rows=None if layout.mask is None else tuple(map(tuple, layout.row_index.tolist())),

@@ -15,7 +15,6 @@ from discreet.core.call_protocols import Encoder
 from discreet.core.count_channels import ExactChannel
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CountQuery
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.raw_encoder import RawEncoder
 from discreet.core.releases import Floats, Ints, Message, Plan
 from discreet.core.rng import Key, Randomness, SecureRng
@@ -33,6 +32,7 @@ from discreet.mechanisms.local.randomized_response import (
     reported_tables,
 )
 from discreet.mechanisms.local.randomized_response_strategy import reports_of
+from discreet.mechanisms.seeded_rng import SeededRng
 
 __all__ = ["ReportChannel", "report_arrays"]
 

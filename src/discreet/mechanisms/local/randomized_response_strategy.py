@@ -50,8 +50,7 @@ class Reported(Strategy):
 
     def plain(self) -> Reported:
         """Return a checked copy. Raises ``ValueError`` unless ``reports`` is exactly a ``StepReports``."""
-        if type(self.reports) is not StepReports:  # a subclass could randomize in another way than it states
-            raise ValueError(f"strategy.reports = {self.reports!r}: must be StepReports, no subclass")
+        checks.exactly("strategy.reports", self.reports, StepReports)
         return Reported(self.reports, checks.choice("strategy.by", self.by, ("device", "server")))
 
     def check(self, query: SumQuery) -> None:

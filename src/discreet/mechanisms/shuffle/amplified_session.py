@@ -51,7 +51,6 @@ from discreet.core.count_mechanism import Stated
 from discreet.core.count_query import CountQuery
 from discreet.core.families import TRANSITIONS, VISITS
 from discreet.core.layout import Layout
-from discreet.core.noise import random_streams_kernels as streams
 from discreet.core.protocols import Coins
 from discreet.core.releases import Floats, Ints, Message, Plan, Schedule
 from discreet.core.rng import Key, Randomness
@@ -73,6 +72,7 @@ from discreet.mechanisms.local.randomized_response import (
 )
 from discreet.mechanisms.shuffle.shuffle_mechanisms import AmplifiedMechanism
 from discreet.mechanisms.shuffle.shuffle_session import Inbox, ShuffledChannel
+from discreet.utils import random_streams_kernels as streams
 
 __all__ = [
     "AmplifiedChannel", "AmplifiedEncoder", "AmplifiedMechanism", "Histogram", "ReportShuffler",

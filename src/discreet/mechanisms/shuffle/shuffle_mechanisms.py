@@ -101,11 +101,10 @@ class ShuffledMechanism(SumMechanism):
     stated: Stated
 
     def __post_init__(self) -> None:
-        if type(self.query) is not CountQuery or type(self.schedule) is not Schedule:
-            raise ValueError("query, schedule: must be a CountQuery and a Schedule, no subclasses")
+        checks.exactly("query", self.query, CountQuery)
+        checks.exactly("schedule", self.schedule, Schedule)
         checks.choice("source", self.source, ("seeded", "secure"))
-        if type(self.stated) is not Stated:
-            raise ValueError(f"stated = {self.stated!r}: must be a Stated, no subclass")
+        checks.exactly("stated", self.stated, Stated)
         checks.real("stated.delta", self.stated.delta, accountant.LEAST_DELTA, 1.0, open_high=True)
         if self.query.episodes > 1:
             raise ValueError(f"query.episodes = {self.query.episodes}: must be 1, a user sends one message")
@@ -222,8 +221,8 @@ class FlipMechanism(ShuffledMechanism):
         for i, (noise, size) in enumerate(zip(self.noises, sizes, strict=True)):
             if [name for name, _ in noise] != list(query.row_families):
                 raise ValueError(f"noises[{i}]: must name the families of the query, in their order")
-            if any(type(flips) is not Flips for _, flips in noise):
-                raise ValueError(f"noises[{i}]: must hold Flips, no subclass")
+            for name, flips in noise:
+                checks.exactly(f"noises[{i}][{name!r}]", flips, Flips)
             if any(flips.paired != (name == CENTERED_REWARDS) for name, flips in noise):
                 raise ValueError(f"noises[{i}]: flips must be paired for centred rewards, and for them only")
             if len({flips.users for _, flips in noise}) > 1 or noise[0][1].users > size:
@@ -330,8 +329,7 @@ class AmplifiedMechanism(ShuffledMechanism):
             )
         for i, ((honest, reports), size) in enumerate(zip(self.choices, sizes, strict=True)):
             checks.integer(f"choices[{i}]: honest users", honest, 1, size)
-            if type(reports) is not StepReports:
-                raise ValueError(f"choices[{i}]: must hold StepReports, no subclass")
+            checks.exactly(f"choices[{i}]", reports, StepReports)
             reports.check(query)
 
     @cached_property

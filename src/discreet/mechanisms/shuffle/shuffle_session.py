@@ -396,10 +396,7 @@ class ShuffledChannel(Channel):
     made_of: ClassVar[type[ShuffledMechanism]]  # class of the mechanism
 
     def __init__(self, mechanism: ShuffledMechanism, randomness: Randomness) -> None:
-        if type(mechanism) is not self.made_of:  # a subclass could state any privacy loss
-            raise ValueError(
-                f"mechanism = {mechanism!r}: must be of {self.made_of.__name__}, and no subclass of it"
-            )
+        checks.exactly("mechanism", mechanism, self.made_of)
         mechanism = replace(mechanism)  # checked again, and shares no array with the caller
         mechanism.check_source(randomness)
         self.mechanism: Any = mechanism  # of the class that was checked above
@@ -611,11 +608,6 @@ class ShuffledChannel(Channel):
             name: Estimate(tables[name], self.mechanism.law(i, components[i]), "sum", users, float(users))
             for i, name in enumerate(self.query.row_families)
         }
-
-    def laws_at(self, n: int) -> dict[str, Any]:
-        """Return the noise distributions of the release after n users, if all of them send their messages."""
-        found: dict[str, Any] = self.mechanism.laws_at(n)
-        return found
 
 
 class FlipChannel(ShuffledChannel):

@@ -34,8 +34,6 @@ from discreet.core.count_query import CountQuery
 from discreet.core.families import COUNTS, rewards, visits
 from discreet.core.layout import Layout
 from discreet.core.noise import discrete_samplers as exact
-from discreet.core.noise import seeded_noise_kernels as seeded_kernels
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.query import FamilyQuery
 from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
@@ -47,6 +45,7 @@ from discreet.device import linear_device as device_linear
 from discreet.device import randomized_response_device as device_reports
 from discreet.device import shuffle_encoder as device_encoders
 from discreet.device.shuffle_payload import read as read_bits
+from discreet.mechanisms import seeded_noise_kernels as seeded_kernels
 from discreet.mechanisms.dataset import dataset_release as one_shot
 from discreet.mechanisms.features import Features, MixtureFeatures
 from discreet.mechanisms.interfaces import Plan, Response, Schedule
@@ -56,6 +55,7 @@ from discreet.mechanisms.linear import per_user_means as person_sums
 from discreet.mechanisms.linear.adaptive_queries import Question, ResponseSession
 from discreet.mechanisms.linear.linear_queries import GramQuery, LinearQuery, MixtureQuery
 from discreet.mechanisms.privatizers.shuffle import Shuffle
+from discreet.mechanisms.seeded_rng import SeededRng
 from discreet.pipeline import federated as sites
 from discreet.pipeline import state_codebook as codebook
 from discreet.pipeline.federated import FederatedSite, FederationPlan

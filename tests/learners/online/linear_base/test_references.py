@@ -16,7 +16,6 @@ from tables_as_linear import as_mixture
 import discreet as dr
 from discreet import envs
 from discreet.accounting.budget import gdp_mu
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.envs.mdp.linear import LinearMDP
@@ -27,6 +26,7 @@ from discreet.learners.online.lsvi_ucb import LSVIUCB
 from discreet.learners.online.ucrl_vtr import UCRLVTR, UCRLVTRPlus
 from discreet.mechanisms.features import MixtureFeatures
 from discreet.mechanisms.interfaces import Plan, ProblemSpec, Schedule
+from discreet.mechanisms.seeded_rng import SeededRng
 
 DELTA = 1e-5
 MIX = {"states": 5, "actions": 3, "horizon": 4, "models": 3}

@@ -11,9 +11,9 @@ from slow_elimination import Slow
 
 from discreet.accounting.noise_distributions.distributions import NoNoise
 from discreet.core.layout import Layout
-from discreet.core.noise.random_streams_kernels import run_key
 from discreet.learners.online.policy_elimination import APEVE, SDPPE
 from discreet.mechanisms.interfaces import Estimate, ProblemSpec, Release
+from discreet.utils.random_streams_kernels import run_key
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.envs.mdp import planning
 from discreet.envs.mdp.tabular import TabularMDP
@@ -15,6 +14,7 @@ from discreet.learners.online.ucbvi import DPUCBVI, UCBVI, PrivateUCBVI
 from discreet.mechanisms.interfaces import ProblemSpec
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+from discreet.mechanisms.seeded_rng import SeededRng
 
 TIES = np.array([5, 6], np.uint64)
 SILENT = {

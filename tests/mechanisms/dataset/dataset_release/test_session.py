@@ -341,7 +341,7 @@ def test_a_release_shares_no_memory_with_exact_sums_and_is_read_only() -> None:
 
 def test_an_interrupted_step_is_lost_and_no_noise_is_drawn_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C at any line of a release or a step: no noise is asked for twice, no exact sum is shown."""
-    from discreet.core.noise import seeded_noise_kernels as kernels
+    from discreet.mechanisms import seeded_noise_kernels as kernels
 
     drawn: list[int] = []
     fill = kernels.fill_noise

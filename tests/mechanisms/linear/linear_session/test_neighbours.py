@@ -15,7 +15,6 @@ from interrupts import interrupted
 
 import discreet as dr
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.envs.linear_envs import linear_mixture, random_linear
@@ -31,6 +30,7 @@ from discreet.mechanisms.linear import dataset_sums as stored
 from discreet.mechanisms.linear.adaptive_queries import ResponseSession
 from discreet.mechanisms.linear.linear_queries import GRAM, GramQuery, MixtureQuery
 from discreet.mechanisms.linear.linear_session import LinearChannel
+from discreet.mechanisms.seeded_rng import SeededRng
 
 MU, USERS = 0.6, 30
 MIXTURE = linear_mixture(states=4, actions=2, horizon=3, models=3, seed=1)

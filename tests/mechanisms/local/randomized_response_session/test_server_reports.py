@@ -16,7 +16,6 @@ from discreet.audit.black_box import black_box
 from discreet.audit.white_box import white_box
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.raw_encoder import RawEncoder, add_record
 from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
@@ -29,6 +28,7 @@ from discreet.mechanisms.local.randomized_response import StepReports
 from discreet.mechanisms.local.randomized_response_strategy import Reported
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
+from discreet.mechanisms.seeded_rng import SeededRng
 
 LAYOUT = Layout(3, 2, 4)
 QUERY = CountQuery(LAYOUT, visits=False, center_rewards=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from discreet.core.count_kernels import GAUSSIAN, LAPLACE
-from discreet.core.noise.seeded_noise_kernels import fill_noise, fill_noise_sum
+from discreet.mechanisms.seeded_noise_kernels import fill_noise, fill_noise_sum
 
 KEY, OFFSETS, SCALES = np.array([1, 2], np.uint64), np.array([0, 4, 10]), np.array([1.0, 3.0])
 

@@ -7,8 +7,8 @@ import secrets
 import numpy as np
 import pytest
 
-from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import SecureRng, Seeded
+from discreet.mechanisms.seeded_rng import SeededRng
 
 COINS = SecureRng()
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from discreet.core.compile import inlined, kernel
 from discreet.core.count_kernels import LAPLACE
-from discreet.core.noise.random_streams_kernels import (
+from discreet.utils.random_streams_kernels import (
     ROLE_NOISE,
     laplace_range,
     laplace_sum,

@@ -5,7 +5,7 @@ import pytest
 from kept_kernels import kept
 from scipy import stats
 
-from discreet.core.noise import random_streams_kernels as streams
+from discreet.utils import random_streams_kernels as streams
 
 FALSE_ALARM = 1e-7  # of each statistical check below; seeds are fixed
 

@@ -1,4 +1,4 @@
-"""Random keys of a run, and the random generator of a simulated device. For simulation only.
+"""Random keys of a run, its noise, and the random generator of a simulated device. For simulation only.
 
 Anyone who knows the seed can remove the noise. Every guarantee of a seeded session states this.
 """
@@ -6,32 +6,19 @@ Anyone who knows the seed can remove the noise. Every guarantee of a seeded sess
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.noise import random_streams_kernels as streams
+from discreet.core.count_mechanism import CountMechanism
+from discreet.core.noise.noises import is_declared
+from discreet.core.raw_encoder import noise_vector
+from discreet.core.releases import Floats
+from discreet.core.rng import Key, RunKeys
+from discreet.mechanisms import seeded_noise_kernels as kernels
+from discreet.utils import random_streams_kernels as streams
 
-Floats = NDArray[np.float64]
-Key = NDArray[np.uint64]
-
-__all__ = ["RunKeys", "SeededRng", "keys_of"]
-
-
-@dataclass(frozen=True, eq=False)
-class RunKeys:
-    """Three 128-bit random keys of a run: for the environment, the noise and tie-breaking.
-
-    A learner can see the key of tie-breaking, which reveals nothing about the noise. The keys of noise and
-    tie-breaking are separate BLAKE2b digests of (seed, run). An attacker can compute one from the other only
-    by guessing the seed. (Words of one ``SeedSequence`` would not be enough, because each word is an
-    invertible function of the same four words.)
-    """
-
-    environment: Key
-    noise: Key
-    ties: Key
+__all__ = ["SeededRng", "cell_noise", "keys_of"]
 
 
 def keys_of(seed: int, run: int, batch: int | None) -> RunKeys:
@@ -45,6 +32,19 @@ def keys_of(seed: int, run: int, batch: int | None) -> RunKeys:
         return np.frombuffer(digest, "<u8").astype(np.uint64)
 
     return RunKeys(streams.run_key(seed, run), secret(b"noise"), secret(b"ties"))
+
+
+def cell_noise(mechanism: CountMechanism, key: Key, i: int, j: int, factor: float, scales: Floats) -> Floats:
+    """Return the noise of every cell of a mechanism at the address (key, i, j).
+
+    Family f has scale factor * scales[f].
+    """
+    query = mechanism.query
+    if mechanism.noise is not None and is_declared(mechanism.noise):
+        return noise_vector(query, mechanism, factor, SeededRng(key, i, j), scales)
+    noise = np.empty(query.cells)
+    kernels.fill_noise(mechanism.family, key, i, j, factor, query.offsets, scales, noise)
+    return noise
 
 
 def _no_grid(grid: int | None) -> None:
