@@ -139,7 +139,7 @@ _BUILT_IN: Mapping[tuple[Kind, str], RegistryEntry] = types.MappingProxyType({
          "none, central, local; worlds with features of pairs"),
         ("private-lsvi-ucb", f"{_ONLINE}.private_lsvi_ucb:PrivateLSVIUCB",
          "LSVI-UCB with a new policy at doubled noisy determinants (Ngo et al. 2022)",
-         "none, central; worlds with features of pairs", {}, "lsvi-ucb"),
+         "none, central; worlds with features of pairs"),
         ("ucrl-vtr", f"{_ONLINE}.ucrl_vtr:UCRLVTR",
          "value-targeted regression in linear mixtures (Ayoub et al. 2020; private: Luyo et al. 2021)",
          _MIXTURES),
