@@ -966,7 +966,10 @@ class DPVAPVI(_VarianceAware, _Private):
     algorithm: two halves of the users, the ridge E / 2, and the penalty D / K for K users in each half. With
     rho0 = rho / (5 H) and failure probability p, lemma D.2 and theorem 4.1 of the paper state
 
-        L = 2 H sqrt((d / rho0) log(10 H d / p)),   E = sqrt(d / rho0) (2 + (log(5 H / p) / d)^{2/3}),
+        L = 2 H sqrt((d / rho0) log(10 H d / p)),   E = sqrt(d / rho0) (2 + (log(5 H / p) / d)^{2/3}).
+
+    The constant of the penalty is
+
         D = H^2 L / kappa + H^4 E sqrt(d) / kappa^{3/2} + H^3 sqrt(d).
 
     The paper gives no values for C, for two constants of E and for the constant and the logarithms of D. All

@@ -28,7 +28,8 @@ In U, the bound on the noise of responses is set to lambda~. It is inside the lo
 that code has two nested logarithms, which are less than the number of doublings, so (1) replaces it.
 
 **No theorem.** With noise, determinants need not grow, and the usual analysis of rule 2 fails (abstract of
-Zhou 2026, arXiv 2605.23131). With (2), no Q is below its upper bound before K is far above 10^9.
+Zhou 2026, arXiv 2605.23131). The width (2) is large. With H = d = 4 and rho = 1, every Q stays at its upper
+bound up to about 10^10 users (benchmarks/linear.md). The policy then does not depend on the data.
 """
 
 from __future__ import annotations
