@@ -150,7 +150,7 @@ def test_built_in_names_are_those_of_the_documentation() -> None:
     assert names == {
         *(("learner", n) for n in (
             "ucb-vi", "private-ucb-vi", "ucb-vi-bernstein", "dp-ucbvi", "oppo", "private-ucb-po", "pucb",
-            "ldp-obi", "noise-aware", "joint", "dp-pg", "dp-npg", "lsvi-ucb", "ucrl-vtr",
+            "ldp-obi", "noise-aware", "joint", "dp-pg", "dp-npg", "lsvi-ucb", "private-lsvi-ucb", "ucrl-vtr",
             "ucrl-vtr-plus", "sdp-pe", "apeve", "sdp-pe-om", "psrl", "rlsvi",
         )),
         *(

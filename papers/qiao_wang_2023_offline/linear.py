@@ -110,8 +110,8 @@ def curves() -> tuple[Curve, ...]:
     ]
     found += [(f"VAPVI, C = {c:g}", VAPVI(C=c), False, 1.0) for c in (0.01, 0.1)]
     for rho in RHOS:
-        printed = DPVAPVI(rho=rho, preset="paper")
-        smaller = DPVAPVI(rho=rho * _DIVIDED**2, preset="paper")
+        printed = DPVAPVI(rho=rho, preset="figure-1")
+        smaller = DPVAPVI(rho=rho * _DIVIDED**2, preset="figure-1")
         found += [
             (f"DP-VAPVI as printed, ρ = {rho:g}", printed, False, 1.0),
             (f"DP-VAPVI, printed features, ρ = {rho:g}", printed, True, 1.0),
@@ -130,7 +130,7 @@ def tunable() -> tuple[Curve, ...]:
     found = [Curve("PEVI, own best c", PEVI()), Curve("VAPVI, own best C", VAPVI())]
     for rho in RHOS:
         found += [
-            Curve(f"DP-VAPVI as printed, own best C, ρ = {rho:g}", DPVAPVI(rho=rho, preset="paper")),
+            Curve(f"DP-VAPVI as printed, own best C, ρ = {rho:g}", DPVAPVI(rho=rho, preset="figure-1")),
             Curve(f"DP-PEVI, own best C, ρ = {rho:g}", DPPEVI(rho=rho)),
             Curve(f"model form, own best C, ρ = {rho:g}", DPPEVI(rho=rho, response="model")),
         ]
@@ -303,7 +303,7 @@ def run(job: Job, size: Size = FULL) -> dict[str, Any]:
         )  # fmt: skip
         job.say(f"reproduce: Figure 1, {curve.name}: " + ", ".join(f"{mean:.2f}" for mean in means))
     layout = worlds[0][0].layout
-    printed = DPVAPVI(rho=1.0, preset="paper")
+    printed = DPVAPVI(rho=1.0, preset="figure-1")
     enumerated = {
         name: enumerated_rho(printed, layout, worlds[0][3][raw])
         for name, raw in (("unit ball", False), ("as printed", True))

@@ -44,7 +44,8 @@ def representative() -> set[conformance.Case]:
 
 CHOSEN = representative()
 MISFITS = {  # features and flips; exact sums and any privacy; cuts and vectors without a server
-    *((name, "shuffle") for name in ("ucrl-vtr", "ucrl-vtr-plus", "lsvi-ucb")),
+    *((name, "shuffle") for name in ("ucrl-vtr", "ucrl-vtr-plus", "lsvi-ucb", "private-lsvi-ucb")),
+    ("private-lsvi-ucb", "local"),
     *((name, privacy) for name in ("psrl", "rlsvi") for privacy in ("central", "local", "shuffle")),
     *((name, privacy) for name in ("joint", "dp-pg", "dp-npg") for privacy in ("local", "shuffle")),
 }

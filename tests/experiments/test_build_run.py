@@ -14,14 +14,17 @@ from discreet.experiments.run_config import RunConfig
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 PRIVATIZERS = {"none": {}, "central": BUDGET, "local": BUDGET, "shuffle": BUDGET}
 PRIVATE = ("central", "local", "shuffle")
-LINEAR = {"lsvi-ucb": "linear-mdp", "ucrl-vtr": "linear-mixture", "ucrl-vtr-plus": "linear-mixture"}
+LINEAR = {
+    "lsvi-ucb": "linear-mdp", "private-lsvi-ucb": "linear-mdp", "ucrl-vtr": "linear-mixture",
+    "ucrl-vtr-plus": "linear-mixture",
+}  # fmt: skip
 PRESETS = (None, "paper")
 REFUSED = {
     *product(("psrl", "rlsvi"), PRIVATE, PRESETS),
     *product(LINEAR, ("shuffle",), PRESETS),
     *product(("joint", "dp-pg", "dp-npg"), ("local", "shuffle"), PRESETS),
     *product(("noise-aware", "joint", "dp-pg", "dp-npg"), ("central",), ("paper",)),
-    ("lsvi-ucb", "local", "paper"),
+    ("lsvi-ucb", "local", "paper"), *product(("private-lsvi-ucb",), ("local",), PRESETS),
 }  # fmt: skip
 TYPED = re.compile(
     r"(privatizer|learner|preset|episodes|env)\b( =|:| with)|(release|response) = .*preset = 'paper'"

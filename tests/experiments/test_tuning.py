@@ -189,7 +189,8 @@ def test_a_mark_sees_transitions_rewards_and_first_states() -> None:
 def test_draws_change_nothing_that_is_public(learner: str) -> None:
     """The sums, their times and the guarantee are those of the default in every trial."""
     private = learner not in ("psrl", "rlsvi")
-    linear = {"lsvi-ucb": "linear-mdp", "ucrl-vtr": "linear-mixture", "ucrl-vtr-plus": "linear-mixture"}
+    linear = {"ucrl-vtr": "linear-mixture", "ucrl-vtr-plus": "linear-mixture"}
+    linear |= dict.fromkeys(("lsvi-ucb", "private-lsvi-ucb"), "linear-mdp")
     world = linear.get(learner, "random")
     options = {"seed": 1} if learner in linear else {"states": 2, "horizon": 2, "seed": 1}
     config = build_run.resolved(

@@ -831,7 +831,7 @@ for _name, _learner in {
     "dp-pevi model": DPPEVI(rho=1.0, response="model"),
     "dp-pevi laplace": DPPEVI(epsilon=8.0, noise="laplace"),
     "dp-vapvi": DPVAPVI(mu=2.0),
-    "dp-vapvi paper": DPVAPVI(rho=1.0, preset="paper"),
+    "dp-vapvi paper": DPVAPVI(rho=1.0, preset="figure-1"),
 }.items():
     _add("stored", _name, partial(_offline_linear, _learner))
 

@@ -25,7 +25,7 @@ def test_every_reference_belongs_to_a_curve() -> None:
 def test_what_the_printed_noise_costs_by_the_table_of_features(raw: bool, rho: float) -> None:
     """Specification, section 9 (v): enumeration of the 200 public features."""
     mdp = synthetic_linear_mdp(seed=0, raw_features=raw)
-    found = linear.enumerated_rho(DPVAPVI(rho=1.0, preset="paper"), mdp.layout, mdp.features)
+    found = linear.enumerated_rho(DPVAPVI(rho=1.0, preset="figure-1"), mdp.layout, mdp.features)
     assert found == pytest.approx(rho, abs=0.005)
 
 

@@ -28,6 +28,7 @@ from discreet.learners.online.policy_gradient import DPNaturalPolicyGradient as 
 from discreet.learners.online.policy_gradient import DPPolicyGradient as DPPolicyGradient
 from discreet.learners.online.policy_optimization import OPPO as OPPO
 from discreet.learners.online.policy_optimization import PrivateUCBPO as PrivateUCBPO
+from discreet.learners.online.private_lsvi_ucb import PrivateLSVIUCB as PrivateLSVIUCB
 from discreet.learners.online.psrl import PSRL as PSRL
 from discreet.learners.online.pucb import PUCB as PUCB
 from discreet.learners.online.rlsvi import RLSVI as RLSVI

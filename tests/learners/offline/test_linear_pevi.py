@@ -65,7 +65,67 @@ def test_noise_off_dp_pevi_is_pevi():
 def test_noise_off_dp_vapvi_is_vapvi_bit_for_bit(split):
     mdp, _, data = world(1)
     plain = learn_linear(VAPVI(split=split), mdp.layout, mdp.features, data, Seeded(0))
-    np.testing.assert_array_equal(exact(DPVAPVI(rho=1.0, preset="paper", split=split), mdp, data).q, plain.q)
+    np.testing.assert_array_equal(
+        exact(DPVAPVI(rho=1.0, preset="figure-1", split=split), mdp, data).q, plain.q
+    )
+
+
+def algorithm_2(mdp, data, C, D, lam):
+    """Q of the paper's algorithm 2 without noise, one user at a time; users 0, 2, .. estimate variances."""
+    d, horizon, phi = mdp.features.dimension, mdp.horizon, mdp.features.table
+    q, values = np.zeros((horizon, *phi.shape[:2])), np.zeros((horizon + 1, len(phi)))
+    for h in reversed(range(horizon)):
+        sigma, square, first = lam * np.eye(d), np.zeros(d), np.zeros(d)
+        for states, actions in zip(data.states[::2], data.actions[::2], strict=True):
+            x, v = phi[states[h], actions[h]], values[h + 1, states[h + 1]]
+            sigma, square, first = sigma + np.outer(x, x), square + x * v**2, first + x * v
+        beta, theta = np.linalg.solve(sigma, square), np.linalg.solve(sigma, first)
+        top = horizon - h
+        variance = np.maximum(1.0, (phi @ beta).clip(0, top**2) - (phi @ theta).clip(0, top) ** 2)
+        weighted, response = lam * np.eye(d), np.zeros(d)
+        half = data.states[1::2], data.actions[1::2], data.rewards[1::2]
+        for states, actions, rewards in zip(*half, strict=True):
+            x, weight = phi[states[h], actions[h]], 1.0 / variance[states[h], actions[h]]
+            weighted += weight * np.outer(x, x)
+            response += weight * x * (rewards[h] + values[h + 1, states[h + 1]])
+        inverse = np.linalg.inv(weighted)
+        length = np.sqrt(np.einsum("sad,de,sae->sa", phi, inverse, phi))
+        penalty = C * math.sqrt(d) * length + D / len(half[0])
+        q[h] = (phi @ (inverse @ response) - penalty).clip(0, top)
+        values[h] = q[h].max(axis=1)
+    return q
+
+
+def test_noise_off_the_paper_preset_is_algorithm_2():
+    """At rho = 1e12 and kappa = 1, the printed D is near H^3 sqrt(d) = 128, and no user is counted twice."""
+    mdp, table, _ = world(1)
+    data = rollout_batch(table, uniform_policy(table), 2000, 1)
+    learner = DPVAPVI(rho=1e12, preset="paper", C=0.1, kappa=1.0)
+    ridge, twice = learner._constants(mdp.layout, mdp.features)
+    assert ridge == pytest.approx(1 + (math.log(20 / 0.05) / 4) ** (2 / 3) / 2)
+    assert twice == pytest.approx(2 * 128.0, rel=0.01)
+    expected = algorithm_2(mdp, data, 0.1, twice / 2, 0.1)
+    assert (expected[0] > 0).any()
+    np.testing.assert_allclose(exact(learner, mdp, data).q, expected, atol=1e-9)
+
+
+def test_printed_constants():
+    """Lemma D.2 and theorem 4.1 at H = 20, d = 10, rho = 1: kappa is at most 1 / d, so D exceeds 1.4e9."""
+    mdp = synthetic_linear_mdp(seed=0)
+    learner = DPVAPVI(rho=1.0, preset="paper", split=False)
+    rho0, kappa, p = 0.01, mdp.features.bound**2 / 10, 0.05
+    vector = 2 * 20 * math.sqrt(10 / rho0 * math.log(10 * 20 * 10 / p))
+    matrix = math.sqrt(10 / rho0) * (2 + (math.log(5 * 20 / p) / 10) ** (2 / 3))
+    lower = 20**2 * vector / kappa + 20**4 * matrix * math.sqrt(10) / kappa**1.5 + 20**3 * math.sqrt(10)
+    ridge, found = learner._constants(mdp.layout, mdp.features)
+    assert found == pytest.approx(lower, rel=1e-12)
+    assert ridge * math.sqrt(10 / rho0) == pytest.approx(matrix / 2, rel=1e-12)
+    assert found > 1.4e9
+    assert dataclasses.replace(learner, ridge="bound")._constants(mdp.layout, mdp.features)[0] == "bound"
+    guarantee = learner.open(mdp.layout, mdp.features, Seeded(0)).guarantee
+    halves = DPVAPVI(rho=1.0, preset="paper").open(mdp.layout, mdp.features, Seeded(0)).guarantee
+    assert halves.rho < guarantee.rho < 1.0
+    assert "no value" in " ".join(learner.heuristics())
 
 
 def test_equal_weights_make_vapvi_a_pevi():
@@ -139,7 +199,7 @@ def test_scaled_features_give_the_same_policy():
 def test_true_rho_of_the_printed_noise(horizon, bound, expected):
     """Section 9: 1, .969 (H = 20) and 40.38 (features of norm sqrt(7)) times rho, from the contract."""
     features = Features(np.full((2, 3, 1), bound), bound)
-    learner = DPVAPVI(rho=1.0, preset="paper")
+    learner = DPVAPVI(rho=1.0, preset="figure-1")
     plan = learner.questions(Layout(2, 3, horizon), features)
     assert len(plan) == 5 * horizon - 2
     guarantee = ResponseSession(Layout(2, 3, horizon), features, plan, Seeded(0)).guarantee
@@ -149,7 +209,7 @@ def test_true_rho_of_the_printed_noise(horizon, bound, expected):
 def test_printed_noise_is_drawn():
     mdp, _, data = world(5)
     rho0, h = 2.0 / (5 * mdp.horizon), mdp.horizon
-    plan = DPVAPVI(rho=2.0, preset="paper").questions(mdp.layout, mdp.features)
+    plan = DPVAPVI(rho=2.0, preset="figure-1").questions(mdp.layout, mdp.features)
     session = ResponseSession(mdp.layout, mdp.features, plan, Seeded(0))
     session.submit_many(data)
     session.gram(h - 1)
@@ -257,8 +317,12 @@ def test_masked_actions_are_never_chosen():
         (lambda: DPPEVI(rho=1.0, noise="laplace"), "needs epsilon, and no delta"),
         (lambda: DPPEVI(epsilon=1.0, delta=1e-6, noise="laplace"), "needs epsilon, and no delta"),
         (lambda: DPPEVI(epsilon=1.0, noise="laplace", ridge="bound"), "ridge = 'bound'"),
-        (lambda: DPVAPVI(mu=1.0, preset="paper"), "rho = None"),
+        (lambda: DPVAPVI(mu=1.0, preset="figure-1"), "rho = None"),
         (lambda: DPVAPVI(rho=1.0, var_max=0.5), "var_max"),
+        (lambda: DPVAPVI(rho=1.0, D="printed"), "D = 'printed'"),
+        (lambda: DPVAPVI(rho=1.0, preset="paper", kappa=0.0), "kappa"),
+        (lambda: DPVAPVI(rho=1.0, preset="paper", failure=1.0), "failure"),
+        (lambda: VAPVI(D="printed"), "D = 'printed'"),
         (lambda: PEVI(lam=0.0), "lam"),
     ],
 )
@@ -295,7 +359,7 @@ def known_of(table):
 LEARNERS = [
     PEVI(), VAPVI(), VAPVI(split=True), DPPEVI(rho=1.0), DPPEVI(rho=1.0, joint=False),
     DPPEVI(rho=1.0, response="model"), DPVAPVI(rho=1.0), DPVAPVI(rho=1.0, split=True),
-    DPVAPVI(rho=1.0, preset="paper"),
+    DPVAPVI(rho=1.0, preset="figure-1"), DPVAPVI(rho=1.0, preset="paper"),
 ]  # fmt: skip
 
 
@@ -336,7 +400,7 @@ def test_noise_off_private_learners_with_known_rewards_are_the_plain_ones():
     mdp, table, data = world(11)
     known = known_of(table)
     plain = learn_linear(VAPVI(), mdp.layout, mdp.features, data, Seeded(0), known)
-    learner = DPVAPVI(rho=1.0, preset="paper")
+    learner = DPVAPVI(rho=1.0, preset="figure-1")
     plan = learner.questions(mdp.layout, mdp.features, known_rewards=True)
     session = ResponseSession(
         mdp.layout, mdp.features, [dataclasses.replace(q, mu=None) for q in plan], Seeded(0)
@@ -461,7 +525,7 @@ def test_two_stages_spend_nothing_before_the_second():
         learner.ask(session)
     with pytest.raises(ValueError, match="nobody came"):
         learner.ask(learner.open(mdp.layout, mdp.features, Seeded(0)))
-    printed = DPVAPVI(rho=1.0, preset="paper")  # its noise is printed: m episodes cost m^2 times the rho
+    printed = DPVAPVI(rho=1.0, preset="figure-1")  # its noise is printed: m episodes cost m^2 times the rho
     rho = [printed.open(mdp.layout, mdp.features, Seeded(0), episodes=m).guarantee.rho for m in (1, 3)]
     assert rho[1] == pytest.approx(9 * rho[0])
 

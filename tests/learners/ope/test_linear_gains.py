@@ -152,7 +152,7 @@ def test_what_cannot_be_judged_is_refused():
     for make, message in (
         (lambda: VAPVI(split=True, judged=True), "judged = True: must be False with split"),
         (
-            lambda: DPVAPVI(rho=1.0, preset="paper", judged=True),
+            lambda: DPVAPVI(rho=1.0, preset="figure-1", judged=True),
             "judged = True: must be False with the printed",
         ),
         (lambda: PEVI(judged=1), "judged = 1: must be true or false"),

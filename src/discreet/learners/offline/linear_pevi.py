@@ -10,15 +10,14 @@ code). All algorithms plan from the last step to the first:
 * VAPVI (Yin, Duan, Wang and Wang 2022). Records are weighted by 1 / max{1, Var}, and the penalty is
   C sqrt(d) ||phi||. The variance is Var = clip(phi^T beta, 0, b^2) - clip(phi^T theta, 0, b)^2, where beta
   and theta are ridge estimates of V^2 and V.
-* DP-VAPVI (Qiao and Wang 2023, algorithm 2) is VAPVI on noisy sums. ``preset="paper"`` uses the noise that
-  the
-  paper states. With rho0 = rho / (5 H), both Gram matrices get GOE noise of scale s = 1 / (2 sqrt(rho0)). The
-  vector sum phi V^2 gets noise of variance 2 H^4 / rho0, and the other two vectors get noise of variance 2
-  H^2 / rho0. The paper states the sensitivity 1/sqrt(2) of the Gram matrix. It is valid if neighbours differ
-  by adding or removing a user. If neighbours replace one user, the sensitivity is 1, but the clipped values
-  compensate for this. The guarantee is computed from the actual noise. At H = 20 it is 0.969 rho for features
-  in the unit ball, and 40.4 rho for the unscaled features of the paper's appendix F (norms up to sqrt(7)).
-  The guarantee is better if features are declared nonnegative.
+* DP-VAPVI (Qiao and Wang 2023, algorithm 2) is VAPVI on noisy sums. The presets ``paper`` and ``figure-1``
+  use the noise that the paper states. With rho0 = rho / (5 H), both Gram matrices get GOE noise of scale s =
+  1 / (2 sqrt(rho0)). The vector sum phi V^2 gets noise of variance 2 H^4 / rho0, and the other two vectors
+  get noise of variance 2 H^2 / rho0. The paper states the sensitivity 1/sqrt(2) of the Gram matrix. It is
+  valid if neighbours differ by adding or removing a user. If neighbours replace one user, the sensitivity is
+  1, but the clipped values compensate for this. The guarantee is computed from the actual noise. At H = 20 it
+  is 0.969 rho for features in the unit ball, and 40.4 rho for the unscaled features of the paper's appendix F
+  (norms up to sqrt(7)). The guarantee is better if features are declared nonnegative.
 * DP-PEVI (developed for this library, the default) uses no variances, and therefore 2 H noisy sums instead of
   5 H. The sensitivity of Gram matrix and response is computed for both together (lemma 3), targets are
   centred, and noise is scaled to the range of the released values. With ``response="model"``, Gram matrix,
@@ -620,7 +619,7 @@ class _VarianceAware(_Pessimist):
 
     split: bool | None = None
     var_max: float | None = None
-    D: float | None = None
+    D: float | Literal["printed"] | None = None
     ridge: Ridge | None = None
 
     def __post_init__(self) -> None:
@@ -628,22 +627,29 @@ class _VarianceAware(_Pessimist):
         checks.flag("split", self.split)
         if self.split and self.judged:
             raise ValueError("judged = True: must be False with split, which has a use of its own for halves")
-        checks.real("D", self.D, 0.0)
+        self._check_lower_order()
         if self.var_max is not None:
             checks.real("var_max", self.var_max, 1.0)
         check_ridge(self.ridge if self.ridge is not None else 0.0)
 
+    def _check_lower_order(self) -> None:
+        checks.real("D", self.D, 0.0)
+
+    def _constants(self, layout: Layout, features: Features) -> tuple[Ridge, float]:
+        """Return the ridge, and the numerator of the penalty D / K."""
+        return 0.0 if self.ridge is None else self.ridge, float(self.D or 0.0)
+
     def _step(
         self, layout: Layout, features: Features, core: Core, h: int, after: Floats, known: bool
     ) -> _StepFit:
-        ridge = 0.0 if self.ridge is None else self.ridge
+        ridge, lower_order = self._constants(layout, features)
         weights, low = self._weights(layout, features, core, h, after, ridge)
         gram_answer, answer = self._regression(core, h, after, weights)
         gram = self._repaired(gram_answer, ridge)
         length = norms(features.rows, gram.inverse)
         penalty = self._penalty(features, length)
-        if self.D:
-            penalty = penalty + self.D / max(1, core.users)
+        if lower_order:
+            penalty = penalty + lower_order / max(1, core.users)
         certainty = self._known(features, gram_answer, ridge, length, weights)
         return _StepFit(_estimate(features, gram, answer), penalty, low + gram.floored, *certainty)
 
@@ -954,11 +960,20 @@ class DPPEVI(_Pessimist, _Private):
 class DPVAPVI(_VarianceAware, _Private):
     """Private VAPVI (Qiao and Wang 2023, algorithm 2).
 
-    ``preset="paper"`` uses the noise that the paper states for a budget in rho, with the settings of the
-    paper's Figure 1. It differs from algorithm 2 in the paper in four points. Variances and regression use
-    one data set; ``split=True`` uses two halves, as in the paper. D is 0, because the paper gives only the
-    order of D, which depends on an unknown coverage. C is 0.1, because the paper gives no value. The ridge is
-    the leading order of E / 2 in the paper, which is one spectral edge of the noise matrix.
+    Both printed presets use the noise that the paper states for a budget in rho. ``figure-1`` has the
+    settings of the paper's Figure 1: one data set for variances and regression, and D = 0. Its ridge is one
+    spectral edge of the noise matrix, the leading order of E / 2 in the paper, and C = 0.1. ``paper`` is the
+    algorithm: two halves of the users, the ridge E / 2, and the penalty D / K for K users in each half. With
+    rho0 = rho / (5 H) and failure probability p, lemma D.2 and theorem 4.1 of the paper state
+
+        L = 2 H sqrt((d / rho0) log(10 H d / p)),   E = sqrt(d / rho0) (2 + (log(5 H / p) / d)^{2/3}).
+
+    The constant of the penalty is
+
+        D = H^2 L / kappa + H^4 E sqrt(d) / kappa^{3/2} + H^3 sqrt(d).
+
+    The paper gives no values for C, for two constants of E and for the constant and the logarithms of D. All
+    of them are 1 here. It requires lam < kappa, which this class does not check.
 
     Attributes
     ----------
@@ -969,13 +984,25 @@ class DPVAPVI(_VarianceAware, _Private):
         the whole budget. One half spends the shares 0.5, 0.17 and 0.33 on Gram matrix, V^2 and V. The other
         half spends all on the weighted Gram matrix with its response. ``published``: the noise that the paper
         states, with targets that are not centred; the guarantee then states the actual rho.
+    D : float or "printed"
+        Constant of the penalty D / K. ``printed`` is the formula above, only for the published noise. Then K
+        is the number of users in each half with ``split``, and a ridge of 1 is E / 2.
+    kappa : float, optional
+        For D = "printed": public lower bound on the smallest eigenvalue of E[phi phi^T] under the behaviour
+        policy, in all steps. None: the largest value that is possible, the squared bound of ||phi|| over d. D
+        is then at most the D of the paper.
+    failure : float
+        Failure probability p in L and E, in (0, 1).
     """
 
     noise: Literal["exact", "published"] | None = None
+    kappa: float | None = None
+    failure: float = 0.05
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {"C": 0.1, "lam": 0.1, "split": False, "D": 0.0, "ridge": 2.0, "noise": "exact"},
-        "paper": {"ridge": 1.0, "noise": "published"},
+        "figure-1": {"ridge": 1.0, "noise": "published"},
+        "paper": {"C": 1.0, "split": True, "D": "printed", "ridge": 1.0, "noise": "published"},
     }
 
     def __post_init__(self) -> None:
@@ -985,6 +1012,35 @@ class DPVAPVI(_VarianceAware, _Private):
             raise ValueError("rho = None: must be given, the printed noise is stated for a budget in rho")
         if self.noise == "published" and self.judged:
             raise ValueError("judged = True: must be False with the printed noise, which has no part for it")
+        checks.real("failure", self.failure, 0.0, 1.0, open_low=True, open_high=True)
+        if self.kappa is not None:
+            checks.positive("kappa", self.kappa)
+
+    def _check_lower_order(self) -> None:
+        if self.D != "printed":
+            super()._check_lower_order()
+        elif self.noise != "published":
+            raise ValueError("D = 'printed': must be a number unless noise = 'published'")
+
+    def _constants(self, layout: Layout, features: Features) -> tuple[Ridge, float]:
+        if self.D != "printed" or self.rho is None:
+            return super()._constants(layout, features)
+        horizon, d = layout.horizon, features.dimension
+        kappa = features.bound**2 / d if self.kappa is None else self.kappa
+        edge = math.sqrt(d * 5 * horizon / self.rho)
+        tail = (math.log(5 * horizon / self.failure) / d) ** (2 / 3)
+        vector = 2 * horizon * edge * math.sqrt(math.log(10 * horizon * d / self.failure))
+        matrix = edge * (2 + tail)
+        lower_order = horizon**2 * vector / kappa + horizon**3 * math.sqrt(d)
+        lower_order += horizon**4 * matrix * math.sqrt(d) / kappa**1.5
+        ridge = self.ridge if self.ridge is None or self.ridge == "bound" else self.ridge * (1 + tail / 2)
+        return 0.0 if ridge is None else ridge, lower_order * (2 if self.split else 1)
+
+    def heuristics(self) -> Iterable[str]:
+        """Yield the reasons why the values of the policy are not proven lower bounds."""
+        if self.D != "printed":
+            return super().heuristics()
+        return ("the paper gives no value for the constants of C, D and E (1 here) and does not bound kappa",)
 
     def _learning(
         self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int

@@ -249,19 +249,10 @@ class LSVIUCB(LinearLearner):
         sqrt(n) e, where e is the edge for one message, so n solves n x = c sqrt(n) e.
         """
         most = math.ceil((spec.users or 1) / _FIRST)
-        budget, unit = spec.budget, noise_unit(spec)
-        size = float((_features(spec).rows ** 2).sum(axis=1).mean())
-        if budget is None or self.replan_growth is None or not unit or not size:
+        law, query = self._noise_of_one_sum(spec), self._query(spec)
+        d, size = query.features.dimension, float((_features(spec).rows ** 2).sum(axis=1).mean())
+        if law is None or self.replan_growth is None or not size:
             return most
-        query = self._query(spec)
-        kept = 1.0 - query.answer_share if query.requeries else 1.0
-        if budget.pure:
-            scales = query.calibrated("laplace", float(budget.epsilon or 0.0) * kept, 1)[GRAM]
-        else:
-            noise: Noise = "triangle" if budget.trust == "local" else "goe"
-            scales = query.calibrated(noise, math.sqrt(kept) / unit, 1)[GRAM]
-        d = query.features.dimension
-        law = GoeLaw(tuple(scales.tolist()), 1.0, 1.0, d, 1, budget.pure)
         edges = np.array([law.edge(h) for h in range(query.steps)])
         if self.stationary:
             shared = max(1, spec.horizon - 1)
@@ -269,9 +260,22 @@ class LSVIUCB(LinearLearner):
         else:
             edge = float(edges.mean())
         needed = (2.0 if query.requeries else 1.0) * _EDGES * edge * d / size
-        if budget.trust == "local":
+        if spec.budget is not None and spec.budget.trust == "local":
             needed **= 2
         return max(1, math.ceil(min(most, max(needed, math.sqrt(needed * (spec.users or 1)) / _FIRST))))
+
+    def _noise_of_one_sum(self, spec: ProblemSpec) -> GoeLaw | None:
+        """Return the noise distribution of one noisy sum of Gram matrices; None without a noisy budget."""
+        budget, unit, query = spec.budget, noise_unit(spec), self._query(spec)
+        if budget is None or not unit:
+            return None
+        kept = 1.0 - query.answer_share if query.requeries else 1.0
+        if budget.pure:
+            scales = query.calibrated("laplace", float(budget.epsilon or 0.0) * kept, 1)[GRAM]
+        else:
+            noise: Noise = "triangle" if budget.trust == "local" else "goe"
+            scales = query.calibrated(noise, math.sqrt(kept) / unit, 1)[GRAM]
+        return GoeLaw(tuple(scales.tolist()), 1.0, 1.0, query.features.dimension, 1, budget.pure)
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return the schedule with the public release times.
@@ -326,17 +330,8 @@ class LSVIUCB(LinearLearner):
         after the earlier releases. ``release`` : the new release.
         """
         gram, lam = release.estimates[GRAM], float(self.lam or 1.0)
-        steps, failure = len(gram.value), float(self.failure or 0.05)
+        added, grams = self._added(state, release), gram.value
         assert isinstance(gram.law, GoeLaw)
-        added = np.zeros(steps)
-        if gram.law.family != "none" and release.number:
-            for h in range(steps):
-                if self.ridge == "bound":
-                    each = failure / (steps * state.union(release))
-                    added[h] = 2.0 * gram.law.operator_norm_bound(each, h)
-                else:
-                    added[h] = float(self.ridge or 0.0) * gram.law.edge(h)
-        grams = gram.value
         if self.stationary:
             shared = _shared(release)
             grams = grams[:shared].sum(axis=0)[None]
@@ -345,6 +340,17 @@ class LSVIUCB(LinearLearner):
             added = np.array([np.linalg.norm(added[:shared], order)])
         found = factored(grams, lam + added, np.full(len(grams), lam))
         return found, found.log_det
+
+    def _added(self, state: LinearState, release: Release) -> Floats:
+        """Return the ridges that are added to ``lam`` because of noise, (n,) for the n steps."""
+        law, steps = release.estimates[GRAM].law, len(release.estimates[GRAM].value)
+        assert isinstance(law, GoeLaw)
+        if law.family == "none" or not release.number:
+            return np.zeros(steps)
+        if self.ridge != "bound":
+            return np.array([float(self.ridge or 0.0) * law.edge(h) for h in range(steps)])
+        each = float(self.failure or 0.05) / (steps * state.union(release))
+        return np.array([2.0 * law.operator_norm_bound(each, h) for h in range(steps)])
 
     def planned(
         self, state: LinearState, fitted: Factored, release: Release, ask: Ask | None
@@ -367,15 +373,15 @@ class LSVIUCB(LinearLearner):
             if h < horizon - bool(self.known_rewards):
                 factor = fitted.factor[0 if self.stationary else h]
                 inverse = factor @ factor.T
-                bonus = self._width(spec, h) * np.linalg.norm(phi @ factor, axis=1)
+                bonus = self._width(state, release, h) * np.linalg.norm(phi @ factor, axis=1)
                 top = float(horizon - h - bool(self.known_rewards))
                 q[h] += np.clip(estimate(release, h, phi, inverse, values[h + 1], ask) + bonus, 0.0, top)
             values[h] = np.maximum.reduceat(q[h], layout.state_ptr[:-1])
         return PlanningResult(values, q, {}, fitted)
 
-    def _width(self, spec: ProblemSpec, step: int) -> float:
+    def _width(self, state: LinearState, release: Release, step: int) -> float:
         """Return the width beta_h at ``step`` h, multiplied by ``bonus_scale``."""
-        scale = float(self.bonus_scale or 0.0)
+        spec, scale = state.spec, float(self.bonus_scale or 0.0)
         if self.beta == "range":
             return scale * (spec.horizon - step)
         size = _features(spec).dimension * spec.horizon

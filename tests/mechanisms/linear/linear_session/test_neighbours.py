@@ -268,7 +268,7 @@ def test_what_the_printed_noise_costs_on_the_papers_raw_features():
     """Test 3: 200 pairs enumerated, 23.18 rho, statistic by statistic; a contract states up to 40.38."""
     features = synthetic_linear_mdp(raw_features=True).features
     layout, phi = Layout(2, 100, 20), features.rows
-    plan = DPVAPVI(rho=1.0, preset="paper").questions(layout, features)
+    plan = DPVAPVI(rho=1.0, preset="figure-1").questions(layout, features)
     session = ResponseSession(layout, features, plan, Seeded(0))
     inner = phi @ phi.T
     lengths = np.diag(inner)
