@@ -12,7 +12,8 @@ at most 2 B at each step. The learner converts the noisy sums of y - 1/2 to sums
     sampling  sqrt(2 u B^(1 - v) L / n) + 2 B L / (3 n), with probability 1 - e^(-L) (Bernstein).
 
 Let s^2 = u B^(1 - v). The Hoeffding width of rewards in [0, 1] is sqrt(L / (2 n)). Therefore the coefficient
-L_r of 1 / sqrt(D) is multiplied by 2 s, the noise bound of the rewards by 2 B, and 2 B L / 3 is added to it.
+L_r of 1 / sqrt(D) is multiplied by 2 s, the noise bound of the rewards by 2 B, and 2 B L / 3 is added to it
+(not to exact sums, which have no such bound).
 The bias is not in the bonus: it would be equal for all pairs, so it would not change the order of Q below the
 cap. Each user can lose up to 2 H u B^(-v) by the bias, whatever the number of users.
 
@@ -32,6 +33,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from discreet.core import checks
 from discreet.core.layout import Layout
 from discreet.core.releases import Floats, Ints
@@ -42,6 +46,20 @@ from discreet.learners.online.ucbvi import PrivateUCBVI
 from discreet.mechanisms.interfaces import NoiseDistribution, ProblemSpec, Release
 
 _TAILS: Mapping[str, Any] = {"threshold": 8.0, "moment": 4.0, "order": 1.0}
+
+
+def truncated(rewards: ArrayLike, threshold: float) -> Floats:
+    """Return y = X_B / (2 B) + 1/2 in [0, 1] for rewards X that are clipped to [-B, B].
+
+    A device calls this function before it makes a :class:`~discreet.core.trajectories.Trajectory`.
+
+    rewards : finite rewards of any size. threshold : B > 0.
+
+    Raises ``ValueError`` if a reward is not finite or the threshold is not positive.
+    """
+    bound = checks.positive("threshold", threshold)
+    given = checks.floats("rewards", rewards, np.shape(rewards))
+    return np.asarray(np.clip(given / bound, -1.0, 1.0) * 0.5 + 0.5)
 
 
 def balanced_threshold(moment: float, order: float, visits: float, noise: float) -> float:
@@ -95,6 +113,8 @@ class _Truncated(PostProcessed):
         laws : noise distribution of each released family. spec : public description of the problem.
         """
         errors, (b, sd) = super().errors(laws, spec), self._tails
+        if not errors.any():  # exact sums are not projected
+            return errors
         outer = self.kernel(spec).knobs[kernels.OUTER] / (2.0 * sd)  # sqrt(L / 2)
         errors[1] = 2.0 * b * (errors[1] - 0.5 * errors[0]) + 4.0 / 3.0 * b * outer**2
         return errors
