@@ -2,9 +2,9 @@
 
     python -m benchmarks.heavy_tails [--seeds 8] [--cells central ...]
 
-Regret is that of rewards without truncation, as a share of the uniform policy's. ``balanced`` is the threshold
-of :func:`balanced_threshold` for K / (S A) visits and one standard deviation of the noise. Runs are simulated
-by batches. The tables are in benchmarks/heavy_tails.md.
+Regret is that of rewards without truncation, as a share of the uniform policy's. ``balanced`` is the
+threshold of :func:`balanced_threshold` for K / (S A) visits and one standard deviation of the noise. Runs are
+simulated by batches. The tables are in benchmarks/heavy_tails.md.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ World = Callable[[float], dr.TabularMDP]
 
 SEED = 4242
 THRESHOLDS = (1.0, 4.0, 16.0, 64.0)
-# Declared (v, u): E|X|^(1 + v) <= u for every pair. Student, index 2.5: E X^2 <= 1 + 5. Pareto, index 2, mean at
-# most 1: E X^1.8 <= Gamma(2.8) Gamma(0.2).
+# Declared (v, u): E|X|^(1 + v) <= u for every pair. Student, index 2.5: E X^2 <= 1 + 5. Pareto, index 2, mean
+# at most 1: E X^1.8 <= Gamma(2.8) Gamma(0.2).
 STUDENT, PARETO = {"order": 1.0, "moment": 6.0}, {"order": 0.8, "moment": 7.7}
 
 

@@ -5,8 +5,8 @@ function :func:`heavy_tailed` returns an MDP with these mapped rewards. Its ``tr
 means of X without truncation, and regret is computed from them. So a learner loses what truncation hides.
 
 The distribution of X_B is replaced by one on 65 values, which are dense around 0. Each reward is rounded at
-random to one of the two nearest values without bias, so the mean of X_B is exact. With C(k) = E max(X - k, 0),
-the probabilities are differences of the slopes of C.
+random to one of the two nearest values without bias, so the mean of X_B is exact. The probabilities are
+differences of the slopes of C(k) = E max(X - k, 0).
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ def _pareto(nu: float, mean: float, scale: float) -> Callable[[Floats], Floats]:
         if mean == 0.0:
             return np.maximum(-k, 0.0)
         x = k / mean
-        return np.asarray(mean * np.where(x < 0.0, 1.0 - x, (1.0 + np.maximum(x, 0.0) / (nu - 1.0)) ** (1.0 - nu)))
+        above = (1.0 + np.maximum(x, 0.0) / (nu - 1.0)) ** (1.0 - nu)
+        return np.asarray(mean * np.where(x < 0.0, 1.0 - x, above))
 
     return beyond
 

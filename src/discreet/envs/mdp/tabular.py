@@ -77,8 +77,8 @@ class TabularMDP(Sized):
         Public features in which the MDP is linear. ``LinearMDP`` and ``LinearMixtureMDP`` set them; planning
         and simulation do not read them.
     true_rewards : (S, A), (1, S, A) or (H, S, A), optional
-        Means in [0, 1] of the rewards before truncation, for rewards that devices truncate. Regret is computed
-        from them. None: devices do not truncate rewards.
+        Means in [0, 1] of the rewards before truncation, for rewards that devices truncate. Regret is
+        computed from them. None: devices do not truncate rewards.
 
     Raises
     ------

@@ -1,30 +1,37 @@
 r"""Value iteration and policy optimization for rewards without a bound, which devices truncate.
 
 Rewards X have means in [0, 1] and moments E|X|^(1 + v) <= u with 0 < v <= 1. The threshold B is public. A
-device clips X to [-B, B] and sends y = X_B / (2 B) + 1/2 in place of a reward, so y is in [0, 1]. The query,
-the noise and the guarantee are those of rewards in [0, 1]: one user changes a sum of 2 B (y - 1/2) = X_B by
-at most 2 B at each step. The learner converts the noisy sums of y - 1/2 to sums of X_B before it plans.
+device clips X to [-B, B]. Let X_B be the result. The device reports the reward y = X_B / (2 B) + 1/2, which
+is in [0, 1] (:func:`truncated`). Therefore the query, the noise and the guarantee are those of rewards in
+[0, 1]. The learner converts the noisy sums of y - 1/2 to sums of X_B before it plans.
 
-**Bonus.** Truncation at B has these effects on the mean of n rewards (Bubeck, Cesa-Bianchi and Lugosi 2013):
+**What is lost.** For n rewards (Bubeck, Cesa-Bianchi and Lugosi 2013):
 
-    bias      |E X_B - E X| <= u B^(-v),
-    variance  Var X_B <= E X_B^2 <= u B^(1 - v),
-    sampling  sqrt(2 u B^(1 - v) L / n) + 2 B L / (3 n), with probability 1 - e^(-L) (Bernstein).
+    |E X_B - E X| <= u B^(-v),                              the bias,
 
-Let s^2 = u B^(1 - v). The Hoeffding width of rewards in [0, 1] is sqrt(L / (2 n)). Therefore the coefficient
-L_r of 1 / sqrt(D) is multiplied by 2 s, the noise bound of the rewards by 2 B, and 2 B L / 3 is added to it
-(not to exact sums, which have no such bound).
-The bias is not in the bonus: it would be equal for all pairs, so it would not change the order of Q below the
-cap. Each user can lose up to 2 H u B^(-v) by the bias, whatever the number of users.
+    Var X_B <= E X_B^2 <= u B^(1 - v) =: s^2,
 
-**Threshold.** Let c be the error bound of the noise in counts. The bias and the error 2 B c / n from noise
-are equal at B = (u n / (2 c))^(1 / (1 + v)), :func:`balanced_threshold`. With B for the last number N of
-visits of a pair, the errors add up over n = 1, ..., N to O~(u^(1 / (1 + v)) N^(1 / (1 + v)) c^(v / (1 + v))).
-A threshold that grows with n gives the same order without the logarithm, so B is fixed here.
+    s sqrt(2 L / n) + 2 B L / (3 n),                        the error of the mean of X_B.
 
-**Source.** Wu, Zhou, Chowdhury and Wang (2023, arXiv 2306.01121) propose both algorithms, with truncation at
-thresholds that depend on the number of visits. The bonus above is derived here, not copied from the paper:
-its text was not available. Learners and theorems can therefore differ in constants.
+The third bound holds with probability 1 - e^(-L) (Bernstein). The noise of a sum of X_B is 2 B times that of
+a sum of y. The bias does not shrink with the number of users. A user can lose up to 2 H u B^(-v) by it.
+
+**Bonus.** It is that of the bounded learner with three changes. The Hoeffding width of rewards in [0, 1] is
+sqrt(L / (2 n)), so the coefficient L_r of 1 / sqrt(D) is multiplied by 2 s. The noise bound E_2 of rewards
+is multiplied by 2 B. If there is noise, 2 B L / 3 is added to E_2. The bias is left out: it would be equal
+for all pairs, and would not change the order of Q below the cap.
+
+**Threshold.** Let c bound the noise of a sum of y. The bias and the error 2 B c / n from noise are equal at
+
+    B = (u n / (2 c))^(1 / (1 + v)),                        see :func:`balanced_threshold`.
+
+Let N be the last number of visits of a pair, and use the B of N for all n. The sum of the errors over n is
+then O~((u N)^(1 / (1 + v)) c^(v / (1 + v))). A threshold that grows with n has the same order, without a
+logarithm. Therefore B is fixed, and batches with different B need not be combined.
+
+**Source.** Wu, Zhou, Chowdhury and Wang (2023, arXiv 2306.01121) propose both algorithms, with robust
+estimators of means. Only their abstract was available here. The bonus is derived above and is not theirs, so
+their theorems do not cover it. Experiments are in benchmarks/heavy_tails.md.
 """
 
 from __future__ import annotations
@@ -38,12 +45,15 @@ from numpy.typing import ArrayLike
 
 from discreet.core import checks
 from discreet.core.layout import Layout
-from discreet.core.releases import Floats, Ints
+from discreet.core.releases import Floats
 from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.learners.online.policy_optimization import PrivateUCBPO
 from discreet.learners.online.tabular_base import PostProcessed
+from discreet.learners.online.tabular_planning_kernels import LearnerKernel
 from discreet.learners.online.ucbvi import PrivateUCBVI
 from discreet.mechanisms.interfaces import NoiseDistribution, ProblemSpec, Release
+
+Options = Mapping[str, Mapping[str, Any]]
 
 _TAILS: Mapping[str, Any] = {"threshold": 8.0, "moment": 4.0, "order": 1.0}
 
@@ -65,10 +75,21 @@ def truncated(rewards: ArrayLike, threshold: float) -> Floats:
 def balanced_threshold(moment: float, order: float, visits: float, noise: float) -> float:
     """Return the threshold B at which the bias and the noise of a mean reward have equal bounds.
 
-    moment : bound u > 0 of E|X|^(1 + v). order : v in (0, 1]. visits : number n > 0 of visits of a pair.
-    noise : bound c > 0 of the noise of a sum of rewards in [0, 1], in counts.
+    Parameters
+    ----------
+    moment : float
+        Bound u > 0 of E|X|^(1 + v).
+    order : float
+        v in (0, 1].
+    visits : float
+        Number n > 0 of visits of a pair.
+    noise : float
+        Bound c > 0 of the noise of a sum of rewards in [0, 1].
 
-    Raises ``ValueError`` if a number is outside its range.
+    Raises
+    ------
+    ValueError
+        If a number is outside its range.
     """
     u, v = checks.positive("moment", moment), checks.real("order", order, 0.0, 1.0, open_low=True)
     n, c = checks.positive("visits", visits), checks.positive("noise", noise)
@@ -102,10 +123,14 @@ class _Truncated(PostProcessed):
         visits, transitions, sums = super()._tables(release, layout)
         return visits, transitions, 2.0 * self._tails[0] * (sums - 0.5 * visits)
 
-    def _fill(self, spec: ProblemSpec, flags: Ints, knobs: Floats) -> int:
-        code = super()._fill(spec, flags, knobs)
-        knobs[kernels.OUTER] *= 2.0 * self._tails[1]
-        return code
+    def kernel(self, spec: ProblemSpec) -> LearnerKernel:
+        """Return the constants for this problem, with the bonus of the declared moment.
+
+        spec : public description of the problem.
+        """
+        out = super().kernel(spec)
+        out.knobs[kernels.OUTER] *= 2.0 * self._tails[1]
+        return out
 
     def errors(self, laws: Mapping[str, NoiseDistribution], spec: ProblemSpec) -> Floats:
         """Return the (5,) error bounds, with the bound of rewards in original units.
@@ -146,8 +171,9 @@ class HeavyUCBVI(_Truncated, PrivateUCBVI):
         If an option is out of its range, or ``center_rewards`` is False.
     """
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        name: {**PrivateUCBVI.PRESETS[name], "center_rewards": True, **_TAILS} for name in ("default", "theory")
+    PRESETS: ClassVar[Options] = {
+        name: {**PrivateUCBVI.PRESETS[name], "center_rewards": True, **_TAILS}
+        for name in ("default", "theory")
     }
 
 
@@ -172,6 +198,7 @@ class HeavyUCBPO(_Truncated, PrivateUCBPO):
         If an option is out of its range, or ``center_rewards`` is False.
     """
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        name: {**PrivateUCBPO.PRESETS[name], "center_rewards": True, **_TAILS} for name in ("default", "theory")
+    PRESETS: ClassVar[Options] = {
+        name: {**PrivateUCBPO.PRESETS[name], "center_rewards": True, **_TAILS}
+        for name in ("default", "theory")
     }

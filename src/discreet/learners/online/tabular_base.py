@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.count_query import CountQuery
+from discreet.core.layout import Layout
 from discreet.core.noise.random_streams_kernels import ROLE_TIES, open_at
 from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
