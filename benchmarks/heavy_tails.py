@@ -43,7 +43,7 @@ CELLS: dict[str, tuple[Any, int]] = {
     "none": (dr.NoPrivacy(), 20_000),
     "central": (dr.Central(epsilon=1.0, delta=1e-6), 1_000_000),
     "central, long": (dr.Central(epsilon=1.0, delta=1e-6), 100_000_000),
-    "local": (dr.Local(epsilon=5.0, delta=1e-6), 100_000_000),
+    "local": (dr.Local(epsilon=10.0, delta=1e-6), 1_000_000_000),
 }
 
 
