@@ -377,7 +377,7 @@ def _sums_of_online(tables: Mapping[str, tuple[Floats, float]], users: int, name
     """Return the sums of an online release.
 
     tables : value and standard deviation of the noise of each family. users : number of users. name : text
-        for messages. Raises ``ValueError`` if there are no transition counts, or a shape does not fit.
+        for messages. Raises ``ValueError`` if transition counts are missing or a shape does not fit.
     """
     if TRANSITIONS not in tables:
         raise ValueError(f"{name} holds {', '.join(tables) or 'nothing'}: must hold {TRANSITIONS}")
