@@ -150,6 +150,7 @@ def test_built_in_names_are_those_of_the_documentation() -> None:
     assert names == {
         *(("learner", n) for n in (
             "ucb-vi", "private-ucb-vi", "ucb-vi-bernstein", "dp-ucbvi", "oppo", "private-ucb-po", "pucb",
+            "heavy-ucb-vi", "heavy-ucb-po",
             "ldp-obi", "noise-aware", "joint", "dp-pg", "dp-npg", "lsvi-ucb", "private-lsvi-ucb", "ucrl-vtr",
             "ucrl-vtr-plus", "sdp-pe", "apeve", "sdp-pe-om", "psrl", "rlsvi",
         )),
@@ -160,7 +161,8 @@ def test_built_in_names_are_those_of_the_documentation() -> None:
         *(("privatizer", n) for n in ("none", "central", "local", "shuffle")),
         *(("environment", n) for n in (
             "riverswim", "random", "icu-sepsis", "switching-chain", "combination-lock", "synthetic-linear",
-                "bandit", "gamble", "linear-mixture", "hypercube", "linear-mdp", "wide-linear", "gym:ID",
+                "bandit", "gamble", "heavy-riverswim",
+                "linear-mixture", "hypercube", "linear-mdp", "wide-linear", "gym:ID",
         )),
     }  # fmt: skip
     with pytest.raises(TypeError):

@@ -87,6 +87,7 @@ _ONLINE, _OFFLINE = "discreet.learners.online", "discreet.learners.offline"
 _PRIVATIZERS = "discreet.mechanisms.privatizers"
 _MIXTURES = "none, central, local; linear mixtures (linear-mixture, hypercube)"
 _VECTORS = "none, central without trees; tables of states and actions"
+_TRUNCATED = "any privatizer; heavy-riverswim, or worlds of discreet.envs.heavy_tailed"
 _EXACT = "none: it needs exact sums (a baseline)"
 _ANY, _IGNORES = "any privatizer", "any privatizer; ignores the noise law (a baseline)"
 
@@ -112,6 +113,11 @@ _BUILT_IN: Mapping[tuple[Kind, str], RegistryEntry] = types.MappingProxyType({
          "optimistic policy optimisation (Efroni et al. 2020); not private", _IGNORES),
         ("private-ucb-po", f"{_ONLINE}.policy_optimization:PrivateUCBPO",
          "optimistic policy optimisation on noisy counts (Chowdhury and Zhou 2021)", _ANY, {}, "oppo"),
+        ("heavy-ucb-vi", f"{_ONLINE}.heavy_tails:HeavyUCBVI",
+         "value iteration for heavy-tailed rewards, truncated by devices (after Wu et al. 2023)", _TRUNCATED),
+        ("heavy-ucb-po", f"{_ONLINE}.heavy_tails:HeavyUCBPO",
+         "policy optimization for heavy-tailed rewards, truncated by devices (after Wu et al. 2023)",
+         _TRUNCATED),
         ("pucb", f"{_ONLINE}.pucb:PUCB",
          "private optimistic exploration that waits for counts above the noise (Vietri et al. 2020)", _ANY),
         ("noise-aware", f"{_ONLINE}.noise_aware:NoiseAwareUCBVI",
@@ -182,6 +188,8 @@ _BUILT_IN: Mapping[tuple[Kind, str], RegistryEntry] = types.MappingProxyType({
         ("riverswim", "discreet.envs:riverswim",
          "a chain of 6 states against the current, 2 actions, H = 20"),
         ("random", "discreet.envs:random_mdp", "a seeded random MDP of any size"),
+        ("heavy-riverswim", "discreet.envs:heavy_riverswim",
+         "RiverSwim with heavy-tailed rewards that devices truncate at a threshold"),
         ("switching-chain", "discreet.envs:switching_chain",
          "RiverSwim with speeds and actions that change from step to step"),
         ("combination-lock", "discreet.envs:combination_lock",

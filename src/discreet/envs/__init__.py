@@ -7,6 +7,7 @@ Gymnasium and icu-sepsis are imported only by the functions that need them.
 from discreet.envs.bandits import bandit, gamble
 from discreet.envs.combination_lock import combination_lock
 from discreet.envs.from_gymnasium import from_gymnasium, to_gymnasium
+from discreet.envs.heavy_tails import heavy_riverswim, heavy_tailed
 from discreet.envs.icu_sepsis import expert_policy, icu_sepsis
 from discreet.envs.linear_envs import (
     hypercube,

@@ -8,6 +8,8 @@ from discreet.envs.bandits import gamble as gamble
 from discreet.envs.combination_lock import combination_lock as combination_lock
 from discreet.envs.from_gymnasium import from_gymnasium as from_gymnasium
 from discreet.envs.from_gymnasium import to_gymnasium as to_gymnasium
+from discreet.envs.heavy_tails import heavy_riverswim as heavy_riverswim
+from discreet.envs.heavy_tails import heavy_tailed as heavy_tailed
 from discreet.envs.icu_sepsis import expert_policy as expert_policy
 from discreet.envs.icu_sepsis import icu_sepsis as icu_sepsis
 from discreet.envs.linear_envs import hypercube as hypercube

@@ -39,7 +39,7 @@ from discreet.core.rng import Seeded
 from discreet.core.session import ChannelSession
 from discreet.core.short_repr import brief
 from discreet.envs.mdp import planning
-from discreet.envs.mdp.tabular import TabularMDP
+from discreet.envs.mdp.tabular import RewardMap, TabularMDP
 from discreet.envs.rollouts import fused_session as fused
 from discreet.envs.rollouts.rollout import rollout
 from discreet.envs.rollouts.simulated_users import crowd_of, reports_of
@@ -127,6 +127,12 @@ class Setup:
         check_role("privatizer", self.privatizer, "privatizer")
         object.__setattr__(self, "episodes", checks.integer("episodes", self.episodes, 1, 10**10))
         checks.choice("by", self.by, ("auto", "episode", "batch"))
+        bound = getattr(self.learner, "threshold", None)
+        if bound is not None and self.mdp.reward_map != RewardMap(1.0 / (2.0 * bound), 0.5):
+            raise ValueError(
+                f"learner.threshold = {bound:g}: must be the threshold at which the environment truncates "
+                "rewards (discreet.envs.heavy_tailed)"
+            )
         if self.by == "batch" and self._flow > _MOST_FLOW:
             raise ValueError(
                 f"by = 'batch': a batch's flow would have {self._flow} transition counts (H R S), at most "
@@ -237,6 +243,8 @@ class Setup:
         """True if the compiled loop runs this experiment."""
         if self.stepwise or not hasattr(self.learner, "kernel") or self.query.steered:
             return False
+        if self.mdp.true_rewards is not None:
+            return False  # compiled code computes regret from the rewards that it draws
         if not isinstance(self.mechanism, CountMechanism) or self.mechanism.declared:
             return False  # compiled code draws derived noise only, and calls no function of a user's own
         if self.mechanism.walk is not None and self.mechanism.walk.code < 0:
@@ -258,7 +266,7 @@ class Setup:
 
     @cached_property
     def _optimal(self) -> tuple[Floats, Floats]:
-        values, q, _ = planning.optimal_values(self.mdp)
+        values, q, _ = planning.optimal_values(self.mdp.judge)
         return values, self.mdp.layout.to_rows(values[:-1, :, None] - q)
 
     @property
@@ -279,7 +287,7 @@ class Setup:
     @cached_property
     def uniform_value(self) -> float:
         """Expected return of one user under the policy that selects actions uniformly at random."""
-        return float(planning.policy_value(self.mdp, planning.uniform_policy(self.mdp)))
+        return float(planning.policy_value(self.mdp.judge, planning.uniform_policy(self.mdp)))
 
     @cached_property
     def recorded(self) -> Ints:
@@ -347,7 +355,7 @@ def _run_stepwise(setup: Setup, randomness: Seeded, report: Callable[[int], None
             if not waiting:
                 encoder = session.begin(plan)
             policy = policy_rows(setup.mdp.layout, plan.policy)
-            values = planning.evaluate_policy(setup.mdp, policy)[0]
+            values = planning.evaluate_policy(setup.mdp.judge, policy)[0]
             if setup.batched:
                 crowd = crowd_of(
                     setup.mdp, session, setup.query, policy, plan.users, keys.environment, users, plan.group

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,15 @@ import pytest
 
 import discreet as dr
 from discreet.accounting.noise_distributions.distributions import GaussianSumLaw
+from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
+from discreet.core.rng import Seeded
+from discreet.envs.rollouts.rollout import batch_counts
 from discreet.experiments.simulate import Setup
 from discreet.learners.offline.release_files import ReleaseFacts, write_release
 from discreet.learners.online.prior import Prior, read_pinned
-from discreet.mechanisms.interfaces import ProblemSpec, StepSums
+from discreet.mechanisms.interfaces import Plan, ProblemSpec, Schedule, StepSums
+from discreet.service.encoding import release_table
 from discreet.utils.pinned_file import pinned
 from discreet.utils.random_streams_kernels import run_key
 
@@ -330,10 +335,47 @@ def test_a_release_without_rewards(tmp_path: Path) -> None:
     assert Prior.from_release(path, rewards=False).transitions
 
 
+def test_release_of_an_online_study(tmp_path: Path) -> None:
+    mdp = world()
+    query = CountQuery(mdp.layout, visits=False, center_rewards=True)
+    session = CENTRAL.start(query, Schedule(60_000, times=np.array([0, 30_000])), Seeded(3, 0))
+    session.release()
+    policy = dr.envs.uniform_policy(mdp)
+    session.begin(Plan(policy, 30_000))
+    counts = batch_counts(mdp, policy, 30_000, run_key(3))
+    centred = counts["reward_sums"] - 0.5 * counts["visits"]
+    session.submit_sum(
+        {"transition_counts": counts["transition_counts"], "centered_reward_sums": centred}, 30_000
+    )
+    release = session.release()
+    prior = Prior.from_release(release)
+    assert prior.guarantee is release.guarantee
+    assert "a release of" in prior.origin
+    assert prior.weights.min() > 100.0
+    assert np.abs(prior.table - mdp.transitions[0]).max() < 0.02
+    assert np.abs(prior.means - mdp.rewards[0]).max() < 0.02
+    answer = tmp_path / "release.json"
+    answer.write_text(json.dumps(release_table(release, "2026-01-01T00:00:00Z")))
+    stored = Prior.from_file(answer)
+    assert (stored.digest, stored.guarantee) == (prior.digest, None)
+    for text, match in (
+        ("{}", "GET /releases/N"),
+        ("[", "GET /releases/N"),
+        ('{"sums": {}, "users": 3}', "must hold transition_counts"),
+        (
+            '{"sums": {"transition_counts": {"value": [1], "shape": [1], "noise_std": 1}}, "users": 3}',
+            "shape",
+        ),
+    ):
+        answer.write_text(text)
+        with pytest.raises(ValueError, match=match):
+            Prior.from_release(answer)
+
+
 # ------------------------------------------------------------------------------------------ files
 def test_files_that_are_refused(tmp_path: Path) -> None:
     for name, text, match in (
-        ("a.txt", "", "must be a .csv table or the .parquet file"),
+        ("a.txt", "", "must be a .csv table, or the .parquet or .json file"),
         ("a.csv", "state,action\n1\n", "line 2: must have 2 values"),
         ("b.csv", f"{HEAD}0,0,0,one,1\n", "column 'probability': must hold numbers"),
         ("c.csv", "", "column 'state': is missing"),

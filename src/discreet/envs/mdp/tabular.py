@@ -76,6 +76,9 @@ class TabularMDP(Sized):
     features : Features or MixtureFeatures, optional
         Public features in which the MDP is linear. ``LinearMDP`` and ``LinearMixtureMDP`` set them; planning
         and simulation do not read them.
+    true_rewards : (S, A), (1, S, A) or (H, S, A), optional
+        Means in [0, 1] of the rewards before truncation, for rewards that devices truncate. Regret is
+        computed from them. None: devices do not truncate rewards.
 
     Raises
     ------
@@ -106,6 +109,7 @@ class TabularMDP(Sized):
     reward_support: Floats | None
     outcome_probabilities: Floats | None
     features: Features | MixtureFeatures | None
+    true_rewards: Floats | None
 
     def __init__(
         self,
@@ -122,6 +126,7 @@ class TabularMDP(Sized):
         name: str = "tabular",
         reward_map: RewardMap | None = None,
         features: Features | MixtureFeatures | None = None,
+        true_rewards: ArrayLike | None = None,
     ) -> None:
         table = _transition_table(transitions)
         slots, states, actions = table.shape[:3]
@@ -164,9 +169,11 @@ class TabularMDP(Sized):
             reward_support=support,
             outcome_probabilities=None if support is None else np.array(values),
             features=fitting_features(features, layout),
+            true_rewards=None if true_rewards is None else _array("true_rewards", true_rewards),
         )
         self.__dict__["terminal"] = self._checked_terminal(terminal)
         self._freeze()
+        _ = self.judge  # raises ValueError if true_rewards do not fit
 
     # ------------------------------------------------------------------ public views
 
@@ -184,6 +191,14 @@ class TabularMDP(Sized):
     def stationary(self) -> bool:
         """Return True if transitions and rewards were given with one slot, which is used at all steps."""
         return self.transition_slots == 1 and self.row_rewards.shape[0] == 1
+
+    @cached_property
+    def judge(self) -> TabularMDP:
+        """Return the MDP whose mean rewards define regret: with ``true_rewards`` if there are any."""
+        if self.true_rewards is None:
+            return self
+        table, mask, horizon = self._compact_transitions, self.mask, self.horizon
+        return TabularMDP(table, self.true_rewards, self.initial, horizon=horizon, mask=mask, name=self.name)
 
     @cached_property
     def _compact_transitions(self) -> Floats:

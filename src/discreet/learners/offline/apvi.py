@@ -70,7 +70,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -85,6 +85,7 @@ from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.learners.estimation import model_kernels as kernels
 from discreet.learners.estimation.tabular_model import release_rows
+from discreet.learners.offline.prior_counts import PriorVisits
 from discreet.mechanisms.interfaces import (
     Estimate,
     NoiseDistribution,
@@ -95,6 +96,9 @@ from discreet.mechanisms.interfaces import (
     probabilities,
 )
 from discreet.utils.config import Knobs
+
+if TYPE_CHECKING:
+    from discreet.learners.online.prior import Prior
 
 Bools = NDArray[np.bool_]
 
@@ -128,7 +132,7 @@ class OfflinePolicy:
         equal (for example, if all are clipped to 0), the first action is no recommendation and is not
         supported.
     visits : (H, S, A)
-        Consistent counts n~.
+        Consistent counts n~, with those of a prior.
     threshold : float
         T: a pair with at most this number of estimated visits n~ is not supported.
     noise_error : float
@@ -337,24 +341,32 @@ class _Pessimistic(Knobs):
         return Schedule.one_shot(users, plans="stochastic")
 
     # ------------------------------------------------------------------- after data
-    def learn(self, release: Release | StepwiseRelease, spec: ProblemSpec) -> OfflinePolicy:
+    def learn(
+        self, release: Release | StepwiseRelease, spec: ProblemSpec, prior: Prior | None = None
+    ) -> OfflinePolicy:
         """Learn a policy from one release.
 
         The release is read from the last step to the first, with one step in memory. The known rewards
         (``spec.known_rewards``) and all options that are not part of the query can differ from those with
         which the release was made.
 
+        prior : public model that counts as additional visits, for a problem that is declared stationary
+            (:mod:`~discreet.learners.offline.prior_counts`). The guarantee of the release does not cover the
+            people that the prior was made from (``prior.statement``).
+
         Raises
         ------
         ValueError
-            If the release does not fit the layout, pools the steps, has no users, or holds
-            no rewards though ``spec.known_rewards`` is None.
+            If the release or the prior does not fit the layout, or the release pools the steps, has no users,
+            or holds no rewards though ``spec.known_rewards`` is None.
         """
         layout = spec.layout
         if self.stationary and not spec.stationary:
             raise ValueError(
                 "stationary = True: must be declared of the world (spec.stationary, stationary of a schema)"
             )
+        if prior is not None and not spec.stationary:
+            raise ValueError("prior: must be None, the problem is not declared stationary")
         steps = _Steps(release, layout, bool(self.stationary))
         if TRANSITIONS not in steps.laws:
             raise ValueError(f"release holds {', '.join(steps.laws) or 'nothing'}: must hold {TRANSITIONS}")
@@ -365,10 +377,17 @@ class _Pessimistic(Knobs):
         q, visits, estimated = np.empty((3, layout.horizon, layout.rows))
         values = np.zeros((layout.horizon + 1, layout.states))
         counts: _StepCounts | None = None
+        start = None if prior is None else PriorVisits.of(prior, layout)
         for h in range(layout.horizon - 1, -1, -1):
             if counts is None or not self.stationary:
                 counts = None  # frees the arrays of the step before, so that only one step is in memory
                 counts = self._counts(steps, h, noise, spec)
+                if start is not None:
+                    limited = start.limited(steps.rows(h), steps.laws)
+                    moves, added, rewards = limited.added(counts.moves, counts.visits, counts.rewards)
+                    if spec.known_rewards is not None:
+                        rewards = counts.rewards
+                    counts = _StepCounts(moves, added, counts.estimated, rewards)
             elif spec.known_rewards is not None:
                 counts = counts._replace(rewards=layout.to_rows(spec.known_rewards[h : h + 1])[0])
             q[h] = self._backup(counts, values[h + 1], h, threshold, noise, spec)
@@ -381,9 +400,12 @@ class _Pessimistic(Knobs):
         chosen = np.take_along_axis(seen, policy[..., None], axis=-1)[..., 0] > enough
         chosen &= _decided(table)
         behaviour = np.ascontiguousarray(seen.argmax(axis=-1), np.int64)
+        reasons = tuple(self.heuristics())
+        if prior is not None:
+            reasons += (f"a prior ({prior.origin}) counts as visits",)
         return OfflinePolicy(
             policy, table, values, chosen, layout.from_rows(visits), threshold, noise.error,
-            release.users, release.guarantee, tuple(self.heuristics()), behaviour,
+            release.users, release.guarantee, reasons, behaviour,
         )  # fmt: skip
 
     def heuristics(self) -> Iterator[str]:

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core.families import TRANSITIONS
+from discreet.core.families import CENTERED_REWARDS, REWARDS, TRANSITIONS
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
+from discreet.core.releases import Release
 from discreet.utils.pinned_file import pinned
 
 Floats = NDArray[np.float64]
@@ -237,7 +239,9 @@ class Prior:
         )  # fmt: skip
 
     @classmethod
-    def from_release(cls, path: str | Path, *, transitions: bool = True, rewards: bool = True) -> Prior:
+    def from_release(
+        cls, source: str | Path | Release, *, transitions: bool = True, rewards: bool = True
+    ) -> Prior:
         """Return the prior that an earlier release of counts gives. This is post-processing of the release.
 
         The strength of a pair is the smaller of 1 000 and n^2 / (S s^2 + n). Here n is the estimated number
@@ -245,8 +249,9 @@ class Prior:
 
         Parameters
         ----------
-        path : str or Path
-            File ``release.parquet`` of ``discreet learn``.
+        source : str, Path or Release
+            File ``release.parquet`` of ``discreet learn``, or file ``.json`` with the answer of an online
+            service to ``GET /releases/N``, or a release of a session.
         transitions, rewards : bool
             As for ``Prior``.
 
@@ -256,28 +261,27 @@ class Prior:
             If the file cannot be read, is not a release of counts, or has no rewards although ``rewards`` is
             true.
         """
-        from discreet.learners.offline.release_files import read_release
-
-        release = read_release(path)
-        layout, slots = release.layout, release.facts.slots
-        counts, sums, std = np.zeros((layout.rows, layout.states)), np.zeros(layout.rows), 0.0
-        for h in range(slots):
-            step = release.step(h)
-            counts += step.transitions
-            std = np.hypot(std, release.laws[TRANSITIONS].std())
-            if rewards and step.rewards is None:
-                raise ValueError(f"{path}: the release has no rewards: give rewards = False")
-            if step.rewards is not None:
-                sums += step.rewards
+        if isinstance(source, Release):
+            found = _sums_of_online(_tables_of(source), source.users, "the release")
+            guarantee: Guarantee | None = source.guarantee
+        elif Path(source).suffix == ".json":
+            found, guarantee = _sums_of_online(*_read_answer(Path(source))), None
+        else:
+            found, guarantee = _sums_of_stored(source)
+        layout, counts, sums, std, users = found
+        if rewards and sums is None:
+            raise ValueError(f"{source}: the release has no rewards: give rewards = False")
         visits = np.maximum(counts.sum(axis=1), 0.0)
         strength = np.minimum(_MOST_STRENGTH, visits**2 / np.maximum(layout.states * std**2 + visits, 1e-9))
         base = np.maximum(visits, 1.0)
-        means = np.clip(sums / base + 0.5, 0.0, 1.0) if rewards else np.zeros(layout.rows)
+        means = np.zeros(layout.rows)
+        if rewards and sums is not None:
+            means = np.clip(sums / base + 0.5, 0.0, 1.0)
         rows = _on_simplex(counts / base[:, None])
         table, means, strength = (layout.from_rows(one[None])[0] for one in (rows, means, strength))
         return cls(
             (table, means), strength, transitions=transitions, rewards=rewards,
-            origin=f"a release of {release.users} users", guarantee=release.guarantee,
+            origin=f"a release of {users} users", guarantee=guarantee,
         )  # fmt: skip
 
     @classmethod
@@ -289,12 +293,13 @@ class Prior:
         states: int | None = None,
         actions: int | None = None,
     ) -> Prior:
-        """Return the prior of a file: a release (``.parquet``), or a table (``.csv``).
+        """Return the prior of a file: a release, or a table (``.csv``).
 
         Parameters
         ----------
         path : str or Path
-            The file. A table has the columns of :meth:`from_table`.
+            The file. A table has the columns of :meth:`from_table`. A release is ``.parquet`` or ``.json``
+            (:meth:`from_release`).
         strength, states, actions
             As for :meth:`from_table`. A release has strengths of its own, so its ``strength`` must be the
             default.
@@ -305,7 +310,7 @@ class Prior:
             If the file cannot be read, or its content is not valid.
         """
         path = Path(path)
-        if path.suffix == ".parquet":
+        if path.suffix in (".parquet", ".json"):
             if strength != DEFAULT_STRENGTH:
                 raise ValueError(
                     f"strength = {checks.said(strength)}: must be {DEFAULT_STRENGTH:g}, the default, for a "
@@ -313,7 +318,9 @@ class Prior:
                 )
             return cls.from_release(path)
         if path.suffix != ".csv":
-            raise ValueError(f"prior = {str(path)!r}: must be a .csv table or the .parquet file of a release")
+            raise ValueError(
+                f"prior = {str(path)!r}: must be a .csv table, or the .parquet or .json file of a release"
+            )
         try:
             with path.open(newline="", encoding="utf-8-sig") as file:
                 names, *lines = list(csv.reader(file)) or [[]]
@@ -343,6 +350,69 @@ def read_pinned(text: str, strength: float, layout: Layout) -> Prior:
         pinned("prior", text).partition("#")[0], strength, states=layout.states, actions=layout.actions
     )
     return replace(prior, origin=f"{prior.origin}, {text.partition('#')[2]}")
+
+
+_Sums: TypeAlias = tuple[Layout, Floats, Floats | None, float, int]
+"""Sums over steps: layout, transitions (R, S), centred rewards (R,) or None, noise, number of users."""
+
+
+def _sums_of_stored(path: str | Path) -> tuple[_Sums, Guarantee]:
+    """Return the sums in a file of ``discreet learn``, and the guarantee of the release."""
+    from discreet.learners.offline.release_files import read_release
+
+    release = read_release(path)
+    layout, std = release.layout, 0.0
+    counts, sums, paid = np.zeros((layout.rows, layout.states)), np.zeros(layout.rows), True
+    for h in range(release.facts.slots):
+        step = release.step(h)
+        counts += step.transitions
+        std = float(np.hypot(std, release.laws[TRANSITIONS].std()))
+        paid = paid and step.rewards is not None
+        if step.rewards is not None:
+            sums += step.rewards
+    return (layout, counts, sums if paid else None, std, release.users), release.guarantee
+
+
+def _sums_of_online(tables: Mapping[str, tuple[Floats, float]], users: int, name: str) -> _Sums:
+    """Return the sums of an online release.
+
+    tables : value and standard deviation of the noise of each family. users : number of users. name : text
+        for messages. Raises ``ValueError`` if transition counts are missing or a shape does not fit.
+    """
+    if TRANSITIONS not in tables:
+        raise ValueError(f"{name} holds {', '.join(tables) or 'nothing'}: must hold {TRANSITIONS}")
+    moves, std = tables[TRANSITIONS]
+    if moves.ndim != 4 or moves.shape[1] != moves.shape[3] or 0 in moves.shape:
+        raise ValueError(f"{name}: {TRANSITIONS} has shape {moves.shape}: must be (T, S, A, S)")
+    layout, sums = Layout(moves.shape[1], moves.shape[2], 1), None
+    for family, shift in ((CENTERED_REWARDS, 0.0), (REWARDS, 0.5)):
+        if family in tables:
+            if tables[family][0].shape != moves.shape[:3]:
+                raise ValueError(f"{name}: {family} has shape {tables[family][0].shape}: must be (T, S, A)")
+            centred = tables[family][0] - shift * moves.sum(axis=3)
+            sums = layout.to_rows(centred.sum(axis=0)[None])[0]
+    counts = layout.to_rows(moves.sum(axis=0)[None])[0]
+    return layout, counts, sums, std * float(np.sqrt(moves.shape[0])), users
+
+
+def _tables_of(release: Release) -> dict[str, tuple[Floats, float]]:
+    return {name: (np.asarray(e.value), float(e.law.std())) for name, e in release.estimates.items()}
+
+
+def _read_answer(path: Path) -> tuple[dict[str, tuple[Floats, float]], int, str]:
+    """Return the tables, the number of users and the name of a service's answer to ``GET /releases/N``."""
+    try:
+        answer = json.loads(path.read_text(encoding="utf-8"))
+        tables = {
+            name: (
+                checks.floats(f"{path}: {name}", one["value"], tuple(one["shape"])),
+                checks.real(f"{path}: {name}: noise_std", one["noise_std"], 0.0),
+            )
+            for name, one in answer["sums"].items()
+        }
+        return tables, checks.integer(f"{path}: users", answer["users"], 0), str(path)
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: must be an answer to GET /releases/N ({error!r})") from None
 
 
 def _numbers(path: Path, name: str, values: list[str]) -> Floats:

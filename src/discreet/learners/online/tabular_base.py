@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.count_query import CountQuery
+from discreet.core.layout import Layout
 from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.learners.estimation.tabular_model import POSTS, ErrorBounds, ErrorMode, Post, release_rows
@@ -334,7 +335,7 @@ class TabularLearner(Knobs, ABC):
 
     def _read(self, state: LearnerState, release: Release) -> LearnerState:
         spec, layout = state.spec, state.spec.layout
-        visits, transitions, reward_sums = release_rows(release, layout)
+        visits, transitions, reward_sums = self._tables(release, layout)
         if visits.shape[0] != (1 if self.stationary else layout.horizon):
             raise ValueError(
                 f"release has {visits.shape[0]} steps: must have {1 if self.stationary else layout.horizon}"
@@ -353,6 +354,10 @@ class TabularLearner(Knobs, ABC):
             new.probabilities, np.empty(self.work_size(spec)),
         )  # fmt: skip
         return new
+
+    def _tables(self, release: Release, layout: Layout) -> tuple[Floats, Floats, Floats]:
+        """Return visits, transitions and sums of rewards per admissible pair, in the learner's units."""
+        return release_rows(release, layout)
 
     def _policy(self, state: LearnerState, part: int) -> NDArray[Any]:
         layout = state.spec.layout
