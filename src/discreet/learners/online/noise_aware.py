@@ -24,10 +24,10 @@ this learner uses the known standard deviation of the noise in each measurement.
    of the pair, and r is its mean reward. The noise in one entry of P has standard deviation sigma_p. The
    standard deviation of r has two parts: sigma_r is due to the pair's own data, and s_r is due to the
    differences between pairs.
-   A declared fact removes uncertainty, and with it the optimism by which untried pairs are tried. If rewards
-   are known or the environment is declared stationary, the bonus therefore has one more term for rows. It is
-   the standard deviation of V over states, times a factor that falls like 1 / sqrt(users), times the share of
-   the row's variance that its data leave open (``_induct`` in the kernels, benchmarks/declared_facts.md).
+   Known rewards remove uncertainty, and with it the optimism by which untried pairs are tried. If rewards are
+   known, the bonus therefore has one more term, for rows. It is the standard deviation of V over states,
+   times a factor that falls like 1 / sqrt(users), times the share of the row's variance that its data leave
+   open (``_induct`` in :mod:`discreet.learners.online.noise_aware_kernels`, benchmarks/declared_facts.md).
 5. **Explorers.** At first, one user in 32 (one in 16 without noise) follows explorer 1 or 2;
    :func:`explorers_among` defines the shares of all explorers. The *width* of an explorer is a factor of the
    standard deviations of its posterior. All widths grow like sqrt(ln(users)). Without
@@ -167,9 +167,9 @@ def _approximate(spec: ProblemSpec) -> bool:
 
 # Value of ``excess`` for an environment that is declared stationary: no variation over steps is ever assumed.
 _NEVER = 1.0e300
-# Factor of the bonus for untried rows, if rewards are known and if only stationarity is declared. With more
-# numbers of a release than this, a learner of a stationary environment queries counts pooled over steps.
-_UNTRIED_KNOWN, _UNTRIED_ALIKE, _MOST_CELLS = 2.5, 1.0, 2**23
+# With more transition counts than this, a learner of a stationary environment pools them over steps.
+_MOST_CELLS = 2**23
+_UNTRIED = 2.5  # Factor of the bonus for untried rows if rewards are known.
 
 _NO_ROWS, _NO_CELLS = np.zeros((0, 0, 0)), np.zeros((0, 0))
 # When explorers 1 and 2 together have had this number of users, their share starts to fall like 1 /
@@ -470,9 +470,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         knobs[noise_kernels.FIRST] = float(mine.pooled == "first")
         knobs[noise_kernels.FARTHER] = float(_approximate(spec))
         if mine.known_rewards:
-            knobs[noise_kernels.UNTRIED] = _UNTRIED_KNOWN
-        elif mine.stationary and not self._pools_steps(spec):
-            knobs[noise_kernels.UNTRIED] = _UNTRIED_ALIKE
+            knobs[noise_kernels.UNTRIED] = _UNTRIED
         if self.prior is not None:
             knobs = np.concatenate([knobs, self._prior(spec).packed(spec.layout)])
         return LearnerKernel(kernels.VALUE_ITERATION, flags, knobs)
