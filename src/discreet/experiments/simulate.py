@@ -631,9 +631,7 @@ def _warn_of_time(setup: Setup, seed: int, turns: int) -> None:
         ""
         if releases < _MANY_RELEASES
         else f"replan_growth={GROWTH:g} (policies change on a public schedule, {scheduled:,} times)",
-        ""
-        if not setup.mdp.stationary or getattr(setup.learner, "stationary", True)
-        else "stationary=True (pools the steps)",
+        "stationary=True (pools the steps)" if _can_pool(setup) else "",
     ]
     advice = " and ".join(way for way in faster if way)
     warnings.warn(
@@ -642,6 +640,14 @@ def _warn_of_time(setup: Setup, seed: int, turns: int) -> None:
         UserWarning,
         stacklevel=_caller(),
     )
+
+
+def _can_pool(setup: Setup) -> bool:
+    """Return True if the option ``stationary`` of the learner would pool the counts of all steps."""
+    if not setup.mdp.stationary or getattr(setup.learner, "stationary", True):
+        return False
+    query = replace(setup.learner, stationary=True).query(setup.spec)  # type: ignore[type-var]
+    return bool(getattr(query, "stationary", False))
 
 
 class _Outgrown(Exception):

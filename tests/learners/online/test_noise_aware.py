@@ -208,8 +208,51 @@ def test_options_and_releases_that_do_not_fit_are_refused() -> None:
     assert "no confidence bound" in dr.NoiseAwareUCBVI().summary()
     query = dr.NoiseAwareUCBVI(reward_share=0.1).query(ProblemSpec(Layout(2, 2, 3), 10))
     assert shares_of(query) == pytest.approx((0.9, 0.1))
+    huge = ProblemSpec(Layout(400, 4, 20), 10, stationary=True)
     with pytest.raises(ValueError, match="pooled = 'all': must be 'none' when stationary"):
-        dr.NoiseAwareUCBVI(pooled="all", stationary=True)
+        dr.NoiseAwareUCBVI(pooled="all", stationary=True).query(huge)
+
+
+@pytest.mark.parametrize("privatizer", [dr.Central(epsilon=1.0, delta=1e-6), dr.Central(epsilon=1.0)])
+def test_a_declared_stationary_world_is_asked_the_same(privatizer: dr.Central) -> None:
+    spec = ProblemSpec(Layout(6, 2, 20), 20_000, stationary=True, budget=privatizer.budget)
+    told, untold = dr.NoiseAwareUCBVI(stationary=True), dr.NoiseAwareUCBVI()
+    assert repr(told.query(spec)) == repr(untold.query(spec))
+    mine, other = (
+        privatizer.mechanism(one.query(spec), one.schedule(spec), dr.Seeded(0, 0)).guarantee
+        for one in (told, untold)
+    )
+    assert mine == other
+    assert told.memory_size(spec) == untold.memory_size(spec)
+
+
+def test_steps_of_a_huge_stationary_world_are_pooled() -> None:
+    spec = ProblemSpec(Layout(400, 4, 20), 20_000, stationary=True, budget=dr.Central(epsilon=1.0).budget)
+    told = dr.NoiseAwareUCBVI(stationary=True)
+    assert told.query(spec).slots == 1
+    assert told.tuned(spec).pooled == "none"
+    assert told.memory_size(spec) < dr.NoiseAwareUCBVI().memory_size(spec) / 10
+
+
+def test_declared_facts_set_their_constants() -> None:
+    known = np.zeros((5, 3, 2))
+    spec = ProblemSpec(Layout(3, 2, 5), 100, stationary=True, known_rewards=known)
+    wanted = (({}, 0.0, 4.0), ({"stationary": True}, 0.0, 1e300), ({"known_rewards": True}, 2.5, 4.0))
+    for options, untried, excess in wanted:
+        knobs = dr.NoiseAwareUCBVI(**options).kernel(spec).knobs
+        assert knobs[noise_kernels.UNTRIED] == untried
+        assert knobs[noise_kernels.EXCESS] == excess
+
+
+def test_a_release_with_other_steps_is_refused() -> None:
+    """An older version asked for counts pooled over steps where the world was declared stationary."""
+    mdp, privatizer = dr.make("riverswim"), dr.Central(epsilon=1.0, delta=1e-6)
+    setup = Setup(mdp, dr.NoiseAwareUCBVI(stationary=True), privatizer, 50)
+    query = dataclasses.replace(setup.query, stationary=True)
+    session = privatizer.start(query, setup.schedule, dr.Seeded(0, 0))
+    state = setup.learner.begin(setup.spec, TIES)
+    with pytest.raises(ValueError, match=r"release has 1 steps: must have 20"):
+        setup.learner.plan(state, session.release())
 
 
 def test_open_knobs_follow_the_public_budget() -> None:

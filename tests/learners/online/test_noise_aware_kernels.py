@@ -1037,6 +1037,33 @@ def far_hoped(users: int, number: int, farther: bool) -> np.ndarray:
     return trials[DRAWING, 0]
 
 
+def untried(users: int, factor: float) -> tuple[np.ndarray, np.ndarray]:
+    """(V, Q) of a world of two steps whose second state pays, after one noisy measurement, so many users."""
+    knobs, errors = np.zeros(noise_kernels.KNOBS), np.zeros(noise_kernels.ERRORS)
+    errors[noise_kernels.GAIN], knobs[noise_kernels.UNTRIED] = 1.0, factor
+    errors[noise_kernels.SIGMA_T] = 20.0
+    memory = np.zeros(noise_kernels.memory_size(2 * ROWS, 2, ROWS, STATES))
+    memory[: 2 * ROWS] = many = 100.0
+    known = np.zeros((2, ROWS))
+    known[:, -1] = 0.1
+    values, q, none = np.zeros((3, STATES)), np.zeros((2, ROWS)), np.zeros((0, 0))
+    noise_kernels.noise_aware_step(
+        knobs, POINTERS, 2, users, 1, np.full((2, ROWS, STATES), many / STATES), np.zeros((2, ROWS)),
+        np.zeros((0, 0, 0)), none, known, errors, memory, values, q, run_key(0), np.zeros((0, 2, ROWS)),
+        np.zeros(noise_kernels.work_size(2 * ROWS, ROWS, STATES)),
+    )  # fmt: skip
+    return values, q
+
+
+def test_the_bonus_of_untried_rows_falls_with_users() -> None:
+    (_, plain), (values, much), (_, little) = untried(8_000, 0.0), untried(8_000, 0.3), untried(24_000, 0.3)
+    np.testing.assert_array_equal(plain[1], much[1])  # nothing follows the last step
+    bonus = much[0] - plain[0]
+    error = STATES * (20.0 / 100.0) ** 2 + 1.0 / 100.0  # of noise and of sampling
+    np.testing.assert_allclose(bonus, 0.1 * values[1].std() * error / (error + 1.0), rtol=0.05)
+    np.testing.assert_allclose((little[0] - plain[0]) / bonus, np.sqrt(9 / 25), rtol=1e-9)
+
+
 def test_one_in_four_tries_hopes_twice_as_far() -> None:
     """The width is one of sqrt(ln(1 + users)): it doubles from 10 users to 11^4 - 1."""
     near, far = (far_hoped(10, number, True) for number in (1, 6))

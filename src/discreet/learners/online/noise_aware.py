@@ -24,6 +24,10 @@ this learner uses the known standard deviation of the noise in each measurement.
    of the pair, and r is its mean reward. The noise in one entry of P has standard deviation sigma_p. The
    standard deviation of r has two parts: sigma_r is due to the pair's own data, and s_r is due to the
    differences between pairs.
+   Known rewards remove uncertainty, and with it the optimism by which untried pairs are tried. If rewards are
+   known, the bonus therefore has one more term, for rows. It is the standard deviation of V over states,
+   times a factor that falls like 1 / sqrt(users), times the share of the row's variance that its data leave
+   open (``_induct`` in :mod:`discreet.learners.online.noise_aware_kernels`, benchmarks/declared_facts.md).
 5. **Explorers.** At first, one user in 32 (one in 16 without noise) follows explorer 1 or 2;
    :func:`explorers_among` defines the shares of all explorers. The *width* of an explorer is a factor of the
    standard deviations of its posterior. All widths grow like sqrt(ln(users)). Without
@@ -161,6 +165,12 @@ def _approximate(spec: ProblemSpec) -> bool:
     return budget is None or (budget.trust == "joint" and not budget.pure)
 
 
+# Value of ``excess`` for an environment that is declared stationary: no variation over steps is ever assumed.
+_NEVER = 1.0e300
+# With more transition counts than this, a learner of a stationary environment pools them over steps.
+_MOST_CELLS = 2**23
+_UNTRIED = 2.5  # Factor of the bonus for untried rows if rewards are known.
+
 _NO_ROWS, _NO_CELLS = np.zeros((0, 0, 0)), np.zeros((0, 0))
 # When explorers 1 and 2 together have had this number of users, their share starts to fall like 1 /
 # sqrt(users).
@@ -283,8 +293,11 @@ class NoiseAwareUCBVI(GreedyLearner):
     prior_strength : float
         Strength of a prior from a table, in visits per pair, at least 2. The default is 100.
 
-    The options ``replan_growth``, ``replan_every``, ``stationary``, ``known_rewards``, ``tie_break`` and
-    ``tie_batches`` are those of :class:`~discreet.learners.online.tabular_base.GreedyLearner` and its base.
+    ``stationary`` : if True, variation over steps is never assumed. The query and the guarantee are those of
+    False. Only if a release would have more than 2^23 transition counts, counts are pooled over steps.
+
+    The options ``replan_growth``, ``replan_every``, ``known_rewards``, ``tie_break`` and ``tie_batches`` are
+    those of :class:`~discreet.learners.online.tabular_base.GreedyLearner` and its base.
 
     ``replan_growth``, ``stat_scale``, ``priv_scale``, ``excess``, ``reward_share``, ``explore_share`` and the
     four options of pooling stay None if they are not given. :meth:`tuned` chooses them when the public facts
@@ -333,8 +346,6 @@ class NoiseAwareUCBVI(GreedyLearner):
         super().__post_init__()
         put = object.__setattr__
         checks.choice("pooled", self.pooled, ("none", "all", "first"))
-        if self.stationary and self.pooled != "none" and "pooled" not in left_open:
-            raise ValueError(f"pooled = {self.pooled!r}: must be 'none' when stationary is true")
         for name in ("reward_share", "pooled_share", "pooled_share_end"):
             put(self, name, checks.real(name, getattr(self, name), 0.0, 1.0, open_low=True, open_high=True))
         put(self, "pooled_until", checks.integer("pooled_until", self.pooled_until, 0))
@@ -377,7 +388,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     def _tuned(self, spec: ProblemSpec) -> NoiseAwareUCBVI:
         single = self.explore != "returns" and self.pooled in (None, "none")
         values = dict(defaults_for(spec, reports=single))
-        if self.stationary:
+        if self._pools_steps(spec):
             values["pooled"] = "none"
         if self.pooled_share is not None:  # without pooled_share_end, a given share stays constant
             values["pooled_share_end"] = self.pooled_share
@@ -406,13 +417,25 @@ class NoiseAwareUCBVI(GreedyLearner):
         Rewards are centred by default. Counts are queried per step, and optionally also pooled over steps.
         """
         mine = self.tuned(spec)
-        plain = replace(GreedyLearner.query(mine, spec), reward_share=mine.reward_share)
+        plain = replace(
+            GreedyLearner.query(mine, spec),
+            reward_share=mine.reward_share,
+            stationary=self._pools_steps(spec),
+        )
         if self.explore == "returns":
             plain = returns.query(spec, plain)
         if mine.pooled is None or mine.pooled == "none":
             return plain
         share = mine.pooled_share if mine._shares_move(spec) else mine.pooled_share_end
         return replace(plain, pooled=mine.pooled, pooled_share=share)
+
+    def _pools_steps(self, spec: ProblemSpec) -> bool:
+        """Return True if the query sums counts over steps: the environment is stationary and very large."""
+        layout = spec.layout
+        return bool(self.stationary) and layout.horizon * layout.rows * layout.states > _MOST_CELLS
+
+    def _slots(self, spec: ProblemSpec) -> int:
+        return 1 if self._pools_steps(spec) else spec.horizon
 
     def _shares_move(self, spec: ProblemSpec) -> bool:
         """Return True if the budget share of the pooled counts changes from release to release."""
@@ -441,11 +464,13 @@ class NoiseAwareUCBVI(GreedyLearner):
         knobs[noise_kernels.PRIVACY] = float(mine.priv_scale or 0.0)
         knobs[noise_kernels.SHRINK] = float(bool(self.shrink))
         knobs[noise_kernels.CENTERED] = float(bool(self.center_rewards))
-        knobs[noise_kernels.EXCESS] = float(mine.excess or 0.0)
+        knobs[noise_kernels.EXCESS] = _NEVER if mine.stationary else float(mine.excess or 0.0)
         knobs[noise_kernels.FLOW] = float(bool(self.flow))
         knobs[noise_kernels.CONSISTENT] = float(bool(self.consistent))
         knobs[noise_kernels.FIRST] = float(mine.pooled == "first")
         knobs[noise_kernels.FARTHER] = float(_approximate(spec))
+        if mine.known_rewards:
+            knobs[noise_kernels.UNTRIED] = _UNTRIED
         if self.prior is not None:
             knobs = np.concatenate([knobs, self._prior(spec).packed(spec.layout)])
         return LearnerKernel(kernels.VALUE_ITERATION, flags, knobs)
@@ -470,8 +495,7 @@ class NoiseAwareUCBVI(GreedyLearner):
 
         The memory holds sums for each cell, the last model, and its distribution of the first state.
         """
-        slots = 1 if self.stationary else spec.horizon
-        return noise_kernels.memory_size(self._cells(spec), slots, spec.layout.rows, spec.states)
+        return noise_kernels.memory_size(self._cells(spec), self._slots(spec), spec.layout.rows, spec.states)
 
     def begin_memory(self, spec: ProblemSpec) -> Floats:
         """Return the initial memory, (memory_size,) zeros: no user has a policy, and nothing is measured."""
@@ -482,8 +506,8 @@ class NoiseAwareUCBVI(GreedyLearner):
         return noise_kernels.work_size(self._cells(spec), spec.layout.rows, spec.states)
 
     def _cells(self, spec: ProblemSpec) -> int:
-        slots = 1 if self.stationary else spec.horizon
-        return noise_kernels.all_cells(slots, spec.layout.rows, self.tuned(spec).pooled != "none")
+        pooled = self.tuned(spec).pooled != "none"
+        return noise_kernels.all_cells(self._slots(spec), spec.layout.rows, pooled)
 
     def errors(self, laws: Mapping[str, NoiseDistribution], spec: ProblemSpec) -> Floats:
         """Return an (8,) array that describes the noise of a measurement with the distributions ``laws``.
@@ -529,6 +553,10 @@ class NoiseAwareUCBVI(GreedyLearner):
                 "'auto'"
             )
         transitions = layout.to_rows(newest.estimates[TRANSITIONS].value)
+        if transitions.shape[0] != self._slots(spec):
+            raise ValueError(
+                f"release has {transitions.shape[0]} steps: must have {self._slots(spec)}, as the query asks"
+            )
         rewards = np.zeros(transitions.shape[:2])
         for name in (CENTERED_REWARDS, REWARDS):
             if name in newest.estimates:
@@ -606,7 +634,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         layout = state.spec.layout
         rows = np.ascontiguousarray(layout.row_index[np.arange(layout.states)[None, :], policy])
         memory = state.memory.copy()
-        slots = 1 if self.stationary else layout.horizon
+        slots = self._slots(state.spec)
         pooled = self._cells(state.spec) > slots * layout.rows
         noise_kernels.note_assignments(memory, slots, layout.rows, pooled, rows, int(users))
         return replace(state, memory=memory)

@@ -94,7 +94,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 # Indices of the learner's constants in ``knobs``; the last name is their number.
-(STAT, PRIVACY, SHRINK, CENTERED, EXCESS, FLOW, FIRST, CONSISTENT, FARTHER, KNOBS) = range(10)
+(STAT, PRIVACY, SHRINK, CENTERED, EXCESS, FLOW, FIRST, CONSISTENT, FARTHER, UNTRIED, KNOBS) = range(11)
 # Indices of the array ``errors``; the last name is its length. SIGMA_T and SIGMA_R are the standard
 # deviations of the noise in one transition count and in one reward sum of the measurement. POOLED_SIGMA_T and
 # POOLED_SIGMA_R are those of the pooled families. DECAY is lambda and GAIN is a. INFLATION is 0 except for
@@ -111,6 +111,8 @@ _ALIKE = 0.01  # Steps whose error variance is below this have about equal weigh
 _MOST_FLOW = 2.0  # Predicted visits exceed a count by at most this number of its standard deviations.
 _FLOW_ERROR = 1.0  # Relative standard deviation of the visits that a rough model predicts.
 _HOPE = 0.6  # The optimistic reward is the mean plus this factor times its standard deviation ``unknown``.
+# Number of users at which the bonus of untried rows (constant UNTRIED) starts to fall like 1 / sqrt(users).
+_UNTRIED_USERS = 1_000.0
 _WIDTH = 0.3  # Width of explorer 1, in units of sqrt(ln(1 + users)).
 _WIDER = 1.5  # Width of explorer 2, in units of the width of explorer 1.
 _HOPEFUL = 2  # Index of the optimistic explorer, which plans with upper ends of the posterior.
@@ -454,7 +456,8 @@ def noise_aware_step(
         normal_range(coins, 1.0, scratch, 0, _DRAWS * rows)
         own = width if e == 0 else _WIDER * width
         _explore(problem, own, model, scratch[: _DRAWS * rows].reshape(rows, _DRAWS), values, trials[e])
-    _induct(problem, knobs[STAT], knobs[PRIVACY], model, values, q)
+    untried = knobs[UNTRIED] / np.sqrt(1.0 + users / _UNTRIED_USERS)
+    _induct(problem, knobs[STAT], knobs[PRIVACY], untried, model, values, q)
     _foresee(problem, number > 0, sums, model, _forecast(memory, cells, slots * rows, states))
 
 
@@ -1205,23 +1208,29 @@ def _best(state_ptr: Ints, h: int, q: Floats, values: Floats) -> None:
 
 
 @inlined
-def _induct(problem: Problem, stat: float, privacy: float, model: Cells, values: Floats, q: Floats) -> None:
+def _induct(
+    problem: Problem, stat: float, privacy: float, untried: float, model: Cells, values: Floats, q: Floats
+) -> None:
     """Run optimistic backward induction, and write V and Q into ``values`` and ``q``.
 
-    The bonus has parts for sampling (factor ``stat``), for privacy noise (factor ``privacy``), and for
-    rewards that are not known from the pair's own data.
+    The bonus has parts for sampling (factor ``stat``), for privacy noise (factor ``privacy``), for rewards
+    that are not known from the pair's own data, and for rows that are not (factor ``untried``). The last part
+    is ``untried`` times the standard deviation of the next value over all states, times v / (v + k^2). Here v
+    is the variance of the row due to noise and sampling, and k is the share of the row that noise does not
+    hide.
     """
     state_ptr, horizon, rows, known_rewards = (
         problem.state_ptr, problem.horizon, problem.rows, problem.known_rewards,
     )  # fmt: skip
     move, rewards, spread, sampling = model.model, model.rewards, model.spread, model.sampling
     unknown, reward_spread, states = model.unknown, model.reward_spread, model.raw.shape[1]
-    known = known_rewards.shape[0] > 0
+    missing, known = model.missing, known_rewards.shape[0] > 0
     for s in range(states):
         values[horizon, s] = 0.0
     for h in range(horizon - 1, -1, -1):
         left = float(horizon - h)
         base_row = h * rows if problem.slots > 1 else 0
+        _, wide = _middle(values, h + 1)
         for r in range(rows):
             c = base_row + r
             if spread[c] == np.inf or sampling[c] == np.inf:
@@ -1239,6 +1248,9 @@ def _induct(problem: Problem, stat: float, privacy: float, model: Cells, values:
                 norm += d * d
             bonus = stat * (np.sqrt(max(0.0, variance)) * x + left * (x * x))
             bonus += privacy * spread[c] * np.sqrt(norm)
+            if untried > 0.0:
+                error = states * spread[c] * spread[c] + sampling[c]
+                bonus += untried * wide * error / (error + (1.0 - missing[c]) ** 2)
             if known:
                 reward = known_rewards[h, r]
             else:

@@ -1,0 +1,128 @@
+"""Regret of the default learner that is told true facts, over its regret without them.
+
+    python -m benchmarks.declared_facts [--suite reporting] [--users 20000] [--runs 16] [--facts known both]
+
+Facts: ``stationary=True``, ``known_rewards=True``, and both. Simulation by batches. Every arm has the same
+seeds. The mean over environments is geometric, with the standard error of the logarithm. Environments with
+nothing to learn but rewards are left out. Constants were chosen on the suite ``training`` only, with the seed
+6 (benchmarks/declared_facts.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import discreet as dr
+from benchmarks import hard_worlds, prior
+
+FACTS: Mapping[str, Mapping[str, bool]] = {
+    "untold": {},
+    "stationary": {"stationary": True},
+    "known": {"known_rewards": True},
+    "both": {"stationary": True, "known_rewards": True},
+}
+BUDGETS: Mapping[str, Any] = {
+    "1": dr.Central(epsilon=1.0, delta=1e-6),
+    "10": dr.Central(epsilon=10.0, delta=1e-6),
+    "pure 1": dr.Central(epsilon=1.0),
+    "local 10": dr.Local(epsilon=10.0),
+    "none": dr.NoPrivacy(),
+}
+
+
+def training() -> dict[str, dr.TabularMDP]:
+    """Return the environments on which constants were chosen; most of them were bad for an older version."""
+    suite = prior.training()
+    names = (
+        "two states 1",
+        "two states 2",
+        "two states 3",
+        "machine",
+        "delay",
+        "stopping",
+        "random",
+        "queue",
+    )
+    made = {
+        "machine 2": prior.machine(2, 8, 25),
+        "machine 3": prior.machine(3, 9, 30),
+        "deep": dr.make("combination-lock", states=12, depth=8, seed=107),
+        "four pairs 0": prior.four_pairs(0),
+        "episodic": dr.make("random", states=12, actions=3, successors=3, terminal=3, rewarding=20, seed=116),
+    }
+    return {**{name: suite[name] for name in names}, **made}
+
+
+def reporting() -> dict[str, dr.TabularMDP]:
+    """Return the environments of the published figures."""
+    suite = {name: mdp for name, mdp in prior.reporting().items() if mdp.stationary and mdp.horizon > 1}
+    made = {
+        "machine 12": prior.machine(12, 8, 20),
+        "machine 13": prior.machine(13, 11, 30),
+        "four pairs 100": prior.four_pairs(100),
+        "four pairs 101": prior.four_pairs(101),
+        "four pairs 102": prior.four_pairs(102),
+        "lock": hard_worlds.lock(),
+        "stopping": hard_worlds.stopping(9, 15),
+        "behind": hard_worlds.behind(),
+        "episodic": dr.make("random", states=10, actions=3, successors=3, terminal=2, rewarding=12, seed=921),
+        "rewarding": dr.make("random", states=8, actions=3, horizon=10, rewarding=24, seed=922),
+    }
+    return {**suite, **made}
+
+
+SUITES = {"training": (training, 6), "reporting": (reporting, 5050)}
+
+
+def shares(
+    mdp: dr.TabularMDP, facts: Mapping[str, bool], budget: str, users: int, seed: int, runs: int
+) -> NDArray[np.float64]:
+    """Return the regret of each run as a share of the uniform policy's regret."""
+    result = dr.simulate(
+        mdp, dr.NoiseAwareUCBVI(**facts), BUDGETS[budget], users, seeds=runs, seed=seed, by="batch", workers=1
+    )
+    return np.asarray(result.regret[:, -1] / (users * (result.optimal_value - result.uniform_value)))
+
+
+def line(name: str, ratios: Iterable[float]) -> str:
+    """Return one row of the table: mean, standard error of the logarithm, and worst ratio."""
+    logs = np.log(np.array(list(ratios)))
+    error = logs.std(ddof=1) / np.sqrt(len(logs)) if len(logs) > 1 else 0.0
+    return f"{name:12} mean {np.exp(logs.mean()):.3f} +- {error:.3f}  worst {np.exp(logs.max()):.2f}"
+
+
+def main() -> None:
+    """Print one line for each environment, then the mean and the worst ratio of each fact."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--suite", default="reporting", choices=list(SUITES))
+    parser.add_argument("--facts", nargs="+", default=list(FACTS)[1:], choices=list(FACTS)[1:])
+    parser.add_argument("--budget", default="1", choices=list(BUDGETS))
+    parser.add_argument("--only", default="", help="environments whose name begins so")
+    parser.add_argument("--seed", type=int, default=None)
+    for name, value in (("users", 20_000), ("runs", 16)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    given = parser.parse_args()
+    suite, seed = SUITES[given.suite]
+    seed = seed if given.seed is None else given.seed
+    ratios: dict[str, list[float]] = {fact: [] for fact in given.facts}
+    for name, mdp in suite().items():
+        if not name.startswith(given.only):
+            continue
+        base = shares(mdp, {}, given.budget, given.users, seed, given.runs)
+        row = f"| {name:16} | {100 * base.mean():6.2f} ± {100 * base.std() / np.sqrt(len(base)):.2f} % |"
+        for fact in given.facts:
+            found = shares(mdp, FACTS[fact], given.budget, given.users, seed, given.runs).mean()
+            ratios[fact].append(float(found / base.mean()))
+            row += f" {ratios[fact][-1]:5.2f} |"
+        print(row, flush=True)
+    for fact, values in ratios.items():
+        print(line(fact, values))
+
+
+if __name__ == "__main__":
+    main()
