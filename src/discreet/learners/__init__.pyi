@@ -36,5 +36,6 @@ from discreet.learners.online.ucbvi import UCBVI as UCBVI
 from discreet.learners.online.ucbvi import PrivateUCBVI as PrivateUCBVI
 from discreet.learners.online.ucrl_vtr import UCRLVTR as UCRLVTR
 from discreet.learners.online.ucrl_vtr import UCRLVTRPlus as UCRLVTRPlus
+from discreet.learners.ope.release_split import split_release as split_release
 
 __all__: list[str]
