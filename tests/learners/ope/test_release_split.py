@@ -231,5 +231,5 @@ def test_bad_arguments_are_refused() -> None:
     for share in (0.0, 1.0, -1.0):
         with pytest.raises(ValueError, match="share"):
             split_release(release, share)
-    with pytest.raises(ValueError, match="release = .*: must be a release of stored users"):
+    with pytest.raises(ValueError, match="release = .*: must be a release of offline data"):
         split_release(3)  # type: ignore[arg-type]

@@ -16,10 +16,10 @@ deviation sqrt(f) sigma and sqrt(1 - f) sigma. E has two summands, one for the u
   variance if the noise of the release is Laplace noise.
 
 The parts are independent if counts are Poisson variables and noise is Gaussian, and uncorrelated for Laplace
-noise. If noise makes m larger than x, they are negatively correlated. Sources: data fission (arXiv 2112.11079)
-and data thinning (arXiv 2301.07276). The split is post-processing: both parts have the guarantee of the
-release. Its random stream is keyed by the content of the release and by f, so every user of a release gets
-the same parts.
+noise. If noise makes m larger than x, they are negatively correlated. Sources: data fission (arXiv
+2112.11079) and data thinning (arXiv 2301.07276). The split is post-processing: both parts have the guarantee
+of the release. Its random stream is keyed by the content of the release and by f, so every user of a release
+gets the same parts.
 
 Values of ``train`` are multiples of 2^-24. Therefore the parts of a release on a grid, such as one with
 discrete noise, add up to it bit by bit; the parts of any other release up to rounding.
@@ -53,7 +53,10 @@ from discreet.core.short_repr import brief
 from discreet.learners.estimation import model_kernels as kernels
 from discreet.mechanisms.interfaces import NoiseDistribution, StepSums, StepwiseRelease
 
-__all__ = ["ReleasePart", "consistent_counts", "content_hash", "split_release", "thinning_errors"]
+__all__ = [
+    "ReleasePart", "ThinningErrors", "consistent_counts", "content_hash", "release_sizes", "split_release",
+    "thinning_errors",
+]  # fmt: skip
 
 _VERSION = b"discreet split 1"
 _GRID = 24  # values of the training part are multiples of 2^-24
@@ -239,24 +242,22 @@ def _law(law: NoiseDistribution, share: float) -> NoiseDistribution:
     raise ValueError(f"release.laws holds a {type(law).__name__}: noise of this kind cannot be split")
 
 
-def _sizes(release: StepwiseRelease) -> tuple[int, int]:
-    """Return the number of steps with tables, and the number of episodes per user, of a stored release."""
+def release_sizes(release: StepwiseRelease) -> tuple[int, int]:
+    """Return the number of steps with tables, and the number of episodes per user, of a release."""
     holders: tuple[Any, ...] = (release, getattr(release, "query", None), getattr(release, "facts", None))
     for holder in holders:
         if hasattr(holder, "slots") and hasattr(holder, "episodes"):
             return int(holder.slots), int(holder.episodes)
-    raise ValueError(
-        f"release = {checks.said(release)}: must be a release of stored users (privatizer.stored, read_release)"
-    )
+    raise ValueError(f"release = {checks.said(release)}: must be a release of offline data")
 
 
 def content_hash(release: StepwiseRelease) -> str:
     """Return the SHA-256, in hexadecimal, of the values of a release, wherever they are stored.
 
-    release : release of stored users. Raises ``ValueError`` for any other object.
+    release : release of counts of offline data. Raises ``ValueError`` for any other object.
     """
     digest = hashlib.sha256()
-    for h in range(_sizes(release)[0]):
+    for h in range(release_sizes(release)[0]):
         for name, table in _tables(release.step(h)).items():
             digest.update(f"{name} {h} {table.shape};".encode())
             digest.update(np.ascontiguousarray(table, "<f8").data)
@@ -272,7 +273,7 @@ def split_release(release: StepwiseRelease, share: float = 0.5) -> tuple[Release
     Parameters
     ----------
     release : StepwiseRelease
-        Release of counts of stored users, per step or of first visits, in memory or from a file.
+        Release of counts of offline data, per step or of first visits, in memory or from a file.
     share : float
         Share of the users in the training part, in (0, 1).
 
@@ -287,7 +288,7 @@ def split_release(release: StepwiseRelease, share: float = 0.5) -> tuple[Release
         If ``release`` is of another kind, or ``share`` is out of range.
     """
     share = checks.real("share", share, 0.0, 1.0, open_low=True, open_high=True)
-    slots, episodes = _sizes(release)
+    slots, episodes = release_sizes(release)
     content = content_hash(release)
     key = hashlib.sha256(_VERSION + bytes.fromhex(content) + struct.pack("<d", share)).digest()[:16]
     stream = np.frombuffer(key, "<u8").astype(np.uint64)

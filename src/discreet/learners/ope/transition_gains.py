@@ -31,8 +31,8 @@ range of a slope. For several rows, b is sum N b^3 / sum N b^2, the mean that de
 sum. For a sum over hundreds of users this term is negligible.
 
 Halves. As in :mod:`discreet.learners.ope.deviation_gains`, the release is split into the halves M + e and M -
-e, with e = 2 binomial(M, 1/2) - M + noise of the release's distribution
-(:mod:`discreet.learners.ope.release_split` with f = 1/2). Without noise, these are the two
+e, with e = 2 binomial(M, 1/2) - M + noise of the release's distribution. These are
+the halves of :mod:`discreet.learners.ope.release_split`, times 2. Without noise, these are the two
 halves of a randomly split sample, which are independent given the users' actions. All selections use the
 first half (the choosing half). All evaluations use the second half (the judging half), with the larger of the
 standard deviations that the two halves estimate.
