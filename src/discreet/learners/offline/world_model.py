@@ -30,7 +30,8 @@ reward of all other rows is reduced by a multiple of sqrt(u) (PEVI, arXiv 2012.1
 
 Rewards. If a rule pays on arrival, rewards are those of the rule, in units of the range of returns. Otherwise
 they are in units of one step: known, or estimated. Counts per step give sums of rewards. First visits give
-only returns: the reward of a row is then its mean return minus the value of its next states.
+only returns: the reward of a row is then its mean return minus the value of its next states. This ignores
+that later visits have fewer remaining steps, so short horizons make such rewards too low or too high.
 :attr:`WorldModel.units` converts to the user's units.
 
 Limits. Nothing here corrects for hidden causes. A policy must not be evaluated with the data of its model:
@@ -212,7 +213,7 @@ def _tilted(rows: Floats, value: Floats, target: Floats, chosen: Bools) -> Float
 class WorldModel:
     """MDP that is estimated from one release, with its uncertainty; :func:`world_model` creates it.
 
-    T is 1 if the environment is stationary, otherwise H. R is the number of admissible pairs of ``spec.layout``.
+    T is 1 if the environment is stationary, otherwise H. ``spec.layout`` has R admissible pairs.
 
     Attributes
     ----------
