@@ -59,7 +59,13 @@ from discreet.core.short_repr import brief
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.learners.estimation.linear_regression import simplex_rows
 from discreet.learners.ope.first_visit_query import FirstVisits
-from discreet.learners.ope.release_split import ReleasePart, content_hash, release_sizes, split_release
+from discreet.learners.ope.release_split import (
+    ReleasePart,
+    combined_visits,
+    content_hash,
+    release_sizes,
+    split_release,
+)
 from discreet.mechanisms.interfaces import ProblemSpec, StepSums, StepwiseRelease
 from discreet.utils.system import optional
 
@@ -123,21 +129,11 @@ def _weighted(excess: Floats, noise: Floats, chosen: Bools) -> float:
     return max(float((weight * excess).sum()) / whole, _LEAST_VARIANCE) if whole else _LEAST_VARIANCE
 
 
-def _visits(visits: Floats | None, moves: Floats, cells: _Cells) -> tuple[Floats, float]:
-    """Return visits N (R,) and the standard deviation of their noise."""
-    whole, of_moves = moves.sum(axis=1), moves.shape[1] * cells.of_moves**2
-    if not of_moves:
-        return whole, 0.0
-    weight = 0.0 if math.isinf(cells.of_visits) else of_moves / (cells.of_visits**2 + of_moves)
-    taken = whole if visits is None else weight * visits + (1.0 - weight) * whole
-    return taken, math.sqrt((1.0 - weight) * of_moves)
-
-
 def _distributions(visits: Floats | None, moves: Floats, cells: _Cells) -> _Rows:
     """Estimate rows by steps 1 to 3 of the module. visits : (R,), moves : (R, S)."""
     states, live, state, several = moves.shape[1], cells.live, cells.state, cells.several
     of_moves, k = states * cells.of_moves**2, cells.episodes
-    taken, deviation = _visits(visits, moves, cells)
+    taken, deviation = combined_visits(visits, moves, cells.of_moves, cells.of_visits)
     moves = moves - ((moves.sum(axis=1) - taken) / states)[:, None]
     least = max(1.0, 2.0 * deviation)
     n = np.maximum(taken, least)
@@ -632,7 +628,7 @@ def _from_steps(release: StepwiseRelease, spec: ProblemSpec) -> WorldModel:
     times = math.sqrt(layout.horizon) if pooled else 1.0
     cells = one._replace(of_visits=times * one.of_visits, of_moves=times * one.of_moves)
     begun = release.step(0)
-    first = one.per_state(_visits(begun.visits, begun.transitions, one)[0])
+    first = one.per_state(combined_visits(begun.visits, begun.transitions, one.of_moves, one.of_visits)[0])
     start = simplex_rows((first / max(first.sum(), 1.0))[None])[0]
     probability, alpha, share, acts, reward, of_rewards = [], [], [], [], [], []
     for sums in _slots(release, layout.horizon, pooled):

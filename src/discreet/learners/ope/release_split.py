@@ -54,12 +54,29 @@ from discreet.learners.estimation import model_kernels as kernels
 from discreet.mechanisms.interfaces import NoiseDistribution, StepSums, StepwiseRelease
 
 __all__ = [
-    "ReleasePart", "ThinningErrors", "consistent_counts", "content_hash", "release_sizes", "split_release",
-    "thinning_errors",
+    "ReleasePart", "ThinningErrors", "combined_visits", "consistent_counts", "content_hash", "release_sizes",
+    "split_release", "thinning_errors",
 ]  # fmt: skip
 
 _VERSION = b"discreet split 1"
 _GRID = 24  # values of the training part are multiples of 2^-24
+
+
+def combined_visits(
+    visits: Floats | None, moves: Floats, of_moves: float, of_visits: float
+) -> tuple[Floats, float]:
+    """Return the (R,) least-squares combination of visits and sums of transitions, and its noise deviation.
+
+    - visits, moves : (R,) and (R, S) released counts. visits is None if they were not released.
+    - of_moves, of_visits : standard deviations of the noise in one cell of each. of_visits is infinite if
+      visits were not released.
+    """
+    whole, variance = moves.sum(axis=1), moves.shape[1] * of_moves**2
+    if not variance:
+        return whole, 0.0
+    weight = 0.0 if math.isinf(of_visits) else variance / (of_visits**2 + variance)
+    taken = whole if visits is None else weight * visits + (1.0 - weight) * whole
+    return taken, math.sqrt((1.0 - weight) * variance)
 
 
 def consistent_counts(moves: Floats, visits: Floats | None, of_moves: float, of_visits: float) -> Floats:
