@@ -1,10 +1,11 @@
 """Policies planned in the model of one release: their true gain, on known environments.
 
     python -m benchmarks.world_model [--worlds ward clinic icu lanes] [--users 5000 25000] [--epsilon 1 3 10]
-    [--draws 40] [--seed 12] [--speed]
+    [--draws 40] [--seed 12] [--coverage] [--speed]
 
 One draw is one release of first visits. Gains over what users did are in hundredths of a return between 0 and
-1. ``--speed`` measures steps a second of the vector environment instead.
+1. ``--coverage`` evaluates policies of the training half with the held-out half instead: how often 95 %
+intervals hold the true gain. ``--speed`` measures steps a second of the vector environment.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.guarantee import no_guarantee
 from discreet.envs.mdp.planning import optimal_values, policy_value
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.learners.offline.world_model import AS_BEFORE, world_model
 from discreet.learners.ope.first_visit_query import Told
+from discreet.learners.ope.policy_gains import evaluate_policies
 from discreet.learners.ope.transition_gains import path_of
 from discreet.mechanisms.dataset.dataset_release import KeptRelease
 from discreet.mechanisms.interfaces import ReturnBounds, StepSums
+from discreet.pipeline.world_model import AS_BEFORE, world_model
 from discreet.utils.markdown_table import markdown
 
 
@@ -110,6 +112,43 @@ def rows(
     return found
 
 
+def coverage(
+    name: str, users: Sequence[int], epsilons: Sequence[str], draws: int, seed: int
+) -> list[tuple[str, ...]]:
+    """One row for each n and epsilon: intervals of one policy, and of three policies together."""
+    study = Study(lanes() if name == "lanes" else WORLDS[name](), seed=seed)
+    spec, found = study.question.spec, []
+    for n in users:
+        for epsilon in epsilons:
+            seen = []
+            for draw in range(draws):
+                own = None if epsilon == "none" else float(epsilon)
+                release = release_of(study.released(n, own, draw % 10, draw))
+                policy = world_model(release, spec).plan()
+                true, one = gain(study, policy), evaluate_policies(release, {"plan": policy}, spec)
+                others = np.random.default_rng(draw).integers(
+                    -1, spec.actions, (2, spec.horizon, spec.states)
+                )
+                others = np.where(spec.layout.row_index[np.arange(spec.states), others] < 0, -1, others)
+                policies = {"plan": policy, "first": others[0], "second": others[1]}
+                three = evaluate_policies(release, policies, spec).gains
+                held = all(
+                    three[key].low <= gain(study, table) <= three[key].high for key, table in policies.items()
+                )
+                x = one.gains["plan"]
+                seen.append((
+                    true, x.low <= true <= x.high, x.low > true, one.shown("plan"), x.high - x.low, x.lack, held
+                ))  # fmt: skip
+            mean = np.mean(np.array(seen, float), axis=0)
+            found.append((
+                name, f"{n:,}", epsilon, f"{100 * mean[0]:.1f}", f"{round(draws * mean[1])} of {draws}",
+                f"{round(draws * mean[2])}", f"{100 * mean[3]:.0f} %", f"{100 * mean[4]:.1f}",
+                f"{100 * mean[5]:.1f}", f"{round(draws * mean[6])} of {draws}",
+            ))  # fmt: skip
+            print(*found[-1], sep=" | ", flush=True)
+    return found
+
+
 def speed(name: str, environments: Sequence[int], readings: int, members: int) -> None:
     """Print millions of steps a second of one processor."""
     study = Study(lanes() if name == "lanes" else WORLDS[name](), seed=0)
@@ -144,18 +183,27 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--epsilon", nargs="+", default=["1", "3", "10"])
     parser.add_argument("--draws", type=int, default=40)
     parser.add_argument("--seed", type=int, default=12, help="of users and noise, from 0")
+    parser.add_argument("--coverage", action="store_true")
     parser.add_argument("--speed", action="store_true")
     given = parser.parse_args(argv)
     if given.speed:
         for name in given.worlds:
             speed(name, (64, 1024, 4096), 8, 8)
         return
-    lines: list[tuple[str, ...]] = [(
+    titles: tuple[str, ...] = (
         "environment (best)", "users", "ε", "decision points", "transitions only", "model", "training half",
         "model, λ = 0", "model, λ = 1",
-    )]  # fmt: skip
+    )  # fmt: skip
+    if given.coverage:
+        titles = (
+            "environment", "users", "ε", "true gain", "holds the truth", "above it", "shown", "width",
+            "of it lack", "three policies together",
+        )  # fmt: skip
+    lines = [titles]
     for name in given.worlds:
-        lines += rows(name, given.users, given.epsilon, given.draws, given.seed)
+        lines += (coverage if given.coverage else rows)(
+            name, given.users, given.epsilon, given.draws, given.seed
+        )
     print(f"\nδ = {DELTA:g}, {given.draws} draws, seed {given.seed}\n\n{markdown(lines)}")
 
 

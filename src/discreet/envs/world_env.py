@@ -1,7 +1,7 @@
 """Gymnasium environments of an ensemble of tabular MDPs: one environment, or many in one compiled step.
 
 Every episode is played in one member of the ensemble, which is drawn when the episode begins. The last action
-can stand for "as before" (:mod:`discreet.learners.offline.world_model`). This is a separate module because it
+can stand for "as before" (:mod:`discreet.pipeline.world_model`). This is a separate module because it
 imports Gymnasium.
 """
 

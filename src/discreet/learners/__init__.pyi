@@ -17,8 +17,6 @@ from discreet.learners.offline.linear_pevi import VAPVI as VAPVI
 from discreet.learners.offline.linear_pevi import learn_linear as learn_linear
 from discreet.learners.offline.linear_pevi import replan_linear as replan_linear
 from discreet.learners.offline.release_files import read_release as read_release
-from discreet.learners.offline.world_model import WorldModel as WorldModel
-from discreet.learners.offline.world_model import world_model as world_model
 from discreet.learners.online.joint_posterior import JointPosterior as JointPosterior
 from discreet.learners.online.ldp_obi import LDPOBI as LDPOBI
 from discreet.learners.online.lsvi_ucb import LSVIUCB as LSVIUCB
@@ -39,5 +37,7 @@ from discreet.learners.online.ucbvi import PrivateUCBVI as PrivateUCBVI
 from discreet.learners.online.ucrl_vtr import UCRLVTR as UCRLVTR
 from discreet.learners.online.ucrl_vtr import UCRLVTRPlus as UCRLVTRPlus
 from discreet.learners.ope.release_split import split_release as split_release
+from discreet.pipeline.world_model import WorldModel as WorldModel
+from discreet.pipeline.world_model import world_model as world_model
 
 __all__: list[str]

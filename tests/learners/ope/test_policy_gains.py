@@ -47,7 +47,7 @@ def released(
 
 
 def estimates(release: Told, policies: dict[str, Any], level: float = 0.95) -> dict[str, Any]:
-    tables = {name: gains._table(name, policy, QUESTION.spec) for name, policy in policies.items()}
+    tables = {name: gains._steps(name, policy, QUESTION.spec) for name, policy in policies.items()}
     return gains._first_visit_gains(release, tables, level)
 
 
@@ -70,7 +70,7 @@ def test_slopes_are_those_of_the_value() -> None:
     """Finite differences in cells of the counts."""
     sums = truth(*world(1), 3e4)
     release = released(sums, 3e4, (0.0, 0.0, 0.0), 0)
-    table = gains._table("x", drawn_policy(4), QUESTION.spec)
+    table = gains._steps("x", drawn_policy(4), QUESTION.spec)
     layout = release.layout
     before, weights = np.ones((26, 8), bool), np.zeros((26, layout.rows))
     several = np.diff(layout.state_ptr) > 1

@@ -89,14 +89,14 @@ class PolicyGains:
         return found.known and found.low > 0.0
 
 
-class _Table(NamedTuple):
+class _PolicySteps(NamedTuple):
     """A policy over the rows of ``spec.layout``."""
 
     weights: Floats  # (H, R), 0 in states in which the policy acts as before
     before: Bools  # (H, S)
 
 
-def _table(name: str, policy: ArrayLike, spec: ProblemSpec) -> _Table:
+def _steps(name: str, policy: ArrayLike, spec: ProblemSpec) -> _PolicySteps:
     layout = spec.layout
     array = np.asarray(policy)
     whole, before = array.dtype.kind in "iu", np.zeros((layout.horizon, layout.states), bool)
@@ -114,7 +114,7 @@ def _table(name: str, policy: ArrayLike, spec: ProblemSpec) -> _Table:
         weights = np.zeros((layout.horizon, layout.rows))
         np.put_along_axis(weights, checked.rows, 1.0, axis=1)
     weights[before[:, layout.row_state]] = 0.0
-    return _Table(weights, before)
+    return _PolicySteps(weights, before)
 
 
 class _Value(NamedTuple):
@@ -166,7 +166,9 @@ def _value(chain: Chain, weights: Floats, before: Bools, used: Bools) -> _Value:
     )  # fmt: skip
 
 
-def _first_visit_gains(told: Told, tables: Mapping[str, _Table], level: float) -> dict[str, ValueEstimate]:
+def _first_visit_gains(
+    told: Told, tables: Mapping[str, _PolicySteps], level: float
+) -> dict[str, ValueEstimate]:
     check_paid(told)
     layout, spec = told.layout, told.question.spec
     chain = Chain(told, TransitionCounts(told.moves, told.visits), 1.0)
@@ -282,7 +284,7 @@ def evaluate_policies(
         made_from = release.made_from
     else:
         made_from = {"release": content_hash(release), "part": "whole", "share": 1.0}
-    tables = {name: _table(name, policies[name], spec) for name in sorted(policies)}
+    tables = {name: _steps(name, policies[name], spec) for name in sorted(policies)}
     episodes = release_sizes(release)[1]
     if release.layout != spec.layout:
         gains = _first_visit_gains(FirstVisits(spec, episodes).read(release), tables, level)

@@ -16,8 +16,6 @@ from discreet.core.trajectories import Trajectories
 from discreet.envs.mdp.planning import optimal_values, policy_value
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.rollouts.rollout import rollout_batch
-from discreet.learners.offline import world_model as models
-from discreet.learners.offline.world_model import AS_BEFORE, WorldModel, world_model
 from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.learners.ope.release_split import split_release
 from discreet.mechanisms.dataset.dataset_release import KeptRelease
@@ -25,6 +23,8 @@ from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
 from discreet.mechanisms.policy_rows import policy_rows
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+from discreet.pipeline import world_model as models
+from discreet.pipeline.world_model import AS_BEFORE, WorldModel, world_model
 
 MASK = np.array([[1, 1, 1]] * 4 + [[1, 1, 0], [1, 1, 1], [0, 1, 1]], bool)
 GOOD = ReturnBounds(terminal=(5, 6), outcomes={5: 1.0})

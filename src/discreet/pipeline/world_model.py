@@ -109,7 +109,7 @@ class _Cells(NamedTuple):
         return np.asarray(np.add.reduceat(table, self.ptr[:-1], axis=0))
 
 
-class _Rows(NamedTuple):
+class _RowEstimates(NamedTuple):
     """Estimated distributions of next states."""
 
     visits: Floats  # (R,) N
@@ -129,7 +129,7 @@ def _weighted(excess: Floats, noise: Floats, chosen: Bools) -> float:
     return max(float((weight * excess).sum()) / whole, _LEAST_VARIANCE) if whole else _LEAST_VARIANCE
 
 
-def _distributions(visits: Floats | None, moves: Floats, cells: _Cells) -> _Rows:
+def _distributions(visits: Floats | None, moves: Floats, cells: _Cells) -> _RowEstimates:
     """Estimate rows by steps 1 to 3 of the module. visits : (R,), moves : (R, S)."""
     states, live, state, several = moves.shape[1], cells.live, cells.state, cells.several
     of_moves, k = states * cells.of_moves**2, cells.episodes
@@ -162,7 +162,7 @@ def _distributions(visits: Floats | None, moves: Floats, cells: _Cells) -> _Rows
     positive = np.maximum(taken, 0.0)
     together = cells.per_state(positive)[state]
     share = np.where(together > 0.0, positive / np.maximum(together, 1e-300), 1.0 / count[state])
-    return _Rows(taken, deviation, n, found, alpha, states_law, share)
+    return _RowEstimates(taken, deviation, n, found, alpha, states_law, share)
 
 
 def _moments(rows: Floats, value: Floats) -> tuple[Floats, Floats]:
@@ -179,7 +179,9 @@ class _Returns(NamedTuple):
     mean: Floats  # (n,) mean centred return by state
 
 
-def _by_returns(returns: Floats, of_returns: float, rows: _Rows, cells: _Cells, unit: float) -> _Returns:
+def _by_returns(
+    returns: Floats, of_returns: float, rows: _RowEstimates, cells: _Cells, unit: float
+) -> _Returns:
     n, state, visits = rows.floor, cells.state, rows.visits
     n_state = np.maximum(cells.per_state(np.maximum(visits, 0.0)), 1.0)
     mean = np.clip(cells.per_state(returns) / n_state, -0.5, 0.5)
@@ -469,7 +471,11 @@ class WorldModel:
         time: bool = False,
         as_before: bool = True,
     ) -> WorldEnv:
-        """Return one Gymnasium environment; arguments and errors are those of :meth:`vector_env`."""
+        """Return one Gymnasium environment; see :meth:`vector_env`.
+
+        members, seed, penalty, observation, time, as_before : arguments of :meth:`vector_env`. Raises its
+        ``ValueError`` and ``ImportError``.
+        """
         optional("gymnasium", "gymnasium", "a Gymnasium environment")
         from discreet.envs.world_env import WorldEnv, observations
 
@@ -524,7 +530,7 @@ class WorldModel:
 
 
 # --------------------------------------------------------------------------------------- reading
-def _acting(rows: _Rows, cells: _Cells) -> Bools:
+def _acting(rows: _RowEstimates, cells: _Cells) -> Bools:
     """Return an (R,) mask of the rows that count as actions."""
     taken = (rows.share > _TAKEN[0]) & (rows.share < _TAKEN[1])
     return np.asarray(cells.several & taken & (rows.visits > _STANDS_OUT * rows.deviation))
