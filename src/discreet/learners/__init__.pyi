@@ -41,5 +41,8 @@ from discreet.learners.online.ucbvi import UCBVI as UCBVI
 from discreet.learners.online.ucbvi import PrivateUCBVI as PrivateUCBVI
 from discreet.learners.online.ucrl_vtr import UCRLVTR as UCRLVTR
 from discreet.learners.online.ucrl_vtr import UCRLVTRPlus as UCRLVTRPlus
+from discreet.learners.ope.release_split import split_release as split_release
+from discreet.pipeline.world_model import WorldModel as WorldModel
+from discreet.pipeline.world_model import world_model as world_model
 
 __all__: list[str]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import discreet as dr
-from discreet.core.noise.seeded_rng import SeededRng
+from discreet.mechanisms.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.envs import random_linear
 from discreet.envs.rollouts.rollout import rollout

@@ -66,7 +66,7 @@ from discreet.core.layout import Layout
 from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectories
-from discreet.learners.estimation import model_kernels as kernels
+from discreet.learners.ope.release_split import consistent_counts
 from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds, StepwiseRelease
 
 __all__ = ["FirstVisits", "Told"]
@@ -334,15 +334,7 @@ class Told:
         """
         moves = self.moves if moves is None else moves
         visits = self.visits if visits is None else visits
-        if self.noise.moves == 0.0:
-            return np.maximum(moves, 0.0)
-        of_visits, of_moves = self.noise.visits**2, self.noise.moves**2
-        both = of_visits + self.layout.states * of_moves
-        gap = moves.sum(axis=1) - visits
-        target = np.maximum(visits + gap * (of_visits / both), 0.0)
-        kept = np.maximum(moves - (gap * (of_moves / both))[:, None], 0.0)
-        kernels.project_table(kept, target, np.zeros(len(visits)), kept, np.empty(len(visits)))
-        return kept
+        return consistent_counts(moves, visits, self.noise.moves, self.noise.visits)
 
     def sampled(self, moves: Floats, draw: np.random.Generator) -> tuple[Floats, Floats]:
         """Draw the transitions and visits of another release with the same number of users.

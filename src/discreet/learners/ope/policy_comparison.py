@@ -99,9 +99,8 @@ from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, generator_at
 Bools = NDArray[np.bool_]
 
 __all__ = [
-    "PolicyComparison", "Judgement", "Policy", "StateValues", "compare", "judge", "learned_policy",
-    "policy_of",
-    "state_values",
+    "CellErrors", "Judgement", "Policy", "PolicyComparison", "StateValues", "cell_errors", "check_paid",
+    "compare", "judge", "learned_policy", "policy_of", "state_values",
 ]  # fmt: skip
 
 _LACKING = 0.05  # No gain is reported if a larger share of decisions is in rows that do not exceed the noise.
@@ -261,6 +260,26 @@ def _deviation(chain: Chain, own: Floats, pooled: Floats) -> tuple[float, float]
 
     own, pooled : slopes of the estimate, as in :class:`_Side`.
     """
+    errors = cell_errors(chain, own, pooled)
+    squared = np.square(errors.slopes)
+    noise = float((squared * chain.noise).sum())
+    return math.sqrt(noise + float((squared * errors.luck).sum()) + errors.unseen), math.sqrt(noise)
+
+
+class CellErrors(NamedTuple):
+    """Slopes of an estimate in all cells, with the variances of the cells that are due to sampling."""
+
+    slopes: Floats  # (R, S + 1)
+    luck: Floats  # (R, S + 1)
+    unseen: float  # additional variance, for outcomes that no user had
+
+
+def cell_errors(chain: Chain, own: Floats, pooled: Floats) -> CellErrors:
+    """Return the slopes of an estimate, limited in projected rows, and the variances of the cells.
+
+    own : (R, S + 1) slopes in the cells of each row. pooled : (S + 1, S + 1) slopes in the cells of all rows
+    of each state.
+    """
     told, state = chain.told, chain.told.layout.row_state
     luck = chain.luck.copy()
     rows = np.flatnonzero(own.any(axis=1))
@@ -272,10 +291,8 @@ def _deviation(chain: Chain, own: Floats, pooled: Floats) -> tuple[float, float]
         capped((own[rows] * taken[rows][:, None])[None], every[rows], taken[rows], chain.clear_rows[rows])
     )
     shared = np.sqrt(capped((pooled * seen[:, None])[None], told.per_state(every), seen, chain.clear))
-    squared = np.square(own * alone + (pooled * shared)[state])
-    noise = float((squared * chain.noise).sum())
     unseen = float(chain.unseen(rows, own[rows][None])[0, 0]) if rows.size else 0.0
-    return math.sqrt(noise + float((squared * luck).sum()) + unseen), math.sqrt(noise)
+    return CellErrors(own * alone + (pooled * shared)[state], luck, unseen)
 
 
 def _whole(told: Told) -> Chain:
@@ -299,7 +316,8 @@ def _gain(told: Told, part: _Part, width: float, level: float, least: float = -1
     return Gain(value, bottom, top, level, scale * part.noise, scale * sampling, 1.0, 0.0)
 
 
-def _check_paid(told: Told) -> None:
+def check_paid(told: Told) -> None:
+    """Raise ``ValueError`` if no rule determines the rewards, or if episodes can end censored."""
     if told.question.returns.outcomes is None:
         raise ValueError(
             "told: must be of returns that a rule pays by the state in which an episode ends (outcomes); "
@@ -317,7 +335,7 @@ def judge(told: Told, policy: Policy, level: float = 0.95) -> Judgement:
 
     Raises ``ValueError`` if no rule determines the rewards, or if episodes can end censored.
     """
-    _check_paid(told)
+    check_paid(told)
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
     chain, known = _whole(told), known_rows(told)
     ours, usual = _side(chain, policy, known), _side(chain, None, known)
@@ -391,7 +409,7 @@ def state_values(path: Path, count: int, within: float = math.inf) -> StateValue
     Raises ``ValueError`` if no rule determines the rewards, or if episodes can end censored.
     """
     told = path.told
-    _check_paid(told)
+    check_paid(told)
     least, most = told.question.bounds
     scale, empty = most - least, np.full(told.layout.states, np.nan)
     if not count:

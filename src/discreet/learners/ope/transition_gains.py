@@ -31,7 +31,8 @@ range of a slope. For several rows, b is sum N b^3 / sum N b^2, the mean that de
 sum. For a sum over hundreds of users this term is negligible.
 
 Halves. As in :mod:`discreet.learners.ope.deviation_gains`, the release is split into the halves M + e and M -
-e, with e = 2 binomial(M, 1/2) - M + noise of the release's distribution. Without noise, these are the two
+e, with e = 2 binomial(M, 1/2) - M + noise of the release's distribution. These are
+the halves of :mod:`discreet.learners.ope.release_split`, times 2. Without noise, these are the two
 halves of a randomly split sample, which are independent given the users' actions. All selections use the
 first half (the choosing half). All evaluations use the second half (the judging half), with the larger of the
 standard deviations that the two halves estimate.
@@ -84,6 +85,7 @@ from discreet.learners.ope.deviation_gains import (
     prior_of,
 )
 from discreet.learners.ope.first_visit_query import Told
+from discreet.learners.ope.release_split import thinning_errors
 from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, ROLE_SAMPLES, generator_at
 
 __all__ = [
@@ -111,15 +113,10 @@ def halves(told: Told, key: NDArray[np.uint64]) -> tuple[TransitionCounts, Trans
     key : random key, which is derived from the release.
     """
     draw = generator_at(key, ROLE_SAMPLES, 2**33)
-    many = np.rint(told.consistent()).astype(np.int64)
-    luck = math.sqrt(told.question.episodes) * (2.0 * draw.binomial(many, 0.5) - many)
-    drawn, scale = (draw.laplace, math.sqrt(0.5)) if told.heavy else (draw.normal, 1.0)
-
-    def noise(deviation: float, shape: tuple[int, ...]) -> Floats:
-        return np.asarray(drawn(0.0, scale * deviation, shape) if deviation else np.zeros(shape))
-
-    moves = luck + noise(told.noise.moves, luck.shape)
-    visits = luck.sum(axis=1) + noise(told.noise.visits, told.visits.shape)
+    drawn = thinning_errors(
+        told.consistent(), 0.5, told.noise.moves, told.noise.visits, draw, told.heavy, told.question.episodes
+    )
+    moves, visits = 2.0 * drawn.moves, 2.0 * drawn.visits
     return (
         TransitionCounts(told.moves + moves, told.visits + visits),
         TransitionCounts(told.moves - moves, told.visits - visits),

@@ -1,0 +1,737 @@
+r"""World model: an MDP that is estimated from one release, for planning and for training any agent.
+
+All computations are post-processing of a release, so they cost no privacy budget. :func:`world_model` reads a
+release of first visits (:mod:`discreet.learners.ope.first_visit_query`) or of counts per step. If the
+environment is declared stationary, counts per step are summed over steps.
+
+Notation: rows r = (s, a); visits v and transitions M with noise of standard deviation sigma_v and sigma_m, S
+next states, k episodes per user.
+
+1. N = w v + (1 - w) sum M, w = S sigma_m^2 / (sigma_v^2 + S sigma_m^2), has the standard deviation sd(N). X =
+   M - (sum M - N) / S, and n = max(N, 1, 2 sd(N)). A state s has A_s rows, N_s = sum_a N and X_s = sum_a X.
+2. Rows are shrunk twice, towards their state and towards the distribution p_0 of all arrivals (James and
+   Stein). The errors have nu_s = (S A_s sigma_m^2 + k N_s) / N_s^2 and nu_r = (S sigma_m^2 + k n) / n^2. The
+   mean of |X_s / N_s - p_0|^2 - nu_s over states, with weights 1 / nu_s^2, is tau_1^2. With w_s = tau_1^2 /
+   (tau_1^2 + nu_s) and the projection Pi onto the simplex, P_s = Pi(p_0 + w_s (X_s / N_s - p_0)). In the same
+   way, tau_2^2 and w_r follow from |X_r / n - X_s / N_s|^2 - nu_r (1 - n / N_s), and P_r = Pi(P_s + w_r (X_r
+   / n - P_s)).
+3. The uncertainty of a row is a Dirichlet distribution with parameters alpha_r P_r, where alpha_r + 1 = (1 -
+   |P_r|^2) / (w_r nu_r + (1 - w_r)^2 w_s nu_s) and alpha_r >= 1/2. Its mean is P_r.
+4. Returns of first visits are a second measurement of the advantage of a row. V(t) is the reward of an
+   arrival in t, plus the value of the behaviour policy from there in the model. Transitions give the
+   advantage a_M = (P_r - P_b) V, with variance u = Var_{P_r}(V) / (alpha_r + 1). Returns give a_G = G_r / n -
+   G_s / N_s, with variance (sigma_r^2 + (q sigma_v)^2) / n^2 + k spread / n. Both are combined by their
+   precisions. P_r is replaced by the *tilted* row P_r(t) e^{theta V(t)} / Z whose advantage is the combined
+   one.
+
+**As before.** One additional action draws the next state of the behaviour policy. Rows with N <= 3 sd(N), or
+with a share of the decisions in their state outside (0.005, 0.995), act as this action. **Pessimism**: the
+reward of all other rows is reduced by a multiple of sqrt(u) (PEVI, arXiv 2012.15085; MOPO, arXiv 2005.13239).
+
+Rewards. If a rule pays on arrival, rewards are those of the rule, in units of the range of returns. Otherwise
+they are in units of one step: known, or estimated. Counts per step give sums of rewards. First visits give
+only returns: the reward of a row is then its mean return minus the value of its next states. This ignores
+that later visits have fewer remaining steps, so short horizons make such rewards too low or too high.
+:attr:`WorldModel.units` converts to the user's units.
+
+Limits. Nothing here corrects for hidden causes. A policy must not be evaluated with the data of its model:
+use ``part="train"`` for the model, and the held-out part for the evaluation.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet.core import checks
+from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.core.guarantee import Guarantee
+from discreet.core.layout import Layout
+from discreet.core.releases import Floats, Ints
+from discreet.core.short_repr import brief
+from discreet.envs.mdp.tabular import TabularMDP
+from discreet.learners.estimation.linear_regression import simplex_rows
+from discreet.learners.ope.first_visit_query import FirstVisits
+from discreet.learners.ope.release_split import (
+    ReleasePart,
+    combined_visits,
+    content_hash,
+    release_sizes,
+    split_release,
+)
+from discreet.mechanisms.interfaces import ProblemSpec, StepSums, StepwiseRelease
+from discreet.utils.system import optional
+
+if TYPE_CHECKING:
+    from discreet.envs.world_env import VectorWorld, WorldEnv
+    from discreet.envs.world_env_kernels import WorldTables
+
+__all__ = ["AS_BEFORE", "WorldModel", "world_model"]
+
+Bools = NDArray[np.bool_]
+Part = Literal["train", "held_out", "whole"]
+
+AS_BEFORE = -1  # in tables of policies: users continue to follow the behaviour policy
+PENALTY = 0.5  # default multiple of the standard deviation of an action's value
+_LEAST_VARIANCE = 1e-6  # of true distributions around their mean
+_LEAST_ALPHA = 0.5
+_TAKEN = (0.005, 0.995)  # shares of the decisions in a state at which a row counts as an action
+_STANDS_OUT = 3.0  # standard deviations of the noise that the visits of an action must exceed
+
+
+# ---------------------------------------------------------------------------------- estimation
+class _Cells(NamedTuple):
+    """Sizes and noise of one table of counts."""
+
+    ptr: Ints  # (n + 1,) first row of each of n states
+    live: Bools  # (n,) states in which episodes continue
+    of_visits: float  # inf if visits were not released
+    of_moves: float
+    episodes: int
+
+    @property
+    def state(self) -> Ints:
+        return np.repeat(np.arange(self.ptr.size - 1), np.diff(self.ptr))
+
+    @property
+    def several(self) -> Bools:
+        """Return an (R,) mask of the rows of live states with several actions."""
+        return np.asarray(((np.diff(self.ptr) > 1) & self.live)[self.state])
+
+    def per_state(self, table: Floats) -> Floats:
+        return np.asarray(np.add.reduceat(table, self.ptr[:-1], axis=0))
+
+
+class _RowEstimates(NamedTuple):
+    """Estimated distributions of next states."""
+
+    visits: Floats  # (R,) N
+    deviation: float  # sd(N)
+    floor: Floats  # (R,) n
+    probability: Floats  # (R, S)
+    alpha: Floats  # (R,)
+    of_state: Floats  # (n, S) P_s
+    share: Floats  # (R,) probabilities of the behaviour policy
+
+
+def _weighted(excess: Floats, noise: Floats, chosen: Bools) -> float:
+    """Return the mean of ``excess`` over the chosen entries with weights 1 / noise^2, at least 1e-6."""
+    chosen = chosen & np.isfinite(noise)
+    excess, weight = np.where(chosen, excess, 0.0), np.where(chosen, noise, np.inf) ** -2.0
+    whole = float(weight.sum())
+    return max(float((weight * excess).sum()) / whole, _LEAST_VARIANCE) if whole else _LEAST_VARIANCE
+
+
+def _distributions(visits: Floats | None, moves: Floats, cells: _Cells) -> _RowEstimates:
+    """Estimate rows by steps 1 to 3 of the module. visits : (R,), moves : (R, S)."""
+    states, live, state, several = moves.shape[1], cells.live, cells.state, cells.several
+    of_moves, k = states * cells.of_moves**2, cells.episodes
+    taken, deviation = combined_visits(visits, moves, cells.of_moves, cells.of_visits)
+    moves = moves - ((moves.sum(axis=1) - taken) / states)[:, None]
+    least = max(1.0, 2.0 * deviation)
+    n = np.maximum(taken, least)
+    count = np.diff(cells.ptr)
+    n_state = np.maximum(cells.per_state(taken), np.maximum(1.0, 2.0 * deviation * np.sqrt(count)))
+    seen = cells.per_state(moves) / n_state[:, None]
+    arrivals = np.maximum((n_state[:, None] * seen)[live].sum(axis=0), 0.0)
+    common = simplex_rows((arrivals / max(arrivals.sum(), 1.0))[None])[0]
+
+    noise_state = (count * of_moves + k * n_state) / n_state**2
+    between = _weighted(((seen - common) ** 2).sum(axis=1) - noise_state, noise_state, live)
+    of_state = between / (between + noise_state)
+    states_law = simplex_rows(common + of_state[:, None] * (seen - common))
+
+    noise = (of_moves + k * n) / n**2
+    own = moves / n[:, None]
+    excess = ((own - seen[state]) ** 2).sum(axis=1) - noise * (1.0 - np.clip(n / n_state[state], 0.0, 1.0))
+    among = _weighted(excess, noise, several)
+    weight_row = np.where(several, among / (among + noise), 0.0)
+    found = simplex_rows(states_law[state] + weight_row[:, None] * (own - states_law[state]))
+    for s in np.flatnonzero(~live):
+        at = slice(cells.ptr[s], cells.ptr[s + 1])
+        found[at] = states_law[s] = np.arange(states) == s
+    of_row = weight_row * noise + (1.0 - weight_row) ** 2 * (of_state * noise_state)[state]
+    alpha = np.maximum((1.0 - (found**2).sum(axis=1)) / np.maximum(of_row, 1e-12) - 1.0, _LEAST_ALPHA)
+    positive = np.maximum(taken, 0.0)
+    together = cells.per_state(positive)[state]
+    share = np.where(together > 0.0, positive / np.maximum(together, 1e-300), 1.0 / count[state])
+    return _RowEstimates(taken, deviation, n, found, alpha, states_law, share)
+
+
+def _moments(rows: Floats, value: Floats) -> tuple[Floats, Floats]:
+    """Return the (R,) mean and variance of ``value`` (S,) under each row."""
+    mean = rows @ value
+    return mean, np.maximum(rows @ value**2 - mean**2, 1e-6)
+
+
+class _Returns(NamedTuple):
+    """Advantages by returns of first visits, in units of the model."""
+
+    advantage: Floats  # (R,)
+    variance: Floats  # (R,) inf where visits do not exceed the noise
+    mean: Floats  # (n,) mean centred return by state
+
+
+def _by_returns(
+    returns: Floats, of_returns: float, rows: _RowEstimates, cells: _Cells, unit: float
+) -> _Returns:
+    n, state, visits = rows.floor, cells.state, rows.visits
+    n_state = np.maximum(cells.per_state(np.maximum(visits, 0.0)), 1.0)
+    mean = np.clip(cells.per_state(returns) / n_state, -0.5, 0.5)
+    q = np.clip(returns / n, -0.5, 0.5)
+    of_visits = 0.0 if math.isinf(cells.of_visits) else cells.of_visits
+    spread = np.clip(0.25 - mean**2, 0.01, 0.25)[state]
+    variance = (of_returns**2 + (q * of_visits) ** 2) / n**2 + cells.episodes * spread / n
+    told = visits > 2.0 * rows.deviation
+    return _Returns(unit * (q - mean[state]), np.where(told, unit**2 * variance, np.inf), mean)
+
+
+def _tilted(rows: Floats, value: Floats, target: Floats, chosen: Bools) -> Floats:
+    """Return rows P e^{theta V} / Z with mean ``target`` of V; other than ``chosen`` rows stay the same."""
+    target = np.clip(target, value.min() + 1e-6, value.max() - 1e-6)
+    centre = rows @ value
+    theta, found = np.zeros(len(rows)), rows
+    for _ in range(20):
+        mean, variance = _moments(found, value)
+        theta = np.clip(theta + np.clip((target - mean) / variance, -3.0, 3.0) * chosen, -20.0, 20.0)
+        found = rows * np.exp(theta[:, None] * (value - centre[:, None]))
+        found /= found.sum(axis=1, keepdims=True)
+    return np.where(chosen[:, None], found, rows)
+
+
+# ---------------------------------------------------------------------------------------- model
+@dataclass(frozen=True, eq=False)
+class WorldModel:
+    """MDP that is estimated from one release, with its uncertainty; :func:`world_model` creates it.
+
+    T is 1 if the environment is stationary, otherwise H. ``spec.layout`` has R admissible pairs.
+
+    Attributes
+    ----------
+    spec : ProblemSpec
+        Public facts about the environment.
+    probability : (T, R, S)
+        Expected next-state probabilities.
+    alpha : (T, R)
+        Total of the parameters of each row's Dirichlet distribution.
+    reward : (T or H, R)
+        Expected rewards, without those that the rule of ``spec.returns`` pays on arrival.
+    arrival : (S,)
+        Rewards that the rule pays on arrival in a state.
+    deviation : (T, R)
+        Standard deviation sqrt(u) of an action's value, by which pessimism is measured.
+    acts : (T, R) bool
+        True for rows that count as actions; all other rows act as the behaviour policy.
+    share : (T, R)
+        Estimated probabilities of the behaviour policy.
+    initial : (S,)
+        Distribution of the first state.
+    terminal_reward : float
+        Reward of each step after the end of an episode.
+    units : (float, float)
+        (scale, offset): a value v of :attr:`mean` is the return offset + scale v in the user's units.
+    shift : float
+        Return of an episode without outcome in :attr:`mean`, so that no reward of it is negative.
+    users : int
+        Number of users in the part of the release that was read.
+    guarantee : Guarantee
+        Privacy guarantee of the release; it covers everything that is computed from the model.
+    made_from : mapping
+        Hash of the release, part and share.
+    """
+
+    __repr__ = brief
+
+    spec: ProblemSpec
+    probability: Floats
+    alpha: Floats
+    reward: Floats
+    arrival: Floats
+    deviation: Floats
+    acts: Bools
+    share: Floats
+    initial: Floats
+    terminal_reward: float
+    units: tuple[float, float]
+    shift: float
+    users: int
+    guarantee: Guarantee
+    made_from: Mapping[str, Any]
+
+    @property
+    def layout(self) -> Layout:
+        """Return the layout of the environment."""
+        return self.spec.layout
+
+    @property
+    def terminal(self) -> tuple[int, ...]:
+        """Return the states in which episodes have ended."""
+        return () if self.spec.returns is None else self.spec.returns.terminal
+
+    def _slot(self, table: NDArray[Any], h: int) -> NDArray[Any]:
+        return np.asarray(table[h if len(table) > 1 else 0])
+
+    def _paid(self, probability: Floats) -> Floats:
+        """Return the (T or H, R) expected rewards of a step, the rule's included."""
+        ended = np.isin(self.layout.row_state, self.terminal)
+        return np.where(ended, self.terminal_reward, self.reward + probability @ self.arrival)
+
+    def _behaviour_values(self) -> Floats:
+        """Return the (H + 1, S) values of the behaviour policy."""
+        layout, paid = self.layout, self._paid(self.probability)
+        value = np.zeros((layout.horizon + 1, layout.states))
+        for h in range(layout.horizon - 1, -1, -1):
+            q = self._slot(paid, h) + self._slot(self.probability, h) @ value[h + 1]
+            value[h] = np.add.reduceat(self._slot(self.share, h) * q, layout.state_ptr[:-1])
+        return value
+
+    @property
+    def behaviour(self) -> Floats:
+        """Return the (H, S, A) estimated behaviour policy, in which each row sums to 1."""
+        table = self.layout.from_rows(self.share)
+        return np.array(np.broadcast_to(table, (self.layout.horizon, *table.shape[1:])))
+
+    @cached_property
+    def mean(self) -> TabularMDP:
+        """Return the expected MDP, with rewards in [0, 1]; see :attr:`units`."""
+        return self._mdp(self.probability, "private world")
+
+    def members(self, k: int, seed: int) -> Iterator[TabularMDP]:
+        """Yield k MDPs, drawn from the distribution that states the uncertainty of :attr:`mean`.
+
+        k : number of MDPs, at least 1. seed : seed of the draws, at least 0.
+
+        Raises ``ValueError`` if a number is out of range.
+        """
+        k, seed = checks.integer("k", k, 1), checks.integer("seed", seed, 0)
+        draw = np.random.default_rng(seed)
+        return (self._mdp(self._drawn(draw), f"private world {i}") for i in range(k))
+
+    def _drawn(self, draw: np.random.Generator) -> Floats:
+        found = np.zeros_like(self.probability)
+        at = np.nonzero(self.probability)
+        found[at] = draw.standard_gamma(self.alpha[at[0], at[1]] * self.probability[at])
+        whole = found.sum(axis=-1, keepdims=True)
+        return np.where(whole > 0.0, found / np.maximum(whole, 1e-300), self.probability)
+
+    def _mdp(self, probability: Floats, name: str) -> TabularMDP:
+        layout, ends = self.layout, list(self.terminal)
+        paid = self._paid(probability)
+        rewards = layout.from_rows(paid)
+        if self.shift:  # an episode without outcome has this return: it is paid at the end, or at the horizon
+            live = ~np.isin(layout.row_state, ends)
+            ended = np.broadcast_to(probability[..., ends].sum(axis=-1), (layout.horizon, layout.rows)).copy()
+            ended[-1] = 1.0
+            rewards = layout.from_rows(paid + self.shift * ended * live)
+        elif self.arrival.any() and len(self.reward) == len(probability) == 1:
+            by_arrival = np.where(np.isin(layout.row_state, ends)[:, None], 0.0, self.arrival)
+            own = np.where(np.isin(layout.row_state, ends), self.terminal_reward, self.reward[0])
+            rewards = layout.from_rows((own[:, None] + by_arrival)[None])
+        return TabularMDP(
+            layout.from_rows(probability), np.clip(rewards, 0.0, 1.0), self.initial, horizon=layout.horizon,
+            mask=layout.mask, terminal=self.terminal, name=name,
+        )  # fmt: skip
+
+    def plan(self, penalty: float = PENALTY) -> Ints:
+        """Return a policy that is optimal in the expected MDP, with pessimism.
+
+        Parameters
+        ----------
+        penalty : float
+            Every action costs this multiple of the standard deviation of its value, at least 0; "as before"
+            costs nothing.
+
+        Returns
+        -------
+        (H, S) integers
+            Actions. -1 means as before: users continue to follow the behaviour policy.
+
+        Raises
+        ------
+        ValueError
+            If ``penalty`` is negative.
+        """
+        penalty = checks.real("penalty", penalty, 0.0)
+        layout, slot = self.layout, self._slot
+        paid, ends = self._paid(self.probability), list(self.terminal)
+        value = np.zeros(layout.states)
+        policy = np.full((layout.horizon, layout.states), AS_BEFORE, np.int64)
+        for h in range(layout.horizon - 1, -1, -1):
+            q = slot(paid, h) + slot(self.probability, h) @ value
+            before = np.add.reduceat(slot(self.share, h) * q, layout.state_ptr[:-1])
+            priced = np.where(slot(self.acts, h), q - penalty * slot(self.deviation, h), -np.inf)
+            table = layout.from_rows(priced[None], fill=-np.inf)[0]
+            best = table.max(axis=1)
+            better = best > before
+            better[ends] = False
+            policy[h, better] = table.argmax(axis=1)[better]
+            value = np.where(better, best, before)
+        return policy
+
+    # ------------------------------------------------------------------------------ environments
+    def _tables(self, members: int, seed: int, penalty: float, as_before: bool) -> WorldTables:
+        """Return the tables of environments: R rows of actions, then S rows that act as before."""
+        from discreet.envs.world_env import world_tables
+
+        layout = self.layout
+        members, seed = checks.integer("members", members, 0), checks.integer("seed", seed, 0)
+        penalty = checks.real("penalty", penalty, 0.0)
+
+        def extended(rows: Floats, weight: Floats) -> Floats:
+            mixed = np.add.reduceat(weight * rows, layout.state_ptr[:-1], axis=1)
+            return np.concatenate([rows, mixed], axis=1)
+
+        draw = np.random.default_rng(seed)
+        drawn = (self._drawn(draw) for _ in range(members)) if members else iter([self.probability])
+        weight = self.share[..., None]
+        possible = extended(self.probability, weight) > 0.0
+        before = layout.rows + np.arange(layout.states)
+        index = np.broadcast_to(layout.row_index, (len(self.acts), layout.states, layout.actions))
+        acts = (index >= 0) & self.acts[:, layout.row_index]
+        action_row = np.where(acts, index, before[:, None])
+        if as_before:
+            also = np.broadcast_to(before[:, None], (len(self.acts), layout.states, 1))
+            action_row = np.concatenate([action_row, also], axis=2)
+        origin = 0.0 if self.shift else self.units[1] / (layout.horizon * self.units[0])
+        slots = max(len(self.reward), len(self.share))
+        own, reward = (np.broadcast_to(x, (slots, layout.rows)) for x in (self.share, self.reward))
+        mixed = np.add.reduceat(own * reward, layout.state_ptr[:-1], axis=1)
+        pays = np.concatenate([reward - penalty * self.deviation, mixed], axis=1) + origin
+        ended = np.zeros(layout.states, bool)
+        ended[list(self.terminal)] = True
+        return world_tables(
+            (extended(rows, weight) for rows in drawn), possible, action_row, (pays, self.arrival), ended,
+            self.initial, layout.horizon,
+        )  # fmt: skip
+
+    def vector_env(
+        self,
+        n: int,
+        *,
+        members: int = 16,
+        seed: int = 0,
+        penalty: float = PENALTY,
+        observation: str | ArrayLike = "index",
+        time: bool = False,
+        as_before: bool = True,
+    ) -> VectorWorld:
+        """Return n Gymnasium environments with one compiled step.
+
+        The sum of an episode's rewards times ``units[0]`` is its return in the user's units. Use discount 1.
+        Actions that do not count as actions act as before.
+
+        Parameters
+        ----------
+        n : int
+            Number of environments, at least 1.
+        members : int
+            Number of MDPs that are drawn (:meth:`members`). Every episode is played in one of them. 0: all
+            episodes are played in the expected MDP.
+        seed : int
+            Seed of these draws, at least 0. The seed of episodes is an argument of ``reset``.
+        penalty : float
+            Every action costs this multiple of the standard deviation of its value, at least 0.
+        observation : "index", "one-hot" or (S, d) readings
+            Observation of each state.
+        time : bool
+            True: observations have one more entry, the share of the horizon that has passed, and the horizon
+            terminates episodes. Not possible with ``observation="index"``. False: the horizon truncates
+            episodes.
+        as_before : bool
+            True: there are A + 1 actions, of which the last acts as before.
+
+        Raises
+        ------
+        ValueError
+            If an argument is out of range.
+        ImportError
+            If Gymnasium is not installed.
+        """
+        optional("gymnasium", "gymnasium", "a Gymnasium environment")
+        from discreet.envs.world_env import VectorWorld, observations
+
+        table = observations(self.layout.states, observation)
+        as_before = checks.flag("as_before", as_before)
+        return VectorWorld(self._tables(members, seed, penalty, as_before), n, table, time, self.made_from)
+
+    def env(
+        self,
+        *,
+        members: int = 16,
+        seed: int = 0,
+        penalty: float = PENALTY,
+        observation: str | ArrayLike = "index",
+        time: bool = False,
+        as_before: bool = True,
+    ) -> WorldEnv:
+        """Return one Gymnasium environment; see :meth:`vector_env`.
+
+        members, seed, penalty, observation, time, as_before : arguments of :meth:`vector_env`. Raises its
+        ``ValueError`` and ``ImportError``.
+        """
+        optional("gymnasium", "gymnasium", "a Gymnasium environment")
+        from discreet.envs.world_env import WorldEnv, observations
+
+        table = observations(self.layout.states, observation)
+        as_before = checks.flag("as_before", as_before)
+        return WorldEnv(self._tables(members, seed, penalty, as_before), table, time, self.made_from)
+
+    def policy_table(
+        self,
+        act: Callable[[NDArray[Any]], ArrayLike],
+        observation: str | ArrayLike = "index",
+        time: bool = False,
+    ) -> Ints:
+        """Return the policy of an agent that was trained in an environment of this model.
+
+        Parameters
+        ----------
+        act : callable
+            Maps the (S,) or (S, d) observations of all states to (S,) actions.
+        observation, time
+            Those of the environment.
+
+        Returns
+        -------
+        (H, S) integers
+            Actions. -1 means as before, as in :meth:`plan`.
+
+        Raises
+        ------
+        ValueError
+            If ``act`` returns other actions than those of the environment.
+        """
+        from discreet.envs.world_env import observations
+
+        layout = self.layout
+        table = observations(layout.states, observation)
+        policy = np.full((layout.horizon, layout.states), AS_BEFORE, np.int64)
+        for h in range(layout.horizon):
+            seen: NDArray[Any] = np.arange(layout.states) if table is None else table
+            if time:
+                passed = np.full((layout.states, 1), h / layout.horizon, np.float32)
+                seen = np.concatenate([seen, passed], axis=1)
+            chosen = np.asarray(act(seen))
+            if chosen.shape != (layout.states,) or chosen.dtype.kind not in "iu":
+                raise ValueError(f"act returns shape {chosen.shape}: must return {layout.states} integers")
+            if not ((chosen >= 0) & (chosen <= layout.actions)).all():
+                raise ValueError(f"act returns actions outside [0, {layout.actions}]")
+            row = layout.row_index[np.arange(layout.states), np.minimum(chosen, layout.actions - 1)]
+            own = (chosen < layout.actions) & (row >= 0) & self._slot(self.acts, h)[row]
+            policy[h, own] = chosen[own]
+        return policy
+
+
+# --------------------------------------------------------------------------------------- reading
+def _acting(rows: _RowEstimates, cells: _Cells) -> Bools:
+    """Return an (R,) mask of the rows that count as actions."""
+    taken = (rows.share > _TAKEN[0]) & (rows.share < _TAKEN[1])
+    return np.asarray(cells.several & taken & (rows.visits > _STANDS_OUT * rows.deviation))
+
+
+class _Scale(NamedTuple):
+    """Units of rewards: the user's reward r of a step is (r - low) / width."""
+
+    low: float
+    width: float
+
+    @classmethod
+    def of(cls, spec: ProblemSpec) -> _Scale:
+        if spec.returns is None or spec.known_rewards is not None:
+            return cls(0.0, 1.0)
+        return cls(spec.returns.low, spec.returns.high - spec.returns.low)
+
+    @property
+    def ended(self) -> float:
+        """Reward of a step after the end of an episode, which is 0 in the user's units."""
+        return min(max(-self.low / self.width, 0.0), 1.0)
+
+
+def _from_first_visits(release: StepwiseRelease, spec: ProblemSpec, returns: bool) -> WorldModel:
+    question = FirstVisits(spec, release_sizes(release)[1])
+    told, own = question.read(release), question.layout
+    live = np.ones(own.states, bool)
+    live[list(question.returns.terminal)] = False
+    cells = _Cells(own.state_ptr, live, told.noise.visits, told.noise.moves, question.episodes)
+    rows = _distributions(told.visits, told.moves[:, :-1], cells)  # no record leads to the start state
+    (least, most), ruled, scale = question.bounds, question.returns.outcomes is not None, _Scale.of(spec)
+    unit = 1.0 if ruled else (most - least) / scale.width
+    by_returns = _by_returns(told.returns, told.noise.returns, rows, cells, unit)
+
+    index = own.row_index[: spec.states, : spec.actions]
+    first = own.state_ptr[: spec.states, None]
+    pick = spec.layout.to_rows(np.where(index < 0, first, index)[None])[0]  # ended states have one row there
+    state = spec.layout.row_state
+    ended = ~live[state]
+    found, alpha, acts = rows.probability[pick], rows.alpha[pick], _acting(rows, cells)[pick] & ~ended
+    share = np.where(ended, 1.0 / np.diff(spec.layout.state_ptr)[state], rows.share[pick])
+    advantage, variance = by_returns.advantage[pick], by_returns.variance[pick]
+    model = WorldModel(
+        spec, found[None], alpha[None], np.zeros((1, spec.layout.rows)), question.arrival[:-1],
+        np.zeros((1, spec.layout.rows)), acts[None], share[None], rows.of_state[-1],
+        0.0 if ruled else scale.ended,
+        (most - least, least) if ruled else (scale.width, spec.horizon * scale.low),
+        (min(max(0.0, least), most) - least) / (most - least) if ruled else 0.0,
+        release.users, release.guarantee, {},
+    )  # fmt: skip
+    if not ruled and spec.known_rewards is None:
+        prior = _weighted(advantage**2 - variance, variance, acts)
+        value = (by_returns.mean[: spec.states] + 0.5) * unit + least / scale.width
+        value[~live[:-1]] = 0.0
+        kept = np.where(np.isinf(variance), 0.0, prior / (prior + variance))
+        paid = value[state] + kept * np.where(kept > 0.0, advantage, 0.0) - found @ value
+        warnings.warn(
+            "world_model: the release has no rewards; rewards of steps are estimated from returns",
+            stacklevel=3,
+        )
+        return replace(
+            model, reward=np.clip(paid - scale.low / scale.width, 0.0, 1.0)[None],
+            deviation=np.where(ended, 0.0, np.sqrt(prior * (1.0 - kept)))[None],
+        )  # fmt: skip
+    if spec.known_rewards is not None and not ruled:
+        model = replace(model, reward=spec.layout.to_rows(spec.known_rewards))
+    value = model.arrival + model._behaviour_values()[1]
+    mean, spread = _moments(found, value)
+    of_moves = spread / (alpha + 1.0)
+    if returns:
+        pays = model.reward.mean(axis=0)
+        usual = np.add.reduceat(share * (mean + pays), spec.layout.state_ptr[:-1])[state]
+        precision = 1.0 / of_moves + 1.0 / variance
+        combined = ((mean + pays - usual) / of_moves + advantage / variance) / precision
+        found = _tilted(found, value, usual + combined - pays, ~ended)
+        _, spread = _moments(found, value)
+        of_moves = 1.0 / precision
+        alpha = np.maximum(spread / of_moves - 1.0, _LEAST_ALPHA)
+    deviation = np.where(ended, 0.0, np.sqrt(of_moves))
+    return replace(model, probability=found[None], alpha=alpha[None], deviation=deviation[None])
+
+
+def _from_steps(release: StepwiseRelease, spec: ProblemSpec) -> WorldModel:
+    layout, laws, scale = spec.layout, release.laws, _Scale.of(spec)
+    given = spec.returns
+    pooled = spec.stationary and layout.horizon > 1
+    std = {name: laws[name].std() for name in laws}
+    live = np.ones(layout.states, bool)
+    live[[] if given is None else list(given.terminal)] = False
+    ended = ~live[layout.row_state]
+    arrival = np.zeros(layout.states)
+    outcomes = None if given is None or spec.known_rewards is not None else given.outcomes
+    if outcomes is not None:
+        arrival[list(outcomes)] = np.array(list(outcomes.values())) / scale.width
+    elif spec.known_rewards is None and CENTERED_REWARDS not in laws:
+        raise ValueError("release holds no rewards: must hold them, or spec.known_rewards must be given")
+
+    one = _Cells(
+        layout.state_ptr, live, std.get(VISITS, math.inf), std[TRANSITIONS], release_sizes(release)[1]
+    )
+    times = math.sqrt(layout.horizon) if pooled else 1.0
+    cells = one._replace(of_visits=times * one.of_visits, of_moves=times * one.of_moves)
+    begun = release.step(0)
+    first = one.per_state(combined_visits(begun.visits, begun.transitions, one.of_moves, one.of_visits)[0])
+    start = simplex_rows((first / max(first.sum(), 1.0))[None])[0]
+    probability, alpha, share, acts, reward, of_rewards = [], [], [], [], [], []
+    for sums in _slots(release, layout.horizon, pooled):
+        rows = _distributions(sums.visits, sums.transitions, cells)
+        paid, variance = np.full(layout.rows, scale.ended), np.zeros(layout.rows)
+        if outcomes is None and spec.known_rewards is None:
+            noise = times * std[CENTERED_REWARDS]
+            seen = _by_returns(np.asarray(sums.rewards), noise, rows, cells, 1.0)
+            prior = _weighted(seen.advantage**2 - seen.variance, seen.variance, cells.several)
+            kept = np.where(np.isinf(seen.variance), 0.0, prior / (prior + seen.variance))
+            paid = np.clip(0.5 + seen.mean[layout.row_state] + kept * seen.advantage, 0.0, 1.0)
+            variance = np.where(cells.several, prior * (1.0 - kept), 0.0)
+        probability.append(rows.probability)
+        alpha.append(rows.alpha)
+        share.append(np.where(ended, 1.0 / np.diff(layout.state_ptr)[layout.row_state], rows.share))
+        acts.append(_acting(rows, cells) & ~ended)
+        reward.append(paid)
+        of_rewards.append(variance)
+    paid = np.array(reward) if spec.known_rewards is None else layout.to_rows(spec.known_rewards)
+    model = WorldModel(
+        spec, np.array(probability), np.array(alpha), paid, arrival, np.zeros((len(alpha), layout.rows)),
+        np.array(acts), np.array(share), start, scale.ended, (scale.width, layout.horizon * scale.low), 0.0,
+        release.users, release.guarantee, {},
+    )  # fmt: skip
+    worth, deviation = model._behaviour_values(), []
+    for t, (found, total) in enumerate(zip(model.probability, model.alpha, strict=True)):
+        _, spread = _moments(found, arrival + worth[1 if pooled else t + 1])
+        deviation.append(np.where(ended, 0.0, np.sqrt(spread / (total + 1.0) + of_rewards[t])))
+    return replace(model, deviation=np.array(deviation))
+
+
+def _slots(release: StepwiseRelease, horizon: int, pooled: bool) -> Iterator[StepSums]:
+    """Yield the sums of each step, or the sum of all steps if they are pooled."""
+    steps = (release.step(h) for h in range(horizon))
+    return iter([reduce(_added, steps)]) if pooled else steps
+
+
+def _added(one: StepSums, other: StepSums) -> StepSums:
+    """Return the sums of two steps together."""
+    visits, rewards = (
+        None if a is None or b is None else a + b
+        for a, b in ((one.visits, other.visits), (one.rewards, other.rewards))
+    )
+    return StepSums(0, one.transitions + other.transitions, visits, rewards)
+
+
+def world_model(
+    release: StepwiseRelease,
+    spec: ProblemSpec,
+    *,
+    part: Part = "train",
+    share: float = 0.5,
+    returns: bool = True,
+) -> WorldModel:
+    """Estimate an MDP from one release of offline data; see the module for the method.
+
+    Parameters
+    ----------
+    release : StepwiseRelease
+        Release of first visits, or of counts per step. Counts per step are summed over steps if ``spec`` is
+        stationary.
+    spec : ProblemSpec
+        Public facts about the environment.
+    part : "train", "held_out" or "whole"
+        Part of the release that is read (:func:`~discreet.learners.ope.release_split.split_release`). A
+        policy from one part can be evaluated with the other part. If ``release`` is a part already, this is
+        its name.
+    share : float
+        Share of the users in the training part, in (0, 1).
+    returns : bool
+        True: returns of first visits improve the advantages of actions.
+
+    Returns
+    -------
+    WorldModel
+
+    Raises
+    ------
+    ValueError
+        If the release belongs to another query, or an argument is out of range.
+    """
+    checks.choice("part", part, ("train", "held_out", "whole"))
+    returns = checks.flag("returns", returns)
+    if isinstance(release, ReleasePart):
+        if part != release.part:
+            raise ValueError(f"part = {part!r}: must be {release.part!r}, which the release is")
+        made_from: Mapping[str, Any] = release.made_from
+    elif part == "whole":
+        made_from = {"release": content_hash(release), "part": part, "share": 1.0}
+    else:
+        release = split_release(release, share)[("train", "held_out").index(part)]
+        made_from = release.made_from
+    if spec.stationary and release.layout == FirstVisits(spec).layout:
+        model = _from_first_visits(release, spec, returns)
+    elif release.layout == spec.layout:
+        model = _from_steps(release, spec)
+    else:
+        raise ValueError("release.layout: must be spec.layout, or that of first visits, with spec.stationary")
+    initial = model.initial if spec.initial is None else spec.initial
+    return replace(model, initial=initial, made_from=made_from)
