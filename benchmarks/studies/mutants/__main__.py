@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
 import json
 import os
@@ -20,11 +19,11 @@ from typing import Any
 from benchmarks.studies.mutants import mutations, server
 from benchmarks.studies.mutants.mutations import Mutant
 
-ROOT = Path(__file__).parents[2]
-COPIED = ("src", "tests", "studies", "docs", "benchmarks", "README.md", "CHANGELOG.md", "pyproject.toml")
-# Beside what the session imports: mechanisms that are no plain sums of counts, and what words are made by.
+ROOT = Path(__file__).parents[3]
+COPIED = ("src", "tests", "papers", "docs", "benchmarks", "README.md", "CHANGELOG.md", "pyproject.toml")
+# Beside the package: mechanisms that are no plain sums of counts, and what words are made by.
 MORE = (
-    "core.fresh_noise_channel", "core.clipped_returns", "mechanisms.linear.linear_mechanism",
+    "mechanisms.linear.linear_mechanism",
     "mechanisms.linear.adaptive_queries", "mechanisms.linear.linear_queries",
     "accounting.randomized_response_event", "mechanisms.local.randomized_response_strategy",
     "mechanisms.local.randomized_response", "mechanisms.batch_queries",
@@ -47,21 +46,37 @@ KERNELS = {  # compiled lines are not followed: the tests of what calls them
         "tests/core/correlated_noise/",
     ),
     "discreet/core/decaying_sum_kernels.py": (
+        "tests/core/test_decaying_sum_kernels.py",
         "tests/core/correlated_noise/decaying_sum/test_fixed_point.py",
     ),
     "discreet/core/count_kernels.py": (
+        "tests/core/test_count_kernels.py",
         "tests/core/test_count_query.py",
         "tests/core/test_count_channels.py",
         "tests/core/count_channels/test_pooled.py",
         "tests/core/correlated_noise/test_binary_tree.py",
     ),
-    "discreet/core/noise/discrete_samplers_kernels.py": ("tests/core/noise/test_discrete_samplers.py",),
+    "discreet/core/noise/discrete_samplers_kernels.py": (
+        "tests/core/noise/test_discrete_samplers_kernels.py",
+        "tests/core/noise/test_discrete_samplers.py",
+    ),
+    "discreet/core/noise/random_streams_kernels.py": (
+        "tests/core/noise/test_random_streams_kernels.py",
+        "tests/core/noise/test_seeded_noise_kernels.py",
+        "tests/core/noise/test_seeded_rng.py",
+    ),
+    "discreet/core/noise/seeded_noise_kernels.py": (
+        "tests/core/noise/test_seeded_noise_kernels.py",
+        "tests/core/noise/test_random_streams_kernels.py",
+    ),
     "discreet/core/trajectory_checks_kernels.py": (
-        "tests/core/stream_session/test_submit_many.py",
+        "tests/core/test_trajectory_checks_kernels.py",
+        "tests/core/session/test_submit_many.py",
         "tests/core/test_count_channels.py",
     ),
     "discreet/core/trajectory_sums_kernels.py": (
-        "tests/core/stream_session/test_submit_many.py",
+        "tests/core/test_trajectory_sums_kernels.py",
+        "tests/core/session/test_submit_many.py",
         "tests/mechanisms/dataset/dataset_release/test_session.py",
     ),
 }
@@ -74,36 +89,9 @@ Covered = Mapping[str, Mapping[str, Any]]
 
 def core(source: Path) -> list[str]:
     """The files of the trusted core, below the source folder."""
-    found, waiting = set(), ["discreet.core.count_channels", *(f"discreet.{name}" for name in MORE)]
-    extra = set(waiting[1:])
-    while waiting:
-        name = waiting.pop()
-        file = source.joinpath(*name.split(".")).with_suffix(".py")
-        if name in found or not file.exists():
-            continue
-        found.add(name)
-        waiting += [] if name in extra else _imported(file)
-    return sorted(f"{name.replace('.', '/')}.py" for name in found)
-
-
-def _imported(file: Path) -> list[str]:
-    """Modules of ours that a file imports, not for types alone."""
-    tree = ast.parse(file.read_text())
-    types = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-    ]
-    hidden = {id(one) for node in types for one in ast.walk(node)}
-    names = []
-    for node in ast.walk(tree):
-        if id(node) in hidden:
-            continue
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-    return [name for name in names if name.startswith("discreet.")]
+    more = {f"discreet/{name.replace('.', '/')}.py" for name in MORE}
+    inside = {file.relative_to(source).as_posix() for file in source.joinpath("discreet/core").rglob("*.py")}
+    return sorted(inside | more)
 
 
 # ------------------------------------------------------------------------------ before the first mutant
@@ -140,7 +128,7 @@ def prepare(out: Path) -> None:
     subprocess.run([*run, "discreet", "warmup"], cwd=tree, env=environment(out), check=True)
 
 
-def follow(out: Path, files: Sequence[str]) -> Covered:
+def follow(out: Path, files: Sequence[str], tests: Sequence[str] = TESTS) -> Covered:
     """Which test runs which lines of the code as it is. One that does not pass here kills nothing later."""
     kept = out / "covered.json"
     if not kept.exists():
@@ -157,7 +145,7 @@ def follow(out: Path, files: Sequence[str]) -> Covered:
             "-n",
             "0",
         ]
-        command += ["-m", "not statistics", *TESTS]
+        command += ["-m", "not statistics", *tests]
         subprocess.run([sys.executable, "-m", *command], cwd=tree, env=env, check=False)
     found: Covered = json.loads(kept.read_text())
     return {test: one for test, one in found.items() if one["passed"] and "lines" in one}
@@ -208,6 +196,7 @@ def judge(
     """Put the mutant in its place, run its tests, take it away. limit : seconds for one look."""
     tree = out / "tree"
     file = tree / "src" / mutant.file
+    stat = file.stat()
     cache = None
     if mutant.file in KERNELS or mutant.file in CACHE_KEEPERS:
         cache = out / "work" / "cache"
@@ -220,17 +209,20 @@ def judge(
         return server.judge(tree, module, look, out / "work" / "run", limit, cache)
     finally:
         file.write_text(source_text)
+        os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # by which compiled kernels are known
 
 
 # ------------------------------------------------------------------------------ the run
 
 
-def run(out: Path, seed: int, total: int, least: int, only: str, skip: str) -> None:
+def run(
+    out: Path, seed: int, total: int, least: int, only: str, skip: str, tests: Sequence[str] = TESTS
+) -> None:
     """Judge the mutants that are not judged yet, in random turns: a run that is stopped is a sample too."""
     tree = out / "tree"
     source = tree / "src"
-    files = core(source)
-    covered = follow(out, files)
+    covered = follow(out, core(source), tests)
+    files = [file for file in core(source) if only in file and not (skip and skip in file)]
     drawn = mutations.ordered(files, source, seed)
     wanted = mutations.quotas({file: len(every) for file, every in drawn.items()}, total, least)
     turns = [file for file in files for _ in range(wanted[file])]
@@ -240,8 +232,6 @@ def run(out: Path, seed: int, total: int, least: int, only: str, skip: str) -> N
     done = {_key(row): row for row in rows(out)}
     server.load()
     for file in turns:
-        if only not in file or (skip and skip in file):
-            continue
         text = (source / file).read_text()
         for mutant in left[file]:
             row = done.get(_key(asdict(mutant)))
@@ -338,6 +328,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--least", type=int, default=4, help="mutants of every file")
     parser.add_argument("--only", default="", help="files whose name holds this")
     parser.add_argument("--skip", default="", help="not files whose name holds this")
+    parser.add_argument("--tests", nargs="*", default=TESTS, help="folders of tests that judge")
     parser.add_argument(
         "--again",
         nargs="*",
@@ -350,7 +341,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     prepare(out)
     os.environ.update(environment(out))
     if given.again is None:
-        run(out, given.seed, given.mutants, given.least, given.only, given.skip)
+        run(out, given.seed, given.mutants, given.least, given.only, given.skip, given.tests)
     else:
         again(out, given.again, given.only)
     (out / "mutants.md").write_text(page(rows(out)))
