@@ -117,13 +117,6 @@ def test_the_core_is_a_package_and_the_mechanisms_beside_it() -> None:
     assert all((study.ROOT / "src" / file).exists() for file in files)
 
 
-def test_kernels_name_the_tests_that_judge_them() -> None:
-    files = [file for file in study.core(study.ROOT / "src") if file.endswith("kernels.py")]
-    assert sorted(study.KERNELS) == files
-    named = {test for tests in study.KERNELS.values() for test in tests}
-    assert not [test for test in named if not (study.ROOT / test).exists()]
-
-
 def test_the_page_counts_and_names_survivors() -> None:
     row = {
         "file": "discreet/a.py",

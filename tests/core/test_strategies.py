@@ -45,3 +45,10 @@ def test_a_name_is_registered_once() -> None:
     with pytest.raises(ValueError, match="Batches"):
         registered(type("Batches", (Batches,), {}))
     assert before == STRATEGIES
+
+
+def test_a_strategy_of_another_package_is_not_registered() -> None:
+    other = type("Other", (Strategy,), {"__module__": "elsewhere"})
+    with pytest.raises(ValueError, match="strategy Other: must be a class of this library"):
+        registered(other)
+    assert other not in STRATEGIES

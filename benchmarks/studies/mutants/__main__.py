@@ -39,51 +39,14 @@ TESTS = tuple(
         "goldens", "learners", "pipeline", "reports",
     )
 )  # fmt: skip
-KERNELS = {  # compiled lines are not followed: the tests of what calls them
-    "discreet/core/correlated_noise/factorization_kernels.py": (
-        "tests/core/correlated_noise/test_binary_tree.py",
-        "tests/core/correlated_noise/test_factorization_kernels.py",
-        "tests/core/correlated_noise/",
-    ),
-    "discreet/core/decaying_sum_kernels.py": (
-        "tests/core/test_decaying_sum_kernels.py",
-        "tests/core/correlated_noise/decaying_sum/test_fixed_point.py",
-    ),
-    "discreet/core/count_kernels.py": (
-        "tests/core/test_count_kernels.py",
-        "tests/core/test_count_query.py",
-        "tests/core/test_count_channels.py",
-        "tests/core/count_channels/test_pooled.py",
-        "tests/core/correlated_noise/test_binary_tree.py",
-    ),
-    "discreet/core/noise/discrete_samplers_kernels.py": (
-        "tests/core/noise/test_discrete_samplers_kernels.py",
-        "tests/core/noise/test_discrete_samplers.py",
-    ),
-    "discreet/core/noise/random_streams_kernels.py": (
-        "tests/core/noise/test_random_streams_kernels.py",
-        "tests/core/noise/test_seeded_noise_kernels.py",
-        "tests/core/noise/test_seeded_rng.py",
-    ),
-    "discreet/core/noise/seeded_noise_kernels.py": (
-        "tests/core/noise/test_seeded_noise_kernels.py",
-        "tests/core/noise/test_random_streams_kernels.py",
-    ),
-    "discreet/core/trajectory_checks_kernels.py": (
-        "tests/core/test_trajectory_checks_kernels.py",
-        "tests/core/session/test_submit_many.py",
-        "tests/core/test_count_channels.py",
-    ),
-    "discreet/core/trajectory_sums_kernels.py": (
-        "tests/core/test_trajectory_sums_kernels.py",
-        "tests/core/session/test_submit_many.py",
-        "tests/mechanisms/dataset/dataset_release/test_session.py",
-    ),
-}
+# Compiled lines cannot be followed. Mutants of kernels are therefore judged as Python code, by these files.
+INTERPRETED = (
+    "tests/core/test_*kernels.py", "tests/core/*/test_*kernels.py", "tests/core/noise/test_discrete_samplers.py",
+)  # fmt: skip
 CACHE_KEEPERS = ("discreet/core/compile.py", "discreet/core/user_data_dir.py")
-FIRST, SECOND = 20.0, 60.0  # seconds of tests, as they take on the code itself; the second: ``--again``
-QUICK = 1.0  # seconds: of a test that runs again with a file that may have changed
-LIMIT = 400.0  # seconds for one mutant
+FIRST, SECOND = 10.0, 60.0  # CPU seconds of tests on the unchanged code; the second: ``--again``
+QUICK = 1.0  # CPU seconds: of a test that runs again with a file that may have changed
+LIMIT = 900.0  # seconds for one mutant
 Covered = Mapping[str, Mapping[str, Any]]
 
 
@@ -128,27 +91,36 @@ def prepare(out: Path) -> None:
     subprocess.run([*run, "discreet", "warmup"], cwd=tree, env=environment(out), check=True)
 
 
-def follow(out: Path, files: Sequence[str], tests: Sequence[str] = TESTS) -> Covered:
-    """Which test runs which lines of the code as it is. One that does not pass here kills nothing later."""
-    kept = out / "covered.json"
-    if not kept.exists():
-        tree = out / "tree"
-        every = "\n".join(str(tree / "src" / file) for file in files)
-        env = environment(out) | {"MUTANTS_FILES": every, "MUTANTS_COVERED": str(kept)}
-        command = [
-            "pytest",
-            "-p",
-            "benchmarks.studies.mutants.covered",
-            "-p",
-            "no:cacheprovider",
-            "-q",
-            "-n",
-            "0",
-        ]
-        command += ["-m", "not statistics", *tests]
-        subprocess.run([sys.executable, "-m", *command], cwd=tree, env=env, check=False)
-    found: Covered = json.loads(kept.read_text())
-    return {test: one for test, one in found.items() if one["passed"] and "lines" in one}
+def follow(out: Path, files: Sequence[str], tests: Sequence[str]) -> tuple[Covered, Covered]:
+    """Which test runs which lines of the code as it is: compiled (by ``tests``), and of kernels interpreted.
+
+    A test that does not pass here kills nothing later.
+    """
+    tree = out / "tree"
+    slow = sorted(file.relative_to(tree).as_posix() for name in INTERPRETED for file in tree.glob(name))
+    every = "\n".join(str(tree / "src" / file) for file in files)
+    looks = []
+    for kept, more, asked in (
+        (out / "covered.json", {}, ["-n", "0", *tests]),
+        (
+            out / "interpreted.json",
+            {"NUMBA_DISABLE_JIT": "1"},
+            ["-n", "0", "-p", "interpreted_kernels", *slow],
+        ),
+    ):
+        if not kept.exists():
+            env = environment(out) | more | {"MUTANTS_FILES": every, "MUTANTS_COVERED": str(kept)}
+            command = [sys.executable, "-m", "pytest", "-p", "benchmarks.studies.mutants.covered"]
+            command += ["-p", "no:cacheprovider", "-q", "-m", "not statistics", *asked]
+            subprocess.run(command, cwd=tree, env=env, check=False)
+        found: Covered = json.loads(kept.read_text())
+        looks.append({test: one for test, one in found.items() if one["passed"] and "lines" in one})
+    return looks[0], looks[1]
+
+
+def is_kernel(file: str) -> bool:
+    """Return True for a file of compiled functions."""
+    return file.endswith("kernels.py")
 
 
 # ------------------------------------------------------------------------------ which tests
@@ -161,11 +133,8 @@ def chosen(mutant: Mutant, source: Path, covered: Covered) -> list[str]:
     """
     file = mutant.file
     lines = set(mutations.statement((source / file).read_text(), mutant.line))
-    if mutant.file in KERNELS:
-        fitting = [test for test in covered if test.startswith(KERNELS[mutant.file])]
-    else:
-        fitting = [test for test, one in covered.items() if lines & set(one["lines"].get(file, ()))]
-        fitting = fitting or [test for test, one in covered.items() if file in one["lines"]]
+    fitting = [test for test, one in covered.items() if lines & set(one["lines"].get(file, ()))]
+    fitting = fitting or [test for test, one in covered.items() if file in one["lines"]]
     stem = Path(mutant.file).stem.removesuffix("_kernels")
     if mutant.file in CACHE_KEEPERS:  # they work while modules are loaded, and in processes that tests start
         fitting = [test for test in covered if f"/test_{stem}.py" in test or test in fitting]
@@ -198,7 +167,7 @@ def judge(
     file = tree / "src" / mutant.file
     stat = file.stat()
     cache = None
-    if mutant.file in KERNELS or mutant.file in CACHE_KEEPERS:
+    if is_kernel(mutant.file) or mutant.file in CACHE_KEEPERS:
         cache = out / "work" / "cache"
     module = mutant.file.removesuffix(".py").replace("/", ".")
     shutil.rmtree(out / "work", ignore_errors=True)
@@ -206,7 +175,7 @@ def judge(
     try:
         if cache is not None and mutant.file in CACHE_KEEPERS:
             shutil.copytree(out / "cache", cache)
-        return server.judge(tree, module, look, out / "work" / "run", limit, cache)
+        return server.judge(tree, module, look, out / "work" / "run", limit, cache, is_kernel(mutant.file))
     finally:
         file.write_text(source_text)
         os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # by which compiled kernels are known
@@ -215,13 +184,11 @@ def judge(
 # ------------------------------------------------------------------------------ the run
 
 
-def run(
-    out: Path, seed: int, total: int, least: int, only: str, skip: str, tests: Sequence[str] = TESTS
-) -> None:
+def run(out: Path, seed: int, total: int, least: int, only: str, skip: str, tests: Sequence[str]) -> None:
     """Judge the mutants that are not judged yet, in random turns: a run that is stopped is a sample too."""
     tree = out / "tree"
     source = tree / "src"
-    covered = follow(out, core(source), tests)
+    looks = follow(out, core(source), tests)
     files = [file for file in core(source) if only in file and not (skip and skip in file)]
     drawn = mutations.ordered(files, source, seed)
     wanted = mutations.quotas({file: len(every) for file, every in drawn.items()}, total, least)
@@ -239,6 +206,7 @@ def run(
                 code = mutant.code(text)
                 if code is None:
                     continue
+                covered = looks[is_kernel(file)]
                 look = server.Look(parts(chosen(mutant, source, covered), covered)[0])
                 verdict = judge(mutant, out, look, LIMIT, text, code)
                 before, after = mutations.shown(text, code)
@@ -262,7 +230,7 @@ def again(out: Path, given: Sequence[str], only: str) -> None:
     source = tree / "src"
     shutil.rmtree(tree / "tests")
     shutil.copytree(ROOT / "tests", tree / "tests", ignore=shutil.ignore_patterns("__pycache__"))
-    covered = follow(out, core(source))
+    looks = follow(out, core(source), TESTS)
     every = rows(out)
     server.load()
     for i, row in enumerate(every):
@@ -270,6 +238,7 @@ def again(out: Path, given: Sequence[str], only: str) -> None:
             continue
         mutant = Mutant(**{name: row[name] for name in ("file", "operator", "occurrence", "line")})
         text = (source / mutant.file).read_text()
+        covered = looks[is_kernel(mutant.file)]
         own = sorted((tree / "tests").rglob(f"test_{Path(mutant.file).stem.removesuffix('_kernels')}.py"))
         files = list(dict.fromkeys([*(file.relative_to(tree).as_posix() for file in own), *given]))
         slow = {test for test, one in covered.items() if one["seconds"] > QUICK}

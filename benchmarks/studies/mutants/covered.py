@@ -2,7 +2,7 @@
 
 ``python -m pytest -p benchmarks.studies.mutants.covered``, with two variables of the environment:
 ``MUTANTS_FILES`` (the files that are followed, one a line) and ``MUTANTS_COVERED`` (the JSON file that is
-written: outcome, seconds and lines a test). What runs while modules are imported or tests are collected
+written: outcome, CPU seconds and lines a test). What runs while modules are imported or tests are collected
 belongs to no test.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Follow one test with its fixtures, by a tracer of its own: tests may set one themselves."""
     seen = coverage.Coverage(data_file=None, config_file=False, include=_files, messages=False)
     seen.set_option("run:disable_warnings", ["trace-changed", "no-data-collected", "module-not-measured"])
-    began = time.perf_counter()
+    began = _cpu_seconds()
     seen.start()
     try:
         return (yield)
@@ -37,9 +36,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         lines = {name: sorted(data.lines(file) or ()) for name, file in _named(data.measured_files())}
         one = _tests.setdefault(item.nodeid, {"passed": False})
         one |= {
-            "seconds": round(time.perf_counter() - began, 4),
+            "seconds": round(_cpu_seconds() - began, 4),
             "lines": {f: v for f, v in lines.items() if v},
         }
+
+
+def _cpu_seconds() -> float:
+    """CPU time of this process and of those that it waited for: other work on the machine does not count."""
+    return sum(os.times()[:4])
 
 
 def _named(files: Iterable[str]) -> list[tuple[str, str]]:
