@@ -1,7 +1,8 @@
 """A pytest plugin that runs kernels as Python code, so that coverage.py sees their lines.
 
-``NUMBA_DISABLE_JIT=1 python -m pytest -p interpreted_kernels FILES``. Three functions consist of machine
-instructions only; Python code replaces them. Integers of 64 bits overflow without a warning, as in machine code.
+``NUMBA_DISABLE_JIT=1 python -m pytest -p tests.helpers.interpreted_kernels FILES``. Three functions consist
+of machine instructions only; Python code replaces them. Integers of 64 bits overflow without a warning, as in
+machine code.
 """
 
 import struct

@@ -41,7 +41,8 @@ TESTS = tuple(
 )  # fmt: skip
 # Compiled lines cannot be followed. Mutants of kernels are therefore judged as Python code, by these files.
 INTERPRETED = (
-    "tests/core/test_*kernels.py", "tests/core/*/test_*kernels.py", "tests/core/noise/test_discrete_samplers.py",
+    "tests/core/test_*kernels.py", "tests/core/*/test_*kernels.py",
+    "tests/core/noise/test_discrete_samplers.py",
 )  # fmt: skip
 CACHE_KEEPERS = ("discreet/core/compile.py", "discreet/core/user_data_dir.py")
 FIRST, SECOND = 10.0, 60.0  # CPU seconds of tests on the unchanged code; the second: ``--again``
@@ -105,7 +106,7 @@ def follow(out: Path, files: Sequence[str], tests: Sequence[str]) -> tuple[Cover
         (
             out / "interpreted.json",
             {"NUMBA_DISABLE_JIT": "1"},
-            ["-n", "0", "-p", "interpreted_kernels", *slow],
+            ["-n", "0", "-p", "tests.helpers.interpreted_kernels", *slow],
         ),
     ):
         if not kept.exists():

@@ -2,8 +2,8 @@
 
 A mutant is a file in a tree of its own (a copy of sources and tests), so that processes which tests start see
 it too. Byte code is kept by the digest of its source, never by its date. Numba's cache folder is named by the
-digest of all kernel sources: a mutant of a kernel is run as Python code, with a folder that is thrown away; one
-of the code that keeps the cache gets a copy.
+digest of all kernel sources: a mutant of a kernel is run as Python code, with a folder that is thrown away;
+one of the code that keeps the cache gets a copy.
 """
 
 from __future__ import annotations
@@ -103,9 +103,11 @@ def _child(tree: Path, module: str, look: Look, note: Path, work: Path, interpre
         "PYTHONDONTWRITEBYTECODE": "1",
         "HYPOTHESIS_STORAGE_DIRECTORY": str(work / "hypothesis"),
     }
+    plugins: list[str] = []
     if interpreted:
         import numba
 
+        plugins = ["-p", "tests.helpers.interpreted_kernels"]
         os.environ["NUMBA_DISABLE_JIT"] = "1"
         numba.core.config.DISABLE_JIT = True
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 5))
@@ -124,7 +126,7 @@ def _child(tree: Path, module: str, look: Look, note: Path, work: Path, interpre
     return pytest.main(
         ["-x", "-q", "-m", "not statistics", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist",
          "-W", "ignore::pytest.PytestAssertRewriteWarning", f"--timeout={SECONDS}",
-         f"--basetemp={work / 'tmp'}", *(["-p", "interpreted_kernels"] if interpreted else []), *files],
+         f"--basetemp={work / 'tmp'}", *plugins, *files],
         plugins=[_Chosen(look, note)],
     )  # fmt: skip
 
@@ -141,7 +143,8 @@ def judge(
     """Run the tests of a look, up to the first failure, on the tree as it stands.
 
     module : is loaded first, by name. work : a folder that is emptied. limit : seconds, then the child and
-    all that it started are ended. cache : in place of the usual folder of compiled kernels. interpreted : True to run kernels as Python code.
+    all that it started are ended. cache : in place of the usual folder of compiled kernels. interpreted : True
+    to run kernels as Python code.
     """
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
