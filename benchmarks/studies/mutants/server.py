@@ -143,8 +143,8 @@ def judge(
     """Run the tests of a look, up to the first failure, on the tree as it stands.
 
     module : is loaded first, by name. work : a folder that is emptied. limit : seconds, then the child and
-    all that it started are ended. cache : in place of the usual folder of compiled kernels. interpreted : True
-    to run kernels as Python code.
+    all that it started are ended. cache : in place of the usual folder of compiled kernels. interpreted : run
+    kernels as Python code.
     """
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
