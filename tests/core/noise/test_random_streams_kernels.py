@@ -163,3 +163,9 @@ def test_numpy_generators_have_addresses_of_their_own() -> None:
     assert (first.random(4) == again.random(4)).all()
     assert (streams.generator_at(key, 6).random(4) == streams.generator_at(key, 6, 0, 0).random(4)).all()
     assert (streams.generator_at(key, 6, 1).random(4) != streams.generator_at(key, 6, 0, 1).random(4)).all()
+
+
+def test_the_noise_of_nobody_is_zero() -> None:
+    state = _state(9)
+    assert streams.draw_laplace_sums(state, 0, 2.0, 3).tolist() == [0.0] * 3
+    assert (state == _state(9)).all()

@@ -172,3 +172,18 @@ def test_nobody_is_left_to_use_a_release() -> None:
         RuntimeError, match="release: all 6 declared users have come, nobody is left to use it"
     ):
         session.release()
+
+
+def test_a_plan_of_another_class_is_refused() -> None:
+    session = started()
+    session.release()
+    another = type("Another", (Plan,), {})
+    with pytest.raises(ValueError, match="plan = .*: must be a Plan, and no subclass of it"):
+        session.begin(another(POLICY, 2))
+
+
+def test_sessions_whose_messages_bear_a_number_say_it() -> None:
+    session = dr.Shuffle(epsilon=1.0, delta=1e-6).start(QUERY, SCHEDULE, Seeded(0))
+    assert session.number == session.state["session"]
+    assert 0 <= session.number < 2**64
+    session.close()
