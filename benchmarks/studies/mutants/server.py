@@ -124,8 +124,8 @@ def _child(tree: Path, module: str, look: Look, note: Path, work: Path, interpre
 
     files = sorted({test.split("::")[0] for test in look.tests} | set(look.files))
     return pytest.main(
-        ["-x", "-q", "-m", "not statistics", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist",
-         "-W", "ignore::pytest.PytestAssertRewriteWarning", f"--timeout={SECONDS}",
+        ["-x", "-q", "-m", "not statistics", "--assert=plain", "--tb=no", "-p", "no:cacheprovider",
+         "-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning", f"--timeout={SECONDS}",
          f"--basetemp={work / 'tmp'}", *plugins, *files],
         plugins=[_Chosen(look, note)],
     )  # fmt: skip
