@@ -266,9 +266,9 @@ def rows(out: Path) -> list[dict[str, Any]]:
 
 def page(judged: Sequence[Mapping[str, Any]]) -> str:
     """The table by module, and every survivor."""
-    from discreet.utils.markdown_table import (
-        markdown,  # children of the server must find nothing of ours loaded
-    )
+    # children of the server must find nothing of ours loaded
+    from discreet.audit.black_box import rate_limits
+    from discreet.utils.markdown_table import markdown
 
     counted = [row for row in judged if row["outcome"] != "unloadable"]
     table = []
@@ -280,7 +280,10 @@ def page(judged: Sequence[Mapping[str, Any]]) -> str:
     table.append(["in all", len(counted), len(counted) - alive, alive])
     head = ["module", "mutants", "killed", "survivors"]
     text = markdown([head, *([str(cell) for cell in row] for row in table)])
-    text += f"\n\nKilled: {100 * (1 - alive / max(1, len(counted))):.1f} %.\n\n## Survivors\n\n"
+    killed = len(counted) - alive
+    low = rate_limits(killed, len(counted), 0.05)[0] if counted else 0.0
+    text += f"\n\nKilled: {100 * killed / max(1, len(counted)):.1f} %, with 95 % confidence at least "
+    text += f"{100 * low:.1f} % (Clopper-Pearson).\n\n## Survivors\n\n"
     for row in sorted(counted, key=lambda row: (row["file"], row["line"])):
         if row["outcome"] == "survived":
             place = f"{row['file'].removeprefix('discreet/')}:{row['line']}"

@@ -167,5 +167,5 @@ def test_numpy_generators_have_addresses_of_their_own() -> None:
 
 def test_the_noise_of_nobody_is_zero() -> None:
     state = _state(9)
-    assert streams.draw_laplace_sums(state, 0, 2.0, 3).tolist() == [0.0] * 3
+    assert not streams.draw_laplace_sums(state, 0, 2.0, 3).any()
     assert (state == _state(9)).all()
