@@ -93,7 +93,7 @@ def prepare(out: Path) -> None:
 
 
 def follow(out: Path, files: Sequence[str], tests: Sequence[str]) -> tuple[Covered, Covered]:
-    """Which test runs which lines of the code as it is: compiled (by ``tests``), and of kernels interpreted.
+    """Which test runs which lines of the code as it is, by ``tests``; and how long interpreted kernels take.
 
     A test that does not pass here kills nothing later.
     """
@@ -135,7 +135,7 @@ def chosen(mutant: Mutant, source: Path, covered: Covered) -> list[str]:
     file = mutant.file
     lines = set(mutations.statement((source / file).read_text(), mutant.line))
     fitting = [test for test, one in covered.items() if lines & set(one["lines"].get(file, ()))]
-    fitting = fitting or [test for test, one in covered.items() if file in one["lines"]]
+    fitting = fitting or [test for test, one in covered.items() if is_kernel(file) or file in one["lines"]]
     stem = Path(mutant.file).stem.removesuffix("_kernels")
     if mutant.file in CACHE_KEEPERS:  # they work while modules are loaded, and in processes that tests start
         fitting = [test for test in covered if f"/test_{stem}.py" in test or test in fitting]

@@ -3,7 +3,8 @@
 ``python -m pytest -p benchmarks.studies.mutants.covered``, with two variables of the environment:
 ``MUTANTS_FILES`` (the files that are followed, one a line) and ``MUTANTS_COVERED`` (the JSON file that is
 written: outcome, CPU seconds and lines a test). What runs while modules are imported or tests are collected
-belongs to no test.
+belongs to no test. Kernels that run as Python code (``NUMBA_DISABLE_JIT=1``) are timed only: to follow each of
+their lines takes too long.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import coverage
 import pytest
 
 _files = os.environ["MUTANTS_FILES"].split("\n")
+_followed = os.environ.get("NUMBA_DISABLE_JIT") != "1"
 _tests: dict[str, dict[str, Any]] = {}
 
 
@@ -27,11 +29,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     seen = coverage.Coverage(data_file=None, config_file=False, include=_files, messages=False)
     seen.set_option("run:disable_warnings", ["trace-changed", "no-data-collected", "module-not-measured"])
     began = _cpu_seconds()
-    seen.start()
+    if _followed:
+        seen.start()
     try:
         return (yield)
     finally:
-        seen.stop()
+        if _followed:
+            seen.stop()
         data = seen.get_data()
         lines = {name: sorted(data.lines(file) or ()) for name, file in _named(data.measured_files())}
         one = _tests.setdefault(item.nodeid, {"passed": False})
