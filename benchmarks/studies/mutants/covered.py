@@ -3,8 +3,8 @@
 ``python -m pytest -p benchmarks.studies.mutants.covered``, with two variables of the environment:
 ``MUTANTS_FILES`` (the files that are followed, one a line) and ``MUTANTS_COVERED`` (the JSON file that is
 written: outcome, CPU seconds and lines a test). What runs while modules are imported or tests are collected
-belongs to no test. Kernels that run as Python code (``NUMBA_DISABLE_JIT=1``) are timed only: to follow each of
-their lines takes too long.
+belongs to no test. Kernels that run as Python code (``NUMBA_DISABLE_JIT=1``) are timed only: it takes too
+long to follow each of their lines.
 """
 
 from __future__ import annotations
