@@ -143,7 +143,7 @@ def chosen(mutant: Mutant, source: Path, covered: Covered) -> list[str]:
     order = []
     for test in sorted(fitting, key=lambda test: (covered[test]["seconds"], test)):
         path, _, name = test.partition("::")
-        near = f"test_{stem}" in path
+        near = f"test_{stem}" in path or f"/{stem}/" in path  # a file, or a folder of the name
         calls[f"{path}{name.split('[')[0]}"] += 1
         order.append((not near, calls[f"{path}{name.split('[')[0]}"] // 3, covered[test]["seconds"], test))
     return [test for *_, test in sorted(order)]
