@@ -187,3 +187,15 @@ def test_sessions_whose_messages_bear_a_number_say_it() -> None:
     assert session.number == session.state["session"]
     assert 0 <= session.number < 2**64
     session.close()
+
+
+@pytest.mark.parametrize("users", [0, 3, 1.5])
+def test_sums_and_absences_are_of_the_users_of_the_plan(users: float) -> None:
+    session = opened()
+    sums = QUERY.contribution(LIFE)
+    with pytest.raises(ValueError, match=rf"users = {users}: must be"):
+        session.submit_sum(sums, users)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=rf"users = {users}: must be"):
+        session.absent(users)  # type: ignore[arg-type]
+    session.submit_sum(sums, 1)
+    assert session.users == 1
