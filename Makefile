@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The order of sets is the same in every run.
 export PYTHONHASHSEED := 0
 
-.PHONY: run test test-statistics test-chance test-engines test-service serve-demo test-docs docs linkcheck goldens mutate bytecode lint format types imports wheel-check bench warmup setup clean help
+.PHONY: run test test-statistics test-chance test-engines test-service serve-demo test-docs docs linkcheck goldens mutate coverage bytecode lint format types imports wheel-check bench warmup setup clean help
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -103,6 +103,14 @@ goldens: warmup ## Rewrite what tests/goldens compares with: only where a fault 
 mutate: warmup ## Put small faults into the trusted core: do the tests notice? (benchmarks/mutants.md; an hour or two)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,mutate]'
 	$(BIN)/python -m benchmarks.studies.mutants --out results/mutants
+
+CORE_KERNELS := tests/core/test_*kernels.py tests/core/*/test_*kernels.py tests/core/noise/test_discrete_samplers.py
+COVER := $(BIN)/python -m coverage run --branch --source=src/discreet/core --data-file=$(VENV)/coverage
+coverage: warmup ## Branches of the core that its own tests do not run (kernels: as Python code, in minutes)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,mutate]'
+	$(COVER) -m pytest -q -n 0 -m "$(FAST)" tests/core
+	NUMBA_DISABLE_JIT=1 $(COVER) --append -m pytest -q -n 0 -p tests.helpers.interpreted_kernels $(CORE_KERNELS)
+	$(BIN)/python -m coverage report --data-file=$(VENV)/coverage --show-missing --skip-covered
 
 lint: $(STAMP) ## Style
 	$(BIN)/ruff check .

@@ -6,12 +6,19 @@ from scipy import stats
 
 from discreet.accounting.noise_distributions.count_noise import report_grid
 from discreet.core.correlated_noise.matrix_factorization import MatrixFactorization
+from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CountQuery
+from discreet.core.families import rewards, visits
 from discreet.core.layout import Layout
+from discreet.core.noise.noises import AdditiveNoise
+from discreet.core.protocols import Coins
+from discreet.core.query import FamilyQuery
 from discreet.core.rng import Secure, Seeded
 from discreet.core.session import ChannelSession
-from discreet.core.trajectories import Trajectory
+from discreet.core.strategies import Batches
+from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.mechanisms.interfaces import Message, Plan, Release, Schedule
+from discreet.mechanisms.open_session import session_of
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
@@ -412,3 +419,55 @@ def test_registers_that_do_not_fit_the_releases_are_refused(release: object) -> 
         with pytest.raises(ValueError, match=words):
             session.channel.from_plain(session, {**table, "registers": registers})
     assert session.channel.from_plain(session, table) is table
+
+
+class Widened(AdditiveNoise):
+    """Laplace noise of a plug-in."""
+
+    name, norm = "widened", "l1"
+
+    def cost(self, shift: float, scale: float) -> float:
+        return shift / scale
+
+    def draw(self, coins: Coins, scale: float, size: int, grid: int | None) -> np.ndarray:
+        return coins.laplace(scale, size, grid)
+
+    def std(self, scale: float, grid: int | None) -> float:
+        return 2.0**0.5 * scale
+
+
+@pytest.mark.parametrize("source", [Seeded(3), Secure(1024)])
+def test_families_of_ones_own_are_added_one_by_one_and_together(source: Seeded | Secure) -> None:
+    """Rounding keeps rewards on the grid, so both ways and the exact sums agree."""
+    query = FamilyQuery(LAYOUT, (visits(), rewards(0.5)))
+    lives = [Trajectory(user(i).states, user(i).actions, np.array([0.25, 1.0])) for i in range(4)]
+    found = []
+    for together in (False, True):
+        how = Central(epsilon=1.0, release="batches")
+        session = how.start(query, Schedule(8, times=np.array([0, 4])), source)
+        session.release()
+        session.begin(Plan(POLICY, 4))
+        if together:
+            parts = (
+                np.stack([getattr(life, name) for life in lives]) for name in ("states", "actions", "rewards")
+            )
+            session.submit_many(Trajectories(*parts), 1)
+        else:
+            for life in lives:
+                session.submit(Message(plan=1, trajectory=life))
+        found.append(session.state["cells"].copy())
+    whole = [query.to_cells(query.contribution(life)) for life in lives]
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], np.sum(whole, axis=0))
+
+
+def test_seeded_draws_of_a_declared_noise_are_addressed() -> None:
+    mechanism = CountMechanism(
+        QUERY, Schedule(8, times=np.array([0, 4])), "seeded", Batches(), Widened(), np.full(3, 2.0)
+    )
+    session = session_of(mechanism, Seeded(3))
+    first, again, other = (session.channel.node_noise(end, 1.0) for end in (4, 4, 5))
+    assert np.array_equal(first, again)
+    assert (first != other).all()
+    wanted = [SeededRng(Seeded(3).keys.noise, 4, 0).laplace(2.0, size) for size in np.diff(QUERY.offsets)[:1]]
+    assert np.array_equal(first[: QUERY.offsets[1]], wanted[0])

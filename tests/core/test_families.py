@@ -1,5 +1,6 @@
 """Shapes, bounds and moves of families."""
 
+import numpy as np
 import pytest
 
 from discreet.core.exchange import ALL_STEPS, CaseCosts, OneStep
@@ -13,6 +14,7 @@ from discreet.core.families import (
     visits,
 )
 from discreet.core.layout import Layout
+from discreet.core.trajectories import Trajectory
 
 LAYOUT = Layout(3, 2, 4)
 
@@ -44,3 +46,9 @@ def test_sums_of_rewards_by_successor_are_refused() -> None:
         RecordFamily("r", by_successor=True, center=0.5)
     with pytest.raises(ValueError, match="center"):
         rewards(1.5)
+
+
+def test_values_that_plans_set_are_added_by_compiled_code_only() -> None:
+    record = Trajectory(np.zeros(5, np.int64), np.zeros(4, np.int64), np.zeros(4))
+    with pytest.raises(ValueError, match="family 'returns': is summed only as an option of CountQuery"):
+        GroupReturns("returns", 3, 2.5).add(record, LAYOUT, {}, None, np.zeros(3))

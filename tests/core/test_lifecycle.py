@@ -1,6 +1,9 @@
 """One call at a time, also after a call that was interrupted and whose frames somebody keeps."""
 
 import contextlib
+import copy
+import os
+import pickle
 import signal
 import threading
 from collections.abc import Callable
@@ -13,6 +16,7 @@ from waiting import LIMIT, wait_until
 
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
+from discreet.core.lifecycle import Guarded
 from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.mechanisms.interfaces import Message, Plan, Schedule
@@ -193,3 +197,34 @@ def test_who_closes_forgets_sums_noise_and_releases(name: str) -> None:
     assert session._last is None
     assert held() == []
     assert session.state == {}
+
+
+def test_a_copy_of_a_session_is_refused() -> None:
+    for call in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="a session cannot be pickled or copied: the copy would draw the"):
+            call(opened())
+
+
+def test_what_is_shown_of_an_object_without_users() -> None:
+    assert repr(Guarded()) == "<Guarded >"
+    with Guarded() as held:
+        pass
+    assert repr(held) == "<Guarded closed>"
+
+
+def test_a_call_inside_a_call_and_in_another_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = opened()
+    with session._lock, pytest.raises(RuntimeError, match="a call on this session is running in this thread"):
+        session.release()
+    monkeypatch.setattr(os, "getpid", lambda: session._process + 1)
+    with pytest.raises(RuntimeError, match="this session was started in another process: a copy would draw"):
+        session.release()
+    session.close()
+    assert session.state == {}
+
+
+def test_an_interrupted_save_ends_the_session() -> None:
+    session = opened()
+    session._saving = True
+    with pytest.raises(RuntimeError, match="a save of this session was interrupted: save it again, or close"):
+        session.release()

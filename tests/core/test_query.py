@@ -229,3 +229,33 @@ class SumFamilyOfNothing(SumFamily):
 
     def most(self, layout: Layout) -> float:
         return 1.0
+
+
+def test_a_query_of_families_adds_whole_records_or_nothing() -> None:
+    layout = Layout(2, 2, 2)
+    record = Trajectory(np.array([0, 1, 0]), np.array([1, 0]), np.array([0.25, 1.0]))
+    query = FamilyQuery(layout, (visits(), rewards(0.5)))
+    found = query.contribution(record)
+    assert found["visits"][0, 0, 1] == found["visits"][1, 1, 0] == 1.0
+    assert found["visits"].sum() == 2.0
+    assert found["centered_reward_sums"].sum() == pytest.approx(0.25)
+    copied = query.copy()
+    assert copied.families == query.families
+    assert copied.layout is not layout
+    assert not query.stored_only
+    assert not query.steered
+
+
+def test_a_family_without_a_price_is_refused() -> None:
+    """A query of this library holds none: its class says which families it takes."""
+
+    class Free(SumFamily):
+        def shape(self, layout: Layout) -> tuple[int, ...]:
+            return (1,)
+
+        def most(self, layout: Layout) -> float:
+            return 1.0
+
+    query = FamilyQuery(Layout(2, 2, 2), (visits(),))
+    with pytest.raises(TypeError, match="must be a RecordFamily or have a bound of its own"):
+        query._price_of((Free("free"),), {"free": lambda x: x}, False)

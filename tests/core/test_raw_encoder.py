@@ -1,11 +1,22 @@
 """Raw records are added once, and an encoder is of one plan."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.raw_encoder import RawEncoder, add_record, family_begins, same_plan
+from discreet.core.noise.noises import Laplace
+from discreet.core.protocols import Coins
+from discreet.core.raw_encoder import (
+    RawEncoder,
+    add_record,
+    family_begins,
+    noise_vector,
+    rounded,
+    same_plan,
+)
 from discreet.core.releases import Plan
 from discreet.core.rng import SecureRng
 from discreet.core.trajectories import Trajectory
@@ -36,3 +47,32 @@ def test_an_encoder_makes_messages_to_its_own_plan() -> None:
     assert RawEncoder.guarantee is None
     with pytest.raises(ValueError, match=r"plan\.number = 3: must be 4"):
         same_plan(4, Plan(plan.policy, 5, number=3))
+
+
+def test_rewards_are_rounded_with_a_grid_only() -> None:
+    assert rounded(RECORD, SecureRng(), None) is RECORD
+    found = rounded(RECORD, SecureRng(), 2)
+    assert found.states is RECORD.states
+    assert found.rewards.tolist() == [0.5, 1.0, 0.0]
+
+
+class Short(Laplace):
+    """Draws one number too few."""
+
+    def draw(self, coins: Coins, scale: float, size: int, grid: int | None) -> np.ndarray:
+        return np.zeros(size - 1)
+
+
+class Endless(Laplace):
+    """Draws no finite number."""
+
+    def draw(self, coins: Coins, scale: float, size: int, grid: int | None) -> np.ndarray:
+        return np.full(size, np.inf)
+
+
+@pytest.mark.parametrize("noise", [Short(), Endless()])
+def test_draws_that_are_no_noise_are_refused(noise: Laplace) -> None:
+    query = CountQuery(LAYOUT)
+    given = SimpleNamespace(noise=noise, noise_scales=np.ones(3), grid=lambda name: None)
+    with pytest.raises(RuntimeError, match=r"noise 'laplace': drew \(\d+,\) values, must be \(12,\) finite"):
+        noise_vector(query, given, 1.0, SecureRng())  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from discreet.core.count_mechanism import CountMechanism, leaves_of
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.raw_encoder import RawEncoder
-from discreet.core.releases import Message, Plan, Schedule
+from discreet.core.releases import Message, Plan, Schedule, numbered, read_only
 from discreet.core.rng import Seeded
 from discreet.core.session import ChannelSession
 from discreet.core.strategies import Exact
@@ -56,6 +56,7 @@ def test_a_schedules_arrays_are_its_own_and_read_only() -> None:
     [
         ({"times": np.array([[0, 1]])}, "ascending integers that start with 0"),
         ({"times": np.array([], int)}, "ascending integers that start with 0"),
+        ({"times": np.array([0, 4, 10])}, r"times\[-1\] = 10: must be below users = 10 "),
         ({"times": np.array([0, 10])}, r"times\[-1\] = 10: must be below users = 10 \(nobody is left"),
         ({"times": np.array([0, 11]), "final": True}, r"times\[-1\] = 11: must be at most users = 10"),
         ({"final": True}, "final = True: must come with users and with the times"),
@@ -122,3 +123,11 @@ def test_values_that_hold_arrays_are_compared_as_objects() -> None:
         assert one == one
         assert one != replace(one)
         assert len({one, replace(one)}) == 2
+
+
+def test_arrays_of_a_release_are_read_only() -> None:
+    tables = {"visits": np.zeros(3), "reward_sums": np.zeros(2)}
+    assert read_only(tables) is tables
+    for table in tables.values():
+        with pytest.raises(ValueError, match="read-only"):
+            table[0] = 1.0

@@ -9,7 +9,16 @@ from discreet.core.correlated_noise.matrix_factorization import MatrixFactorizat
 from discreet.core.correlated_noise.optimal_tree import OptimalTree
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
 from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
-from discreet.core.strategies import STRATEGIES, Batches, Exact, OnDevice, Prefixes, Strategy, registered
+from discreet.core.strategies import (
+    STRATEGIES,
+    WALKS,
+    Batches,
+    Exact,
+    OnDevice,
+    Prefixes,
+    Strategy,
+    registered,
+)
 
 NORMS = {
     Exact(): (math.inf, math.inf),
@@ -45,3 +54,18 @@ def test_a_name_is_registered_once() -> None:
     with pytest.raises(ValueError, match="Batches"):
         registered(type("Batches", (Batches,), {}))
     assert before == STRATEGIES
+
+
+def test_a_strategy_of_another_package_is_not_registered() -> None:
+    other = type("Other", (Strategy,), {"__module__": "elsewhere"})
+    with pytest.raises(ValueError, match="strategy Other: must be a class of this library"):
+        registered(other)
+    assert other not in STRATEGIES
+
+
+def test_two_strategies_have_no_common_name() -> None:
+    for name, kinds in (("Batches", STRATEGIES), ("Tree", WALKS)):
+        before = list(kinds)
+        with pytest.raises(ValueError, match=f"strategy {name}: is registered already"):
+            registered(type(name, (), {"__module__": "discreet.another"}), kinds)
+        assert kinds == before

@@ -126,3 +126,25 @@ def test_numbers_out_of_range_are_refused(wrong: dict) -> None:
     (name,) = wrong
     with pytest.raises(ValueError, match=name):
         vector(np.sum, **wrong) if name != "function" else vector(3)
+
+
+def test_what_a_vector_says_of_itself() -> None:
+    own = vector(lambda record, context: np.ones(3))
+    assert (own.by_pair, own.shape(LAYOUT), own.most(LAYOUT)) == (False, (3,), 2.0)
+    assert own.rests_on[0].startswith("the vector 'x' is a function of one user's trajectory")
+    assert own.price(lambda x: x, LAYOUT, False) == 4.0 * 3**0.5
+    assert own.price(lambda x: x * x, LAYOUT, True) == 16.0
+    assert vector(own.function, norm=1).price(lambda x: x, LAYOUT, False) == 4.0
+    with pytest.raises(ValueError, match=r"function = 3: must be a function of \(trajectory, context\)"):
+        vector(3)
+
+
+def test_a_query_adds_the_vector_of_every_user() -> None:
+    query = FamilyQuery(
+        LAYOUT, (visits(), vector(lambda record, context: context["w"] * record.rewards.sum()))
+    )
+    found = query.contribution(RECORD, {"w": np.array([0.25, 0.5, 0.0])})
+    assert found["x"].tolist() == [0.3125, 0.625, 0.0]
+    cells = np.ones(query.cells)
+    query.add(RECORD, {"w": np.array([0.25, 0.5, 0.0])}, None, cells)
+    assert cells[query.offsets[1] :].tolist() == [1.3125, 1.625, 1.0]

@@ -10,4 +10,4 @@ from discreet.core.compile import kernel
 
 def kept(function: Any) -> Callable[..., Any]:
     """Return a function marked ``inlined``, cached with the kernels under the hash of their sources."""
-    return kernel(function.py_func)
+    return kernel(getattr(function, "py_func", function))  # without compilation there is no other

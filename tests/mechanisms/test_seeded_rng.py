@@ -56,3 +56,11 @@ def test_seeded_coins_take_no_grid_and_are_addressed_by_user() -> None:
         coins.words(2)
     assert not first.flip(word)
     assert twin.flip(word + 1)
+
+
+def test_seeded_rewards_are_not_rounded() -> None:
+    rewards = np.array([0.3, 0.7])
+    coins = SeededRng(Seeded(5).keys.noise, 0)
+    assert coins.rounded(rewards, None) is rewards
+    with pytest.raises(ValueError, match="grid = 4: seeded coins have none"):
+        coins.rounded(rewards, 4)

@@ -1,8 +1,10 @@
 """Addressed streams: golden words, NumPy's Philox, and the laws of every sampler."""
 
+import interpreted_kernels as interpreted
 import numpy as np
 import pytest
 from kept_kernels import kept
+from numba import njit
 from scipy import stats
 
 from discreet.utils import random_streams_kernels as streams
@@ -112,3 +114,58 @@ def test_laplace_sum_law(n: int) -> None:
     direct = np.random.default_rng(n).laplace(scale=2.0, size=(20_000, n)).sum(axis=1)
     assert stats.ks_2samp(draws, direct).pvalue > FALSE_ALARM
     assert abs(draws.var() / (8.0 * n) - 1) < 6 * np.sqrt(5.0 / draws.size)
+
+
+def test_machine_instructions_are_those_of_their_descriptions() -> None:
+    @njit
+    def high(a: int, b: int) -> int:
+        return streams._mul_high(a, b)
+
+    @njit
+    def bits(x: float) -> int:
+        return streams._float_bits(x)
+
+    @njit
+    def real(x: int) -> float:
+        return streams._bits_float(x)
+
+    for a, b in ((2**64 - 1, 2**64 - 1), (2**63, 3), (0xD2E7470EE14C6C93, 0xCA5A826395121157), (1, 1)):
+        wanted = interpreted.mul_high(np.uint64(a), np.uint64(b))
+        assert high(np.uint64(a), np.uint64(b)) == wanted == (a * b) >> 64
+    for x in (1.0, -0.1, 5e-324, 1e308, np.inf):
+        assert bits(x) == interpreted.float_bits(x) == np.float64(x).view(np.int64)
+        assert real(bits(x)) == interpreted.bits_float(bits(x)) == x
+
+
+def test_integers_below_a_bound_are_the_high_part_of_a_product() -> None:
+    below = kept(streams.below)
+    state, other = _state(8), _state(8)
+    drawn = [below(state, n) for n in (1, 6, 2**31 - 1)]
+    words = streams.draw_words(other, 3).tolist()
+    assert drawn == [(word * n) >> 64 for word, n in zip(words, (1, 6, 2**31 - 1), strict=True)]
+
+
+@pytest.mark.parametrize(("n", "p"), [(9, 0.01), (9, 0.3), (10, 0.07), (11, 0.01)])
+def test_a_binomial_variable_is_drawn_again_behind_the_rounded_mass(n: int, p: float) -> None:
+    """The first uniform number is 1 - 2^-53, which is more than the sum of all rounded probabilities."""
+    state = np.array([0, 1, 2, 2**64 - 1], np.uint64)
+    assert streams.draw_uniforms(state.copy(), 1)[0] == 1.0 - 2.0**-53
+    again = state.copy()
+    streams.draw_words(again, 1)
+    assert streams.draw_binomials(state, n, p, 1) == streams.draw_binomials(again, n, p, 1)
+
+
+def test_numpy_generators_have_addresses_of_their_own() -> None:
+    key = streams.run_key(5)
+    first = streams.generator_at(key, streams.ROLE_BOOTSTRAP, 1, 2)
+    counter = np.array([0, 1, 2, 6 + 2**32], np.uint64)
+    again = np.random.Generator(np.random.Philox(key=key, counter=counter))
+    assert (first.random(4) == again.random(4)).all()
+    assert (streams.generator_at(key, 6).random(4) == streams.generator_at(key, 6, 0, 0).random(4)).all()
+    assert (streams.generator_at(key, 6, 1).random(4) != streams.generator_at(key, 6, 0, 1).random(4)).all()
+
+
+def test_the_noise_of_nobody_is_zero() -> None:
+    state = _state(9)
+    assert not streams.draw_laplace_sums(state, 0, 2.0, 3).any()
+    assert (state == _state(9)).all()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
 import json
 import os
@@ -20,11 +19,11 @@ from typing import Any
 from benchmarks.studies.mutants import mutations, server
 from benchmarks.studies.mutants.mutations import Mutant
 
-ROOT = Path(__file__).parents[2]
-COPIED = ("src", "tests", "studies", "docs", "benchmarks", "README.md", "CHANGELOG.md", "pyproject.toml")
-# Beside what the session imports: mechanisms that are no plain sums of counts, and what words are made by.
+ROOT = Path(__file__).parents[3]
+COPIED = ("src", "tests", "papers", "docs", "benchmarks", "README.md", "CHANGELOG.md", "pyproject.toml")
+# Beside the package: mechanisms that are no plain sums of counts, and what words are made by.
 MORE = (
-    "core.fresh_noise_channel", "core.clipped_returns", "mechanisms.linear.linear_mechanism",
+    "mechanisms.linear.linear_mechanism",
     "mechanisms.linear.adaptive_queries", "mechanisms.linear.linear_queries",
     "accounting.randomized_response_event", "mechanisms.local.randomized_response_strategy",
     "mechanisms.local.randomized_response", "mechanisms.batch_queries",
@@ -40,70 +39,23 @@ TESTS = tuple(
         "goldens", "learners", "pipeline", "reports",
     )
 )  # fmt: skip
-KERNELS = {  # compiled lines are not followed: the tests of what calls them
-    "discreet/core/correlated_noise/factorization_kernels.py": (
-        "tests/core/correlated_noise/test_binary_tree.py",
-        "tests/core/correlated_noise/test_factorization_kernels.py",
-        "tests/core/correlated_noise/",
-    ),
-    "discreet/core/decaying_sum_kernels.py": (
-        "tests/core/correlated_noise/decaying_sum/test_fixed_point.py",
-    ),
-    "discreet/core/count_kernels.py": (
-        "tests/core/test_count_query.py",
-        "tests/core/test_count_channels.py",
-        "tests/core/count_channels/test_pooled.py",
-        "tests/core/correlated_noise/test_binary_tree.py",
-    ),
-    "discreet/core/noise/discrete_samplers_kernels.py": ("tests/core/noise/test_discrete_samplers.py",),
-    "discreet/core/trajectory_checks_kernels.py": (
-        "tests/core/stream_session/test_submit_many.py",
-        "tests/core/test_count_channels.py",
-    ),
-    "discreet/core/trajectory_sums_kernels.py": (
-        "tests/core/stream_session/test_submit_many.py",
-        "tests/mechanisms/dataset/dataset_release/test_session.py",
-    ),
-}
+# Compiled lines cannot be followed. Mutants of kernels are therefore judged as Python code, by these files.
+INTERPRETED = (
+    "tests/core/test_*kernels.py", "tests/core/*/test_*kernels.py",
+    "tests/core/noise/test_discrete_samplers.py",
+)  # fmt: skip
 CACHE_KEEPERS = ("discreet/core/compile.py", "discreet/core/user_data_dir.py")
-FIRST, SECOND = 20.0, 60.0  # seconds of tests, as they take on the code itself; the second: ``--again``
-QUICK = 1.0  # seconds: of a test that runs again with a file that may have changed
-LIMIT = 400.0  # seconds for one mutant
+FIRST, SECOND = 10.0, 60.0  # CPU seconds of tests on the unchanged code; the second: ``--again``
+QUICK = 1.0  # CPU seconds: of a test that runs again with a file that may have changed
+LIMIT = 900.0  # seconds for one mutant
 Covered = Mapping[str, Mapping[str, Any]]
 
 
 def core(source: Path) -> list[str]:
     """The files of the trusted core, below the source folder."""
-    found, waiting = set(), ["discreet.core.count_channels", *(f"discreet.{name}" for name in MORE)]
-    extra = set(waiting[1:])
-    while waiting:
-        name = waiting.pop()
-        file = source.joinpath(*name.split(".")).with_suffix(".py")
-        if name in found or not file.exists():
-            continue
-        found.add(name)
-        waiting += [] if name in extra else _imported(file)
-    return sorted(f"{name.replace('.', '/')}.py" for name in found)
-
-
-def _imported(file: Path) -> list[str]:
-    """Modules of ours that a file imports, not for types alone."""
-    tree = ast.parse(file.read_text())
-    types = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-    ]
-    hidden = {id(one) for node in types for one in ast.walk(node)}
-    names = []
-    for node in ast.walk(tree):
-        if id(node) in hidden:
-            continue
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-    return [name for name in names if name.startswith("discreet.")]
+    more = {f"discreet/{name.replace('.', '/')}.py" for name in MORE}
+    inside = {file.relative_to(source).as_posix() for file in source.joinpath("discreet/core").rglob("*.py")}
+    return sorted(inside | more)
 
 
 # ------------------------------------------------------------------------------ before the first mutant
@@ -140,27 +92,36 @@ def prepare(out: Path) -> None:
     subprocess.run([*run, "discreet", "warmup"], cwd=tree, env=environment(out), check=True)
 
 
-def follow(out: Path, files: Sequence[str]) -> Covered:
-    """Which test runs which lines of the code as it is. One that does not pass here kills nothing later."""
-    kept = out / "covered.json"
-    if not kept.exists():
-        tree = out / "tree"
-        every = "\n".join(str(tree / "src" / file) for file in files)
-        env = environment(out) | {"MUTANTS_FILES": every, "MUTANTS_COVERED": str(kept)}
-        command = [
-            "pytest",
-            "-p",
-            "benchmarks.studies.mutants.covered",
-            "-p",
-            "no:cacheprovider",
-            "-q",
-            "-n",
-            "0",
-        ]
-        command += ["-m", "not statistics", *TESTS]
-        subprocess.run([sys.executable, "-m", *command], cwd=tree, env=env, check=False)
-    found: Covered = json.loads(kept.read_text())
-    return {test: one for test, one in found.items() if one["passed"] and "lines" in one}
+def follow(out: Path, files: Sequence[str], tests: Sequence[str]) -> tuple[Covered, Covered]:
+    """Which test runs which lines of the code as it is, by ``tests``; and how long interpreted kernels take.
+
+    A test that does not pass here kills nothing later.
+    """
+    tree = out / "tree"
+    slow = sorted(file.relative_to(tree).as_posix() for name in INTERPRETED for file in tree.glob(name))
+    every = "\n".join(str(tree / "src" / file) for file in files)
+    looks = []
+    for kept, more, asked in (
+        (out / "covered.json", {}, ["-n", "0", *tests]),
+        (
+            out / "interpreted.json",
+            {"NUMBA_DISABLE_JIT": "1"},
+            ["-n", "0", "-p", "tests.helpers.interpreted_kernels", *slow],
+        ),
+    ):
+        if not kept.exists():
+            env = environment(out) | more | {"MUTANTS_FILES": every, "MUTANTS_COVERED": str(kept)}
+            command = [sys.executable, "-m", "pytest", "-p", "benchmarks.studies.mutants.covered"]
+            command += ["-p", "no:cacheprovider", "-q", "-m", "not statistics", *asked]
+            subprocess.run(command, cwd=tree, env=env, check=False)
+        found: Covered = json.loads(kept.read_text())
+        looks.append({test: one for test, one in found.items() if one["passed"] and "lines" in one})
+    return looks[0], looks[1]
+
+
+def is_kernel(file: str) -> bool:
+    """Return True for a file of compiled functions."""
+    return file.endswith("kernels.py")
 
 
 # ------------------------------------------------------------------------------ which tests
@@ -173,11 +134,8 @@ def chosen(mutant: Mutant, source: Path, covered: Covered) -> list[str]:
     """
     file = mutant.file
     lines = set(mutations.statement((source / file).read_text(), mutant.line))
-    if mutant.file in KERNELS:
-        fitting = [test for test in covered if test.startswith(KERNELS[mutant.file])]
-    else:
-        fitting = [test for test, one in covered.items() if lines & set(one["lines"].get(file, ()))]
-        fitting = fitting or [test for test, one in covered.items() if file in one["lines"]]
+    fitting = [test for test, one in covered.items() if lines & set(one["lines"].get(file, ()))]
+    fitting = fitting or [test for test, one in covered.items() if is_kernel(file) or file in one["lines"]]
     stem = Path(mutant.file).stem.removesuffix("_kernels")
     if mutant.file in CACHE_KEEPERS:  # they work while modules are loaded, and in processes that tests start
         fitting = [test for test in covered if f"/test_{stem}.py" in test or test in fitting]
@@ -185,7 +143,7 @@ def chosen(mutant: Mutant, source: Path, covered: Covered) -> list[str]:
     order = []
     for test in sorted(fitting, key=lambda test: (covered[test]["seconds"], test)):
         path, _, name = test.partition("::")
-        near = f"test_{stem}" in path
+        near = f"test_{stem}" in path or f"/{stem}/" in path  # a file, or a folder of the name
         calls[f"{path}{name.split('[')[0]}"] += 1
         order.append((not near, calls[f"{path}{name.split('[')[0]}"] // 3, covered[test]["seconds"], test))
     return [test for *_, test in sorted(order)]
@@ -208,8 +166,9 @@ def judge(
     """Put the mutant in its place, run its tests, take it away. limit : seconds for one look."""
     tree = out / "tree"
     file = tree / "src" / mutant.file
+    stat = file.stat()
     cache = None
-    if mutant.file in KERNELS or mutant.file in CACHE_KEEPERS:
+    if is_kernel(mutant.file) or mutant.file in CACHE_KEEPERS:
         cache = out / "work" / "cache"
     module = mutant.file.removesuffix(".py").replace("/", ".")
     shutil.rmtree(out / "work", ignore_errors=True)
@@ -217,20 +176,21 @@ def judge(
     try:
         if cache is not None and mutant.file in CACHE_KEEPERS:
             shutil.copytree(out / "cache", cache)
-        return server.judge(tree, module, look, out / "work" / "run", limit, cache)
+        return server.judge(tree, module, look, out / "work" / "run", limit, cache, is_kernel(mutant.file))
     finally:
         file.write_text(source_text)
+        os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # by which compiled kernels are known
 
 
 # ------------------------------------------------------------------------------ the run
 
 
-def run(out: Path, seed: int, total: int, least: int, only: str, skip: str) -> None:
+def run(out: Path, seed: int, total: int, least: int, only: str, skip: str, tests: Sequence[str]) -> None:
     """Judge the mutants that are not judged yet, in random turns: a run that is stopped is a sample too."""
     tree = out / "tree"
     source = tree / "src"
-    files = core(source)
-    covered = follow(out, files)
+    looks = follow(out, core(source), tests)
+    files = [file for file in core(source) if only in file and not (skip and skip in file)]
     drawn = mutations.ordered(files, source, seed)
     wanted = mutations.quotas({file: len(every) for file, every in drawn.items()}, total, least)
     turns = [file for file in files for _ in range(wanted[file])]
@@ -240,8 +200,6 @@ def run(out: Path, seed: int, total: int, least: int, only: str, skip: str) -> N
     done = {_key(row): row for row in rows(out)}
     server.load()
     for file in turns:
-        if only not in file or (skip and skip in file):
-            continue
         text = (source / file).read_text()
         for mutant in left[file]:
             row = done.get(_key(asdict(mutant)))
@@ -249,6 +207,7 @@ def run(out: Path, seed: int, total: int, least: int, only: str, skip: str) -> N
                 code = mutant.code(text)
                 if code is None:
                     continue
+                covered = looks[is_kernel(file)]
                 look = server.Look(parts(chosen(mutant, source, covered), covered)[0])
                 verdict = judge(mutant, out, look, LIMIT, text, code)
                 before, after = mutations.shown(text, code)
@@ -272,7 +231,7 @@ def again(out: Path, given: Sequence[str], only: str) -> None:
     source = tree / "src"
     shutil.rmtree(tree / "tests")
     shutil.copytree(ROOT / "tests", tree / "tests", ignore=shutil.ignore_patterns("__pycache__"))
-    covered = follow(out, core(source))
+    looks = follow(out, core(source), TESTS)
     every = rows(out)
     server.load()
     for i, row in enumerate(every):
@@ -280,6 +239,7 @@ def again(out: Path, given: Sequence[str], only: str) -> None:
             continue
         mutant = Mutant(**{name: row[name] for name in ("file", "operator", "occurrence", "line")})
         text = (source / mutant.file).read_text()
+        covered = looks[is_kernel(mutant.file)]
         own = sorted((tree / "tests").rglob(f"test_{Path(mutant.file).stem.removesuffix('_kernels')}.py"))
         files = list(dict.fromkeys([*(file.relative_to(tree).as_posix() for file in own), *given]))
         slow = {test for test, one in covered.items() if one["seconds"] > QUICK}
@@ -306,9 +266,9 @@ def rows(out: Path) -> list[dict[str, Any]]:
 
 def page(judged: Sequence[Mapping[str, Any]]) -> str:
     """The table by module, and every survivor."""
-    from discreet.utils.markdown_table import (
-        markdown,  # children of the server must find nothing of ours loaded
-    )
+    # children of the server must find nothing of ours loaded
+    from discreet.audit.black_box import rate_limits
+    from discreet.utils.markdown_table import markdown
 
     counted = [row for row in judged if row["outcome"] != "unloadable"]
     table = []
@@ -320,7 +280,10 @@ def page(judged: Sequence[Mapping[str, Any]]) -> str:
     table.append(["in all", len(counted), len(counted) - alive, alive])
     head = ["module", "mutants", "killed", "survivors"]
     text = markdown([head, *([str(cell) for cell in row] for row in table)])
-    text += f"\n\nKilled: {100 * (1 - alive / max(1, len(counted))):.1f} %.\n\n## Survivors\n\n"
+    killed = len(counted) - alive
+    low = rate_limits(killed, len(counted), 0.05)[0] if counted else 0.0
+    text += f"\n\nKilled: {100 * killed / max(1, len(counted)):.1f} %, with 95 % confidence at least "
+    text += f"{100 * low:.1f} % (Clopper-Pearson).\n\n## Survivors\n\n"
     for row in sorted(counted, key=lambda row: (row["file"], row["line"])):
         if row["outcome"] == "survived":
             place = f"{row['file'].removeprefix('discreet/')}:{row['line']}"
@@ -338,6 +301,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--least", type=int, default=4, help="mutants of every file")
     parser.add_argument("--only", default="", help="files whose name holds this")
     parser.add_argument("--skip", default="", help="not files whose name holds this")
+    parser.add_argument("--tests", nargs="*", default=TESTS, help="folders of tests that judge")
     parser.add_argument(
         "--again",
         nargs="*",
@@ -350,7 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     prepare(out)
     os.environ.update(environment(out))
     if given.again is None:
-        run(out, given.seed, given.mutants, given.least, given.only, given.skip)
+        run(out, given.seed, given.mutants, given.least, given.only, given.skip, given.tests)
     else:
         again(out, given.again, given.only)
     (out / "mutants.md").write_text(page(rows(out)))

@@ -2,15 +2,15 @@
 
 ``python -m pytest -p benchmarks.studies.mutants.covered``, with two variables of the environment:
 ``MUTANTS_FILES`` (the files that are followed, one a line) and ``MUTANTS_COVERED`` (the JSON file that is
-written: outcome, seconds and lines a test). What runs while modules are imported or tests are collected
-belongs to no test.
+written: outcome, CPU seconds and lines a test). What runs while modules are imported or tests are collected
+belongs to no test. Kernels that run as Python code (``NUMBA_DISABLE_JIT=1``) are timed only: it takes too
+long to follow each of their lines.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import coverage
 import pytest
 
 _files = os.environ["MUTANTS_FILES"].split("\n")
+_followed = os.environ.get("NUMBA_DISABLE_JIT") != "1"
 _tests: dict[str, dict[str, Any]] = {}
 
 
@@ -27,19 +28,26 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Follow one test with its fixtures, by a tracer of its own: tests may set one themselves."""
     seen = coverage.Coverage(data_file=None, config_file=False, include=_files, messages=False)
     seen.set_option("run:disable_warnings", ["trace-changed", "no-data-collected", "module-not-measured"])
-    began = time.perf_counter()
-    seen.start()
+    began = _cpu_seconds()
+    if _followed:
+        seen.start()
     try:
         return (yield)
     finally:
-        seen.stop()
+        if _followed:
+            seen.stop()
         data = seen.get_data()
         lines = {name: sorted(data.lines(file) or ()) for name, file in _named(data.measured_files())}
         one = _tests.setdefault(item.nodeid, {"passed": False})
         one |= {
-            "seconds": round(time.perf_counter() - began, 4),
+            "seconds": round(_cpu_seconds() - began, 4),
             "lines": {f: v for f, v in lines.items() if v},
         }
+
+
+def _cpu_seconds() -> float:
+    """CPU time of this process and of those that it waited for: other work on the machine does not count."""
+    return sum(os.times()[:4])
 
 
 def _named(files: Iterable[str]) -> list[tuple[str, str]]:

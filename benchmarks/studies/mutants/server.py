@@ -2,8 +2,8 @@
 
 A mutant is a file in a tree of its own (a copy of sources and tests), so that processes which tests start see
 it too. Byte code is kept by the digest of its source, never by its date. Numba's cache folder is named by the
-digest of all kernel sources: a mutant of a kernel compiles into a folder that is thrown away; one of the code
-that keeps the cache gets a copy.
+digest of all kernel sources: a mutant of a kernel is run as Python code, with a folder that is thrown away;
+one of the code that keeps the cache gets a copy.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import json
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -27,7 +28,8 @@ LOADED = (
     "pytest", "_pytest.assertion.rewrite", "pytest_timeout", "hypothesis", "pandas", "pyarrow.parquet",
     "dp_accounting.pld.privacy_loss_distribution", "opendp.prelude", "typer", "rich.table",
 )  # fmt: skip
-SECONDS = 30  # for one test of a mutant: a test that was chosen takes a third of it at most
+SECONDS = 400  # for one test of a mutant, on a machine that does much else
+CPU_SECONDS = 45  # for all tests of a mutant: those of the first look take a quarter of it
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def load() -> None:
             importlib.import_module(name)
 
 
-def _child(tree: Path, module: str, look: Look, note: Path, work: Path) -> int:
+def _child(tree: Path, module: str, look: Look, note: Path, work: Path, interpreted: bool) -> int:
     os.setsid()
     log = os.open(work / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
@@ -101,6 +103,14 @@ def _child(tree: Path, module: str, look: Look, note: Path, work: Path) -> int:
         "PYTHONDONTWRITEBYTECODE": "1",
         "HYPOTHESIS_STORAGE_DIRECTORY": str(work / "hypothesis"),
     }
+    plugins: list[str] = []
+    if interpreted:
+        import numba
+
+        plugins = ["-p", "tests.helpers.interpreted_kernels"]
+        os.environ["NUMBA_DISABLE_JIT"] = "1"
+        numba.core.config.DISABLE_JIT = True
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 5))
     assert "discreet" not in sys.modules, "the mutant would not be loaded"
     try:
         importlib.import_module(module)
@@ -114,18 +124,27 @@ def _child(tree: Path, module: str, look: Look, note: Path, work: Path) -> int:
 
     files = sorted({test.split("::")[0] for test in look.tests} | set(look.files))
     return pytest.main(
-        ["-x", "-q", "-m", "not statistics", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist",
-         "-W", "ignore::pytest.PytestAssertRewriteWarning", f"--timeout={SECONDS}",
-         f"--basetemp={work / 'tmp'}", *files],
+        ["-x", "-q", "-m", "not statistics", "--assert=plain", "--tb=no", "-p", "no:cacheprovider",
+         "-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning", f"--timeout={SECONDS}",
+         f"--basetemp={work / 'tmp'}", *plugins, *files],
         plugins=[_Chosen(look, note)],
     )  # fmt: skip
 
 
-def judge(tree: Path, module: str, look: Look, work: Path, limit: float, cache: Path | None) -> Verdict:
+def judge(
+    tree: Path,
+    module: str,
+    look: Look,
+    work: Path,
+    limit: float,
+    cache: Path | None,
+    interpreted: bool = False,
+) -> Verdict:
     """Run the tests of a look, up to the first failure, on the tree as it stands.
 
     module : is loaded first, by name. work : a folder that is emptied. limit : seconds, then the child and
-    all that it started are ended. cache : in place of the usual folder of compiled kernels.
+    all that it started are ended. cache : in place of the usual folder of compiled kernels. interpreted : run
+    kernels as Python code.
     """
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
@@ -137,7 +156,7 @@ def judge(tree: Path, module: str, look: Look, work: Path, limit: float, cache: 
         try:
             if cache is not None:
                 os.environ["NUMBA_CACHE_DIR"] = str(cache)
-            code = int(_child(tree, module, look, note, work))
+            code = int(_child(tree, module, look, note, work, interpreted))
         except BaseException:
             traceback.print_exc()
         finally:
@@ -159,6 +178,8 @@ def judge(tree: Path, module: str, look: Look, work: Path, limit: float, cache: 
     if "unloadable" in said:
         return Verdict("unloadable", module, len(look.tests), seconds)
     code = os.waitstatus_to_exitcode(status)
+    if code == -signal.SIGXCPU:
+        return Verdict("timeout", by, len(look.tests), seconds)
     if code in (70, -signal.SIGKILL):  # ended by nothing that the mutant did
         raise RuntimeError(f"the child of {module} broke: {(work / 'log.txt').read_text()[-2000:]}")
     if code in (0, 5):

@@ -38,3 +38,21 @@ def test_an_open_tree_has_room_for_all_users_that_there_can_be() -> None:
         _, count = walks.next_ops(code, ints, floats, held, n, links, weights)
         assert count <= tree.form.operations
         assert links[:count, walks.TARGET].max() < tree.registers
+
+
+@pytest.mark.parametrize("walk", [w for w in WALKS if w.code >= 0 and w.leaves == 17], ids=name)
+def test_the_register_of_a_prefix_holds_it(walk: Walk) -> None:
+    """Labels of signed digits are those of prefixes with fewer digits, if a digit adds nothing."""
+    assert walk.leaves is not None
+    code, ints, floats, links, weights = program(walk)
+    held = np.zeros(walk.registers + 1, np.int64)
+    for leaf in range(1, walk.leaves):
+        while held[-1] < leaf:
+            at, count = walks.next_ops(code, ints, floats, held, leaf, links, weights)
+            for target, *_, label in links[:count].tolist():
+                held[target] = label
+            held[-1] = at
+        register = walks.register_of(code, ints, leaf)
+        assert register == links[count - 1, walks.TARGET] or isinstance(walk, SignedDigits)
+        assert held[register] == leaf or isinstance(walk, SignedDigits)
+        assert 0 < held[register] <= leaf

@@ -19,9 +19,12 @@ from discreet.core.count_channels import ExactChannel
 from discreet.core.count_mechanism import FINEST_ACCOUNTED, CountMechanism, Stated
 from discreet.core.count_query import CountQuery
 from discreet.core.events import MechanismRecord
+from discreet.core.families import rewards, visits
 from discreet.core.guarantee import Guarantee, guarantee_of
 from discreet.core.layout import Layout
-from discreet.core.noise.noises import GAUSSIAN, LAPLACE
+from discreet.core.noise.noises import GAUSSIAN, LAPLACE, AdditiveNoise
+from discreet.core.protocols import Coins
+from discreet.core.query import FamilyQuery
 from discreet.core.raw_encoder import RawEncoder
 from discreet.core.releases import MOST_RELEASES, Message
 from discreet.core.rng import SecureRng, Seeded
@@ -197,3 +200,54 @@ def test_exact_noise_beyond_what_adds_up_is_refused() -> None:
     for draw in (2**46 + 1, -(2**46) - 1):
         with pytest.raises(OverflowError, match=r"above 2\^46 grid units"):
             randomness._units(np.array([0, draw]), 4)
+
+
+FAMILIES = FamilyQuery(LAYOUT, (visits(), rewards(0.3)))
+
+
+class Widened(AdditiveNoise):
+    """Laplace noise of a plug-in."""
+
+    name, norm = "widened", "l1"
+
+    def cost(self, shift: float, scale: float) -> float:
+        return shift / scale
+
+    def draw(self, coins: Coins, scale: float, size: int, grid: int | None) -> np.ndarray:
+        return coins.laplace(scale, size, grid)
+
+    def std(self, scale: float, grid: int | None) -> float:
+        return 2.0**0.5 * scale
+
+
+def test_a_centre_off_the_grid_is_refused() -> None:
+    many = {"source": "secure", "scales": 300.0}
+    with pytest.raises(ValueError, match=r"family 'centered_reward_sums': center = 0.3: must be a multiple"):
+        batches(query=FAMILIES, reward_grid=1024, **many)  # type: ignore[arg-type]
+    on_grid = FamilyQuery(LAYOUT, (visits(), rewards(0.25)))
+    assert batches(query=on_grid, reward_grid=1024, **many).reward_grid == 1024  # type: ignore[arg-type]
+
+
+def test_a_column_that_is_not_priced_by_its_levels_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Batches, "column_norm", lambda strategy, norm: 2.0)
+    with pytest.raises(ValueError, match=r"strategy = Batches\(.*its column norm is not that of its levels"):
+        batches()
+
+
+def test_only_counts_are_stored_and_have_the_options_of_counts() -> None:
+    made = batches(query=FAMILIES)
+    with pytest.raises(ValueError, match=r"query = .*: must be a CountQuery for Batches"):
+        _ = made.counts
+    with pytest.raises(ValueError, match=r"query = .*: must be a CountQuery"):
+        replace(made, stored=True)
+    assert isinstance(batches().counts, CountQuery)
+
+
+def test_declared_noise_has_a_record_of_its_own_and_no_compiled_code() -> None:
+    made = batches(noise=Widened(), scales=30.0)
+    (record,) = made.records
+    assert type(record).__name__ == "DeclaredRecord"
+    with pytest.raises(ValueError, match="noise 'widened': has no compiled code, only its own draws"):
+        _ = made.family
+    assert (batches().family, batches(noise=GAUSSIAN).family) == (LAPLACE.code, GAUSSIAN.code)
+    assert CountMechanism(QUERY, SCHEDULE, "seeded", Exact(), stated=STATED).family == 0

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from discreet.core.noise.noises import GAUSSIAN, LAPLACE, Laplace, is_declared, price
+from discreet.core.noise.noises import GAUSSIAN, LAPLACE, AdditiveNoise, Laplace, is_declared, price
+from discreet.core.protocols import Coins
 from discreet.core.rng import SecureRng, Seeded
 from discreet.mechanisms.seeded_rng import SeededRng
 
@@ -51,3 +52,40 @@ class Endless(Laplace):
 def test_costs_that_are_no_numbers_are_refused() -> None:
     with pytest.raises(ValueError, match="finite"):
         price(Endless(), 1.0, 1)(1.0)
+
+
+class Coin(AdditiveNoise):
+    """-scale or scale."""
+
+    name = "coin"
+    norm = "l1"
+
+    def cost(self, shift: float, scale: float) -> float:
+        return shift / scale
+
+    def draw(self, coins: Coins, scale: float, size: int, grid: int | None) -> np.ndarray:
+        return np.full(size, scale)
+
+
+class ListedCoin(Coin):
+    def log_mass(self, values: np.ndarray, scale: float, grid: int) -> np.ndarray:
+        return np.where(np.abs(values) == scale * grid, np.log(0.5), -np.inf)
+
+
+def test_deviations_of_a_declared_noise_are_those_of_its_probabilities() -> None:
+    assert ListedCoin().std(3.0, 8) == 3.0
+    assert ListedCoin().std(1.0, None) == 1.0
+    assert ListedCoin().std(500.0, 16) == 500.0  # behind the first 1024 units
+    with pytest.raises(ValueError, match="noise 'coin': log_mass has mass beyond 16777216 units: define std"):
+        ListedCoin().std(2.0**21, 16)
+
+
+def test_what_a_declared_noise_need_not_say() -> None:
+    with pytest.raises(NotImplementedError, match="noise 'coin' states no probabilities"):
+        Coin().log_mass(np.arange(3), 1.0, 1)
+    with pytest.raises(ValueError, match="noise 'coin': is not derived by this library"):
+        Coin().record_name(None)
+
+
+def test_deviations_of_continuous_noise() -> None:
+    assert (LAPLACE.std(3.0, None), GAUSSIAN.std(3.0, None)) == (3.0 * 2**0.5, 3.0)
