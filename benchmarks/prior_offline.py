@@ -16,11 +16,11 @@ import numpy as np
 
 import discreet as dr
 from discreet import envs
-from discreet.utils.random_streams_kernels import run_key
 from discreet.core.rng import Seeded
 from discreet.envs.rollouts.rollout import batch_counts
 from discreet.learners.offline.apvi import DPAPVI
 from discreet.mechanisms.interfaces import Plan, ProblemSpec
+from discreet.utils.random_streams_kernels import run_key
 
 # Weight of the random row, error of rewards, and strength.
 KINDS = {"good": (0.05, 0.03, 1000.0), "middling": (0.2, 0.1, 100.0), "wrong": (1.0, 1.0, 100.0)}

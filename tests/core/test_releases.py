@@ -13,7 +13,7 @@ from discreet.core.count_mechanism import CountMechanism, leaves_of
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.raw_encoder import RawEncoder
-from discreet.core.releases import Message, Plan, Schedule, numbered, read_only
+from discreet.core.releases import Message, Plan, Schedule, read_only
 from discreet.core.rng import Seeded
 from discreet.core.session import ChannelSession
 from discreet.core.strategies import Exact

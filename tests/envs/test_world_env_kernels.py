@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from discreet.utils.random_streams_kernels import run_key
 from discreet.envs import world_env_kernels as kernels
 from discreet.envs.world_env import world_tables
 from discreet.envs.world_env_kernels import WorldState
+from discreet.utils.random_streams_kernels import run_key
 
 
 def state_of(n: int) -> WorldState:

