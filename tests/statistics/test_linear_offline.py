@@ -42,7 +42,7 @@ CELLS = [
     (PEVI(c=0.005), 100, 0.42), (PEVI(c=0.005), 1000, 0.02), (PEVI(c=0.01), 100, 2.25),
     (PEVI(c=0.02), 1000, 0.77), (VAPVI(C=0.01), 100, 0.52), (VAPVI(C=0.1), 100, 0.37),
     (VAPVI(C=0.1), 25, 1.40),
-    (DPVAPVI(rho=1.0, preset="figure-1"), 1000, 6.90), (DPVAPVI(rho=5.0, preset="paper"), 1000, 6.58),
+    (DPVAPVI(rho=1.0, preset="figure-1"), 1000, 6.90), (DPVAPVI(rho=5.0, preset="figure-1"), 1000, 6.58),
     (DPVAPVI(rho=25.0, preset="figure-1"), 1000, 6.30),
     (DPPEVI(rho=1.0), 100, 4.25), (DPPEVI(rho=25.0), 250, 1.33), (DPPEVI(rho=5.0), 3000, 0.14),
     (DPPEVI(rho=1.0, response="model"), 1000, 1.57),
