@@ -1,16 +1,23 @@
 """Attacks on walks, splits, reports and numerical calibration that once worked: each must fail."""
 
+from abc import ABCMeta
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import pytest
 
+from discreet.core.count_mechanism import CountMechanism as KernelMechanism
 from discreet.core.count_query import CountQuery
+from discreet.core.families import RecordFamily, transitions
 from discreet.core.layout import Layout
+from discreet.core.noise.noises import Gaussian, Laplace, is_declared
+from discreet.core.query import FamilyQuery
 from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.session import ChannelSession
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.interfaces import Plan, Schedule
+from discreet.mechanisms.open_session import session_of
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
 
@@ -126,3 +133,60 @@ def test_budgets_at_the_edge_of_numerical_accounting_are_met(epsilon: float, del
     guarantee = privatizer.start(CountQuery(LAYOUT), Schedule(100, growth=2.0), Secure()).guarantee
     assert guarantee.epsilon is not None
     assert 0.95 * epsilon < guarantee.epsilon <= epsilon * (1 + 1e-9)
+
+
+# ------------------------------------------------------------------- classes that claim to be others
+
+
+class Equal(ABCMeta):
+    """Metaclass of classes that compare equal to their base classes."""
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other or other in cls.__bases__
+
+    __hash__ = ABCMeta.__hash__
+
+
+def test_a_class_cannot_compare_equal_to_a_mechanism() -> None:
+    """Its session stated epsilon 0.001 and drew the noise of epsilon 1."""
+
+    class CountMechanism(KernelMechanism, metaclass=Equal):
+        @property
+        def guarantee(self) -> Any:
+            return tree(0.001).guarantee
+
+    mechanism = tree(1.0)
+    lying = CountMechanism(**{one.name: getattr(mechanism, one.name) for one in fields(mechanism) if one.init})
+    with pytest.raises(ValueError, match="no subclass"):
+        session_of(lying, Seeded(0))
+
+
+def tree(epsilon: float) -> Any:
+    return Central(release="tree", epsilon=epsilon).mechanism(CountQuery(LAYOUT), Schedule(8), Seeded(0))
+
+
+def test_a_class_cannot_compare_equal_to_laplace_noise() -> None:
+    """Sums of real users were released without noise, under the guarantee of Laplace noise."""
+
+    class Mute(Laplace, metaclass=Equal):
+        def draw(self, coins: Any, scale: float, size: int, grid: int | None) -> Any:
+            return np.zeros(size)
+
+    assert is_declared(Mute())
+    for noise in (Laplace(), Gaussian()):
+        assert not is_declared(noise)
+
+
+def test_randomness_and_families_cannot_compare_equal() -> None:
+    class Still(Seeded, metaclass=Equal):
+        pass
+
+    class Cheap(RecordFamily, metaclass=Equal):
+        pass
+
+    with pytest.raises(ValueError, match="randomness"):
+        Central(release="tree", epsilon=1.0).start(CountQuery(LAYOUT), Schedule(8), Still(0))
+    family = FamilyQuery(LAYOUT, (transitions(),)).parts[0]
+    cheap = Cheap(**{one.name: getattr(family, one.name) for one in fields(family) if one.init})
+    with pytest.raises(ValueError, match="no subclass"):
+        FamilyQuery(LAYOUT, (cheap,))

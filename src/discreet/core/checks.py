@@ -97,12 +97,20 @@ def flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def is_exactly(value: Any, *kinds: type) -> bool:
+    """Return True if ``value`` is of one of the classes ``kinds``, and of no subclass.
+
+    Classes are compared by identity, because a metaclass can override ``==``.
+    """
+    return any(type(value) is kind for kind in kinds)
+
+
 def exactly(name: str, value: Any, *kinds: type) -> None:
     """Raise ``ValueError`` unless ``value`` is of one of the classes ``kinds``.
 
     Subclasses are rejected, because they could override anything.
     """
-    if type(value) not in kinds:
+    if not is_exactly(value, *kinds):
         names = " or ".join(kind.__name__ for kind in kinds)
         article = "an" if names[0] in "AEIOUaeiou" else "a"
         raise ValueError(f"{name} = {said(value)}: must be {article} {names}, no subclass")

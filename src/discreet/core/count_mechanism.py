@@ -122,7 +122,7 @@ class SumMechanism(ABC):
 
     def _check_drawn(self, randomness: Any, own: int | None) -> None:
         """Raise ``ValueError`` unless ``randomness`` can draw noise on this grid of rewards."""
-        if type(randomness) not in (Seeded, Secure):  # a subclass could draw other noise
+        if not checks.is_exactly(randomness, Seeded, Secure):  # a subclass could draw other noise
             raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")
         grid = None if own is None else grid_of(randomness)
         if randomness.kind != self.source or grid != own:

@@ -95,7 +95,7 @@ def is_linear(query: Any) -> bool:
         return False  # returns here, so that the modules for feature sums are not imported
     from discreet.mechanisms.linear.linear_queries import GramQuery, MixtureQuery
 
-    return type(query) in (GramQuery, MixtureQuery)
+    return checks.is_exactly(query, GramQuery, MixtureQuery)
 
 
 def has_batches(schedule: Any) -> bool:
@@ -113,7 +113,7 @@ def standing_batch(schedule: Schedule) -> Schedule:
 
 def check_source(randomness: Any) -> None:
     """Raise ``ValueError`` unless noise can be drawn from ``randomness``."""
-    if type(randomness) not in (Seeded, Secure):  # a subclass could draw other noise
+    if not checks.is_exactly(randomness, Seeded, Secure):  # a subclass could draw other noise
         raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")
 
 

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core import checks
 from discreet.core.count_kernels import GAUSSIAN as _GAUSSIAN
 from discreet.core.count_kernels import LAPLACE as _LAPLACE
 
@@ -175,7 +176,7 @@ NOISES: tuple[type[AdditiveNoise], ...] = (Laplace, Gaussian)
 
 def is_declared(noise: AdditiveNoise) -> bool:
     """Return True if the cost of the noise is declared by its author and not derived by this library."""
-    return type(noise) not in NOISES
+    return not checks.is_exactly(noise, *NOISES)
 
 
 def price(noise: AdditiveNoise, scale: float, unit: int | None) -> Callable[[float], float]:

@@ -299,7 +299,7 @@ class ResponseSession(Saveable):
         super().__init__()
         checks.exactly("features", features, Features)
         fitting_features(features, layout)
-        if type(randomness) not in (Seeded, Secure):
+        if not checks.is_exactly(randomness, Seeded, Secure):
             raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")
         self._layout = Layout(layout.states, layout.actions, layout.horizon, layout.mask)
         self._features = features.copy()  # a copy, so that later changes of the caller's table change no sum
