@@ -75,6 +75,7 @@ def test_a_true_prior_helps_and_is_no_proven_bound(learner):
     assert loss(told) < 0.7 * loss(plain)
     assert told.heuristics == (*plain.heuristics, "a prior (a public model) counts as visits")
     assert told.guarantee is plain.guarantee
+    assert (plain.privacy_note, told.privacy_note) == (None, dr.Prior(WORLD, 1000.0).statement)
     assert (told.behaviour == plain.behaviour).all()
 
 

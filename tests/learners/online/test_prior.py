@@ -358,6 +358,7 @@ def test_release_of_an_online_study(tmp_path: Path) -> None:
     answer.write_text(json.dumps(release_table(release, "2026-01-01T00:00:00Z")))
     stored = Prior.from_file(answer)
     assert (stored.digest, stored.guarantee) == (prior.digest, None)
+    assert "privacy losses add up" in stored.statement  # an answer of a service contains no guarantee
     for text, match in (
         ("{}", "GET /releases/N"),
         ("[", "GET /releases/N"),
@@ -370,6 +371,15 @@ def test_release_of_an_online_study(tmp_path: Path) -> None:
         answer.write_text(text)
         with pytest.raises(ValueError, match=match):
             Prior.from_release(answer)
+
+
+def test_a_prior_of_exact_sums_is_not_called_public() -> None:
+    """Its statement was that of a public model."""
+    layout = world().layout
+    session = dr.NoPrivacy().start(CountQuery(layout), Schedule(10), Seeded(0))
+    prior = Prior.from_release(session.release())
+    assert "taken as public" not in prior.statement
+    assert "No guarantee covers the people that the prior was made from" in prior.statement
 
 
 # ------------------------------------------------------------------------------------------ files

@@ -140,12 +140,14 @@ class OfflinePolicy:
     users : int
         Number of users in the release.
     guarantee : Guarantee
-        Privacy guarantee of the release; it covers this policy too.
+        Privacy guarantee of the release; it covers this policy too, except for the people of a prior.
     heuristics : tuple of str
         Reasons why ``values`` are not proven bounds; empty if they are proven.
     behaviour : (H, S) int
         Most frequent action of the users. It is computed from the estimated visits before truncation and
         projection. At a state that no user visited, it is determined by noise.
+    privacy_note : str, optional
+        What the guarantee does not cover because of a prior (``prior.statement``); None without a prior.
     """
 
     __repr__ = brief
@@ -161,6 +163,7 @@ class OfflinePolicy:
     guarantee: Guarantee
     heuristics: tuple[str, ...]
     behaviour: Ints
+    privacy_note: str | None = None
 
     def lower_bound(self, initial: ArrayLike) -> float:
         """Return the pessimistic value of the policy, in [0, H], for a public ``initial`` distribution (S,).
@@ -405,7 +408,7 @@ class _Pessimistic(Knobs):
             reasons += (f"a prior ({prior.origin}) counts as visits",)
         return OfflinePolicy(
             policy, table, values, chosen, layout.from_rows(visits), threshold, noise.error,
-            release.users, release.guarantee, reasons, behaviour,
+            release.users, release.guarantee, reasons, behaviour, None if prior is None else prior.statement,
         )  # fmt: skip
 
     def heuristics(self) -> Iterator[str]:

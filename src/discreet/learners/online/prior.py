@@ -125,10 +125,16 @@ class Prior:
     @property
     def statement(self) -> str:
         """Sentences for the privacy statement of a run that uses the prior."""
-        if self.guarantee is None or self.guarantee.epsilon is None:
+        if self.guarantee is None:
             return (
                 f"The learner starts from a prior ({self.origin}), which is taken as public. The guarantee "
-                "does not cover the people that the prior was made from."
+                "does not cover the people that the prior was made from. For a person who is in both data "
+                "sets, privacy losses add up."
+            )
+        if self.guarantee.epsilon is None:
+            return (
+                f"The learner starts from a prior ({self.origin}) that was made from exact sums. No guarantee "
+                "covers the people that the prior was made from."
             )
         return (
             f"The learner starts from a prior ({self.origin}). The guarantee of that release still covers "
