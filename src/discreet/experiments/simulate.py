@@ -127,7 +127,7 @@ class Setup:
         check_role("privatizer", self.privatizer, "privatizer")
         object.__setattr__(self, "episodes", checks.integer("episodes", self.episodes, 1, 10**10))
         checks.choice("by", self.by, ("auto", "episode", "batch"))
-        bound = getattr(self.learner, "threshold", None)
+        bound = getattr(self.learner, "truncates_at", None)
         if bound is not None and self.mdp.reward_map != RewardMap(1.0 / (2.0 * bound), 0.5):
             raise ValueError(
                 f"learner.threshold = {bound:g}: must be the threshold at which the environment truncates "

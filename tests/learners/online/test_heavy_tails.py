@@ -134,3 +134,12 @@ def test_the_environment_must_truncate_at_the_same_threshold():
         Setup(heavy_riverswim(threshold=4.0), HeavyUCBVI(), dr.NoPrivacy(), 10)
     with pytest.raises(ValueError, match=r"learner.threshold = 8"):
         Setup(dr.make("riverswim"), HeavyUCBVI(), dr.NoPrivacy(), 10)
+
+
+def test_a_threshold_of_another_learner_is_not_compared():
+    """Setup raised TypeError: it took any attribute ``threshold`` for that of truncated rewards."""
+
+    class OwnThreshold(PrivateUCBVI):
+        threshold = "auto"
+
+    assert Setup(dr.make("riverswim"), OwnThreshold(), dr.NoPrivacy(), 10).episodes == 10

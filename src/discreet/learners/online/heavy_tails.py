@@ -114,9 +114,14 @@ class _Truncated(PostProcessed):
             raise ValueError("center_rewards = False: must be true, sums of y - 1/2 are sums of rewards")
 
     @property
+    def truncates_at(self) -> float:
+        """Threshold B, which must be that of the environment."""
+        return float(self.threshold or 0.0)
+
+    @property
     def _tails(self) -> tuple[float, float]:
         """Return the threshold B, and the bound s = sqrt(u B^(1 - v)) of the standard deviation."""
-        b, u, v = float(self.threshold or 0.0), float(self.moment or 0.0), float(self.order or 0.0)
+        b, u, v = self.truncates_at, float(self.moment or 0.0), float(self.order or 0.0)
         return b, (u * b ** (1.0 - v)) ** 0.5
 
     def _tables(self, release: Release, layout: Layout) -> tuple[Floats, Floats, Floats]:
