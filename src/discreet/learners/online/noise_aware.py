@@ -169,7 +169,7 @@ def _approximate(spec: ProblemSpec) -> bool:
 _NEVER = 1.0e300
 # With more transition counts than this, a learner of a stationary environment pools them over steps.
 _MOST_CELLS = 2**23
-_UNTRIED = 2.5  # Factor of the bonus for untried rows if rewards are known.
+_UNTRIED = 3.0  # Factor of the bonus for untried rows if rewards are known.
 
 _NO_ROWS, _NO_CELLS = np.zeros((0, 0, 0)), np.zeros((0, 0))
 # When explorers 1 and 2 together have had this number of users, their share starts to fall like 1 /
