@@ -12,10 +12,10 @@ next states, k episodes per user.
 2. Rows are shrunk twice, towards their state and towards the distribution p_0 of arrivals (James and
    Stein). With first visits, p_0 includes one self-transition of each episode that has ended, which makes it
    cautious. The errors have nu_s = (S A_s sigma_m^2 + k N_s) / N_s^2 and nu_r = (S sigma_m^2 + k n) / n^2.
-   The mean of |X_s / N_s - p_0|^2 - nu_s over states, with weights 1 / nu_s^2, is tau_1^2. With w_s = tau_1^2 /
-   (tau_1^2 + nu_s) and the projection Pi onto the simplex, P_s = Pi(p_0 + w_s (X_s / N_s - p_0)). In the same
-   way, tau_2^2 and w_r follow from |X_r / n - X_s / N_s|^2 - nu_r (1 - n / N_s), and P_r = Pi(P_s + w_r (X_r
-   / n - P_s)).
+   The mean of |X_s / N_s - p_0|^2 - nu_s over states, with weights 1 / nu_s^2, is tau_1^2. With w_s = tau_1^2
+   / (tau_1^2 + nu_s) and the projection Pi onto the simplex, P_s = Pi(p_0 + w_s (X_s / N_s - p_0)). In the
+   same way, tau_2^2 and w_r follow from |X_r / n - X_s / N_s|^2 - nu_r (1 - n / N_s), and P_r = Pi(P_s + w_r
+   (X_r / n - P_s)).
 3. The uncertainty of a row is a Dirichlet distribution with parameters alpha_r P_r, where alpha_r + 1 = (1 -
    |P_r|^2) / (w_r nu_r + (1 - w_r)^2 w_s nu_s) and alpha_r >= 1/2. Its mean is P_r.
 4. Returns of first visits are a second measurement of the advantage of a row. V(t) is the reward of an
