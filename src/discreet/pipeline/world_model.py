@@ -441,7 +441,8 @@ class WorldModel:
         penalty : float
             Every action costs this multiple of the standard deviation of its value, at least 0.
         observation : "index", "one-hot" or (S, d) readings
-            Observation of each state.
+            Observation of each state. For prepared data, ``declaration.states.readings(S)`` has the centres
+            of bins (:func:`~discreet.data.prepare_config.read_prepare_config`).
         time : bool
             True: observations have one more entry, the share of the horizon that has passed, and the horizon
             terminates episodes. Not possible with ``observation="index"``. False: the horizon truncates
@@ -475,8 +476,10 @@ class WorldModel:
     ) -> WorldEnv:
         """Return one Gymnasium environment; see :meth:`vector_env`.
 
-        members, seed, penalty, observation, time, as_before : arguments of :meth:`vector_env`. Raises its
-        ``ValueError`` and ``ImportError``.
+        - members, seed, penalty : arguments of :meth:`vector_env`.
+        - observation, time, as_before : arguments of :meth:`vector_env`.
+
+        Raises its ``ValueError`` and ``ImportError``.
         """
         optional("gymnasium", "gymnasium", "a Gymnasium environment")
         from discreet.envs.world_env import WorldEnv, observations
