@@ -137,8 +137,8 @@ def coverage(
                 )
                 x = one.gains["plan"]
                 seen.append((
-                    true, x.low <= true <= x.high, x.low > true, one.shown("plan"), x.high - x.low,
-                    x.lack, held
+                    true, x.low <= true <= x.high, x.low > true, one.shown("plan"), x.high - x.low, x.lack,
+                    held,
                 ))  # fmt: skip
             mean = np.mean(np.array(seen, float), axis=0)
             found.append((
