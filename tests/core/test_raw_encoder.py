@@ -5,10 +5,10 @@ import pytest
 
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.raw_encoder import RawEncoder, add_record, family_begins, same_plan
+from discreet.core.raw_encoder import RawEncoder, add_records, family_begins, same_plan
 from discreet.core.releases import Plan
 from discreet.core.rng import SecureRng
-from discreet.core.trajectories import Trajectory
+from discreet.core.trajectories import Trajectories, Trajectory
 
 LAYOUT = Layout(2, 2, 3)
 RECORD = Trajectory(np.array([0, 1, 0, 1]), np.array([1, 0, 1]), np.array([0.5, 1.0, 0.0]))
@@ -17,7 +17,7 @@ RECORD = Trajectory(np.array([0, 1, 0, 1]), np.array([1, 0, 1]), np.array([0.5, 
 def test_a_record_adds_its_visits() -> None:
     query = CountQuery(LAYOUT)
     cells = np.zeros(query.cells)
-    add_record(query, family_begins(query), RECORD, cells)
+    add_records(query, family_begins(query), Trajectories.of(RECORD), cells)
     visits = cells[query.offsets[0] : query.offsets[1]].reshape(3, -1)
     assert visits.sum(axis=1).tolist() == [1.0, 1.0, 1.0]
 

@@ -26,6 +26,7 @@ from discreet.mechanisms.local.randomized_response import (
     KINDS,
     ReportEncoder,
     StepReports,
+    cut_to,
     decode,
     randomizer,
 )
@@ -517,3 +518,10 @@ def test_forecast_names_the_choice_and_the_next_best():
     assert (found.choices[0].release, found.choices[0].noise) == ("1 random step", "subset selection")
     assert found.choices[0].ratio == 1.0 < found.choices[1].ratio
     assert "square root of a user" in found.criterion
+
+
+def test_a_query_of_one_step_counts_only_that_record() -> None:
+    record = Trajectory(np.array([0, 1, 2, 0, 1]), np.array([0, 1, 0, 1]), np.array([0.1, 0.2, 0.3, 0.4]))
+    assert cut_to(record, None) is record
+    one = cut_to(record, 2)
+    assert (one.states.tolist(), one.actions.tolist(), one.rewards.tolist()) == ([2, 0], [0], [0.3])
