@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import math
 import os
@@ -90,7 +91,7 @@ ENDS: list[tuple[Callable[[Any], object], str, tuple[Any, ...], tuple[Any, ...]]
     (lambda b: exact.discrete_laplace(b, 1), "scale", (2.0**-20, 2.0**40), (2.0**-20.001, 2.0**40.001)),
     (lambda b: exact.discrete_gaussian(b, 1), "sigma", (2.0**-20, 2.0**40), (2.0**-20.001, 2.0**40.001)),
     (
-        lambda x: no_guarantee("seeded", epsilon_nominal=x),
+        lambda x: dataclasses.replace(no_guarantee("seeded"), epsilon_nominal=x),
         "epsilon_nominal", (0.0, None), (-ABOVE_0, math.inf),
     ),
     (lambda n: no_guarantee("seeded", episodes=n), "episodes", (1,), (0,)),
