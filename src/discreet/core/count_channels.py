@@ -170,13 +170,6 @@ class CountChannel(Channel):
                 checked_on_grid(cells[self.query.offsets[f] : self.query.offsets[f + 1]], grid)
         return cells
 
-    # --------------------------------------------------------------------------- noise distributions
-    def measurement_laws(
-        self, n: int, senders: int, share: float | None, cut: float
-    ) -> dict[str, NoiseDistribution]:
-        """Return noise distributions of the newest measurement, per family."""
-        return self.laws.measurement(n, senders, share, cut)
-
 
 class ExactChannel(CountChannel):
     """Exact sums, and the batch since the last release. This class draws no noise."""
@@ -196,7 +189,7 @@ class ExactChannel(CountChannel):
         """Return exact sums, and the batch since the last release."""
         share = None if n == 0 or s._plan is None else s._plan.return_share
         reports = n - s._absent
-        laws = self.measurement_laws(n, reports - s.state["reported"], share, s.cut)
+        laws = self.laws.measurement(n, reports - s.state["reported"], share, s.cut)
         cells, fresh, changes = self.measure(s, n)
         measurement, described = self.described(s, fresh, laws, n)
         sums = self.summed(s, cells, n, *self.terms(s.state | changes))

@@ -172,12 +172,6 @@ class Channel(ABC):
         would contain no user.)
         """
 
-    def measurement_laws(
-        self, n: int, senders: int, share: float | None, cut: float
-    ) -> dict[str, NoiseDistribution]:
-        """Return noise distributions of the newest measurement, per family."""
-        raise ValueError("measurement_laws: this session releases no measurement")
-
     def answer(self, s: ChannelSession) -> Callable[[Any], Estimate]:
         """Return the function that answers queries about offline data."""
         return _no_answer
@@ -379,12 +373,6 @@ class ChannelSession(Saveable):
         """Return the noise distribution of every family in the sums after n users."""
         laws: dict[str, NoiseDistribution] = self._mechanism.laws_at(n)
         return laws
-
-    def measurement_laws(
-        self, n: int, senders: int, share: float | None = None
-    ) -> dict[str, NoiseDistribution]:
-        """Return noise distributions per family, at the current clipping threshold C."""
-        return self.channel.measurement_laws(n, senders, share, self.cut)
 
     # ------------------------------------------------------------------------------- users
     def begin(self, plan: Plan) -> Encoder:

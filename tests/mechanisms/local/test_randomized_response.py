@@ -253,7 +253,7 @@ def test_estimates_are_unbiased_exactly_and_the_law_holds(kind, options, stochas
     if stochastic:
         plan = Plan(np.full((2, layout.states, 2), 0.5))
     plans = "stochastic" if stochastic else "deterministic"
-    laws = privatizer.start(query, Schedule(5, plans=plans), Seeded(0)).measurement_laws(1, 1)
+    laws = privatizer.start(query, Schedule(5, plans=plans), Seeded(0)).mechanism.laws.measurement(1, 1)
     people = [p for p in lives(layout, (0.0, 0.25, 1.0)) if stochastic or not p.actions.any()]
     for life in people[::7]:
         session = privatizer.start(query, Schedule(5, plans=plans), Seeded(0))
@@ -298,7 +298,7 @@ def test_cells_of_a_row_share_the_noise_of_a_report(kind):
     query = CountQuery(LAYOUT, visits=False, known_rewards=True)
     privatizer = Local(epsilon=0.8, randomizer=kind, steps=1)
     session = privatizer.start(query, Schedule(5, plans="deterministic"), Seeded(0))
-    law = session.measurement_laws(1, 1)["transition_counts"]
+    law = session.mechanism.laws.measurement(1, 1)["transition_counts"]
     session.release()
     encoder = session.begin(Plan(POLICY))
     codes, values = encoder.reports.arrays()
