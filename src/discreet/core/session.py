@@ -398,8 +398,6 @@ class ChannelSession(Saveable):
                     f"plan.users = {users}: {before} of {limit} declared users have come, "
                     f"at most {limit - before} are left"
                 )
-            if plan.query is not None:
-                raise ValueError("plan.query: must be None, the schedule says what people are asked")
             plan, changes = self.channel.admit(self, plan, users)
             self.state = self.state | changes  # still valid if an interrupt occurs here
             self._plans += 1
