@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DeclaredRecord", "check", "price", "record_of"]
 
-_MOST_SHIFTS = 2**16  # a declared cost is evaluated at every shift of the grid up to the largest one
-_NEAR = 1e-9  # relative difference of two computations of one cost
+_MOST_SHIFTS = 2**16  # A declared cost is evaluated at every shift of the grid up to the largest one.
+_NEAR = 1e-9  # Relative difference of two computations of one cost.
 _CONTINUOUS = 1024  # for continuous noise (simulation only), shifts are examined at multiples of 1 / 1024
 
 
