@@ -350,9 +350,8 @@ def test_none_promises_nothing():
     assert guarantee.statement.startswith("No privacy guarantee:")
     assert json.loads(guarantee.to_json())["epsilon"] is None
     assert (guarantee.trust, guarantee.rho, guarantee.mu) == ("none", None, None)
-    told = no_guarantee(
-        "seeded", trust="joint", reason="noise is drawn again at each release", epsilon_nominal=1.0
-    )
+    told = no_guarantee("seeded", reason="noise is drawn again at each release")
+    told = dataclasses.replace(told, trust="joint", epsilon_nominal=1.0)
     assert str(told) == "No privacy guarantee: noise is drawn again at each release."
 
 
