@@ -177,7 +177,7 @@ DEFAULTS: dict[type, dict[str, Any]] = {
     },
     Plan: {
         "users": 1, "context": {}, "last": True, "number": 0, "forget": False,
-        **dict.fromkeys(("query", "group", "return_share", "cut"), None),
+        **dict.fromkeys(("group", "return_share", "cut"), None),
     },
     Schedule: {
         **dict.fromkeys(("times", "growth", "max_releases", "pooled_shares", "queries"), None),
