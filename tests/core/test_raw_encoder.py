@@ -59,6 +59,6 @@ class Endless(Laplace):
 @pytest.mark.parametrize("noise", [Short(), Endless()])
 def test_draws_that_are_no_noise_are_refused(noise: Laplace) -> None:
     query = CountQuery(LAYOUT)
-    given = SimpleNamespace(noise=noise, scales=np.ones(3), grid=lambda name: None)
+    given = SimpleNamespace(noise=noise, grid=lambda name: None)
     with pytest.raises(RuntimeError, match=r"noise 'laplace': drew \(\d+,\) values, must be \(12,\) finite"):
-        noise_vector(query, given, 1.0, SecureRng())  # type: ignore[arg-type]
+        noise_vector(query, given, 1.0, SecureRng(), np.ones(3))  # type: ignore[arg-type]
