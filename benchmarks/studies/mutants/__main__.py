@@ -43,6 +43,8 @@ TESTS = tuple(
 INTERPRETED = (
     "tests/core/test_*kernels.py", "tests/core/*/test_*kernels.py",
     "tests/core/noise/test_discrete_samplers.py",
+    "tests/core/correlated_noise/test_signed_digit_tree.py",
+    "tests/core/correlated_noise/test_square_root_toeplitz.py",
 )  # fmt: skip
 TOO_SLOW = "test_discrete_samplers.py and (law or independent or large or tiny or tail or unbiased)"
 CACHE_KEEPERS = ("discreet/core/compile.py", "discreet/core/user_data_dir.py")
