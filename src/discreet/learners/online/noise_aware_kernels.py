@@ -97,6 +97,7 @@ from discreet.learners.online.successor_kernels import (
     middle,
     moments,
     project_in_place,
+    spliced,
     successors,
     table_size,
 )
@@ -1253,7 +1254,7 @@ def _induct(
         _best(state_ptr, h, q, values)
 
 
-@inlined
+@spliced
 def _next(
     model: Cells, moves: Successors, c: int, values: Floats, h: int, centre: float, square: float
 ) -> tuple[float, float, float]:

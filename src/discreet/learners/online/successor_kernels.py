@@ -13,14 +13,25 @@ entry by entry.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.compile import inlined
-
 Floats = NDArray[np.float64]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def spliced(function: F) -> F:
+    """Compile a small helper function into its callers, without a call.
+
+    A call counts references to every array, which would take longer than the work on a short row.
+    """
+    made: Any = numba.njit(inline="always", nogil=True, error_model="numpy", fastmath=False)(function)
+    return made
+
 
 FEW = 32  # With fewer states, rows are stored with all their entries.
 
@@ -42,7 +53,7 @@ def table_size(rows: int, states: int) -> int:
     return rows + 1 + rows * states + (rows * states + 1) // 2
 
 
-@inlined
+@spliced
 def successors(memory: Floats, rows: int, states: int) -> Successors:
     """Return the table that occupies the ``table_size`` floats of ``memory``."""
     at = rows + 1
@@ -50,7 +61,7 @@ def successors(memory: Floats, rows: int, states: int) -> Successors:
     return Successors(memory[:at].view(np.int64), memory[end:].view(np.int32), memory[at:end])
 
 
-@inlined
+@spliced
 def project(table: Successors, at: int, v: Floats, i: int) -> tuple[int, float]:
     """Write the positive entries of the projection of v[i] onto the simplex into entries ``at`` and later.
 
@@ -92,7 +103,7 @@ def project(table: Successors, at: int, v: Floats, i: int) -> tuple[int, float]:
     return count, theta
 
 
-@inlined
+@spliced
 def project_in_place(table: Successors, v: Floats, i: int) -> None:
     """Replace v[i] by its projection onto the simplex. The first entries of ``table`` are scratch space."""
     theta = project(table, 0, v, i)[1]
@@ -101,7 +112,7 @@ def project_in_place(table: Successors, v: Floats, i: int) -> None:
         v[i, s] = excess if excess > 0.0 else 0.0
 
 
-@inlined
+@spliced
 def add_projected(table: Successors, row: int, v: Floats, i: int) -> None:
     """Store the projection of v[i] onto the simplex as the next row, ``row``."""
     at, states = table.ends[row], v.shape[1]
@@ -115,7 +126,7 @@ def add_projected(table: Successors, row: int, v: Floats, i: int) -> None:
     table.ends[row + 1] = at + count
 
 
-@inlined
+@spliced
 def add_row(table: Successors, row: int, v: Floats, i: int) -> None:
     """Store v[i], which is a probability distribution, as the next row, ``row``."""
     at = table.ends[row]
@@ -127,7 +138,7 @@ def add_row(table: Successors, row: int, v: Floats, i: int) -> None:
     table.ends[row + 1] = at
 
 
-@inlined
+@spliced
 def add_uniform(table: Successors, row: int, states: int) -> None:
     """Store the uniform distribution as the next row, ``row``."""
     at = table.ends[row]
@@ -137,7 +148,7 @@ def add_uniform(table: Successors, row: int, states: int) -> None:
         table.chance[j] = 1.0 / states
 
 
-@inlined
+@spliced
 def middle(values: Floats, h: int) -> tuple[float, float, float]:
     """Return three facts of values[h] (S,), with equal weight for each state.
 
@@ -154,7 +165,7 @@ def middle(values: Floats, h: int) -> tuple[float, float, float]:
     return centre, np.sqrt(square), total
 
 
-@inlined
+@spliced
 def moments(
     table: Successors, row: int, values: Floats, h: int, centre: float, square: float, w: float
 ) -> tuple[float, float, float]:
@@ -186,7 +197,7 @@ def moments(
     return mean, variance, distance
 
 
-@inlined
+@spliced
 def flow_from(table: Successors, row: int, users: float, after: Floats) -> float:
     """Add the successors of ``users`` users at ``row`` to ``after`` (S,).
 
