@@ -27,11 +27,26 @@ from discreet.mechanisms.seeded_rng import SeededRng
 from discreet.utils.random_streams_kernels import ROLE_EXPLORE, open_at, run_key, scalar_draws
 
 belief_sums, model_of_cells = kept(noise_kernels._sums), kept(noise_kernels._cells)
+forecast_of = kept(noise_kernels._forecast)
 
 POINTERS = np.array([0, 2, 3, 6])  # three states with 2, 1 and 3 actions
 HORIZON, ROWS, STATES = 4, 6, 3
 NEVER = 5  # a row that nobody is assigned, where a setting says so
 EXPLORERS, DRAWING, RELEASES, USERS = 4, 2, 7, 300  # the hopeful and the seeking one draw nothing
+
+
+def rows_of(memory: np.ndarray, cells: int, steps: int, states: int = STATES) -> np.ndarray:
+    """(steps, S) transition probabilities that are kept in the memory."""
+    table = forecast_of(memory, cells, steps, states).moves
+    dense = np.zeros((steps, states))
+    for c in range(steps):
+        mine = slice(table.ends[c], table.ends[c + 1])
+        assert (np.diff(table.state[mine]) > 0).all()
+        dense[c, table.state[mine]] = table.chance[mine]
+        if mine.start == mine.stop:
+            dense[c] = 1.0 / states
+    return dense
+
 
 # ------------------------------------------------------------------------------------- the reference
 
@@ -491,6 +506,7 @@ class Setting:
             yield SimpleNamespace(
                 number=i, users=USERS * i, memory=memory, q=q, trials=trials, values=values, ties=ties,
                 model=model_of_cells(work, self.cells, STATES),
+                moves=rows_of(memory, self.cells, self.slots * ROWS),
             )  # fmt: skip
             visits = np.zeros((HORIZON, ROWS))
             assigned = np.zeros((HORIZON, ROWS), np.int64)
@@ -565,7 +581,8 @@ def test_beliefs_and_plans_are_the_references(name: str, seed: int) -> None:
     for step in setting.steps(seed):
         mine, own = reference(setting, step.memory, step.model.expected), step.model
         np.testing.assert_allclose(own.visits, mine.visits, **CLOSE)
-        for fact in ("model", "spread", "missing"):
+        np.testing.assert_allclose(step.moves, mine.model, **CLOSE)
+        for fact in ("spread", "missing"):
             np.testing.assert_allclose(getattr(own, fact)[steps], getattr(mine, fact), **CLOSE, err_msg=fact)
         np.testing.assert_allclose(own.sampling[steps], mine.sampling, **CLOSE)
         np.testing.assert_allclose(own.few[steps], mine.few, **CLOSE)
@@ -617,7 +634,7 @@ def expected_visits(setting: "Setting", step: SimpleNamespace, policy: np.ndarra
         above = np.maximum(0.0, counts - np.where(np.isfinite(noise), noise, 0.0))
         begun = np.add.reduceat(above, POINTERS[:-1])
         here = begun / begun.sum() if begun.sum() > 0.0 else here
-    moves = step.model.model[: setting.slots * ROWS].reshape(setting.slots, ROWS, STATES)
+    moves = step.moves.reshape(setting.slots, ROWS, STATES)
     come = np.zeros((setting.slots + 1, ROWS))
     for h in range(HORIZON):
         for t in (h if setting.slots > 1 else 0, -1):
@@ -970,9 +987,10 @@ def believed_of_a_step(visits: int, differs: bool, sigma: float = 0.0) -> tuple[
     model = model_of_cells(work, setting.cells, STATES)
     mine = reference(setting, memory, model.expected)
     c = ROWS + 2
-    np.testing.assert_allclose(model.model[c], mine.model[c], **CLOSE)
+    row = rows_of(memory, setting.cells, setting.cells)[c]
+    np.testing.assert_allclose(row, mine.model[c], **CLOSE)
     np.testing.assert_allclose(model.rewards[c], mine.rewards[c], **CLOSE)
-    return model.model[c].copy(), float(model.rewards[c]), float(model.sampling[c])
+    return row, float(model.rewards[c]), float(model.sampling[c])
 
 
 @pytest.mark.parametrize("sigma", [0.0, 5.0])
