@@ -25,9 +25,10 @@ this learner uses the known standard deviation of the noise in each measurement.
    standard deviation of r has two parts: sigma_r is due to the pair's own data, and s_r is due to the
    differences between pairs.
 5. **Explorers.** At first, one user in 32 (one in 16 without noise) follows explorer 1 or 2;
-   :func:`explorers_among` defines the shares of all explorers. The *width* of an explorer is a factor of the
-   standard deviations of its posterior. All widths grow like sqrt(ln(users)). Without
-   explorers, a wrong estimate may never be corrected.
+   :func:`explorers_among` defines the shares of all explorers. If the number K of users is known, the share
+   of each explorer after n users is multiplied by 1 - n/K, because its data serve only the users who are
+   left. The *width* of an explorer is a factor of the standard deviations of its posterior. All widths grow
+   like sqrt(ln(users)). Without explorers, a wrong estimate may never be corrected.
 
    - Explorers 1 and 2 plan with a random draw from an approximate posterior, and keep the draw for two
      releases. The width of explorer 2 is 1.5 times that of explorer 1. If an estimate is wrong by d standard
@@ -167,6 +168,7 @@ _NO_ROWS, _NO_CELLS = np.zeros((0, 0, 0)), np.zeros((0, 0))
 _MANY = 1_000.0
 # Number of users that the optimistic explorer gets for each user that explorers 1 and 2 lose by this fall.
 _MORE = 2.0
+_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0  # Multiples of this number are spread evenly over [0, 1) modulo 1.
 # The share of the optimistic explorer starts to fall when the number of users is this factor times the number
 # at which the share of explorers 1 and 2 starts to fall. Noisier releases need a larger factor, because more
 # users are needed to correct an optimistic estimate.
@@ -194,10 +196,11 @@ def _then_fewer(users: float, full: float) -> float:
 
 def explorers_among(
     users: int, share: float, hope: float = _HOPE_GAUSSIAN, noise: bool = True
-) -> tuple[int, int, int, int]:
+) -> tuple[float, float, float, float]:
     """Return, for each of the four explorers, the number of users among the first ``users`` who follow it.
 
-    These numbers are public: they do not depend on data.
+    These numbers are public: they do not depend on data. They are not rounded, and are for a run without a
+    known end.
 
     - Explorers 1 and 2 together have the share ``share`` of the first n_0 = 1 000 / share users. Afterwards,
       their share falls like 1 / sqrt(users).
@@ -211,10 +214,9 @@ def explorers_among(
     """
     full = _MANY / share if share > 0.0 else math.inf
     many, searched = _then_fewer(users, full), _then_fewer(users, hope * full)
-    drawing, hoping = math.floor(share * many), min(_MORE * share, 1.0 - share) * (searched - many)
+    hoping = min(_MORE * share, 1.0 - share) * (searched - many)
     seeking = share * (many - full - full * math.log(users / full)) if noise and users > full else 0.0
-    # Rounding errors can make the difference of two almost equal numbers negative.
-    return drawing - drawing // 2, drawing // 2, max(0, math.floor(hoping)), max(0, math.floor(seeking))
+    return share * many / 2.0, share * many / 2.0, hoping, seeking
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -427,8 +429,11 @@ class NoiseAwareUCBVI(GreedyLearner):
         share = float(self.tuned(spec).explore_share or 0.0)
         hope, noise = explorer_share(spec), spec.budget is None or spec.budget.trust != "none"
         first, last = (np.array(explorers_among(n, share, hope, noise)) for n in (before, before + batch))
-        # The numbers are rounded separately, so their sum can exceed the number of users in the batch.
-        return np.diff(np.minimum(max(0, batch), np.cumsum(last - first)), prepend=0)
+        # What an explorer learns serves only the users who are left.
+        left = 1.0 if spec.users is None else max(0.0, 1.0 - before / spec.users)
+        coin = (before + 1) * _GOLDEN % 1.0  # A public number rounds the four counts together.
+        ends = np.floor(np.cumsum(left * np.maximum(0.0, last - first)) + coin).astype(np.int64)
+        return np.diff(np.minimum(max(0, batch), ends), prepend=0)
 
     # ------------------------------------------------------------- interface for compiled code
     def kernel(self, spec: ProblemSpec) -> LearnerKernel:
