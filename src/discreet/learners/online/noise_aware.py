@@ -25,10 +25,10 @@ this learner uses the known standard deviation of the noise in each measurement.
    standard deviation of r has two parts: sigma_r is due to the pair's own data, and s_r is due to the
    differences between pairs.
 5. **Explorers.** At first, one user in 32 (one in 16 without noise) follows explorer 1 or 2;
-   :func:`explorers_among` defines the shares of all explorers. If the number K of users is known, the share
-   of each explorer after n users is multiplied by 1 - n/K, because its data serve only the users who are
-   left. The *width* of an explorer is a factor of the standard deviations of its posterior. All widths grow
-   like sqrt(ln(users)). Without explorers, a wrong estimate may never be corrected.
+   :func:`explorers_among` defines the shares of all explorers. They fall to 0 at the end of the run if its
+   number of users is known, because what an explorer learns serves only the users who are left. The *width*
+   of an explorer is a factor of the standard deviations of its posterior. All widths grow like
+   sqrt(ln(users)). Without explorers, a wrong estimate may never be corrected.
 
    - Explorers 1 and 2 plan with a random draw from an approximate posterior, and keep the draw for two
      releases. The width of explorer 2 is 1.5 times that of explorer 1. If an estimate is wrong by d standard
@@ -168,7 +168,6 @@ _NO_ROWS, _NO_CELLS = np.zeros((0, 0, 0)), np.zeros((0, 0))
 _MANY = 1_000.0
 # Number of users that the optimistic explorer gets for each user that explorers 1 and 2 lose by this fall.
 _MORE = 2.0
-_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0  # Multiples of this number are spread evenly over [0, 1) modulo 1.
 # The share of the optimistic explorer starts to fall when the number of users is this factor times the number
 # at which the share of explorers 1 and 2 starts to fall. Noisier releases need a larger factor, because more
 # users are needed to correct an optimistic estimate.
@@ -186,21 +185,25 @@ def explorer_share(spec: ProblemSpec) -> float:
     return _HOPE_GAUSSIAN if gaussian else _HOPE_LONG
 
 
-def _then_fewer(users: float, full: float) -> float:
-    """Return the integral of a share over the users from 0 to ``users``.
+def _then_fewer(users: float, full: float) -> tuple[float, float]:
+    """Return the integrals of share(n) and of n share(n) over n from 0 to ``users``.
 
-    The share is 1 up to ``full`` users, and then falls like 1 / sqrt(users).
+    The share is 1 up to ``full`` users, and then falls like 1 / sqrt(n).
     """
-    return users if users <= full else 2.0 * math.sqrt(users * full) - full
+    if users <= full:
+        return users, users * users / 2.0
+    root = math.sqrt(users * full)
+    return 2.0 * root - full, 2.0 * users * root / 3.0 - full * full / 6.0
 
 
 def explorers_among(
-    users: int, share: float, hope: float = _HOPE_GAUSSIAN, noise: bool = True
-) -> tuple[float, float, float, float]:
+    users: int, share: float, hope: float = _HOPE_GAUSSIAN, noise: bool = True, end: float = math.inf
+) -> tuple[int, int, int, int]:
     """Return, for each of the four explorers, the number of users among the first ``users`` who follow it.
 
-    These numbers are public: they do not depend on data. They are not rounded, and are for a run without a
-    known end.
+    These numbers are public: they do not depend on data. ``end`` is the number K of users in the run, or
+    infinity if it is not known. After n users, each of the following shares is multiplied by 1 - n/K, because
+    what an explorer learns serves only the users who are left.
 
     - Explorers 1 and 2 together have the share ``share`` of the first n_0 = 1 000 / share users. Afterwards,
       their share falls like 1 / sqrt(users).
@@ -213,10 +216,15 @@ def explorers_among(
       many users the ratio of these two shares tends to 1.
     """
     full = _MANY / share if share > 0.0 else math.inf
-    many, searched = _then_fewer(users, full), _then_fewer(users, hope * full)
-    hoping = min(_MORE * share, 1.0 - share) * (searched - many)
-    seeking = share * (many - full - full * math.log(users / full)) if noise and users > full else 0.0
-    return share * many / 2.0, share * many / 2.0, hoping, seeking
+    (many, many_moment), (searched, moment) = _then_fewer(users, full), _then_fewer(users, hope * full)
+    drawing = math.floor(share * (many - many_moment / end))
+    hoping = min(_MORE * share, 1.0 - share) * (searched - many - (moment - many_moment) / end)
+    seeking = 0.0
+    if noise and users > full:
+        seeking = share * (many - full - full * math.log(users / full))
+        seeking -= share * (many_moment - full * (users - full / 2.0)) / end
+    # Rounding errors can make the difference of two almost equal numbers negative.
+    return drawing - drawing // 2, drawing // 2, max(0, math.floor(hoping)), max(0, math.floor(seeking))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,7 +275,8 @@ class NoiseAwareUCBVI(GreedyLearner):
         their share falls like 1 / sqrt(users). The optimistic explorer then gets two users for each user that
         explorers 1 and 2 lose, as long as enough users remain, until its share falls too. If there is privacy
         noise, the maximum-uncertainty explorer starts at the same time; for many users, its share tends to
-        that of explorers 1 and 2. With 0 there are no explorers, and wrong estimates may never be corrected.
+        that of explorers 1 and 2. If the number K of users is known, all these shares are multiplied by
+        1 - n/K after n users. With 0 there are no explorers, and wrong estimates may never be corrected.
     explore : "optimism" or "returns"
         ``optimism``: use only the explorers of ``explore_share``. ``returns``: first also try the policies
         that repeat one action, and measure their returns. The learner must then earn at least a quarter of
@@ -428,12 +437,12 @@ class NoiseAwareUCBVI(GreedyLearner):
     def _exploring(self, before: int, batch: int, spec: ProblemSpec) -> Ints:
         share = float(self.tuned(spec).explore_share or 0.0)
         hope, noise = explorer_share(spec), spec.budget is None or spec.budget.trust != "none"
-        first, last = (np.array(explorers_among(n, share, hope, noise)) for n in (before, before + batch))
-        # What an explorer learns serves only the users who are left.
-        left = 1.0 if spec.users is None else max(0.0, 1.0 - before / spec.users)
-        coin = (before + 1) * _GOLDEN % 1.0  # A public number rounds the four counts together.
-        ends = np.floor(np.cumsum(left * np.maximum(0.0, last - first)) + coin).astype(np.int64)
-        return np.diff(np.minimum(max(0, batch), ends), prepend=0)
+        end = math.inf if spec.users is None else float(spec.users)
+        counts = [explorers_among(n, share, hope, noise, end) for n in (before, before + batch)]
+        first, last = np.array(counts)
+        # The numbers are rounded separately, so their sum can exceed the number of users in the batch.
+        more = np.maximum(0, last - first)
+        return np.diff(np.minimum(max(0, batch), np.cumsum(more)), prepend=0)
 
     # ------------------------------------------------------------- interface for compiled code
     def kernel(self, spec: ProblemSpec) -> LearnerKernel:
