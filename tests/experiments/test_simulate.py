@@ -140,6 +140,15 @@ def test_explorers_are_equal_too(privatizer: object, stationary: bool, by: str) 
     assert finals[0.0] != finals[0.2]
 
 
+def test_the_frontier_explorer_is_equal_too() -> None:
+    """It starts after 64 000 / explore_share users, and most users of the last batches follow explorers."""
+    learner, privatizer = dr.NoiseAwareUCBVI(explore_share=0.999), dr.Central(epsilon=1.0, delta=1e-6)
+    one, other = (
+        Setup(world(), learner, privatizer, 100_000, "batch", flag).run(2, 1) for flag in (False, True)
+    )
+    assert (one.regret == other.regret).all()
+
+
 @pytest.mark.parametrize(
     "privatizer", [CENTRAL, dr.Shuffle(epsilon=1.0, delta=1e-6)], ids=["central", "shuffle"]
 )

@@ -31,7 +31,7 @@ belief_sums, model_of_cells = kept(noise_kernels._sums), kept(noise_kernels._cel
 POINTERS = np.array([0, 2, 3, 6])  # three states with 2, 1 and 3 actions
 HORIZON, ROWS, STATES = 4, 6, 3
 NEVER = 5  # a row that nobody is assigned, where a setting says so
-EXPLORERS, DRAWING, RELEASES, USERS = 4, 2, 7, 300  # the hopeful and the seeking one draw nothing
+EXPLORERS, DRAWING, RELEASES, USERS = 4, 2, 7, 300  # the others draw nothing
 
 # ------------------------------------------------------------------------------------- the reference
 
@@ -414,6 +414,24 @@ def hoped(setting: "Setting", b: SimpleNamespace, users: int, number: int, seeks
     return q
 
 
+def reached(setting: "Setting", b: SimpleNamespace, greedy: np.ndarray) -> np.ndarray:
+    """(H, R) Q of the frontier explorer, and the greedy Q where it reaches too little."""
+    after, q = np.zeros(STATES), np.zeros((HORIZON, ROWS))
+    for h in reversed(range(HORIZON)):
+        for r in range(ROWS):
+            c = (h if setting.slots > 1 else 0) * ROWS + r
+            part, later = 1.0, 0.0
+            if not np.isinf(b.spread[c]):
+                error = STATES * b.spread[c] ** 2
+                part, later = error**2 / (error**2 + 0.15**2), b.model[c] @ after
+            part = 0.0 if part < 0.2 else part
+            q[h, r] = part * (HORIZON - h) / HORIZON + (1.0 - part) * later
+        after = np.array([q[h, POINTERS[s] : POINTERS[s + 1]].max() for s in range(STATES)])
+        little = np.repeat(after < 0.1, np.diff(POINTERS))
+        q[h, little] = greedy[h, little]
+    return q
+
+
 # ------------------------------------------------------------------------------------- the scenarios
 
 
@@ -436,7 +454,8 @@ class Setting:
     @property
     def knobs(self) -> Mapping[str, float]:
         plain = {"STAT": 0.1, "PRIVACY": 0.25, "SHRINK": 1.0, "CENTERED": 1.0, "EXCESS": 2.0, "FLOW": 1.0}
-        return {**plain, "FIRST": 0.0, "CONSISTENT": 0.0, "FARTHER": 0.0, **dict(self.knob)}
+        rest = {"FIRST": 0.0, "CONSISTENT": 0.0, "FARTHER": 0.0, "REACH_FROM": math.inf}
+        return {**plain, **rest, **dict(self.knob)}
 
     @property
     def gain(self) -> float:
@@ -553,6 +572,10 @@ SETTINGS = {
     "not shared, no noise": Setting(knob=(("SHRINK", 0.0),)),
     "counts as weights": Setting(**NOISE, knob=(("FLOW", 0.0),)),
     "farther": Setting(**NOISE, knob=(("FARTHER", 1.0),)),
+    "frontier": Setting(**NOISE, never=True, knob=(("REACH_FROM", 0.0),)),
+    "frontier, much noise": Setting(sigma=30.0, reward_sigma=30.0, knob=(("REACH_FROM", 2.0 * USERS),)),
+    "frontier, one slot": Setting(**NOISE, slots=1, never=True, knob=(("REACH_FROM", 2.0 * USERS),)),
+    "frontier, no noise": Setting(knob=(("REACH_FROM", 0.0),)),
     "no excess": Setting(**NOISE, varies=0.3, knob=(("EXCESS", 0.0),)),
 }
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
@@ -583,9 +606,10 @@ def test_beliefs_and_plans_are_the_references(name: str, seed: int) -> None:
         np.testing.assert_allclose(
             step.trials[DRAWING], hoped(setting, mine, step.users, step.number), **CLOSE
         )
-        np.testing.assert_allclose(
-            step.trials[DRAWING + 1], hoped(setting, mine, step.users, step.number, seeks=True), **CLOSE
-        )
+        last = hoped(setting, mine, step.users, step.number, seeks=True)
+        if step.users >= setting.knobs["REACH_FROM"]:
+            last = reached(setting, mine, step.q)
+        np.testing.assert_allclose(step.trials[DRAWING + 1], last, **CLOSE)
         for e in range(DRAWING):
             coins = open_at(step.ties, ROLE_EXPLORE, step.number // 2, e)
             z = scalar_draws(coins, 1.0, True, 5 * ROWS).reshape(ROWS, 5)
@@ -831,6 +855,8 @@ def test_drawing_explorers_are_a_share_and_then_fewer_and_the_hopeful_one_takes_
         assert abs(hopeful - min(2.0, (1.0 - share) / share) * given_up) <= 1.001
         # the integral of share (x - x^2), x = sqrt(full / n)
         sought = drawing - 1_000 * (1.0 + math.log(n / full)) if n > full else 0.0
+        y = (64.0 * full / n) ** (1.0 / 3.0) if n > 64.0 * full else 1.0  # share (y - y^3) for the frontier
+        sought += share * (1.5 * y * n - 96.0 * full + 192.0 * full * math.log(y)) if y < 1.0 else 0.0
         assert abs(seeking - sought) <= 1.001
         assert explorers_among(n, share, hope, noise=False) == (one, two, hopeful, 0)
     first, last = explorers_among(10**10, share, hope), explorers_among(10**12, share, hope)

@@ -38,7 +38,9 @@ this learner uses the known standard deviation of the noise in each measurement.
      the previous step. With Gaussian noise from a trusted server, its width is 1.5 times that of explorer 1,
      and 3 times in every fourth plan; it then propagates its bonus only in every second plan.
    - Explorer 4, the maximum-uncertainty explorer, is used only if there is privacy noise. It propagates its
-     whole bonus. It assigns the maximum value to pairs whose visits are hidden by noise.
+     whole bonus. It assigns the maximum value to pairs whose visits are hidden by noise. After two million
+     users it becomes the frontier explorer: it ignores rewards, plans to reach such pairs, and acts greedily
+     where it cannot reach any.
 6. **Replanning.** The learner replans when the number of users has grown by a constant factor. Each batch is
    split into sub-batches that break ties independently.
 
@@ -168,6 +170,8 @@ _NO_ROWS, _NO_CELLS = np.zeros((0, 0, 0)), np.zeros((0, 0))
 _MANY = 1_000.0
 # Number of users that the optimistic explorer gets for each user that explorers 1 and 2 lose by this fall.
 _MORE = 2.0
+# Factor n_1 / n_0: the frontier explorer replaces the maximum-uncertainty explorer after n_1 users.
+_LATE = 64.0
 # The share of the optimistic explorer starts to fall when the number of users is this factor times the number
 # at which the share of explorers 1 and 2 starts to fall. Noisier releases need a larger factor, because more
 # users are needed to correct an optimistic estimate.
@@ -213,7 +217,8 @@ def explorers_among(
       little regret.
     - The maximum-uncertainty explorer starts after n_0 users, and only if ``noise`` is True. With x =
       sqrt(n_0 / users), its share is ``share`` (x - x^2), while that of explorers 1 and 2 is ``share`` x. For
-      many users the ratio of these two shares tends to 1.
+      many users the ratio of these two shares tends to 1. After n_1 = 64 n_0 users it is the frontier
+      explorer. With y = (n_1 / users)^(1/3), it then also has the share ``share`` (y - y^3).
     """
     full = _MANY / share if share > 0.0 else math.inf
     (many, many_moment), (searched, moment) = _then_fewer(users, full), _then_fewer(users, hope * full)
@@ -223,6 +228,11 @@ def explorers_among(
     if noise and users > full:
         seeking = share * (many - full - full * math.log(users / full))
         seeking -= share * (many_moment - full * (users - full / 2.0)) / end
+    late = _LATE * full
+    if noise and users > late:  # the integrals of y - y^3 and of n (y - y^3), from n_1 on
+        root = (late * users * users) ** (1.0 / 3.0)
+        seeking += share * (1.5 * (root - late) - late * math.log(users / late))
+        seeking -= share * (0.6 * (root * users - late * late) - late * (users - late)) / end
     # Rounding errors can make the difference of two almost equal numbers negative.
     return drawing - drawing // 2, drawing // 2, max(0, math.floor(hoping)), max(0, math.floor(seeking))
 
@@ -460,6 +470,8 @@ class NoiseAwareUCBVI(GreedyLearner):
         knobs[noise_kernels.CONSISTENT] = float(bool(self.consistent))
         knobs[noise_kernels.FIRST] = float(mine.pooled == "first")
         knobs[noise_kernels.FARTHER] = float(_approximate(spec))
+        share = float(mine.explore_share or 0.0)
+        knobs[noise_kernels.REACH_FROM] = _LATE * _MANY / share if share > 0.0 else math.inf
         if self.prior is not None:
             knobs = np.concatenate([knobs, self._prior(spec).packed(spec.layout)])
         return LearnerKernel(kernels.VALUE_ITERATION, flags, knobs)
