@@ -47,8 +47,8 @@ more measurement of the average over steps, with separate noise.
   prior of mean rewards is a distribution over pairs (``_prior``). Then shrink the row of each step towards
   the pooled row (``_shrink``).
 - Compute Q for each explorer, from a draw (``_explore``) or from the upper end (``_hope_for``) of the
-  approximate posterior. Then compute the optimistic Q (``_induct``), and keep the model to predict the visits
-  of the next users (``_foresee``).
+  approximate posterior. Then compute the optimistic Q (``_induct``) and the Q of the frontier explorer
+  (``_reach``), and keep the model to predict the visits of the next users (``_foresee``).
 
 Each of these functions loops over all cells. One call for each cell would take more time than the computation
 in it, because a call counts references to every array. The memory consists of a few sums for each cell and
@@ -106,7 +106,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 # Indices of the learner's constants in ``knobs``; the last name is their number.
-(STAT, PRIVACY, SHRINK, CENTERED, EXCESS, FLOW, FIRST, CONSISTENT, FARTHER, UNTRIED, KNOBS) = range(11)
+(STAT, PRIVACY, SHRINK, CENTERED, EXCESS, FLOW, FIRST, CONSISTENT, FARTHER, UNTRIED, REACH_FROM, KNOBS) = (
+    range(12)
+)
 # Indices of the array ``errors``; the last name is its length. SIGMA_T and SIGMA_R are the standard
 # deviations of the noise in one transition count and in one reward sum of the measurement. POOLED_SIGMA_T and
 # POOLED_SIGMA_R are those of the pooled families. DECAY is lambda and GAIN is a. INFLATION is 0 except for
@@ -128,7 +130,7 @@ _UNTRIED_USERS = 1_000.0
 _WIDTH = 0.3  # Width of explorer 1, in units of sqrt(ln(1 + users)).
 _WIDER = 1.5  # Width of explorer 2, in units of the width of explorer 1.
 _HOPEFUL = 2  # Index of the optimistic explorer, which plans with upper ends of the posterior.
-_SEEKING = 3  # Index of the maximum-uncertainty explorer.
+_SEEKING = 3  # Index of the maximum-uncertainty explorer, which becomes the frontier explorer.
 _FAR = 2.0  # Width of the optimistic explorer, in units of the width of explorer 1.
 # Width of the optimistic explorer if the constant FARTHER is 1, and always of the maximum-uncertainty
 # explorer.
@@ -141,7 +143,9 @@ _FARTHER_EACH = 4
 _CARRIED = 0.5  # Part of the bonus of a cell that the optimistic explorer propagates to the previous step.
 _CARRIED_EACH = 2  # If the constant FARTHER is 1, the bonus is propagated only in every second plan.
 # The maximum-uncertainty explorer gives the maximum value weight 1/2 in a row with this (noise / visits)^2.
-_HIDDEN = 0.15
+# The frontier explorer regards a row as half hidden at this value. It regards a row as known if less than
+# _BARELY of it is hidden, and acts greedily where it expects to reach less than _WORTHWHILE.
+_HIDDEN, _BARELY, _WORTHWHILE = 0.15, 0.2, 0.1
 _LUCKY = 5.0  # Number of pseudo-visits with reward 1 that the optimistic explorer adds to every cell.
 _NOTHING = 0.002  # Prior standard deviation of the mean rewards of pairs without reward.
 _MOST_NOTHING = 0.02  # Upper limit of the estimate that replaces _NOTHING once there are data.
@@ -449,6 +453,7 @@ def noise_aware_step(
     _shrink(problem, knobs[EXCESS], usual, sums, model, pools, moves_of)
     width = _WIDTH * np.sqrt(log(1.0 + users))
     coins = np.empty(4, np.uint64)
+    reaches = users >= knobs[REACH_FROM]
     for e in range(trials.shape[0]):
         if e == _HOPEFUL:
             far, carried, turn = _FAR, _CARRIED, number // _HOLD
@@ -461,7 +466,8 @@ def noise_aware_step(
             _hope_for(problem, far * width, carried, False, model, moves_of, values, trials[e])
             continue
         if e == _SEEKING:
-            _hope_for(problem, _NEAR * width, 1.0, True, model, moves_of, values, trials[e])
+            if not reaches:
+                _hope_for(problem, _NEAR * width, 1.0, True, model, moves_of, values, trials[e])
             continue
         open_stream(ties, ROLE_EXPLORE, number // _HOLD, e, coins)
         normal_range(coins, 1.0, scratch, 0, _DRAWS * rows)
@@ -470,6 +476,8 @@ def noise_aware_step(
         _explore(problem, own, model, moves_of, z, values, trials[e])
     untried = knobs[UNTRIED] / np.sqrt(1.0 + users / _UNTRIED_USERS)
     _induct(problem, knobs[STAT], knobs[PRIVACY], untried, model, moves_of, values, q)
+    if reaches and trials.shape[0] > _SEEKING:
+        _reach(problem, model, moves_of, q, trials[_SEEKING], scratch)
     _foresee(problem, number > 0, sums, model, forecast.start)
 
 
@@ -1400,6 +1408,52 @@ def _hope_for(
                         dark = x2 / (x2 + _HIDDEN * _HIDDEN) * max(0.0, left - worth)
                 q[h, r] = min(left, worth + max(hope, dark))
                 values[h, s] = max(values[h, s], min(left, worth + max(carried * hope, dark)))
+
+
+@inlined
+def _reach(
+    problem: Problem, model: Cells, moves: Successors, greedy: Floats, q: Floats, scratch: Floats
+) -> None:
+    """Plan to reach rows that noise hides, whatever the rewards on the way, and write the plan into ``q``.
+
+    This is the method of the frontier explorer. An explorer that adds up rewards does not give up good
+    rewards on the way for slightly better ones behind rows that noise hides. With x the sum of the squared
+    errors of a row's entries due to noise, the part x^2 / (x^2 + _HIDDEN^2) of the row is hidden; it counts
+    as 0 below _BARELY. A row without data is hidden. The hidden part of a row has the value (H - h) / H at
+    step h (from 0); nothing else has a value. Where the best value is below _WORTHWHILE, the explorer acts
+    greedily, by the Q ``greedy``. Therefore it costs nothing where noise hides nothing.
+    """
+    state_ptr, horizon, rows = problem.state_ptr, problem.horizon, problem.rows
+    spread, sampling, states = model.spread, model.sampling, model.raw.shape[1]
+    now, after = scratch[:states], scratch[states : 2 * states]
+    for s in range(states):
+        after[s] = 0.0
+    for h in range(horizon - 1, -1, -1):
+        left = float(horizon - h) / float(horizon)
+        base_row = h * rows if problem.slots > 1 else 0
+        for s in range(states):
+            now[s] = 0.0
+            for r in range(state_ptr[s], state_ptr[s + 1]):
+                c = base_row + r
+                hidden, later = 1.0, 0.0
+                if spread[c] < np.inf and sampling[c] < np.inf:
+                    x = states * spread[c] * spread[c]
+                    hidden = x * x / (x * x + _HIDDEN * _HIDDEN)
+                    if hidden < _BARELY:
+                        hidden = 0.0
+                    first, end = moves.ends[c], moves.ends[c + 1]
+                    for j in range(first, end):
+                        later += moves.chance[j] * after[moves.state[j]]
+                    if first == end:  # The row is uniform.
+                        for k in range(states):
+                            later += after[k] / states
+                q[h, r] = hidden * left + (1.0 - hidden) * later
+                now[s] = max(now[s], q[h, r])
+            if now[s] < _WORTHWHILE:
+                for r in range(state_ptr[s], state_ptr[s + 1]):
+                    q[h, r] = greedy[h, r]
+        for s in range(states):
+            after[s] = now[s]
 
 
 @inlined
