@@ -105,11 +105,12 @@ mutate: warmup ## Put small faults into the trusted core: do the tests notice? (
 	$(BIN)/python -m benchmarks.studies.mutants --out results/mutants
 
 CORE_KERNELS := tests/core/test_*kernels.py tests/core/*/test_*kernels.py tests/core/noise/test_discrete_samplers.py
+TOO_SLOW := test_discrete_samplers.py and (law or independent or large or tiny or tail or unbiased)
 COVER := $(BIN)/python -m coverage run --branch --source=src/discreet/core --data-file=$(VENV)/coverage
 coverage: warmup ## Branches of the core that its own tests do not run (kernels: as Python code, in minutes)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,mutate]'
 	$(COVER) -m pytest -q -n 0 -m "$(FAST)" tests/core
-	NUMBA_DISABLE_JIT=1 $(COVER) --append -m pytest -q -n 0 -p tests.helpers.interpreted_kernels $(CORE_KERNELS)
+	NUMBA_DISABLE_JIT=1 $(COVER) --append -m pytest -q -n 0 -p tests.helpers.interpreted_kernels $(CORE_KERNELS) -k "not ($(TOO_SLOW))"
 	$(BIN)/python -m coverage report --data-file=$(VENV)/coverage --show-missing --skip-covered
 
 lint: $(STAMP) ## Style

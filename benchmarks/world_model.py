@@ -123,7 +123,7 @@ def coverage(
             seen = []
             for draw in range(draws):
                 own = None if epsilon == "none" else float(epsilon)
-                release = release_of(study.released(n, own, draw % 10, draw))
+                release = release_of(study.released(n, own, draw, draw))  # new users in each draw
                 policy = world_model(release, spec).plan()
                 true, one = gain(study, policy), evaluate_policies(release, {"plan": policy}, spec)
                 others = np.random.default_rng(draw).integers(
@@ -137,8 +137,8 @@ def coverage(
                 )
                 x = one.gains["plan"]
                 seen.append((
-                    true, x.low <= true <= x.high, x.low > true, one.shown("plan"), x.high - x.low,
-                    x.lack, held
+                    true, x.low <= true <= x.high, x.low > true, one.shown("plan"), x.high - x.low, x.lack,
+                    held,
                 ))  # fmt: skip
             mean = np.mean(np.array(seen, float), axis=0)
             found.append((

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from discreet.accounting import pld
-from discreet.accounting.declared_event import DeclaredRecord
+from discreet.accounting.declared_event import DeclaredRecord, price
 from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
 from discreet.core.count_mechanism import CountMechanism, Stated
@@ -17,7 +17,7 @@ from discreet.core.exchange import ALL_STEPS
 from discreet.core.families import visits
 from discreet.core.guarantee import Guarantee, guarantee_of, parallel
 from discreet.core.layout import Layout
-from discreet.core.noise.noises import AdditiveNoise, Laplace
+from discreet.core.noise.noises import LAPLACE, AdditiveNoise, Laplace
 from discreet.core.query import FamilyQuery
 from discreet.core.releases import Plan, Schedule
 from discreet.core.rng import Secure, Seeded
@@ -257,3 +257,30 @@ def test_owners_and_verifiers_refuse_declarations(tmp_path: Any) -> None:
 def test_strategies_on_devices_add_no_noise_of_ones_own() -> None:
     with pytest.raises(ValueError, match=r"declared|device"):
         made(strategy=OnDevice())
+
+
+class Narrow(Laplace):
+    """Doubled integer noise: shifts of one unit are seen with certainty."""
+
+    homogeneous = False
+
+    def cost(self, shift: float, scale: float) -> float:
+        return shift / scale if shift % 2 == 0 else 50.0
+
+
+def test_the_dearest_shift_prices_a_declared_noise() -> None:
+    assert price(LAPLACE, 2.0, 8)(3.0) == 1.5
+    assert Narrow().cost(2.0, 1.0) == 2.0
+    assert price(Narrow(), 1.0, 1)(2.0) == 50.0
+    with pytest.raises(ValueError, match="at most 65536"):
+        price(Narrow(), 1.0, 2**20)(1.0)
+
+
+class Endless(Laplace):
+    def cost(self, shift: float, scale: float) -> float:
+        return float("inf")
+
+
+def test_costs_that_are_no_numbers_are_refused() -> None:
+    with pytest.raises(ValueError, match="finite"):
+        price(Endless(), 1.0, 1)(1.0)

@@ -168,7 +168,7 @@ def test_only_trees_have_leaves(release: Any) -> None:
 def test_bounds_of_measurements_hold_for_all_of_them() -> None:
     """A bound is for all scheduled releases; each measurement had the whole failure probability."""
     session = BATCHES.start(QUERY, SCHEDULE, Seeded(0))
-    law = session.measurement_laws(2, 2)["transition_counts"]
+    law = session.mechanism.laws.measurement(2, 2)["transition_counts"]
     assert law.bound(0.1) == pytest.approx(session.laws_at(2)["transition_counts"].bound(0.1))
 
 

@@ -48,7 +48,8 @@ def test_a_row_is_what_single_runs_give(world: World) -> None:
     assert row.seconds > 0
 
 
-def test_a_pooled_world_is_run_with_pooled_steps() -> None:
+def test_a_pooled_world_is_run_with_pooled_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("discreet.learners.online.noise_aware._MOST_CELLS", 0)
     one = curves(POOLED, LEARNER, BUDGETS["none"], 500, range(3), 1)[0]
     other = curves(POOLED, dr.NoiseAwareUCBVI(stationary=True), BUDGETS["none"], 500, range(3), 1)[0]
     plain = World(POOLED.name, POOLED.kind, POOLED.env, POOLED.options)

@@ -34,8 +34,8 @@ def groups(clip: float, **more: Any) -> CountQuery:
 
 def test_returns_are_clipped_and_cuts_lie_on_the_grid() -> None:
     record = Trajectory(np.zeros(5, int), np.zeros(4, int), np.array([0.5, 0.5, 0.25, 0.0]))
-    assert steered.clipped_return(groups(1.0), record) == 1.0
-    assert steered.clipped_return(groups(1.5), record) == 1.25
+    assert groups(1.0).contribution(record)["group_returns"].tolist() == [1.0, 0.0]
+    assert groups(1.5).contribution(record)["group_returns"].tolist() == [1.25, 0.0]
     steered.check_on_grid("x", 1.5, 2)
     steered.check_on_grid("x", 1.3, None)
     with pytest.raises(ValueError, match=r"x = 1\.25: must be a multiple of 1 / 2, as rewards are"):

@@ -120,12 +120,12 @@ def test_kernels_run_without_the_lock_and_with_exact_arithmetic() -> None:
         assert options["nopython"]
 
 
-def test_every_function_of_a_kernel_source_of_the_core_is_compiled() -> None:
+def test_every_function_of_a_kernel_source_of_the_core_and_of_seeded_noise_is_compiled() -> None:
     """Doors are kept on disk; what is left in Python would be slow, and draw the same."""
     doors = 0
     for path in compiling.kernel_sources():
         name = ".".join(path.relative_to(compiling._PACKAGE.parent).with_suffix("").parts)
-        if not name.startswith("discreet.core."):
+        if not name.startswith(("discreet.core.", "discreet.utils.", "discreet.mechanisms.seeded_")):
             continue
         source = path.read_text()
         for function in re.findall(r"^(?:@intrinsic\n)?def (\w+)", source, re.MULTILINE):

@@ -72,7 +72,7 @@ def test_how_records_reach_cells() -> None:
     assert (OneStep(3).slots(4), OneStep(3).price(costs, 4, 2, True)) == (1, 2.0)
     assert (ALL_STEPS.price(costs, 4, 2, False), ALL_STEPS.price(costs, 4, 2, True)) == (8.0, 32.0)
     assert [FIRST_VISITS.price(costs, 4, 2, squares) for squares in (False, True)] == [4.0, 4.0]
-    assert (ALL_STEPS.in_one_cell(4), FIRST_VISITS.in_one_cell(4), FIRST_VISITS.records(4, 2)) == (4, 1, 2)
+    assert (ALL_STEPS.in_one_cell(4), FIRST_VISITS.in_one_cell(4)) == (4, 1)
     assert [over.steps(3) for over in (EACH_STEP, OneStep(1), ALL_STEPS)] == [range(3), range(1, 2), None]
 
 

@@ -243,9 +243,10 @@ def test_kinds_are_alike_and_promise_something():
     for change in ({"users_public": False}, {"episodes": 2}, {"epsilon_nominal": 1.0}, {"trust": "central"}):
         with pytest.raises(ValueError, match=f"kinds: {next(iter(change))} of '5 users'"):
             dataclasses.replace(stated, kinds=((words, dataclasses.replace(first, **change)), other))
-    nothing = no_guarantee("seeded", trust="joint", reason="of a baseline")
+    none = no_guarantee("seeded", reason="of a baseline")
+    nothing = dataclasses.replace(none, trust="joint")
     assert parallel([other, (words, nothing)]) is nothing
-    for kinds in ([other, (words, no_guarantee("seeded", trust="central", reason="of a baseline"))], []):
+    for kinds in ([other, (words, dataclasses.replace(none, trust="central"))], []):
         with pytest.raises(ValueError, match="kinds"):
             parallel(kinds)
     with pytest.raises(ValueError, match="every one must promise something"):
@@ -349,9 +350,8 @@ def test_none_promises_nothing():
     assert guarantee.statement.startswith("No privacy guarantee:")
     assert json.loads(guarantee.to_json())["epsilon"] is None
     assert (guarantee.trust, guarantee.rho, guarantee.mu) == ("none", None, None)
-    told = no_guarantee(
-        "seeded", trust="joint", reason="noise is drawn again at each release", epsilon_nominal=1.0
-    )
+    told = no_guarantee("seeded", reason="noise is drawn again at each release")
+    told = dataclasses.replace(told, trust="joint", epsilon_nominal=1.0)
     assert str(told) == "No privacy guarantee: noise is drawn again at each release."
 
 

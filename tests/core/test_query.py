@@ -183,7 +183,6 @@ def test_options_of_counts_are_families() -> None:
     assert (named.offsets == own.offsets).all()
     weight = {name: 0.3 + 0.1 * i for i, name in enumerate(named.families)}
     assert named.sensitivity("l2", weight) == own.sensitivity("l2", weight)
-    assert named.shifts() is own.shifts() is None
 
 
 def test_several_episodes_multiply_the_sensitivity() -> None:
@@ -191,7 +190,6 @@ def test_several_episodes_multiply_the_sensitivity() -> None:
     weight = {"visits": 0.4, "transition_counts": 1.0}
     for norm in ("l1", "l2"):
         assert three.sensitivity(norm, weight) == 3 * one.sensitivity(norm, weight)  # type: ignore[arg-type]
-    assert (len(one.shifts() or ()), three.shifts()) == (1, None)
 
 
 def test_ways_of_reaching_cells_are_those_of_the_library() -> None:

@@ -9,17 +9,10 @@ from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.noise.noises import Laplace
 from discreet.core.protocols import Coins
-from discreet.core.raw_encoder import (
-    RawEncoder,
-    add_record,
-    family_begins,
-    noise_vector,
-    rounded,
-    same_plan,
-)
+from discreet.core.raw_encoder import RawEncoder, add_records, family_begins, noise_vector, same_plan
 from discreet.core.releases import Plan
 from discreet.core.rng import SecureRng
-from discreet.core.trajectories import Trajectory
+from discreet.core.trajectories import Trajectories, Trajectory
 
 LAYOUT = Layout(2, 2, 3)
 RECORD = Trajectory(np.array([0, 1, 0, 1]), np.array([1, 0, 1]), np.array([0.5, 1.0, 0.0]))
@@ -28,7 +21,7 @@ RECORD = Trajectory(np.array([0, 1, 0, 1]), np.array([1, 0, 1]), np.array([0.5, 
 def test_a_record_adds_its_visits() -> None:
     query = CountQuery(LAYOUT)
     cells = np.zeros(query.cells)
-    add_record(query, family_begins(query), RECORD, cells)
+    add_records(query, family_begins(query), Trajectories.of(RECORD), cells)
     visits = cells[query.offsets[0] : query.offsets[1]].reshape(3, -1)
     assert visits.sum(axis=1).tolist() == [1.0, 1.0, 1.0]
 
@@ -49,13 +42,6 @@ def test_an_encoder_makes_messages_to_its_own_plan() -> None:
         same_plan(4, Plan(plan.policy, 5, number=3))
 
 
-def test_rewards_are_rounded_with_a_grid_only() -> None:
-    assert rounded(RECORD, SecureRng(), None) is RECORD
-    found = rounded(RECORD, SecureRng(), 2)
-    assert found.states is RECORD.states
-    assert found.rewards.tolist() == [0.5, 1.0, 0.0]
-
-
 class Short(Laplace):
     """Draws one number too few."""
 
@@ -73,6 +59,6 @@ class Endless(Laplace):
 @pytest.mark.parametrize("noise", [Short(), Endless()])
 def test_draws_that_are_no_noise_are_refused(noise: Laplace) -> None:
     query = CountQuery(LAYOUT)
-    given = SimpleNamespace(noise=noise, noise_scales=np.ones(3), grid=lambda name: None)
+    given = SimpleNamespace(noise=noise, grid=lambda name: None)
     with pytest.raises(RuntimeError, match=r"noise 'laplace': drew \(\d+,\) values, must be \(12,\) finite"):
-        noise_vector(query, given, 1.0, SecureRng())  # type: ignore[arg-type]
+        noise_vector(query, given, 1.0, SecureRng(), np.ones(3))  # type: ignore[arg-type]

@@ -7,8 +7,8 @@ import pytest
 
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.raw_encoder import add_record, family_begins
-from discreet.core.trajectories import Trajectory
+from discreet.core.raw_encoder import add_records, family_begins
+from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.core.trajectory_sums_kernels import add_trajectories
 
 LAYOUT = Layout(3, 2, 4)
@@ -25,5 +25,5 @@ def test_many_at_once_are_one_by_one(options: dict[str, Any]) -> None:
         query.reward_shift, 0.0, cells, cells,
     )  # fmt: skip
     for one in zip(states, actions, rewards, strict=True):
-        add_record(query, begins, Trajectory(*one), expected)
+        add_records(query, begins, Trajectories.of(Trajectory(*one)), expected)
     np.testing.assert_array_equal(cells, expected)

@@ -111,7 +111,6 @@ def test_vectors_stand_beside_counts_and_say_what_they_rest_on() -> None:
     weight = {"visits": 1.0, "x": 0.5}
     assert query.sensitivity("l1", weight) == pytest.approx(4.0 + 2.0 * np.sqrt(3))
     assert query.sensitivity("l2", weight) == pytest.approx(np.sqrt(4.0 + 4.0))
-    assert query.shifts() is None
     assert "keeps nothing between users" in query.rests_on[0]
     sums = {"visits": np.ones((2, 3, 2)), "x": np.arange(3.0)}
     cells = query.to_cells(sums)

@@ -63,6 +63,12 @@ def test_what_is_declared() -> None:
     assert right.values["x"].codes(np.array([0.0, 1.5, 1.6, np.nan])).tolist() == [0, 1, 2, 3]
     two = parsed(GOOD.replace('product = ["x"]', 'product = ["k", "x"]'))
     assert two.schema.state_labels[:4] == ("k=a / x<0", "k=a / 0<=x<1.5", "k=a / x>=1.5", "k=b / x<0")
+    assert two.states.readings(7).tolist() == [
+        [1, 0, 0], [1, 0, 0.75], [1, 0, 1.5], [0, 1, 0], [0, 1, 0.75], [0, 1, 1.5], [0, 0, 0],
+    ]  # fmt: skip
+    assert right.states.readings(5).tolist() == [[0, 0], [0.75, 0], [1.5, 0], [0, 1], [0, 0]]
+    with pytest.raises(ValueError, match="states = 3"):
+        right.states.readings(3)
     codes = two.states.codes({"k": np.array([0.0, 1.0, np.nan]), "x": np.array([2.0, -1.0, 0.0])})
     assert codes.tolist() == [2, 3, -1]
 
@@ -220,12 +226,15 @@ def test_the_pages_declaration_is_one(tmp_path: Path) -> None:
     lactate = '\n[prepare.values.lactate]\ncolumn = "l"\nwithin = "max"\n'
     plain = first.replace('[prepare.states]\nproduct = ["pressure", "sex"]\n', "") + lactate
     assert parsed(plain + rules).states.labels == ("shock", "other")
+    with pytest.raises(ValueError, match="have no readings"):
+        parsed(plain + rules).states.readings(4)
     (tmp_path / "centres.csv").write_text("pressure,lactate,label\n0.5,1,a\n-1,2,b\n")
     numbers = plain.replace(
         'missing = "category"            # then', 'missing = "refuse"              # then'
     )
     made = parse_declaration(tomllib.loads(numbers + codebook), tmp_path)
     assert made.states.labels == ("a", "b")
+    assert made.states.readings(3).tolist() == [*made.states.centres.tolist(), [0.0, 0.0]]
     assert made.states.codes(
         {"pressure": np.array([87.5, 65.0]), "lactate": np.array([2.0, 4.0])}
     ).tolist() == [0, 1]

@@ -16,10 +16,10 @@ from discreet.core.count_query import CountQuery
 from discreet.core.epsilon_conversions import gdp_epsilon, zcdp_epsilon
 from discreet.core.layout import Layout
 from discreet.core.noise.noises import LAPLACE
-from discreet.core.raw_encoder import add_record, family_begins
+from discreet.core.raw_encoder import add_records, family_begins
 from discreet.core.rng import Secure, Seeded
 from discreet.core.strategies import OnDevice
-from discreet.core.trajectories import Trajectory
+from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.device.count_device import CountDevice
 from discreet.device.linear_device import LinearDevice
 from discreet.device.message_guarantee import MessageGuarantee
@@ -370,7 +370,8 @@ def test_a_device_counts_what_the_server_counts(name: str) -> None:
         mine, theirs = rng.normal(size=(1, query.cells)).repeat(2, axis=0)
         rows = device.row_table[states[:-1], actions]
         device.add(states, rows, rewards, mine)
-        add_record(query, family_begins(query), Trajectory(states, actions, rewards), theirs)
+        one = Trajectories.of(Trajectory(states, actions, rewards))
+        add_records(query, family_begins(query), one, theirs)
         assert np.array_equal(mine, theirs)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from typing import Any
 
 import numpy as np
@@ -140,15 +138,3 @@ def test_bad_arguments_are_refused() -> None:
         env.reset(seed=-1)
     with pytest.raises(ValueError, match="call reset first"):
         WorldEnv(tables(), None, False, {}).step(np.int64(0))
-
-
-@pytest.mark.skipif(os.getloadavg()[0] > 1.5, reason="the machine is under load")
-def test_a_million_steps_a_second() -> None:
-    env = VectorWorld(tables(), 64, observations(STATES, np.ones((STATES, 8))), False, {})
-    env.reset(seed=0)
-    actions = np.random.default_rng(0).integers(ACTIONS, size=(64, 64))
-    env.step(actions[0])
-    begin = time.process_time()
-    for k in range(4000):
-        env.step(actions[k % 64])
-    assert 4000 * 64 / (time.process_time() - begin) > 1e6

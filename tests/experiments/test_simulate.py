@@ -126,18 +126,27 @@ EXPLORED = {
     ("privatizer", "stationary", "by"), pairwise(EXPLORED, [False, True], ["episode", "batch"])
 )
 def test_explorers_are_equal_too(privatizer: object, stationary: bool, by: str) -> None:
-    """A fifth of 300 users follow explorers, and the explorers play policies of their own."""
+    """A fifth of the first of 300 users follow explorers, a tenth of all, with policies of their own."""
     mdp, finals = world(), {}
     for share in (0.0, 0.2):
         learner = dr.NoiseAwareUCBVI(explore_share=share, stationary=stationary)
         fused, stepwise = (Setup(mdp, learner, privatizer, 300, by, flag) for flag in (False, True))
         assert fused.fused
-        assert fused.exploring.sum() == 300 * share
+        assert fused.exploring.sum() == 150 * share
         one, other = fused.run(2, 1), stepwise.run(2, 1)
         assert (one.regret == other.regret).all()
         assert (one.gap_regret == other.gap_regret).all()
         finals[share] = one.regret[-1]
     assert finals[0.0] != finals[0.2]
+
+
+def test_the_frontier_explorer_is_equal_too() -> None:
+    """It starts after 64 000 / explore_share users, and most users of the last batches follow explorers."""
+    learner, privatizer = dr.NoiseAwareUCBVI(explore_share=0.999), dr.Central(epsilon=1.0, delta=1e-6)
+    one, other = (
+        Setup(world(), learner, privatizer, 100_000, "batch", flag).run(2, 1) for flag in (False, True)
+    )
+    assert (one.regret == other.regret).all()
 
 
 @pytest.mark.parametrize(

@@ -388,8 +388,6 @@ def test_order_of_calls() -> None:
             session.submit(Message(1, who[0]))
         with pytest.raises(ValueError, match=r"at most 6, what is left of batch 1; each user is in one"):
             session.begin(Plan(POLICY, 7))
-        with pytest.raises(ValueError, match="must be None, the schedule says"):
-            session.begin(Plan(POLICY, 2, query=FINE))
         with pytest.raises(ValueError, match="plan.policy has shape"):
             session.begin(Plan(POLICY[:2], 2))
         with pytest.raises(ValueError, match="plan.group"):

@@ -127,9 +127,11 @@ def test_without_noise_and_with_endless_users_rows_are_the_counted_ones() -> Non
     np.testing.assert_allclose(model.initial, begun / begun.sum(), atol=1e-6)
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 5.0])
-def test_noisy_models_are_models(epsilon: float) -> None:
-    release, spec = first_visits(2000, privatizer=Central(epsilon=epsilon, delta=1e-6))
+@pytest.mark.parametrize("budget", [
+    {"epsilon": 1.0, "delta": 1e-6}, {"epsilon": 5.0, "delta": 1e-6}, {"epsilon": 3.0, "noise": "laplace"},
+])  # fmt: skip
+def test_noisy_models_are_models(budget: dict[str, Any]) -> None:
+    release, spec = first_visits(2000, privatizer=Central(**budget))
     model = world_model(release, spec)
     assert (model.probability >= 0).all()
     np.testing.assert_allclose(model.probability.sum(axis=-1), 1.0)

@@ -1,5 +1,7 @@
 """Addressed streams: golden words, NumPy's Philox, and the laws of every sampler."""
 
+import math
+
 import interpreted_kernels as interpreted
 import numpy as np
 import pytest
@@ -169,3 +171,10 @@ def test_the_noise_of_nobody_is_zero() -> None:
     state = _state(9)
     assert not streams.draw_laplace_sums(state, 0, 2.0, 3).any()
     assert (state == _state(9)).all()
+
+
+def test_the_tail_of_stirlings_series_is_that_of_factorials() -> None:
+    tail = kept(streams._stirling_tail)
+    for k in (*range(30), 1000):
+        main = (k + 0.5) * math.log(k + 1.0) - (k + 1.0) + 0.5 * math.log(2.0 * math.pi)
+        assert tail(float(k)) == pytest.approx(math.lgamma(k + 1.0) - main, abs=2e-12)

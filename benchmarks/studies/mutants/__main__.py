@@ -43,7 +43,10 @@ TESTS = tuple(
 INTERPRETED = (
     "tests/core/test_*kernels.py", "tests/core/*/test_*kernels.py",
     "tests/core/noise/test_discrete_samplers.py",
+    "tests/core/correlated_noise/test_signed_digit_tree.py",
+    "tests/core/correlated_noise/test_square_root_toeplitz.py",
 )  # fmt: skip
+TOO_SLOW = "test_discrete_samplers.py and (law or independent or large or tiny or tail or unbiased)"
 CACHE_KEEPERS = ("discreet/core/compile.py", "discreet/core/user_data_dir.py")
 FIRST, SECOND = 10.0, 60.0  # CPU seconds of tests on the unchanged code; the second: ``--again``
 QUICK = 1.0  # CPU seconds: of a test that runs again with a file that may have changed
@@ -106,7 +109,7 @@ def follow(out: Path, files: Sequence[str], tests: Sequence[str]) -> tuple[Cover
         (
             out / "interpreted.json",
             {"NUMBA_DISABLE_JIT": "1"},
-            ["-n", "0", "-p", "tests.helpers.interpreted_kernels", *slow],
+            ["-n", "0", "-p", "tests.helpers.interpreted_kernels", "-k", f"not ({TOO_SLOW})", *slow],
         ),
     ):
         if not kept.exists():

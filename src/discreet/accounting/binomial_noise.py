@@ -71,6 +71,7 @@ from numpy.typing import NDArray
 from scipy import fft, special
 
 from discreet.accounting.pld_calibration import extremes
+from discreet.accounting.user_shifts import shifts
 from discreet.core import checks
 from discreet.core.count_query import CountQuery
 from discreet.core.families import CENTERED_REWARDS, TRANSITIONS
@@ -142,7 +143,7 @@ def ways(query: CountQuery) -> tuple[Way, ...]:
     Raises ``ValueError`` for queries in which a user adds more than one bit to a counter. These are queries
     with counts pooled over steps, and queries with group returns.
     """
-    found = query.shifts()
+    found = shifts(query)
     if found is None:
         raise ValueError(
             "query: the shuffle protocol counts bits, one a user, step and cell; counts pooled over steps "

@@ -3,6 +3,12 @@
 A plug-in can declare its own noise (with its distribution and privacy cost) or its own vector (a function of
 one trajectory). The record stores the losses that followed from the declared costs when the mechanism was
 built. Epsilon can therefore be recomputed from the record without the code of the plug-in.
+
+**Price of a declared cost.** The largest shift does not always have the largest cost. (For example, integer
+noise multiplied by two hides shifts of two units but reveals shifts of one unit.) If a cell changes by at
+most x, it can change by less. The price of x is therefore the largest cost of all shifts up to x on the grid
+(:func:`price`). Sums over steps and episodes use the triangle inequality, which needs cost(x + y) <= cost(x)
++ cost(y) for l1, and the same inequality for the square root of the cost for l2.
 """
 
 from __future__ import annotations
@@ -17,13 +23,15 @@ from discreet.core import checks
 from discreet.core.events import Fixed, Trust
 from discreet.core.exchange import Cost
 from discreet.core.families import RecordFamily
-from discreet.core.noise.noises import MOST_SHIFTS, is_declared, price
+from discreet.core.noise.noises import AdditiveNoise, is_declared
 
 if TYPE_CHECKING:
     from discreet.core.count_mechanism import CountMechanism
 
-__all__ = ["DeclaredRecord", "check", "record_of"]
+__all__ = ["DeclaredRecord", "check", "price", "record_of"]
 
+_MOST_SHIFTS = 2**16  # A declared cost is evaluated at every shift of the grid up to the largest one.
+_NEAR = 1e-9  # Relative difference of two computations of one cost.
 _CONTINUOUS = 1024  # for continuous noise (simulation only), shifts are examined at multiples of 1 / 1024
 
 
@@ -178,10 +186,10 @@ def check(mechanism: CountMechanism) -> None:
     for family, scale in zip(query.listed, mechanism.scales.tolist(), strict=True):
         unit = mechanism.grid(family.name) or _CONTINUOUS
         steps = math.ceil(2.0 * family.most(query.layout) * unit)
-        if steps > MOST_SHIFTS:
+        if steps > _MOST_SHIFTS:
             raise ValueError(
-                f"family {family.name!r}: a cell moves by {steps} units, at most {MOST_SHIFTS} are examined; "
-                "use a coarser grid or a smaller bound"
+                f"family {family.name!r}: a cell moves by {steps} units, at most {_MOST_SHIFTS} are "
+                "examined; use a coarser grid or a smaller bound"
             )
         one = noise.cost(1.0 / unit, scale)
         for k in range(2, steps + 1):
@@ -222,3 +230,32 @@ def record_of(mechanism: CountMechanism, words: str) -> DeclaredRecord:
 
 def _free(change: float) -> float:
     return 0.0
+
+
+def price(noise: AdditiveNoise, scale: float, unit: int | None) -> Cost:
+    """Return the price function of a noise: the largest cost of a coordinate that changes by at most x.
+
+    For a declared noise on a grid, the price is the largest cost of all multiples of 1 / ``unit`` up to x.
+    Without a grid (``unit`` None, in simulations) it is the largest of the costs at 1 021 fractions of x and
+    at multiples of 1 / 1024. A homogeneous cost is determined by one shift. The returned function raises
+    ``ValueError`` if a cost is negative or not finite, or if there are more than 65 536 multiples up to x.
+    """
+    if not is_declared(noise):
+        return lambda shift: noise.cost(shift, scale)
+    step, power = 1.0 / (unit or _CONTINUOUS), 1 if noise.norm == "l1" else 2
+
+    def worst(shift: float) -> float:
+        number = math.ceil(shift / step - _NEAR)
+        if noise.homogeneous:
+            shifts, factor = [step], (shift / step) ** power
+        elif number > _MOST_SHIFTS:
+            raise ValueError(f"noise {noise.name!r}: a cell moves by {number} units, at most {_MOST_SHIFTS}")
+        else:
+            shifts, factor = [k * step for k in range(1, number + 1)], 1.0
+            shifts += [] if unit else [shift * k / 1021 for k in range(1, 1022)]
+        costs = [float(noise.cost(one, scale)) for one in shifts]
+        if not all(math.isfinite(cost) and cost >= 0.0 for cost in costs):
+            raise ValueError(f"noise {noise.name!r}: cost must be finite and not negative at every shift")
+        return max(costs, default=0.0) * factor
+
+    return worst

@@ -5,8 +5,8 @@ Exact closed forms determine the least noise for continuous Gaussian noise, and 
 zCDP gives 7 % too much noise at epsilon = 1, delta = 1e-6. Laplace noise at delta > 0 can be far smaller than
 at delta = 0 if H >= 5.
 
-Changes if one user is replaced. The query lists the ways to replace a user that can have the largest loss. A
-way is a list of cells that change by known amounts (:meth:`discreet.core.query.SumQuery.shifts`). Smaller
+Changes if one user is replaced. A list contains the ways to replace a user that can have the largest loss. A
+way is a list of cells that change by known amounts (:func:`discreet.accounting.user_shifts.shifts`). Smaller
 changes have smaller losses and are not listed. Every listed cell changes in each of the ``levels`` noisy sums
 that contain the user, and the guarantee uses the worst way. The noise must be independent in every cell, and
 it must be drawn after the user's record was added (condition c in :mod:`discreet.core.correlated_noise`).
@@ -25,9 +25,10 @@ from typing import TypeVar
 
 from discreet.accounting import pld as numerical
 from discreet.accounting import pld_convolution as convolution
+from discreet.accounting.user_shifts import Shift, shifts, shifts_of
 from discreet.core.events import MechanismRecord
 from discreet.core.families import CENTERED_REWARDS, RECORD_FAMILIES, REWARDS, TRANSITIONS
-from discreet.core.query import Shift, SumQuery, shifts_of
+from discreet.core.query import SumQuery
 from discreet.core.releases import Floats
 
 T = TypeVar("T")
@@ -47,9 +48,9 @@ def shift_patterns(query: SumQuery, levels: int) -> tuple[Pattern, ...] | None:
     """Return the ways to replace a user that can have the largest loss.
 
     The number of coordinates in a way counts all ``levels`` sums that contain the user. The result is None if
-    the worst way is not known (:meth:`~discreet.core.query.SumQuery.shifts`).
+    the worst way is not known (:func:`~discreet.accounting.user_shifts.shifts`).
     """
-    return _in_levels(query.shifts(), levels)
+    return _in_levels(shifts(query), levels)
 
 
 def _in_levels(ways: Sequence[Pattern] | None, levels: int) -> tuple[Pattern, ...] | None:

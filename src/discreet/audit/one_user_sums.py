@@ -12,7 +12,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from discreet.core.clipped_returns import clipped_return
 from discreet.core.count_query import CountQuery
 from discreet.core.families import (
     CUT_REWARDS,
@@ -35,7 +34,7 @@ def summand(query: CountQuery, trajectory: Trajectory, group: int, cut: float | 
     sums = {name: np.zeros(shape) for name, shape in query.families.items()}
     left = query.cut if cut is None else cut if math.isfinite(cut) else 0.0
     if query.groups:
-        sums[GROUP_RETURNS][group] = clipped_return(query, trajectory)
+        sums[GROUP_RETURNS][group] = min(float(trajectory.rewards.sum()), query.clip)
     for h in range(query.layout.horizon)[query.counted]:
         t = h if query.slots > 1 else 0
         s, a, after = trajectory.states[h], trajectory.actions[h], trajectory.states[h + 1]

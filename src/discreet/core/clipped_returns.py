@@ -99,7 +99,7 @@ from discreet.core import count_kernels as kernels
 from discreet.core.count_query import CountQuery
 from discreet.core.families import CENTERED_REWARDS, CUT_REWARDS, GROUP_RETURNS
 from discreet.core.releases import Floats, Plan
-from discreet.core.trajectories import Trajectories, Trajectory
+from discreet.core.trajectories import Trajectories
 
 if TYPE_CHECKING:
     from discreet.core.count_channels import CountChannel
@@ -107,17 +107,9 @@ if TYPE_CHECKING:
     from discreet.core.session import ChannelSession, State
 
 __all__ = [
-    "add_return", "add_returns", "at_share", "check_mechanism", "check_on_grid", "check_sums",
-    "clipped_return", "plain_plan", "split_scales", "taking_turns", "wanted_scales", "widest_scales",
+    "add_returns", "at_share", "check_mechanism", "check_on_grid", "check_sums", "plain_plan",
+    "split_scales", "taking_turns", "wanted_scales", "widest_scales",
 ]  # fmt: skip
-
-# ------------------------------------------------------------------------------ the families
-
-
-def clipped_return(query: CountQuery, trajectory: Trajectory) -> float:
-    """Return min(return, C) for the trajectory of one user, which must have been checked."""
-    return min(float(trajectory.rewards.sum()), query.clip)
-
 
 # ------------------------------------------------------------------------------ their mechanisms
 
@@ -257,11 +249,6 @@ def wanted_scales(mechanism: CountMechanism, scales: Floats, s: ChannelSession) 
     if mechanism.query.cut:
         return taking_turns(mechanism.counts, scales, s.cut)
     return at_share(mechanism, scales, None if s._plan is None else s._plan.return_share)
-
-
-def add_return(query: CountQuery, s: ChannelSession, record: Trajectory) -> None:
-    """Add the return of a user who was counted before to the cell of the newest plan's group."""
-    s.state["cells"][_cell(query, s)] += clipped_return(query, record)
 
 
 def add_returns(query: CountQuery, s: ChannelSession, records: Trajectories) -> None:

@@ -19,12 +19,12 @@ from discreet.core.correlated_noise.decaying_sum import FINE
 from discreet.core.correlated_noise.factorization import check_registers, prefix_noise
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.query import FamilyQuery
-from discreet.core.raw_encoder import RawEncoder, add_record, family_begins, noise_vector, rounded
+from discreet.core.raw_encoder import RawEncoder, add_records, family_begins, noise_vector
 from discreet.core.registry import parts
 from discreet.core.releases import Estimate, Floats, Measurement, Message, Plan, read_only
 from discreet.core.rng import Key, Randomness, SecureRng, Seeded, checked_on_grid
 from discreet.core.session import Channel, ChannelSession, Released, State
-from discreet.core.trajectories import Trajectories, Trajectory
+from discreet.core.trajectories import Trajectories
 
 if TYPE_CHECKING:
     from discreet.core.call_protocols import Encoder
@@ -103,41 +103,19 @@ class CountChannel(Channel):
 
     def add(self, s: ChannelSession, message: Message) -> None:
         """Check a record of the open plan, count its user, then add the record."""
-        record = s._record(message)
-        if self.mechanism.reward_grid is not None:
-            record = rounded(record, SecureRng(), self.mechanism.reward_grid)
-        s._count(1)
-        self.put(s, record)
-
-    def put(self, s: ChannelSession, record: Trajectory) -> None:
-        """Add the checked record of a user who was counted before."""
-        if isinstance(self.query, FamilyQuery):
-            self.query.add(record, s.context, self.mechanism.reward_grid, s.state["cells"])
-            return
-        cut = self.up_to(s) if self.query.cut else 0.0
-        add_record(self.query, self.begins, record, s.state["cells"], cut)
-        if self.query.groups:
-            steered.add_return(self.query, s, record)
+        self.add_many(s, Trajectories.of(s._record(message)))
 
     def add_many(self, s: ChannelSession, records: Trajectories) -> None:
         """Count the users of checked records, then add all records."""
-        from discreet.core import trajectory_sums_kernels as records_kernels
-
-        query, layout, cells = self.query, self.query.layout, s.state["cells"]
-        rewards, grid = records.rewards, self.mechanism.reward_grid
-        if isinstance(query, FamilyQuery):
-            s._count(len(records))
-            for record in records:
-                self.put(s, rounded(record, SecureRng(), grid))
-            return
+        query, grid, cells = self.query, self.mechanism.reward_grid, s.state["cells"]
         if grid is not None:
-            rewards = SecureRng().rounded(rewards, grid)
+            records = replace(records, rewards=SecureRng().rounded(records.rewards, grid))
         s._count(len(records))
-        records_kernels.add_trajectories(
-            records.states, records.actions, rewards, layout.row_index, query.counted.start,
-            query.counted_steps, query.slots, layout.rows, self.begins, query.reward_shift, self.up_to(s),
-            cells, cells,
-        )  # fmt: skip
+        if isinstance(query, FamilyQuery):
+            for record in records:
+                query.add(record, s.context, grid, cells)
+            return
+        add_records(query, self.begins, records, cells, self.up_to(s))
         if query.groups:
             steered.add_returns(query, s, records)
 
@@ -192,13 +170,6 @@ class CountChannel(Channel):
                 checked_on_grid(cells[self.query.offsets[f] : self.query.offsets[f + 1]], grid)
         return cells
 
-    # --------------------------------------------------------------------------- noise distributions
-    def measurement_laws(
-        self, n: int, senders: int, share: float | None, cut: float
-    ) -> dict[str, NoiseDistribution]:
-        """Return noise distributions of the newest measurement, per family."""
-        return self.laws.measurement(n, senders, share, cut)
-
 
 class ExactChannel(CountChannel):
     """Exact sums, and the batch since the last release. This class draws no noise."""
@@ -218,7 +189,7 @@ class ExactChannel(CountChannel):
         """Return exact sums, and the batch since the last release."""
         share = None if n == 0 or s._plan is None else s._plan.return_share
         reports = n - s._absent
-        laws = self.measurement_laws(n, reports - s.state["reported"], share, s.cut)
+        laws = self.laws.measurement(n, reports - s.state["reported"], share, s.cut)
         cells, fresh, changes = self.measure(s, n)
         measurement, described = self.described(s, fresh, laws, n)
         sums = self.summed(s, cells, n, *self.terms(s.state | changes))

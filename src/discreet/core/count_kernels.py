@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.compile import inlined, kernel
+from discreet.core.compile import inlined
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -63,15 +63,6 @@ def add_records(
             counts[begins[3] + rows[h] * all_states + states[h + 1]] += 1
             if begins[4] >= 0:
                 sums[begins[4] + rows[h]] += rewards[h] - reward_shift
-
-
-@kernel
-def add_trajectory(
-    states: Ints, rows: Ints, rewards: Floats, slots: int, all_rows: int, all_states: int,
-    begins: Ints, reward_shift: float, cut: float, cells: Floats,
-) -> None:  # fmt: skip
-    """Call :func:`add_records` with the same vector of cells for counts and rewards."""
-    add_records(states, rows, rewards, slots, all_rows, all_states, begins, reward_shift, cut, cells, cells)
 
 
 # ------------------------------------------------------------------------ the binary tree

@@ -64,18 +64,6 @@ LEAST_CUT = 1e-6  # least threshold C, so that noise scales, proportional to C /
 _MAX_CELLS = 2 * 10**9
 
 
-def cut_to(trajectory: Trajectory, step: int | None) -> Trajectory:
-    """Return the part of a checked trajectory that a query counts.
-
-    For a query with ``step`` (0-based), it is a trajectory with only this step. No sum or message uses the
-    other steps. If ``step`` is None, return the whole trajectory.
-    """
-    if step is None:
-        return trajectory
-    states, actions, rewards = trajectory.states, trajectory.actions, trajectory.rewards
-    return Trajectory(states[step : step + 2], actions[step : step + 1], rewards[step : step + 1])
-
-
 @dataclass(frozen=True, eq=False)
 class CountQuery(SumQuery):
     """Sums over users of visits N(h,s,a), transitions N(h,s,a,s') and rewards R(h,s,a).
@@ -271,7 +259,7 @@ class CountQuery(SumQuery):
     ) -> Mapping[str, Floats]:
         """Return one user's summand in every family, for audits and tests. Shapes are as in ``families``.
 
-        Sessions do not call this method. They use :func:`~discreet.core.raw_encoder.add_record`, which tests
+        Sessions do not call this method. They use :func:`~discreet.core.raw_encoder.add_records`, which tests
         compare with this method.
 
         trajectory : checked trajectory. group : group of the plan. cut : threshold C of the batch. None is

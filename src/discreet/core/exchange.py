@@ -117,10 +117,6 @@ class Over(ABC):
         """Return the size of the first axis of the family."""
         return 1
 
-    def records(self, horizon: int, states: int) -> int:
-        """Return the largest number of records of one user that are counted."""
-        return horizon
-
     def in_one_cell(self, horizon: int) -> int:
         """Return the largest number of records of one user that one cell can contain."""
         return 1
@@ -161,9 +157,6 @@ class OneStep(Over):
 
     step: int
 
-    def records(self, horizon: int, states: int) -> int:
-        return 1
-
     def steps(self, horizon: int) -> range:
         return range(self.step, self.step + 1)
 
@@ -189,14 +182,11 @@ class AllSteps(Over):
 class FirstVisitRecords(Over):
     """Only the record of a user's first visit to each state is counted, at whatever step it occurs."""
 
-    def records(self, horizon: int, states: int) -> int:
-        return min(states, horizon)
-
     def counts(self, states: Ints, step: int) -> bool:
         return not bool((states[:step] == states[step]).any())
 
     def price(self, costs: CaseCosts, horizon: int, states: int, squares: bool) -> float:
-        return self.records(horizon, states) * costs.largest
+        return min(states, horizon) * costs.largest
 
 
 EACH_STEP, ALL_STEPS, FIRST_VISITS = EachStep(), AllSteps(), FirstVisitRecords()

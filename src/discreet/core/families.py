@@ -19,7 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,14 +56,12 @@ class SumFamily(ABC):
     """Public constants of one family of sums.
 
     name : key of the family in releases, scales and files.
+
+    by_pair : True if each cell belongs to a step and an admissible pair. Tables then have axes for (s, a).
     """
 
     name: str
-
-    @property
-    def by_pair(self) -> bool:
-        """True if each cell belongs to a step and an admissible pair. Tables then have axes for (s, a)."""
-        return True
+    by_pair: ClassVar[bool] = True
 
     @property
     def integral(self) -> bool:
@@ -202,10 +200,7 @@ class GroupReturns(OwnBound):
 
     groups: int
     clip: float
-
-    @property
-    def by_pair(self) -> bool:
-        return False
+    by_pair: ClassVar[bool] = False
 
     def shape(self, layout: Layout) -> tuple[int, ...]:
         return (self.groups,)

@@ -199,16 +199,12 @@ class Guarantee:
         return found
 
 
-def no_guarantee(
-    randomness: Source,
-    *,
-    trust: Trust = "none",
-    reason: str = "exact sums of users' trajectories are released, without noise",
-    epsilon_nominal: float | None = None,
-    episodes: int = 1,
-) -> Guarantee:
+_NO_NOISE = "exact sums of users' trajectories are released, without noise"
+
+
+def no_guarantee(randomness: Source, *, reason: str = _NO_NOISE, episodes: int = 1) -> Guarantee:
     """Return the guarantee object of a baseline or of a mechanism without protection; ``reason`` says why."""
-    return Guarantee(trust, None, 0.0, None, None, epsilon_nominal, episodes, True, randomness, reason=reason)
+    return Guarantee("none", None, 0.0, None, None, None, episodes, True, randomness, reason=reason)
 
 
 def guarantee_of(

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from discreet.core.guarantee import Guarantee
     from discreet.core.lifecycle import Saveable
     from discreet.core.protocols import NoiseDistribution, Record
-    from discreet.core.query import Shift, SumQuery
+    from discreet.core.query import SumQuery
     from discreet.core.releases import Schedule
     from discreet.core.rng import Key, RunKeys
     from discreet.core.trajectories import Trajectory
 
     Floats = NDArray[np.float64]
+    Shift = tuple[str, float, int]  # cells of one family with the same change
     Laws = dict[str, NoiseDistribution]
     Ways = tuple[tuple[Coordinate, ...], ...]
 

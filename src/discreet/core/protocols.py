@@ -12,43 +12,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from discreet.core.query import Norm
-    from discreet.core.trajectories import Trajectory
-
     Floats = NDArray[np.float64]
 
-__all__ = ["Coins", "Composable", "NoiseDistribution", "Query", "Record", "Sensitive"]
-
-
-class Query(Protocol):
-    """Interface of a query: a sum over users of bounded contributions in named families.
-
-    It is declared before data.
-    """
-
-    @property
-    def families(self) -> Mapping[str, tuple[int, ...]]:
-        """Shape of each family, by name, e.g. ``"visits": (H, S, A)``.
-
-        The first axis has length 1 for pooled steps.
-        """
-        ...
-
-    @property
-    def support(self) -> Mapping[str, NDArray[np.bool_]]:
-        """Cells that can be non-zero according to public facts. Noise is added to all these cells."""
-        ...
-
-    def contribution(self, trajectory: Trajectory) -> Mapping[str, Floats]:
-        """Return one user's summand in every family as dense arrays, for tests and code without kernels."""
-        ...
-
-    def sensitivity(self, norm: Norm, weight: Mapping[str, float]) -> float:
-        """Return the supremum over replaced trajectories of the norm of all weighted changes.
-
-        The change of a family is multiplied by its weight.
-        """
-        ...
+__all__ = ["Coins", "Composable", "NoiseDistribution", "Record", "Sensitive"]
 
 
 class NoiseDistribution(Protocol):

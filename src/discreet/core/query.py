@@ -29,7 +29,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, Self
@@ -38,17 +38,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core.exchange import CaseCosts, Cost, Moves, Over, heaviest_of, mixes
+from discreet.core.exchange import CaseCosts, Cost, Over, heaviest_of
 from discreet.core.families import COMBINED, Context, OneOf, OwnBound, RecordFamily, SumFamily
 from discreet.core.layout import Layout
 from discreet.core.trajectories import Trajectory
 
 Floats = NDArray[np.float64]
 Norm = Literal["l1", "l2"]
-Shift = tuple[str, float, int]
-"""Cells of one family with the same change: (family, absolute change of each cell, number of cells)."""
 
-__all__ = ["FamilyQuery", "Norm", "Shift", "SumQuery", "shifts_of"]
+__all__ = ["FamilyQuery", "Norm", "SumQuery"]
 
 
 class SumQuery(ABC):
@@ -253,20 +251,6 @@ class SumQuery(ABC):
         change = self.price(costs, squares=not linear)
         return self.episodes * (change if linear else math.sqrt(change))
 
-    def shifts(self) -> tuple[tuple[Shift, ...], ...] | None:
-        """Return the ways to replace a user that can have the largest loss.
-
-        A way lists the cells that change. Ways with fewer steps in OTHER come first. The result is None if
-        the worst way is not known. This is the case if several records of a user can be in one cell, if users
-        can have several episodes, or if a family has its own bound.
-        """
-        records = [family for family in self.listed if isinstance(family, RecordFamily)]
-        steps = {family.over.steps(self.layout.horizon) for family in records}
-        if self.episodes > 1 or len(records) < len(self.listed) or len(steps) != 1:
-            return None
-        (counted,) = steps
-        return None if counted is None else shifts_of(records, len(counted))
-
 
 @dataclass(frozen=True, eq=False)
 class FamilyQuery(SumQuery):
@@ -336,34 +320,3 @@ def _cost(weight: float, linear: bool) -> Callable[[float], float]:
     if linear:
         return lambda change: weight * change
     return lambda change: (weight * change) * (weight * change)
-
-
-def shifts_of(families: Sequence[RecordFamily], steps: int) -> tuple[tuple[Shift, ...], ...]:
-    """Return the ways to replace a user that can have the largest loss, for families of counts per step.
-
-    steps : number of counted steps. If in every family OTHER changes at least as many cells by at least as
-        much as SUCCESSOR, the only way is OTHER at all steps. Otherwise there is one way for each number of
-        steps in OTHER.
-    """
-    worst = all(_reaches(family.moves) for family in families)
-    found = []
-    for mix in mixes(steps)[-1:] if worst else mixes(steps):
-        moved: dict[tuple[str, float], int] = {}
-        for family in families:
-            for number, moves in zip(
-                (mix.other, mix.successor, mix.successor + mix.same), family.moves, strict=True
-            ):
-                for cells, change in moves:
-                    moved[family.name, change] = moved.get((family.name, change), 0) + cells * number
-        found.append(tuple((*key, cells) for key, cells in moved.items() if cells))
-    return tuple(dict.fromkeys(found))
-
-
-def _reaches(moves: tuple[Moves, Moves, Moves]) -> bool:
-    """Return True if OTHER changes at least as many cells by at least as much as SUCCESSOR does."""
-    other, (extra, same) = moves[0], moves[1:]
-
-    def reached(moved: Moves, change: float) -> int:
-        return sum(cells for cells, x in moved if x >= change)
-
-    return all(reached(other, x) >= reached((*extra, *same), x) for _, x in (*extra, *same))

@@ -1,4 +1,4 @@
-"""Encoder of raw records, and functions that add one user's records to a flat vector of cells."""
+"""Encoder of raw records, and functions that add users' records and noise to a flat vector of cells."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from discreet.core import count_kernels as kernels
+from discreet.core import trajectory_sums_kernels as kernels
 from discreet.core.count_mechanism import CountMechanism
-from discreet.core.count_query import CountQuery, cut_to
+from discreet.core.count_query import CountQuery
 from discreet.core.families import (
     CENTERED_REWARDS,
     CUT_REWARDS,
@@ -23,13 +23,13 @@ from discreet.core.families import (
 from discreet.core.query import SumQuery
 from discreet.core.releases import Floats, Ints, Message, Plan
 from discreet.core.short_repr import brief
-from discreet.core.trajectories import Trajectory
+from discreet.core.trajectories import Trajectories, Trajectory
 
 if TYPE_CHECKING:
     from discreet.core.protocols import Coins
 
 __all__ = [
-    "RawEncoder", "add_record", "family_begins", "noise_vector", "rounded", "same_plan",
+    "RawEncoder", "add_records", "family_begins", "noise_vector", "same_plan",
 ]  # fmt: skip
 
 _CODES = {
@@ -58,22 +58,14 @@ def family_begins(query: CountQuery) -> Ints:
     return begins
 
 
-def rounded(record: Trajectory, coins: Coins, grid: int | None) -> Trajectory:
-    """Return the record with rewards rounded to the grid. Without a grid, return it unchanged."""
-    if grid is None:
-        return record
-    return Trajectory(record.states, record.actions, coins.rounded(record.rewards, grid))
-
-
 def noise_vector(
-    query: SumQuery, mechanism: CountMechanism, factor: float, coins: Coins, scales: Floats | None = None
+    query: SumQuery, mechanism: CountMechanism, factor: float, coins: Coins, scales: Floats
 ) -> Floats:
     """Return independent noise for every cell, in the order of families.
 
     Family f has scale factor * scales[f]. Raises ``RuntimeError`` if a noise of a user's own returns another
     number of draws than requested, or a draw that is not finite.
     """
-    scales = mechanism.scales if scales is None else scales
     noise = mechanism.noise
     assert noise is not None
     sizes = np.diff(query.offsets)
@@ -89,22 +81,17 @@ def noise_vector(
     return np.concatenate(parts)
 
 
-def add_record(
-    query: CountQuery,
-    begins: Ints,
-    record: Trajectory,
-    cells: Floats,
-    cut: float = 0.0,
+def add_records(
+    query: CountQuery, begins: Ints, records: Trajectories, cells: Floats, cut: float = 0.0
 ) -> None:
-    """Add one checked user's counted records to a flat vector of cells.
+    """Add the counted records of checked users to a flat vector of cells, one user after another.
 
-    ``cut`` : upper limit of the user's total in clipped rewards.
+    ``cut`` : upper limit of a user's total in clipped rewards.
     """
-    layout, record = query.layout, cut_to(record, query.step)
-    rows = layout.row_index[record.states[:-1], record.actions]
-    kernels.add_trajectory(
-        record.states, rows, record.rewards, query.slots, layout.rows, layout.states, begins,
-        query.reward_shift, cut, cells,
+    layout = query.layout
+    kernels.add_trajectories(
+        records.states, records.actions, records.rewards, layout.row_index, query.counted.start,
+        query.counted_steps, query.slots, layout.rows, begins, query.reward_shift, cut, cells, cells,
     )  # fmt: skip
 
 

@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.events import Trust as Trust
 from discreet.core.query import Norm as Norm
+from discreet.core.query import SumQuery
 from discreet.core.registry import parts
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectory
 
 if TYPE_CHECKING:
     from discreet.core.guarantee import Guarantee
-    from discreet.core.protocols import NoiseDistribution, Query
+    from discreet.core.protocols import NoiseDistribution
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -46,7 +47,6 @@ class Plan:
     users : number of users who follow the plan, at least 1.
     context : mapping from names to arrays that devices need in addition to trajectories (for example values
         of a linear learner).
-    query : must be None: the query of a batch is declared in advance (``Schedule.queries``).
     last : True if a release follows. False lets one batch contain several policies (explorers, ties).
     number : set by ``session.begin``. Messages contain this number, and messages for other plans are
         rejected.
@@ -66,7 +66,6 @@ class Plan:
     policy: NDArray[Any]
     users: int = 1
     context: Mapping[str, Floats] = field(default_factory=dict)
-    query: Query | None = None
     last: bool = True
     number: int = 0
     group: int | None = None
@@ -122,7 +121,7 @@ class Schedule:
     plans: Literal["any", "deterministic", "stochastic"] = "any"  # kind of the learner's policies
     pooled_shares: Floats | None = None
     final: bool = False
-    queries: tuple[Query, ...] | None = None
+    queries: tuple[SumQuery, ...] | None = None
 
     @classmethod
     def one_shot(cls, users: int, plans: Literal["any", "deterministic", "stochastic"] = "any") -> Schedule:

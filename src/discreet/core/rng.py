@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
+from discreet.core.noise import discrete_samplers as exact
 from discreet.core.registry import parts
 
 Floats = NDArray[np.float64]
@@ -167,15 +168,11 @@ class SecureRng:
 
     def laplace(self, scale: float, size: int, grid: int | None = None) -> Floats:
         """Return ``size`` independent discrete Laplace variables of this scale, on multiples of 1 / grid."""
-        from discreet.core.noise import discrete_samplers as exact
-
         units = _grid(grid)
         return _units(exact.discrete_laplace(Fraction(scale) * units, size), units)
 
     def normal(self, scale: float, size: int, grid: int | None = None) -> Floats:
         """Return ``size`` independent discrete Gaussian variables of this sigma, on multiples of 1 / grid."""
-        from discreet.core.noise import discrete_samplers as exact
-
         units = _grid(grid)
         return _units(exact.discrete_gaussian(Fraction(scale) * units, size), units)
 
@@ -184,8 +181,6 @@ class SecureRng:
 
         Any shape is allowed.
         """
-        from discreet.core.noise import discrete_samplers as exact
-
         return exact.round_to_grid(rewards, _grid(grid))
 
     def below(self, n: int) -> int:

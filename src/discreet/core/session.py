@@ -172,12 +172,6 @@ class Channel(ABC):
         would contain no user.)
         """
 
-    def measurement_laws(
-        self, n: int, senders: int, share: float | None, cut: float
-    ) -> dict[str, NoiseDistribution]:
-        """Return noise distributions of the newest measurement, per family."""
-        raise ValueError("measurement_laws: this session releases no measurement")
-
     def answer(self, s: ChannelSession) -> Callable[[Any], Estimate]:
         """Return the function that answers queries about offline data."""
         return _no_answer
@@ -380,12 +374,6 @@ class ChannelSession(Saveable):
         laws: dict[str, NoiseDistribution] = self._mechanism.laws_at(n)
         return laws
 
-    def measurement_laws(
-        self, n: int, senders: int, share: float | None = None
-    ) -> dict[str, NoiseDistribution]:
-        """Return noise distributions per family, at the current clipping threshold C."""
-        return self.channel.measurement_laws(n, senders, share, self.cut)
-
     # ------------------------------------------------------------------------------- users
     def begin(self, plan: Plan) -> Encoder:
         """Open a plan for its users and return the encoder for devices.
@@ -410,8 +398,6 @@ class ChannelSession(Saveable):
                     f"plan.users = {users}: {before} of {limit} declared users have come, "
                     f"at most {limit - before} are left"
                 )
-            if plan.query is not None:
-                raise ValueError("plan.query: must be None, the schedule says what people are asked")
             plan, changes = self.channel.admit(self, plan, users)
             self.state = self.state | changes  # still valid if an interrupt occurs here
             self._plans += 1

@@ -57,6 +57,11 @@ class Trajectories:
     actions: NDArray[np.int64]
     rewards: NDArray[np.float64]
 
+    @classmethod
+    def of(cls, record: Trajectory) -> Trajectories:
+        """Return one record as the trajectories of one user."""
+        return cls(record.states[None], record.actions[None], record.rewards[None])
+
     def __len__(self) -> int:
         return int(self.states.shape[0])
 

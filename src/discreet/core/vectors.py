@@ -21,7 +21,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -64,6 +64,7 @@ class BoundedVector(OwnBound):
     bound: float
     function: Function
     norm: Literal[1, 2] = 2
+    by_pair: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", checks.integer("size", self.size, 1, MOST_SIZE))
@@ -71,10 +72,6 @@ class BoundedVector(OwnBound):
         checks.choice("norm", self.norm, (1, 2))
         if not callable(self.function):
             raise ValueError(f"function = {self.function!r}: must be a function of (trajectory, context)")
-
-    @property
-    def by_pair(self) -> bool:
-        return False
 
     @property
     def rests_on(self) -> tuple[str, ...]:

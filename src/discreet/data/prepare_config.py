@@ -189,6 +189,22 @@ class ColumnValue:
         found[gone] = len(self.names) - 1 if self.missing == "category" else -1
         return np.asarray(found, np.int64)
 
+    def readings(self) -> Floats:
+        """Return the (k, d) readings of the k ``names``: centres of bins, or an indicator of each category.
+
+        The centre of a bin without an end is its cut. Missing numbers are 0, with an indicator in the last
+        column.
+        """
+        if self.cuts is None or self.categories is not None:
+            return np.eye(len(self.names))
+        edges = np.array([self.cuts[0], *self.cuts, self.cuts[-1]], np.float64)
+        found = 0.5 * (edges[1:] + edges[:-1])[:, None]
+        if self.missing != "category":
+            return np.asarray(found)
+        table = np.zeros((len(found) + 1, 2))
+        table[:-1, :1], table[-1, 1] = found, 1.0
+        return table
+
 
 @dataclass(frozen=True, eq=False)
 class Partition:
@@ -223,6 +239,26 @@ class Partition:
             return self.reads
         compared = frozenset[str]().union(*(rule.names for rule in self.rules if rule is not None))
         return tuple(value for value in self.reads if value.name in compared)
+
+    def readings(self, states: int) -> Floats:
+        """Return an (S, d) vector for each state, as the observation of an agent.
+
+        In a product, the vector joins the readings of its values. In a codebook it is the centre, in the
+        units (value − shift) / scale. States without a label here, such as terminal states, are 0.
+
+        states : number S of states, at least the number of labels. Raises ``ValueError`` if it is less, or if
+        the states are defined by rules.
+        """
+        checks.integer("states", states, len(self.labels))
+        if self.product is not None:
+            tables = [value.readings() for value in self.product]
+            places = np.indices([len(table) for table in tables]).reshape(len(tables), -1)
+            found = np.concatenate([table[at] for table, at in zip(tables, places, strict=True)], axis=1)
+        elif self.centres is not None:
+            found = self.centres
+        else:
+            raise ValueError("prepare.states.rules: states that rules define have no readings")
+        return np.pad(found, ((0, states - len(found)), (0, 0)))
 
     def codes(self, values: Mapping[str, Floats]) -> Ints:
         """Return (n,) indices of states or actions. An index is -1 if a needed value is missing or no rule

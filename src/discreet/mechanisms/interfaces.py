@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.call_protocols import Encoder
 from discreet.core.layout import Layout
-from discreet.core.protocols import Coins, NoiseDistribution, Query
+from discreet.core.protocols import Coins, NoiseDistribution
 from discreet.core.releases import (
     Estimate,
     Floats,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Ask", "Coins", "Encoder", "Estimate", "Floats", "Ints", "Learner", "Measurement", "Mechanism", "Message",
-    "NoiseDistribution", "Norm", "Plan", "Privatizer", "Query", "Release", "Response", "ReturnBounds",
+    "NoiseDistribution", "Norm", "Plan", "Privatizer", "Release", "Response", "ReturnBounds",
     "Schedule", "Session", "ProblemSpec", "StepSums", "StepwiseRelease", "Budget", "Trust",
 ]  # fmt: skip
 

@@ -9,12 +9,13 @@ next states, k episodes per user.
 
 1. N = w v + (1 - w) sum M, w = S sigma_m^2 / (sigma_v^2 + S sigma_m^2), has the standard deviation sd(N). X =
    M - (sum M - N) / S, and n = max(N, 1, 2 sd(N)). A state s has A_s rows, N_s = sum_a N and X_s = sum_a X.
-2. Rows are shrunk twice, towards their state and towards the distribution p_0 of all arrivals (James and
-   Stein). The errors have nu_s = (S A_s sigma_m^2 + k N_s) / N_s^2 and nu_r = (S sigma_m^2 + k n) / n^2. The
-   mean of |X_s / N_s - p_0|^2 - nu_s over states, with weights 1 / nu_s^2, is tau_1^2. With w_s = tau_1^2 /
-   (tau_1^2 + nu_s) and the projection Pi onto the simplex, P_s = Pi(p_0 + w_s (X_s / N_s - p_0)). In the same
-   way, tau_2^2 and w_r follow from |X_r / n - X_s / N_s|^2 - nu_r (1 - n / N_s), and P_r = Pi(P_s + w_r (X_r
-   / n - P_s)).
+2. Rows are shrunk twice, towards their state and towards the distribution p_0 of arrivals (James and
+   Stein). With first visits, p_0 includes one self-transition of each episode that has ended, which makes it
+   cautious. The errors have nu_s = (S A_s sigma_m^2 + k N_s) / N_s^2 and nu_r = (S sigma_m^2 + k n) / n^2.
+   The mean of |X_s / N_s - p_0|^2 - nu_s over states, with weights 1 / nu_s^2, is tau_1^2. With w_s = tau_1^2
+   / (tau_1^2 + nu_s) and the projection Pi onto the simplex, P_s = Pi(p_0 + w_s (X_s / N_s - p_0)). In the
+   same way, tau_2^2 and w_r follow from |X_r / n - X_s / N_s|^2 - nu_r (1 - n / N_s), and P_r = Pi(P_s + w_r
+   (X_r / n - P_s)).
 3. The uncertainty of a row is a Dirichlet distribution with parameters alpha_r P_r, where alpha_r + 1 = (1 -
    |P_r|^2) / (w_r nu_r + (1 - w_r)^2 w_s nu_s) and alpha_r >= 1/2. Its mean is P_r.
 4. Returns of first visits are a second measurement of the advantage of a row. V(t) is the reward of an
@@ -92,6 +93,7 @@ class _Cells(NamedTuple):
 
     ptr: Ints  # (n + 1,) first row of each of n states
     live: Bools  # (n,) states in which episodes continue
+    arrivals: Bools  # (n,) states from which the arrivals of p_0 are counted
     of_visits: float  # inf if visits were not released
     of_moves: float
     episodes: int
@@ -140,7 +142,7 @@ def _distributions(visits: Floats | None, moves: Floats, cells: _Cells) -> _RowE
     count = np.diff(cells.ptr)
     n_state = np.maximum(cells.per_state(taken), np.maximum(1.0, 2.0 * deviation * np.sqrt(count)))
     seen = cells.per_state(moves) / n_state[:, None]
-    arrivals = np.maximum((n_state[:, None] * seen)[live].sum(axis=0), 0.0)
+    arrivals = np.maximum((n_state[:, None] * seen)[cells.arrivals].sum(axis=0), 0.0)
     common = simplex_rows((arrivals / max(arrivals.sum(), 1.0))[None])[0]
 
     noise_state = (count * of_moves + k * n_state) / n_state**2
@@ -439,7 +441,8 @@ class WorldModel:
         penalty : float
             Every action costs this multiple of the standard deviation of its value, at least 0.
         observation : "index", "one-hot" or (S, d) readings
-            Observation of each state.
+            Observation of each state. For prepared data, ``declaration.states.readings(S)`` has the centres
+            of bins (:func:`~discreet.data.prepare_config.read_prepare_config`).
         time : bool
             True: observations have one more entry, the share of the horizon that has passed, and the horizon
             terminates episodes. Not possible with ``observation="index"``. False: the horizon truncates
@@ -473,8 +476,10 @@ class WorldModel:
     ) -> WorldEnv:
         """Return one Gymnasium environment; see :meth:`vector_env`.
 
-        members, seed, penalty, observation, time, as_before : arguments of :meth:`vector_env`. Raises its
-        ``ValueError`` and ``ImportError``.
+        - members, seed, penalty : arguments of :meth:`vector_env`.
+        - observation, time, as_before : arguments of :meth:`vector_env`.
+
+        Raises its ``ValueError`` and ``ImportError``.
         """
         optional("gymnasium", "gymnasium", "a Gymnasium environment")
         from discreet.envs.world_env import WorldEnv, observations
@@ -559,7 +564,8 @@ def _from_first_visits(release: StepwiseRelease, spec: ProblemSpec, returns: boo
     told, own = question.read(release), question.layout
     live = np.ones(own.states, bool)
     live[list(question.returns.terminal)] = False
-    cells = _Cells(own.state_ptr, live, told.noise.visits, told.noise.moves, question.episodes)
+    arrivals = np.arange(own.states) != question.start
+    cells = _Cells(own.state_ptr, live, arrivals, told.noise.visits, told.noise.moves, question.episodes)
     rows = _distributions(told.visits, told.moves[:, :-1], cells)  # no record leads to the start state
     (least, most), ruled, scale = question.bounds, question.returns.outcomes is not None, _Scale.of(spec)
     unit = 1.0 if ruled else (most - least) / scale.width
@@ -629,7 +635,7 @@ def _from_steps(release: StepwiseRelease, spec: ProblemSpec) -> WorldModel:
         raise ValueError("release holds no rewards: must hold them, or spec.known_rewards must be given")
 
     one = _Cells(
-        layout.state_ptr, live, std.get(VISITS, math.inf), std[TRANSITIONS], release_sizes(release)[1]
+        layout.state_ptr, live, live, std.get(VISITS, math.inf), std[TRANSITIONS], release_sizes(release)[1]
     )
     times = math.sqrt(layout.horizon) if pooled else 1.0
     cells = one._replace(of_visits=times * one.of_visits, of_moves=times * one.of_moves)

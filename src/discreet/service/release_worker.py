@@ -70,8 +70,8 @@ def _planned(study: Study, state: Any, release: Release) -> _Made:
     plans: list[Plan] = []
     while not plans or not plans[-1].last:
         plan, state = study.learner.plan(state, release, _asked)
-        given = (plan.context, plan.query, plan.group, plan.return_share, plan.cut, plan.forget)
-        if given != ({}, None, None, None, None, False):
+        given = (plan.context, plan.group, plan.return_share, plan.cut, plan.forget)
+        if given != ({}, None, None, None, False):
             raise ValueError(f"learner: {type(study.learner).__name__} makes plans that are not served")
         plans.append(plan)
         if release.users + sum(int(one.users) for one in plans) >= study.users:

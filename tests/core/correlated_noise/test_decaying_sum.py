@@ -144,7 +144,8 @@ def test_covariance_of_the_releases(privatizer: Central, runs: int) -> None:
     for i, n in enumerate(TIMES[1:]):
         law = session.laws_at(int(n))["transition_counts"]
         assert law.std() == pytest.approx(std[0] * np.sqrt(expected[i, i]))
-        assert session.measurement_laws(int(n), 1)["transition_counts"].std() == pytest.approx(std[0])
+        own = session.mechanism.laws.measurement(int(n), 1)
+        assert own["transition_counts"].std() == pytest.approx(std[0])
 
 
 def test_one_batch_costs_the_whole_budget_and_no_more() -> None:
@@ -173,7 +174,8 @@ def test_noise_per_count_of_the_document() -> None:
     ):
         query = CountQuery(layout, visits=False, center_rewards=True, reward_share=share)
         session = Central(epsilon=1.0, release="batches", **budget).start(query, schedule, Seeded(0))
-        assert session.measurement_laws(1, 1)["transition_counts"].std() == pytest.approx(u, rel=1e-3)
+        law = session.mechanism.laws.measurement(1, 1)["transition_counts"]
+        assert law.std() == pytest.approx(u, rel=1e-3)
 
 
 def test_equivalent_count_does_not_grow_with_users() -> None:

@@ -250,7 +250,7 @@ def test_forged_factorizations_are_refused() -> None:
     with pytest.raises(ValueError, match="release = Cheap"):
         Central(epsilon=1.0, release=cheap)
     fits = Central(**PURE, release=MatrixFactorization(root(9))).mechanism(QUERY, Schedule(10), Seeded(0))
-    with pytest.raises(ValueError, match=r"strategy\.walk = Cheap.*MatrixFactorization, no subclass"):
+    with pytest.raises(ValueError, match=r"strategy\.walk = Cheap.*must be an .*MatrixFactorization"):
         replace(fits, strategy=Prefixes(cheap))
     forged = MatrixFactorization(root(9))
     object.__setattr__(forged, "draw_scale", 1e-3)

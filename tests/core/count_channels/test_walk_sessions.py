@@ -271,7 +271,7 @@ def test_walks_give_no_measurements(privatizer: Central) -> None:
     with pytest.raises(ValueError, match="gives no measurements"):
         Setup(dr.make("riverswim"), dr.NoiseAwareUCBVI(), privatizer, 100)
     with pytest.raises(ValueError, match="gives no measurements"):
-        privatizer.start(QUERY, Schedule(9), Seeded(0)).measurement_laws(1, 1)
+        privatizer.start(QUERY, Schedule(9), Seeded(0)).mechanism.laws.measurement(1, 1)
 
 
 # ----------------------------------------------------------------------------- secure randomness

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import math
 import os
@@ -20,17 +21,16 @@ from discreet.core.correlated_noise.optimal_tree import OptimalTree
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
 from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
 from discreet.core.count_mechanism import CountMechanism, Stated
-from discreet.core.count_query import CountQuery, cut_to
+from discreet.core.count_query import CountQuery
 from discreet.core.events import MechanismRecord, joint_loss
 from discreet.core.guarantee import guarantee_of, no_guarantee
 from discreet.core.layout import Layout
 from discreet.core.noise import discrete_samplers as exact
-from discreet.core.raw_encoder import add_record, noise_vector
+from discreet.core.raw_encoder import add_records, noise_vector
 from discreet.core.releases import Estimate, Message, Plan, Release, Schedule
 from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.session import ChannelSession
 from discreet.core.strategies import Batches, Prefixes
-from discreet.core.trajectories import Trajectory
 
 LAYOUT = Layout(3, 2, 4)
 BELOW_1, ABOVE_0 = math.nextafter(1, 0), math.ulp(0.0)
@@ -91,7 +91,7 @@ ENDS: list[tuple[Callable[[Any], object], str, tuple[Any, ...], tuple[Any, ...]]
     (lambda b: exact.discrete_laplace(b, 1), "scale", (2.0**-20, 2.0**40), (2.0**-20.001, 2.0**40.001)),
     (lambda b: exact.discrete_gaussian(b, 1), "sigma", (2.0**-20, 2.0**40), (2.0**-20.001, 2.0**40.001)),
     (
-        lambda x: no_guarantee("seeded", epsilon_nominal=x),
+        lambda x: dataclasses.replace(no_guarantee("seeded"), epsilon_nominal=x),
         "epsilon_nominal", (0.0, None), (-ABOVE_0, math.inf),
     ),
     (lambda n: no_guarantee("seeded", episodes=n), "episodes", (1,), (0,)),
@@ -177,7 +177,7 @@ DEFAULTS: dict[type, dict[str, Any]] = {
     },
     Plan: {
         "users": 1, "context": {}, "last": True, "number": 0, "forget": False,
-        **dict.fromkeys(("query", "group", "return_share", "cut"), None),
+        **dict.fromkeys(("group", "return_share", "cut"), None),
     },
     Schedule: {
         **dict.fromkeys(("times", "growth", "max_releases", "pooled_shares", "queries"), None),
@@ -226,8 +226,8 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
         {"delta": None, "epsilon_nominal": None, "users_public": True, "episodes": 1},
     ),
     (ChannelSession.absent, {"users": 1}),
-    (add_record, {"cut": 0.0}),
-    (noise_vector, {"scales": None}),
+    (add_records, {"cut": 0.0}),
+    (noise_vector, {}),
     (SecureRng.laplace, {"grid": None}),
     (SecureRng.normal, {"grid": None}),
     *((draw, {"source": os.urandom}) for draw in (exact.discrete_laplace, exact.discrete_gaussian)),
@@ -248,10 +248,6 @@ def test_calls_that_leave_something_out(call: Callable[..., Any], defaults: dict
 
 
 def test_of_one_step_only_its_record_is_counted() -> None:
-    record = Trajectory(np.array([0, 1, 2, 0, 1]), np.array([0, 1, 0, 1]), np.array([0.1, 0.2, 0.3, 0.4]))
-    assert cut_to(record, None) is record
-    one = cut_to(record, 2)
-    assert (one.states.tolist(), one.actions.tolist(), one.rewards.tolist()) == ([2, 0], [0], [0.3])
     query = asked(step=2)
     assert (query.slots, query.counted, query.counted_steps) == (1, slice(2, 3), 1)
     assert (asked().slots, asked().counted, asked().counted_steps) == (4, slice(0, 4), 4)

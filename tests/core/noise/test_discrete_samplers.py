@@ -313,6 +313,12 @@ def test_values_beyond_int64_are_refused_not_wrapped():
         discrete_laplace(2.0**40, 1, bytes)
 
 
+def test_low_bits_are_fresh_bytes_in_their_order():
+    """b = 2^40 has 37 low bits: five bytes, of which the first loses three bits."""
+    source = scripted(b"\x00" + b"\xff" * 6 + b"\xe1\x02\x03\x04\x05" + b"\x00" * 13)
+    assert discrete_laplace(2.0**40, 1, source)[0] == 0x0102030405
+
+
 @pytest.mark.parametrize(("events", "fits"), [(2**19, True), (2**19 + 1, False)])
 def test_values_up_to_2_to_61_are_drawn(events, fits):
     """b = 2^40 has 37 low bits and 5 digits: each success of the coin of G >= 2^5 adds 2^42; e^-4 > 0/256."""

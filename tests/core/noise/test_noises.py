@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from discreet.core.noise.noises import GAUSSIAN, LAPLACE, AdditiveNoise, Laplace, is_declared, price
+from discreet.core.noise.noises import GAUSSIAN, LAPLACE, AdditiveNoise, Laplace, is_declared
 from discreet.core.protocols import Coins
 from discreet.core.rng import SecureRng, Seeded
 from discreet.mechanisms.seeded_rng import SeededRng
@@ -14,7 +14,6 @@ def test_costs_are_losses_and_squared_losses() -> None:
     assert [noise.record_name(grid) for noise in (LAPLACE, GAUSSIAN) for grid in (None, 8)] == [
         "laplace", "discrete_laplace", "gaussian", "discrete_gaussian",
     ]  # fmt: skip
-    assert price(LAPLACE, 2.0, 8)(3.0) == 1.5
 
 
 def test_draws_are_those_of_the_generator() -> None:
@@ -27,31 +26,12 @@ def test_draws_are_those_of_the_generator() -> None:
 
 
 class Narrow(Laplace):
-    """Doubled integer noise: shifts of one unit are seen with certainty."""
-
-    homogeneous = False
-
-    def cost(self, shift: float, scale: float) -> float:
-        return shift / scale if shift % 2 == 0 else 50.0
+    """A subclass of a derived noise is declared."""
 
 
-def test_the_dearest_shift_prices_a_declared_noise() -> None:
+def test_a_subclass_of_a_derived_noise_is_declared() -> None:
     assert (is_declared(Narrow()), is_declared(LAPLACE), LAPLACE.rests_on) == (True, False, ())
     assert "declared distribution" in Narrow().rests_on[0]
-    assert Narrow().cost(2.0, 1.0) == 2.0
-    assert price(Narrow(), 1.0, 1)(2.0) == 50.0
-    with pytest.raises(ValueError, match="at most 65536"):
-        price(Narrow(), 1.0, 2**20)(1.0)
-
-
-class Endless(Laplace):
-    def cost(self, shift: float, scale: float) -> float:
-        return float("inf")
-
-
-def test_costs_that_are_no_numbers_are_refused() -> None:
-    with pytest.raises(ValueError, match="finite"):
-        price(Endless(), 1.0, 1)(1.0)
 
 
 class Coin(AdditiveNoise):

@@ -237,7 +237,7 @@ def test_steps_of_a_huge_stationary_world_are_pooled() -> None:
 def test_declared_facts_set_their_constants() -> None:
     known = np.zeros((5, 3, 2))
     spec = ProblemSpec(Layout(3, 2, 5), 100, stationary=True, known_rewards=known)
-    wanted = (({}, 0.0, 4.0), ({"stationary": True}, 0.0, 1e300), ({"known_rewards": True}, 2.5, 4.0))
+    wanted = (({}, 0.0, 4.0), ({"stationary": True}, 0.0, 1e300), ({"known_rewards": True}, 3.0, 4.0))
     for options, untried, excess in wanted:
         knobs = dr.NoiseAwareUCBVI(**options).kernel(spec).knobs
         assert knobs[noise_kernels.UNTRIED] == untried

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,11 +27,26 @@ from discreet.mechanisms.seeded_rng import SeededRng
 from discreet.utils.random_streams_kernels import ROLE_EXPLORE, open_at, run_key, scalar_draws
 
 belief_sums, model_of_cells = kept(noise_kernels._sums), kept(noise_kernels._cells)
+forecast_of = kept(noise_kernels._forecast)
 
 POINTERS = np.array([0, 2, 3, 6])  # three states with 2, 1 and 3 actions
 HORIZON, ROWS, STATES = 4, 6, 3
 NEVER = 5  # a row that nobody is assigned, where a setting says so
-EXPLORERS, DRAWING, RELEASES, USERS = 4, 2, 7, 300  # the hopeful and the seeking one draw nothing
+EXPLORERS, DRAWING, RELEASES, USERS = 4, 2, 7, 300  # the others draw nothing
+
+
+def rows_of(memory: np.ndarray, cells: int, steps: int, states: int = STATES) -> np.ndarray:
+    """(steps, S) transition probabilities that are kept in the memory."""
+    table = forecast_of(memory, cells, steps, states).moves
+    dense = np.zeros((steps, states))
+    for c in range(steps):
+        mine = slice(table.ends[c], table.ends[c + 1])
+        assert (np.diff(table.state[mine]) > 0).all()
+        dense[c, table.state[mine]] = table.chance[mine]
+        if mine.start == mine.stop:
+            dense[c] = 1.0 / states
+    return dense
+
 
 # ------------------------------------------------------------------------------------- the reference
 
@@ -414,6 +429,24 @@ def hoped(setting: "Setting", b: SimpleNamespace, users: int, number: int, seeks
     return q
 
 
+def reached(setting: "Setting", b: SimpleNamespace, greedy: np.ndarray) -> np.ndarray:
+    """(H, R) Q of the frontier explorer, and the greedy Q where it reaches too little."""
+    after, q = np.zeros(STATES), np.zeros((HORIZON, ROWS))
+    for h in reversed(range(HORIZON)):
+        for r in range(ROWS):
+            c = (h if setting.slots > 1 else 0) * ROWS + r
+            part, later = 1.0, 0.0
+            if not np.isinf(b.spread[c]):
+                error = STATES * b.spread[c] ** 2
+                part, later = error**2 / (error**2 + 0.15**2), b.model[c] @ after
+            part = 0.0 if part < 0.2 else part
+            q[h, r] = part * (HORIZON - h) / HORIZON + (1.0 - part) * later
+        after = np.array([q[h, POINTERS[s] : POINTERS[s + 1]].max() for s in range(STATES)])
+        little = np.repeat(after < 0.1, np.diff(POINTERS))
+        q[h, little] = greedy[h, little]
+    return q
+
+
 # ------------------------------------------------------------------------------------- the scenarios
 
 
@@ -436,7 +469,8 @@ class Setting:
     @property
     def knobs(self) -> Mapping[str, float]:
         plain = {"STAT": 0.1, "PRIVACY": 0.25, "SHRINK": 1.0, "CENTERED": 1.0, "EXCESS": 2.0, "FLOW": 1.0}
-        return {**plain, "FIRST": 0.0, "CONSISTENT": 0.0, "FARTHER": 0.0, **dict(self.knob)}
+        rest = {"FIRST": 0.0, "CONSISTENT": 0.0, "FARTHER": 0.0, "REACH_FROM": math.inf}
+        return {**plain, **rest, **dict(self.knob)}
 
     @property
     def gain(self) -> float:
@@ -491,6 +525,7 @@ class Setting:
             yield SimpleNamespace(
                 number=i, users=USERS * i, memory=memory, q=q, trials=trials, values=values, ties=ties,
                 model=model_of_cells(work, self.cells, STATES),
+                moves=rows_of(memory, self.cells, self.slots * ROWS),
             )  # fmt: skip
             visits = np.zeros((HORIZON, ROWS))
             assigned = np.zeros((HORIZON, ROWS), np.int64)
@@ -553,6 +588,10 @@ SETTINGS = {
     "not shared, no noise": Setting(knob=(("SHRINK", 0.0),)),
     "counts as weights": Setting(**NOISE, knob=(("FLOW", 0.0),)),
     "farther": Setting(**NOISE, knob=(("FARTHER", 1.0),)),
+    "frontier": Setting(**NOISE, never=True, knob=(("REACH_FROM", 0.0),)),
+    "frontier, much noise": Setting(sigma=30.0, reward_sigma=30.0, knob=(("REACH_FROM", 2.0 * USERS),)),
+    "frontier, one slot": Setting(**NOISE, slots=1, never=True, knob=(("REACH_FROM", 2.0 * USERS),)),
+    "frontier, no noise": Setting(knob=(("REACH_FROM", 0.0),)),
     "no excess": Setting(**NOISE, varies=0.3, knob=(("EXCESS", 0.0),)),
 }
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
@@ -565,7 +604,8 @@ def test_beliefs_and_plans_are_the_references(name: str, seed: int) -> None:
     for step in setting.steps(seed):
         mine, own = reference(setting, step.memory, step.model.expected), step.model
         np.testing.assert_allclose(own.visits, mine.visits, **CLOSE)
-        for fact in ("model", "spread", "missing"):
+        np.testing.assert_allclose(step.moves, mine.model, **CLOSE)
+        for fact in ("spread", "missing"):
             np.testing.assert_allclose(getattr(own, fact)[steps], getattr(mine, fact), **CLOSE, err_msg=fact)
         np.testing.assert_allclose(own.sampling[steps], mine.sampling, **CLOSE)
         np.testing.assert_allclose(own.few[steps], mine.few, **CLOSE)
@@ -583,9 +623,10 @@ def test_beliefs_and_plans_are_the_references(name: str, seed: int) -> None:
         np.testing.assert_allclose(
             step.trials[DRAWING], hoped(setting, mine, step.users, step.number), **CLOSE
         )
-        np.testing.assert_allclose(
-            step.trials[DRAWING + 1], hoped(setting, mine, step.users, step.number, seeks=True), **CLOSE
-        )
+        last = hoped(setting, mine, step.users, step.number, seeks=True)
+        if step.users >= setting.knobs["REACH_FROM"]:
+            last = reached(setting, mine, step.q)
+        np.testing.assert_allclose(step.trials[DRAWING + 1], last, **CLOSE)
         for e in range(DRAWING):
             coins = open_at(step.ties, ROLE_EXPLORE, step.number // 2, e)
             z = scalar_draws(coins, 1.0, True, 5 * ROWS).reshape(ROWS, 5)
@@ -617,7 +658,7 @@ def expected_visits(setting: "Setting", step: SimpleNamespace, policy: np.ndarra
         above = np.maximum(0.0, counts - np.where(np.isfinite(noise), noise, 0.0))
         begun = np.add.reduceat(above, POINTERS[:-1])
         here = begun / begun.sum() if begun.sum() > 0.0 else here
-    moves = step.model.model[: setting.slots * ROWS].reshape(setting.slots, ROWS, STATES)
+    moves = step.moves.reshape(setting.slots, ROWS, STATES)
     come = np.zeros((setting.slots + 1, ROWS))
     for h in range(HORIZON):
         for t in (h if setting.slots > 1 else 0, -1):
@@ -831,6 +872,8 @@ def test_drawing_explorers_are_a_share_and_then_fewer_and_the_hopeful_one_takes_
         assert abs(hopeful - min(2.0, (1.0 - share) / share) * given_up) <= 1.001
         # the integral of share (x - x^2), x = sqrt(full / n)
         sought = drawing - 1_000 * (1.0 + math.log(n / full)) if n > full else 0.0
+        y = (64.0 * full / n) ** (1.0 / 3.0) if n > 64.0 * full else 1.0  # share (y - y^3) for the frontier
+        sought += share * (1.5 * y * n - 96.0 * full + 192.0 * full * math.log(y)) if y < 1.0 else 0.0
         assert abs(seeking - sought) <= 1.001
         assert explorers_among(n, share, hope, noise=False) == (one, two, hopeful, 0)
     first, last = explorers_among(10**10, share, hope), explorers_among(10**12, share, hope)
@@ -860,7 +903,9 @@ def test_hope_lasts_the_longer_the_noisier_the_releases_are(privatizer: Any, hop
     counted = [explorers_among(n, share, hope, noise) for n in (users, before)]
     wanted = np.subtract(*counted)
     assert (wanted[3] > 0) == noise
-    np.testing.assert_array_equal(learner._exploring(before, 10**6, spec), wanted)
+    np.testing.assert_array_equal(learner._exploring(before, 10**6, replace(spec, users=None)), wanted)
+    fewer = learner._exploring(before, 10**6, spec)  # the last tenth of the run: 1 - n/K is .05 on average
+    np.testing.assert_allclose(fewer, 0.05 * wanted, rtol=0.02, atol=1.0)
 
 
 @pytest.mark.parametrize("share", [1 / 32, 0.6, 0.999])
@@ -868,7 +913,7 @@ def test_hope_lasts_the_longer_the_noisier_the_releases_are(privatizer: Any, hop
 def test_no_batch_has_more_explorers_than_users(share: float, batch: int) -> None:
     """Counts are rounded one by one, so several explorers may claim one user: the first of them gets it."""
     learner, first, last = dr.NoiseAwareUCBVI(explore_share=share), 100_011, 120_028
-    spec = Setup(dr.make("riverswim"), learner, dr.Central(epsilon=1.0), last).spec
+    spec = replace(Setup(dr.make("riverswim"), learner, dr.Central(epsilon=1.0), last).spec, users=None)
     total, shared, hope = np.zeros(EXPLORERS, np.int64), 0, explorer_share(spec)
     for before in range(first, last, batch):
         sizes = learner._exploring(before, batch, spec)
@@ -882,6 +927,36 @@ def test_no_batch_has_more_explorers_than_users(share: float, batch: int) -> Non
     wanted = np.subtract(explorers_among(before + batch, share, hope), explorers_among(first, share, hope))
     assert wanted.sum() - total.sum() == shared
     assert shared > 0 or batch > 1 or share > 0.9  # there hopes are few
+
+
+@pytest.mark.parametrize("hope", [2.0, 16.0, math.inf])
+@pytest.mark.parametrize("share", [1 / 64, 1 / 32, 0.3, 0.999])
+@pytest.mark.parametrize("end", [400, 20_000, 3_000_000])
+def test_explorers_end_with_the_users_whom_they_serve(hope: float, share: float, end: int) -> None:
+    """The shares of a run without an end, times 1 - n/K, summed by the midpoint rule over thin batches."""
+    times = np.unique(np.concatenate([[0], np.geomspace(1, end, 4000)]).astype(np.int64)).tolist()
+    wanted = np.zeros(EXPLORERS)
+    plain = np.array([explorers_among(n, share, hope) for n in times])
+    ended = np.array([explorers_among(n, share, hope, end=end) for n in times])
+    for i, (first, last) in enumerate(itertools.pairwise(times)):
+        wanted += (1.0 - (first + last) / (2.0 * end)) * (plain[i + 1] - plain[i])
+        # The counts are rounded down one by one, so each sum is known up to a few users.
+        np.testing.assert_allclose(ended[i + 1], wanted, rtol=1e-3, atol=3.0)
+    assert (np.diff(ended, axis=0) >= 0).all()
+    assert (ended <= plain).all()
+
+
+def test_explorers_that_end_change_neither_query_nor_guarantee() -> None:
+    """They are post-processing: a run of known length asks and promises what it did without explorers."""
+    mdp, privatizer = dr.make("riverswim"), dr.Central(epsilon=1.0, delta=1e-6)
+    none, some = (
+        Setup(mdp, dr.NoiseAwareUCBVI(explore_share=share), privatizer, 20_000) for share in (0.0, 1 / 32)
+    )
+    for field in fields(none.query):
+        np.testing.assert_array_equal(getattr(some.query, field.name), getattr(none.query, field.name))
+    assert some.guarantee == none.guarantee
+    np.testing.assert_array_equal(some.times, none.times)
+    assert some.exploring.sum() > none.exploring.sum() == 0
 
 
 def test_sub_batches_add_up() -> None:
@@ -905,7 +980,7 @@ def test_plans_are_the_sub_batches_of_the_compiled_driver(options: dict[str, Any
     setup = Setup(mdp, dr.NoiseAwareUCBVI(**options), dr.NoPrivacy(), 400)
     times, exploring = setup.times.tolist(), setup.exploring
     share = setup.learner.tuned(setup.spec).explore_share
-    assert exploring.sum(axis=0).tolist() == list(explorers_among(400, share, noise=False))
+    assert exploring.sum(axis=0).tolist() == list(explorers_among(400, share, noise=False, end=400.0))
     keys = Seeded(0, 0).keys
     state = setup.learner.begin(setup.spec, keys.ties)
     parts, explorers = int(setup.learner.tie_batches), setup.learner.explorers
@@ -970,9 +1045,10 @@ def believed_of_a_step(visits: int, differs: bool, sigma: float = 0.0) -> tuple[
     model = model_of_cells(work, setting.cells, STATES)
     mine = reference(setting, memory, model.expected)
     c = ROWS + 2
-    np.testing.assert_allclose(model.model[c], mine.model[c], **CLOSE)
+    row = rows_of(memory, setting.cells, setting.cells)[c]
+    np.testing.assert_allclose(row, mine.model[c], **CLOSE)
     np.testing.assert_allclose(model.rewards[c], mine.rewards[c], **CLOSE)
-    return model.model[c].copy(), float(model.rewards[c]), float(model.sampling[c])
+    return row, float(model.rewards[c]), float(model.sampling[c])
 
 
 @pytest.mark.parametrize("sigma", [0.0, 5.0])

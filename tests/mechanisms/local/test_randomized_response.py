@@ -26,6 +26,7 @@ from discreet.mechanisms.local.randomized_response import (
     KINDS,
     ReportEncoder,
     StepReports,
+    cut_to,
     decode,
     randomizer,
 )
@@ -252,7 +253,7 @@ def test_estimates_are_unbiased_exactly_and_the_law_holds(kind, options, stochas
     if stochastic:
         plan = Plan(np.full((2, layout.states, 2), 0.5))
     plans = "stochastic" if stochastic else "deterministic"
-    laws = privatizer.start(query, Schedule(5, plans=plans), Seeded(0)).measurement_laws(1, 1)
+    laws = privatizer.start(query, Schedule(5, plans=plans), Seeded(0)).mechanism.laws.measurement(1, 1)
     people = [p for p in lives(layout, (0.0, 0.25, 1.0)) if stochastic or not p.actions.any()]
     for life in people[::7]:
         session = privatizer.start(query, Schedule(5, plans=plans), Seeded(0))
@@ -297,7 +298,7 @@ def test_cells_of_a_row_share_the_noise_of_a_report(kind):
     query = CountQuery(LAYOUT, visits=False, known_rewards=True)
     privatizer = Local(epsilon=0.8, randomizer=kind, steps=1)
     session = privatizer.start(query, Schedule(5, plans="deterministic"), Seeded(0))
-    law = session.measurement_laws(1, 1)["transition_counts"]
+    law = session.mechanism.laws.measurement(1, 1)["transition_counts"]
     session.release()
     encoder = session.begin(Plan(POLICY))
     codes, values = encoder.reports.arrays()
@@ -517,3 +518,10 @@ def test_forecast_names_the_choice_and_the_next_best():
     assert (found.choices[0].release, found.choices[0].noise) == ("1 random step", "subset selection")
     assert found.choices[0].ratio == 1.0 < found.choices[1].ratio
     assert "square root of a user" in found.criterion
+
+
+def test_a_query_of_one_step_counts_only_that_record() -> None:
+    record = Trajectory(np.array([0, 1, 2, 0, 1]), np.array([0, 1, 0, 1]), np.array([0.1, 0.2, 0.3, 0.4]))
+    assert cut_to(record, None) is record
+    one = cut_to(record, 2)
+    assert (one.states.tolist(), one.actions.tolist(), one.rewards.tolist()) == ([2, 0], [0], [0.3])

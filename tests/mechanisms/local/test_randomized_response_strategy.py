@@ -15,7 +15,7 @@ class Quiet(StepReports):
 def test_parts_have_the_exact_class_and_reports_hold_no_pooled_counts() -> None:
     layout = Layout(2, 2, 3)
     quiet = object.__new__(Quiet)
-    with pytest.raises(ValueError, match="must be StepReports, no subclass"):
+    with pytest.raises(ValueError, match="must be a StepReports, no subclass"):
         Reported(quiet, "device").plain()
     reports = object.__new__(StepReports)
     with pytest.raises(ValueError, match=r"strategy\.by"):

@@ -213,7 +213,7 @@ def test_plans_that_do_not_fit_open_nothing(kind: Stream, source: str) -> None:
     ]
     if isinstance(kind.query, MixtureQuery):
         changes += [{"context": {}}]
-    changes += [{"policy": POLICY[1:]}, {"policy": np.zeros((2, 2, 3))}, {"query": session.query}]
+    changes += [{"policy": POLICY[1:]}, {"policy": np.zeros((2, 2, 3))}]
     steered = {"group": 0, "return_share": 0.5, "forget": True, "cut": 1.5}
     told = {name for plan in kind.plans for name in plan}
     if "group" in told:

@@ -10,19 +10,12 @@ A plug-in can define its own noise as a subclass of :class:`AdditiveNoise`. This
 cost of such a noise. A guarantee that uses it therefore states the declaration that it depends on
 (:attr:`AdditiveNoise.rests_on`). Only the exact classes in this module are derived: a subclass of
 :class:`Laplace` is a declared noise too.
-
-**Price of a declared cost.** The largest shift does not always have the largest cost. (For example, integer
-noise multiplied by two hides shifts of two units but reveals shifts of one unit.) If a cell changes by at
-most x, it can change by less. The price of x is therefore the largest cost of all shifts up to x on the grid
-(:func:`price`). Sums over steps and episodes use the triangle inequality, which needs cost(x + y) <= cost(x)
-+ cost(y) for l1, and the same inequality for the square root of the cost for l2.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -41,14 +34,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Norm = Literal["l1", "l2"]
 
-__all__ = [
-    "GAUSSIAN", "LAPLACE", "MOST_SHIFTS", "NOISES", "AdditiveNoise", "Gaussian", "Laplace", "is_declared",
-    "price",
-]  # fmt: skip
+__all__ = ["GAUSSIAN", "LAPLACE", "NOISES", "AdditiveNoise", "Gaussian", "Laplace", "is_declared"]
 
-MOST_SHIFTS = 2**16  # a declared cost is evaluated at every shift of the grid up to the largest one
 _FINE, _MOST_REACH = 1024, 2**24  # grid of continuous noise, and largest integer, in sums of probabilities
-_NEAR = 1e-9  # relative difference of two computations of one cost
 
 
 @dataclass(frozen=True)
@@ -177,32 +165,3 @@ NOISES: tuple[type[AdditiveNoise], ...] = (Laplace, Gaussian)
 def is_declared(noise: AdditiveNoise) -> bool:
     """Return True if the cost of the noise is declared by its author and not derived by this library."""
     return not checks.is_exactly(noise, *NOISES)
-
-
-def price(noise: AdditiveNoise, scale: float, unit: int | None) -> Callable[[float], float]:
-    """Return the price function of a noise: the largest cost of a coordinate that changes by at most x.
-
-    For a declared noise on a grid, the price is the largest cost of all multiples of 1 / ``unit`` up to x.
-    Without a grid (``unit`` None, in simulations) it is the largest of the costs at 1 021 fractions of x and
-    at multiples of 1 / 1024. A homogeneous cost is determined by one shift. The returned function raises
-    ``ValueError`` if a cost is negative or not finite, or if there are more than 65 536 multiples up to x.
-    """
-    if not is_declared(noise):
-        return lambda shift: noise.cost(shift, scale)
-    step, power = 1.0 / (unit or _FINE), 1 if noise.norm == "l1" else 2
-
-    def worst(shift: float) -> float:
-        number = math.ceil(shift / step - _NEAR)
-        if noise.homogeneous:
-            shifts, factor = [step], (shift / step) ** power
-        elif number > MOST_SHIFTS:
-            raise ValueError(f"noise {noise.name!r}: a cell moves by {number} units, at most {MOST_SHIFTS}")
-        else:
-            shifts, factor = [k * step for k in range(1, number + 1)], 1.0
-            shifts += [] if unit else [shift * k / 1021 for k in range(1, 1022)]
-        costs = [float(noise.cost(one, scale)) for one in shifts]
-        if not all(math.isfinite(cost) and cost >= 0.0 for cost in costs):
-            raise ValueError(f"noise {noise.name!r}: cost must be finite and not negative at every shift")
-        return max(costs, default=0.0) * factor
-
-    return worst

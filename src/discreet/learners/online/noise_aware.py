@@ -29,9 +29,10 @@ this learner uses the known standard deviation of the noise in each measurement.
    times a factor that falls like 1 / sqrt(users), times the share of the row's variance that its data leave
    open (``_induct`` in :mod:`discreet.learners.online.noise_aware_kernels`, benchmarks/declared_facts.md).
 5. **Explorers.** At first, one user in 32 (one in 16 without noise) follows explorer 1 or 2;
-   :func:`explorers_among` defines the shares of all explorers. The *width* of an explorer is a factor of the
-   standard deviations of its posterior. All widths grow like sqrt(ln(users)). Without
-   explorers, a wrong estimate may never be corrected.
+   :func:`explorers_among` defines the shares of all explorers. They fall to 0 at the end of the run if its
+   number of users is known, because what an explorer learns serves only the users who are left. The *width*
+   of an explorer is a factor of the standard deviations of its posterior. All widths grow like
+   sqrt(ln(users)). Without explorers, a wrong estimate may never be corrected.
 
    - Explorers 1 and 2 plan with a random draw from an approximate posterior, and keep the draw for two
      releases. The width of explorer 2 is 1.5 times that of explorer 1. If an estimate is wrong by d standard
@@ -41,7 +42,9 @@ this learner uses the known standard deviation of the noise in each measurement.
      the previous step. With Gaussian noise from a trusted server, its width is 1.5 times that of explorer 1,
      and 3 times in every fourth plan; it then propagates its bonus only in every second plan.
    - Explorer 4, the maximum-uncertainty explorer, is used only if there is privacy noise. It propagates its
-     whole bonus. It assigns the maximum value to pairs whose visits are hidden by noise.
+     whole bonus. It assigns the maximum value to pairs whose visits are hidden by noise. After two million
+     users it becomes the frontier explorer: it ignores rewards, plans to reach such pairs, and acts greedily
+     where it cannot reach any.
 6. **Replanning.** The learner replans when the number of users has grown by a constant factor. Each batch is
    split into sub-batches that break ties independently.
 
@@ -169,7 +172,7 @@ def _approximate(spec: ProblemSpec) -> bool:
 _NEVER = 1.0e300
 # With more transition counts than this, a learner of a stationary environment pools them over steps.
 _MOST_CELLS = 2**23
-_UNTRIED = 2.5  # Factor of the bonus for untried rows if rewards are known.
+_UNTRIED = 3.0  # Factor of the bonus for untried rows if rewards are known.
 
 _NO_ROWS, _NO_CELLS = np.zeros((0, 0, 0)), np.zeros((0, 0))
 # When explorers 1 and 2 together have had this number of users, their share starts to fall like 1 /
@@ -177,6 +180,8 @@ _NO_ROWS, _NO_CELLS = np.zeros((0, 0, 0)), np.zeros((0, 0))
 _MANY = 1_000.0
 # Number of users that the optimistic explorer gets for each user that explorers 1 and 2 lose by this fall.
 _MORE = 2.0
+# Factor n_1 / n_0: the frontier explorer replaces the maximum-uncertainty explorer after n_1 users.
+_LATE = 64.0
 # The share of the optimistic explorer starts to fall when the number of users is this factor times the number
 # at which the share of explorers 1 and 2 starts to fall. Noisier releases need a larger factor, because more
 # users are needed to correct an optimistic estimate.
@@ -194,20 +199,25 @@ def explorer_share(spec: ProblemSpec) -> float:
     return _HOPE_GAUSSIAN if gaussian else _HOPE_LONG
 
 
-def _then_fewer(users: float, full: float) -> float:
-    """Return the integral of a share over the users from 0 to ``users``.
+def _then_fewer(users: float, full: float) -> tuple[float, float]:
+    """Return the integrals of share(n) and of n share(n) over n from 0 to ``users``.
 
-    The share is 1 up to ``full`` users, and then falls like 1 / sqrt(users).
+    The share is 1 up to ``full`` users, and then falls like 1 / sqrt(n).
     """
-    return users if users <= full else 2.0 * math.sqrt(users * full) - full
+    if users <= full:
+        return users, users * users / 2.0
+    root = math.sqrt(users * full)
+    return 2.0 * root - full, 2.0 * users * root / 3.0 - full * full / 6.0
 
 
 def explorers_among(
-    users: int, share: float, hope: float = _HOPE_GAUSSIAN, noise: bool = True
+    users: int, share: float, hope: float = _HOPE_GAUSSIAN, noise: bool = True, end: float = math.inf
 ) -> tuple[int, int, int, int]:
     """Return, for each of the four explorers, the number of users among the first ``users`` who follow it.
 
-    These numbers are public: they do not depend on data.
+    These numbers are public: they do not depend on data. ``end`` is the number K of users in the run, or
+    infinity if it is not known. After n users, each of the following shares is multiplied by 1 - n/K, because
+    what an explorer learns serves only the users who are left.
 
     - Explorers 1 and 2 together have the share ``share`` of the first n_0 = 1 000 / share users. Afterwards,
       their share falls like 1 / sqrt(users).
@@ -217,12 +227,22 @@ def explorers_among(
       little regret.
     - The maximum-uncertainty explorer starts after n_0 users, and only if ``noise`` is True. With x =
       sqrt(n_0 / users), its share is ``share`` (x - x^2), while that of explorers 1 and 2 is ``share`` x. For
-      many users the ratio of these two shares tends to 1.
+      many users the ratio of these two shares tends to 1. After n_1 = 64 n_0 users it is the frontier
+      explorer. With y = (n_1 / users)^(1/3), it then also has the share ``share`` (y - y^3).
     """
     full = _MANY / share if share > 0.0 else math.inf
-    many, searched = _then_fewer(users, full), _then_fewer(users, hope * full)
-    drawing, hoping = math.floor(share * many), min(_MORE * share, 1.0 - share) * (searched - many)
-    seeking = share * (many - full - full * math.log(users / full)) if noise and users > full else 0.0
+    (many, many_moment), (searched, moment) = _then_fewer(users, full), _then_fewer(users, hope * full)
+    drawing = math.floor(share * (many - many_moment / end))
+    hoping = min(_MORE * share, 1.0 - share) * (searched - many - (moment - many_moment) / end)
+    seeking = 0.0
+    if noise and users > full:
+        seeking = share * (many - full - full * math.log(users / full))
+        seeking -= share * (many_moment - full * (users - full / 2.0)) / end
+    late = _LATE * full
+    if noise and users > late:  # the integrals of y - y^3 and of n (y - y^3), from n_1 on
+        root = (late * users * users) ** (1.0 / 3.0)
+        seeking += share * (1.5 * (root - late) - late * math.log(users / late))
+        seeking -= share * (0.6 * (root * users - late * late) - late * (users - late)) / end
     # Rounding errors can make the difference of two almost equal numbers negative.
     return drawing - drawing // 2, drawing // 2, max(0, math.floor(hoping)), max(0, math.floor(seeking))
 
@@ -275,7 +295,8 @@ class NoiseAwareUCBVI(GreedyLearner):
         their share falls like 1 / sqrt(users). The optimistic explorer then gets two users for each user that
         explorers 1 and 2 lose, as long as enough users remain, until its share falls too. If there is privacy
         noise, the maximum-uncertainty explorer starts at the same time; for many users, its share tends to
-        that of explorers 1 and 2. With 0 there are no explorers, and wrong estimates may never be corrected.
+        that of explorers 1 and 2. If the number K of users is known, all these shares are multiplied by
+        1 - n/K after n users. With 0 there are no explorers, and wrong estimates may never be corrected.
     explore : "optimism" or "returns"
         ``optimism``: use only the explorers of ``explore_share``. ``returns``: first also try the policies
         that repeat one action, and measure their returns. The learner must then earn at least a quarter of
@@ -449,9 +470,12 @@ class NoiseAwareUCBVI(GreedyLearner):
     def _exploring(self, before: int, batch: int, spec: ProblemSpec) -> Ints:
         share = float(self.tuned(spec).explore_share or 0.0)
         hope, noise = explorer_share(spec), spec.budget is None or spec.budget.trust != "none"
-        first, last = (np.array(explorers_among(n, share, hope, noise)) for n in (before, before + batch))
+        end = math.inf if spec.users is None else float(spec.users)
+        counts = [explorers_among(n, share, hope, noise, end) for n in (before, before + batch)]
+        first, last = np.array(counts)
         # The numbers are rounded separately, so their sum can exceed the number of users in the batch.
-        return np.diff(np.minimum(max(0, batch), np.cumsum(last - first)), prepend=0)
+        more = np.maximum(0, last - first)
+        return np.diff(np.minimum(max(0, batch), np.cumsum(more)), prepend=0)
 
     # ------------------------------------------------------------- interface for compiled code
     def kernel(self, spec: ProblemSpec) -> LearnerKernel:
@@ -471,6 +495,8 @@ class NoiseAwareUCBVI(GreedyLearner):
         knobs[noise_kernels.FARTHER] = float(_approximate(spec))
         if mine.known_rewards:
             knobs[noise_kernels.UNTRIED] = _UNTRIED
+        share = float(mine.explore_share or 0.0)
+        knobs[noise_kernels.REACH_FROM] = _LATE * _MANY / share if share > 0.0 else math.inf
         if self.prior is not None:
             knobs = np.concatenate([knobs, self._prior(spec).packed(spec.layout)])
         return LearnerKernel(kernels.VALUE_ITERATION, flags, knobs)

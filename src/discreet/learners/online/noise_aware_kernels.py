@@ -47,8 +47,8 @@ more measurement of the average over steps, with separate noise.
   prior of mean rewards is a distribution over pairs (``_prior``). Then shrink the row of each step towards
   the pooled row (``_shrink``).
 - Compute Q for each explorer, from a draw (``_explore``) or from the upper end (``_hope_for``) of the
-  approximate posterior. Then compute the optimistic Q (``_induct``), and keep the model to predict the visits
-  of the next users (``_foresee``).
+  approximate posterior. Then compute the optimistic Q (``_induct``) and the Q of the frontier explorer
+  (``_reach``), and keep the model to predict the visits of the next users (``_foresee``).
 
 Each of these functions loops over all cells. One call for each cell would take more time than the computation
 in it, because a call counts references to every array. The memory consists of a few sums for each cell and
@@ -76,7 +76,6 @@ from numpy.typing import NDArray
 from discreet.core.compile import inlined, kernel
 from discreet.learners.estimation.flow_projection_kernels import project_flow
 from discreet.learners.estimation.flow_projection_kernels import work_size as flow_work_size
-from discreet.learners.estimation.model_kernels import _level
 from discreet.learners.online.prior_kernels import (
     Given,
     believe_reward,
@@ -88,13 +87,28 @@ from discreet.learners.online.prior_kernels import (
     weigh_row,
 )
 from discreet.learners.online.prior_kernels import work_size as prior_work_size
+from discreet.learners.online.successor_kernels import (
+    Successors,
+    add_projected,
+    add_row,
+    add_uniform,
+    flow_from,
+    middle,
+    moments,
+    project_in_place,
+    spliced,
+    successors,
+    table_size,
+)
 from discreet.utils.random_streams_kernels import ROLE_EXPLORE, log, normal_range, open_stream
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 # Indices of the learner's constants in ``knobs``; the last name is their number.
-(STAT, PRIVACY, SHRINK, CENTERED, EXCESS, FLOW, FIRST, CONSISTENT, FARTHER, UNTRIED, KNOBS) = range(11)
+(STAT, PRIVACY, SHRINK, CENTERED, EXCESS, FLOW, FIRST, CONSISTENT, FARTHER, UNTRIED, REACH_FROM, KNOBS) = (
+    range(12)
+)
 # Indices of the array ``errors``; the last name is its length. SIGMA_T and SIGMA_R are the standard
 # deviations of the noise in one transition count and in one reward sum of the measurement. POOLED_SIGMA_T and
 # POOLED_SIGMA_R are those of the pooled families. DECAY is lambda and GAIN is a. INFLATION is 0 except for
@@ -116,7 +130,7 @@ _UNTRIED_USERS = 1_000.0
 _WIDTH = 0.3  # Width of explorer 1, in units of sqrt(ln(1 + users)).
 _WIDER = 1.5  # Width of explorer 2, in units of the width of explorer 1.
 _HOPEFUL = 2  # Index of the optimistic explorer, which plans with upper ends of the posterior.
-_SEEKING = 3  # Index of the maximum-uncertainty explorer.
+_SEEKING = 3  # Index of the maximum-uncertainty explorer, which becomes the frontier explorer.
 _FAR = 2.0  # Width of the optimistic explorer, in units of the width of explorer 1.
 # Width of the optimistic explorer if the constant FARTHER is 1, and always of the maximum-uncertainty
 # explorer.
@@ -129,7 +143,9 @@ _FARTHER_EACH = 4
 _CARRIED = 0.5  # Part of the bonus of a cell that the optimistic explorer propagates to the previous step.
 _CARRIED_EACH = 2  # If the constant FARTHER is 1, the bonus is propagated only in every second plan.
 # The maximum-uncertainty explorer gives the maximum value weight 1/2 in a row with this (noise / visits)^2.
-_HIDDEN = 0.15
+# The frontier explorer regards a row as half hidden at this value. It regards a row as known if less than
+# _BARELY of it is hidden, and acts greedily where it expects to reach less than _WORTHWHILE.
+_HIDDEN, _BARELY, _WORTHWHILE = 0.15, 0.2, 0.1
 _LUCKY = 5.0  # Number of pseudo-visits with reward 1 that the optimistic explorer adds to every cell.
 _NOTHING = 0.002  # Prior standard deviation of the mean rewards of pairs without reward.
 _MOST_NOTHING = 0.02  # Upper limit of the estimate that replaces _NOTHING once there are data.
@@ -187,7 +203,7 @@ class Forecast(NamedTuple):
     """Model that the current policies were planned from. It persists between releases to predict visits."""
 
     start: Floats  # (S,) distribution of the first state
-    moves: Floats  # (T R, S) transition probabilities
+    moves: Successors  # transition probabilities of the T R cells
 
 
 class Cells(NamedTuple):
@@ -198,15 +214,14 @@ class Cells(NamedTuple):
     noise: Floats  # Standard deviation of the noise in one entry of ``raw``.
     reward_noise: Floats  # Standard deviation of the noise in ``rewards``.
     sampling: Floats  # Visits / effective sample size; after ``_shrink``, 1 / effective sample size.
-    spread: Floats  # Standard deviation of one entry of ``model`` due to noise.
+    spread: Floats  # Standard deviation of one estimated transition probability due to noise.
     reward_spread: Floats  # Standard deviation of the mean reward due to the noise and sampling of its data.
     expected: Floats  # Visits that the public policies lead to.
     visits: Floats  # Estimate that combines counts and predicted flow, each weighted by its precision.
     missing: Floats  # Share of the row that noise hides, in [0, 1].
     unknown: Floats  # Standard deviation of the mean reward due to differences between pairs.
     few: Floats  # 1 / effective sample size of the row. If steps are pooled, the sample includes all of them.
-    raw: Floats  # (cells, S) estimated transition counts.
-    model: Floats  # (cells, S) estimated transition probabilities.
+    raw: Floats  # (cells, S) estimated transition counts; scratch space from ``_shrink`` on.
 
 
 class Pools(NamedTuple):
@@ -246,14 +261,14 @@ def memory_size(cells: int, slots: int, rows: int, states: int) -> int:
 
 def forecast_size(slots: int, rows: int, states: int) -> int:
     """Return the number of floats in the forecast, which is the last part of the memory."""
-    return (1 + slots * rows) * states
+    return states + table_size(slots * rows, states)
 
 
 def work_size(cells: int, rows: int, states: int) -> int:
     """Return the number of floats of scratch space that ``noise_aware_step`` needs."""
-    flow = max((rows + 2) * states, flow_work_size(cells // rows, states), _DRAWS * rows, 3 * cells)
+    flow = max(3 * states, flow_work_size(cells // rows, states), _DRAWS * rows, 3 * cells)
     flow = max(flow, 3 * cells + prior_work_size(rows, states))
-    return cells * (2 * states + 12) + rows * (states + 13) + flow
+    return cells * (states + 12) + rows * (states + 13) + flow
 
 
 @kernel
@@ -295,6 +310,7 @@ def note_assignments(
         here[s] = forecast.start[s]
     for h in range(policy_rows.shape[0]):
         base = h * rows if slots > 1 else 0
+        anywhere = 0.0
         for s in range(states):
             after[s] = 0.0
         for s in range(states):
@@ -304,10 +320,9 @@ def note_assignments(
             if pooled:
                 sums.coming[slots * rows + r] += come
             if here[s] > 0.0:
-                for k in range(states):
-                    after[k] += here[s] * forecast.moves[base + r, k]
+                anywhere += flow_from(forecast.moves, base + r, here[s], after)
         for s in range(states):
-            here[s] = after[s]
+            here[s] = after[s] + anywhere / states
 
 
 @inlined
@@ -322,17 +337,16 @@ def _sums(memory: Floats, cells: int, states: int) -> Sums:
 @inlined
 def _forecast(memory: Floats, cells: int, steps: int, states: int) -> Forecast:
     at = (11 + states) * cells
-    end = at + states + steps * states
-    return Forecast(memory[at : at + states], memory[at + states : end].reshape(steps, states))
+    return Forecast(memory[at : at + states], successors(memory[at + states :], steps, states))
 
 
 @inlined
 def _cells(work: Floats, cells: int, states: int) -> Cells:
     part = work[: 12 * cells].reshape(12, cells)
-    rows = work[12 * cells : (12 + 2 * states) * cells].reshape(2, cells, states)
+    rows = work[12 * cells : (12 + states) * cells].reshape(cells, states)
     return Cells(
         part[0], part[1], part[2], part[3], part[4], part[5], part[6], part[7], part[8], part[9], part[10],
-        part[11], rows[0], rows[1],
+        part[11], rows,
     )  # fmt: skip
 
 
@@ -400,10 +414,11 @@ def noise_aware_step(
     known = known_rewards.shape[0] > 0
     problem = Problem(state_ptr, horizon, slots, rows, known_rewards)
     sums, model = _sums(memory, cells, states), _cells(work, cells, states)
-    at = cells * (2 * states + 12)
+    forecast = _forecast(memory, cells, slots * rows, states)
+    moves_of, at = forecast.moves, cells * (states + 12)
     pools, scratch = _pools(work[at:], rows, states), work[at + rows * (states + 13) :]
     if number == 0:
-        for c in range(memory.shape[0]):
+        for c in range(cells * (11 + states)):
             memory[c] = 0.0
     else:
         steps = slots * rows
@@ -424,10 +439,10 @@ def noise_aware_step(
             )  # fmt: skip
     _weigh(sums, model, errors[GAIN], 0.5 * knobs[CENTERED], errors[INFLATION], errors[REWARD_VISIT])
     predict = knobs[FLOW] > 0.0 and slots > 1
-    _flow(problem, predict, knobs[FIRST] > 0.0, sums, model, scratch)
+    _flow(problem, predict, knobs[FIRST] > 0.0, sums, model, moves_of, scratch)
     _visits(model, 0.0 if known else 0.5 * knobs[CENTERED], predict)
     informed = knobs.shape[0] > KNOBS
-    _pool(problem, knobs[SHRINK] > 0.0 and (slots > 1 or informed), sums, model, pools)
+    _pool(problem, knobs[SHRINK] > 0.0 and (slots > 1 or informed), sums, model, moves_of, pools)
     if not known:
         _visit_noise(problem, 0.5 * knobs[CENTERED], predict, sums, model, pools)
     usual, usual_reward = _residuals(problem, knobs[EXCESS], sums, model, pools)
@@ -435,9 +450,10 @@ def noise_aware_step(
         _apply_prior(knobs[KNOBS:], problem, sums, model, pools, scratch)
     if not known:  # This runs before _shrink, because _shrink changes the meaning of ``model.sampling``.
         _believe(problem, knobs[EXCESS], usual_reward, knobs[KNOBS:], sums, model, pools, scratch)
-    _shrink(problem, knobs[EXCESS], usual, sums, model, pools)
+    _shrink(problem, knobs[EXCESS], usual, sums, model, pools, moves_of)
     width = _WIDTH * np.sqrt(log(1.0 + users))
     coins = np.empty(4, np.uint64)
+    reaches = users >= knobs[REACH_FROM]
     for e in range(trials.shape[0]):
         if e == _HOPEFUL:
             far, carried, turn = _FAR, _CARRIED, number // _HOLD
@@ -447,23 +463,27 @@ def noise_aware_step(
                     far *= _FARTHER
                 if turn % _CARRIED_EACH != _CARRIED_EACH - 1:
                     carried = 0.0
-            _hope_for(problem, far * width, carried, False, model, values, trials[e])
+            _hope_for(problem, far * width, carried, False, model, moves_of, values, trials[e])
             continue
         if e == _SEEKING:
-            _hope_for(problem, _NEAR * width, 1.0, True, model, values, trials[e])
+            if not reaches:
+                _hope_for(problem, _NEAR * width, 1.0, True, model, moves_of, values, trials[e])
             continue
         open_stream(ties, ROLE_EXPLORE, number // _HOLD, e, coins)
         normal_range(coins, 1.0, scratch, 0, _DRAWS * rows)
         own = width if e == 0 else _WIDER * width
-        _explore(problem, own, model, scratch[: _DRAWS * rows].reshape(rows, _DRAWS), values, trials[e])
+        z = scratch[: _DRAWS * rows].reshape(rows, _DRAWS)
+        _explore(problem, own, model, moves_of, z, values, trials[e])
     untried = knobs[UNTRIED] / np.sqrt(1.0 + users / _UNTRIED_USERS)
-    _induct(problem, knobs[STAT], knobs[PRIVACY], untried, model, values, q)
-    _foresee(problem, number > 0, sums, model, _forecast(memory, cells, slots * rows, states))
+    _induct(problem, knobs[STAT], knobs[PRIVACY], untried, model, moves_of, values, q)
+    if reaches and trials.shape[0] > _SEEKING:
+        _reach(problem, model, moves_of, q, trials[_SEEKING], scratch)
+    _foresee(problem, number > 0, sums, model, forecast.start)
 
 
 @inlined
-def _foresee(problem: Problem, measured: bool, sums: Sums, model: Cells, forecast: Forecast) -> None:
-    """Store the current model in ``forecast``: transition probabilities and distribution of the first state.
+def _foresee(problem: Problem, measured: bool, sums: Sums, model: Cells, start: Floats) -> None:
+    """Store the distribution of the first state in ``start``, to predict the visits of the next users.
 
     If all steps share one slot, the distribution of the first state is uniform. Counts that are pooled over
     steps do not show the first state; a separate count of the first step would be needed. Such a count was
@@ -471,12 +491,9 @@ def _foresee(problem: Problem, measured: bool, sums: Sums, model: Cells, forecas
     users under pure DP with epsilon = 1 became 1.05 to 1.1 times larger.
     """
     if measured and problem.slots > 1:
-        _begin(problem.state_ptr, sums, model, forecast.start)
+        _begin(problem.state_ptr, sums, model, start)
     else:
-        forecast.start[:] = 1.0 / forecast.start.shape[0]
-    for c in range(forecast.moves.shape[0]):
-        for s in range(forecast.moves.shape[1]):
-            forecast.moves[c, s] = model.model[c, s]
+        start[:] = 1.0 / start.shape[0]
 
 
 @inlined
@@ -634,12 +651,13 @@ def _visits(model: Cells, half: float, predicted: bool) -> None:
 
 
 @inlined
-def _pool(problem: Problem, shrink: bool, sums: Sums, model: Cells, pools: Pools) -> None:
+def _pool(problem: Problem, shrink: bool, sums: Sums, model: Cells, table: Successors, pools: Pools) -> None:
     """Write into ``pools`` the average over steps of the data of each pair, weighted by precision.
 
     The pooled family, if there is one, is included as one more step. If ``shrink`` is False, nothing is
     pooled. If the noise of the pooled counts exceeds the visits, the counts are divided by the noise instead
-    of the visits. The probability that is then missing is divided evenly among the successor states.
+    of the visits. The probability that is then missing is divided evenly among the successor states. The
+    entries of ``table`` are scratch space.
     """
     slots, rows, exposure = problem.slots, problem.rows, sums.exposure
     noise, expected, raw, visits = model.noise, model.expected, model.raw, model.visits
@@ -690,7 +708,7 @@ def _pool(problem: Problem, shrink: bool, sums: Sums, model: Cells, pools: Pools
         base = max(mass, hidden, 1.0e-9)
         for s in range(states):
             pool[r, s] /= base
-        _simplex(pool, r, pool, r)
+        project_in_place(table, pool, r)
         pool_std[r] = np.sqrt(variance) / base
         pool_sampling[r] = max(
             sampled / (base * base), 1.0 / max(1.0, max(0.0, seen) + np.sqrt(seen_variance))
@@ -904,64 +922,65 @@ def _variation(usual: float, excess: float, top: float, null: float, bottom: flo
 
 
 @inlined
-def _shrink(problem: Problem, excess: float, usual: float, sums: Sums, model: Cells, pools: Pools) -> None:
-    """Replace the row of each step by a weighted average of this row and the pooled row.
+def _shrink(
+    problem: Problem, excess: float, usual: float, sums: Sums, model: Cells, pools: Pools, table: Successors
+) -> None:
+    """Write into ``table`` a weighted average of the row of each step and the pooled row.
 
     The weights depend on the estimated variance over steps. If a step differs from the other steps, the
     pooled row is wrong at this step, however many visits it contains. Therefore the variance over steps is
     added to the sampling variance, in proportion to the squared weight of the pooled row. Without this
     addition, the explorers would never try a step that differs.
     """
-    rows, exposure, raw, move = problem.rows, sums.exposure, model.raw, model.model
+    rows, exposure, raw = problem.rows, sums.exposure, model.raw
     visits, noise, sampling = model.visits, model.noise, model.sampling
     spread, missing, few, states = model.spread, model.missing, model.few, model.raw.shape[1]
     pool, pool_std, pool_sampling, pool_missing = pools.row, pools.std, pools.sampling, pools.missing
     tops, nulls, bottoms = pools.top, pools.null, pools.bottom
-    for r in range(rows):
+    table.ends[0] = 0
+    for c in range(problem.slots * rows):
+        r = c % rows
         have = pool_std[r] < np.inf
         tau2 = _variation(usual, excess, tops[r], nulls[r], bottoms[r]) if problem.slots > 1 else 0.0
-        for c in range(r, problem.slots * rows, rows):
-            seen = exposure[c] > 0.0
-            if not seen and not have:
-                spread[c] = np.inf
-                missing[c] = 1.0
-                few[c] = 1.0
-                for s in range(states):
-                    move[c, s] = 1.0 / states
-                continue
-            own, base, hidden_share = 0.0, 1.0, 0.0
-            own_std, own_sampling = 0.0, 0.0  # these have weight 0 if the step has no data
-            if seen:
-                n, g = max(visits[c], 0.0), noise[c]
-                hidden = np.sqrt(np.float64(states)) * g
-                base = max(max(n, 1.0), hidden)
-                hidden_share = 1.0 - n / base
-                own_std, own_sampling = g / base, max(sampling[c] / base, 1.0 / max(1.0, n + hidden))
-                own = 1.0
-                if have:
-                    s2 = (states * g * g + max(n, 1.0)) / (base * base)
-                    own = tau2 / (tau2 + s2)
-            rest = 1.0 - own
-            if own == 0.0:
-                for s in range(states):
-                    move[c, s] = pool[r, s]
-                spread[c], sampling[c], missing[c] = pool_std[r], pool_sampling[r] + tau2, pool_missing[r]
-                few[c] = pool_sampling[r]
-                continue
-            for s in range(states):
-                move[c, s] = own * (raw[c, s] / base)
-                if rest > 0.0:
-                    move[c, s] += rest * pool[r, s]
-            _simplex(move, c, move, c)
-            spread[c] = own * own_std
-            sampling[c] = own * own * own_sampling
-            few[c] = sampling[c]
-            missing[c] = own * hidden_share
+        seen = exposure[c] > 0.0
+        if not seen and not have:
+            spread[c] = np.inf
+            missing[c] = 1.0
+            few[c] = 1.0
+            add_uniform(table, c, states)
+            continue
+        own, base, hidden_share = 0.0, 1.0, 0.0
+        own_std, own_sampling = 0.0, 0.0  # these have weight 0 if the step has no data
+        if seen:
+            n, g = max(visits[c], 0.0), noise[c]
+            hidden = np.sqrt(np.float64(states)) * g
+            base = max(max(n, 1.0), hidden)
+            hidden_share = 1.0 - n / base
+            own_std, own_sampling = g / base, max(sampling[c] / base, 1.0 / max(1.0, n + hidden))
+            own = 1.0
+            if have:
+                s2 = (states * g * g + max(n, 1.0)) / (base * base)
+                own = tau2 / (tau2 + s2)
+        rest = 1.0 - own
+        if own == 0.0:
+            add_row(table, c, pool, r)
+            spread[c], sampling[c], missing[c] = pool_std[r], pool_sampling[r] + tau2, pool_missing[r]
+            few[c] = pool_sampling[r]
+            continue
+        for s in range(states):
+            raw[c, s] = own * (raw[c, s] / base)
             if rest > 0.0:
-                spread[c] = np.sqrt((own * own_std) ** 2 + (rest * pool_std[r]) ** 2)
-                few[c] += rest * rest * pool_sampling[r]
-                sampling[c] = few[c] + rest * rest * tau2
-                missing[c] += rest * pool_missing[r]
+                raw[c, s] += rest * pool[r, s]
+        add_projected(table, c, raw, c)
+        spread[c] = own * own_std
+        sampling[c] = own * own * own_sampling
+        few[c] = sampling[c]
+        missing[c] = own * hidden_share
+        if rest > 0.0:
+            spread[c] = np.sqrt((own * own_std) ** 2 + (rest * pool_std[r]) ** 2)
+            few[c] += rest * rest * pool_sampling[r]
+            sampling[c] = few[c] + rest * rest * tau2
+            missing[c] += rest * pool_missing[r]
 
 
 @inlined
@@ -1209,7 +1228,14 @@ def _best(state_ptr: Ints, h: int, q: Floats, values: Floats) -> None:
 
 @inlined
 def _induct(
-    problem: Problem, stat: float, privacy: float, untried: float, model: Cells, values: Floats, q: Floats
+    problem: Problem,
+    stat: float,
+    privacy: float,
+    untried: float,
+    model: Cells,
+    moves: Successors,
+    values: Floats,
+    q: Floats,
 ) -> None:
     """Run optimistic backward induction, and write V and Q into ``values`` and ``q``.
 
@@ -1222,7 +1248,7 @@ def _induct(
     state_ptr, horizon, rows, known_rewards = (
         problem.state_ptr, problem.horizon, problem.rows, problem.known_rewards,
     )  # fmt: skip
-    move, rewards, spread, sampling = model.model, model.rewards, model.spread, model.sampling
+    rewards, spread, sampling = model.rewards, model.spread, model.sampling
     unknown, reward_spread, states = model.unknown, model.reward_spread, model.raw.shape[1]
     missing, known = model.missing, known_rewards.shape[0] > 0
     for s in range(states):
@@ -1230,22 +1256,14 @@ def _induct(
     for h in range(horizon - 1, -1, -1):
         left = float(horizon - h)
         base_row = h * rows if problem.slots > 1 else 0
-        _, wide = _middle(values, h + 1)
+        centre, wide, square = middle(values, h + 1)
         for r in range(rows):
             c = base_row + r
             if spread[c] == np.inf or sampling[c] == np.inf:
                 q[h, r] = left
                 continue
             x = np.sqrt(sampling[c])
-            mean = 0.0
-            for s in range(states):
-                mean += move[c, s] * values[h + 1, s]
-            variance = 0.0
-            norm = 0.0
-            for s in range(states):
-                d = values[h + 1, s] - mean
-                variance += move[c, s] * (d * d)
-                norm += d * d
+            mean, variance, norm = moments(moves, c, values, h + 1, centre, square, 0.0)
             bonus = stat * (np.sqrt(max(0.0, variance)) * x + left * (x * x))
             bonus += privacy * spread[c] * np.sqrt(norm)
             if untried > 0.0:
@@ -1260,45 +1278,28 @@ def _induct(
         _best(state_ptr, h, q, values)
 
 
-@inlined
-def _middle(values: Floats, h: int) -> tuple[float, float]:
-    """Return the mean and the standard deviation of values[h] over states, each with equal weight."""
-    states = values.shape[1]
-    centre, square = 0.0, 0.0
-    for s in range(states):
-        centre += values[h, s] / states
-    for s in range(states):
-        square += (values[h, s] - centre) * (values[h, s] - centre) / states
-    return centre, np.sqrt(square)
-
-
-@inlined
-def _next(model: Cells, c: int, values: Floats, h: int, centre: float) -> tuple[float, float, float]:
+@spliced
+def _next(
+    model: Cells, moves: Successors, c: int, values: Floats, h: int, centre: float, square: float
+) -> tuple[float, float, float]:
     """Return the mean of values[h] at the successor of cell ``c``, and two standard deviations of this mean.
 
     The first standard deviation is due to sampling, the second to noise. The estimated transition
     probabilities include one pseudo-visit whose successor is uniform. Its weight is w = x^2 / (1 + x^2), with
-    x^2 = 1 / (effective visits). ``centre`` is the mean of values[h] over all states.
+    x^2 = 1 / (effective visits). ``centre`` and ``square`` are results of
+    :func:`~discreet.learners.online.successor_kernels.middle`.
     """
-    move, sampling, states = model.model, model.sampling[c], model.model.shape[1]
+    sampling = model.sampling[c]
     w = sampling / (1.0 + sampling)
-    expected = 0.0
-    for s in range(states):
-        expected += move[c, s] * values[h, s]
-    mean = (1.0 - w) * expected + w * centre
-    variance = 0.0
-    norm = 0.0
-    for s in range(states):
-        d = values[h, s] - expected
-        norm += d * d
-        d = values[h, s] - mean
-        variance += ((1.0 - w) * move[c, s] + w / states) * (d * d)
+    mean, variance, norm = moments(moves, c, values, h, centre, square, w)
     x = np.sqrt(sampling / (1.0 + 2.0 * sampling))
     return mean, np.sqrt(variance) * x, model.spread[c] * np.sqrt(norm)
 
 
 @inlined
-def _explore(problem: Problem, width: float, model: Cells, z: Floats, values: Floats, q: Floats) -> None:
+def _explore(
+    problem: Problem, width: float, model: Cells, moves: Successors, z: Floats, values: Floats, q: Floats
+) -> None:
     """Run backward induction with one draw from the approximate posterior, and write V and Q.
 
     The draw uses five standard normal variables for each pair, z (R, 5), which are the same at all steps.
@@ -1321,13 +1322,13 @@ def _explore(problem: Problem, width: float, model: Cells, z: Floats, values: Fl
     for h in range(horizon - 1, -1, -1):
         left = float(horizon - h)
         base_row = h * rows if problem.slots > 1 else 0
-        centre, wide = _middle(values, h + 1)
+        centre, wide, square = middle(values, h + 1)
         for r in range(rows):
             c = base_row + r
             if spread[c] == np.inf or sampling[c] == np.inf:
                 q[h, r] = left * min(1.0, max(0.0, 0.5 + 0.5 * z[r, 0]))
                 continue
-            mean, by_sampling, by_noise = _next(model, c, values, h + 1, centre)
+            mean, by_sampling, by_noise = _next(model, moves, c, values, h + 1, centre, square)
             value = mean + width * (by_sampling * z[r, 0] + by_noise * z[r, 1])
             value += full * hidden[c] * wide * z[r, 2]
             if known:
@@ -1341,7 +1342,14 @@ def _explore(problem: Problem, width: float, model: Cells, z: Floats, values: Fl
 
 @inlined
 def _hope_for(
-    problem: Problem, width: float, carried: float, seeks: bool, model: Cells, values: Floats, q: Floats
+    problem: Problem,
+    width: float,
+    carried: float,
+    seeks: bool,
+    model: Cells,
+    moves: Successors,
+    values: Floats,
+    q: Floats,
 ) -> None:
     """Plan with values ``width`` standard deviations above the mean of the approximate posterior.
 
@@ -1377,15 +1385,15 @@ def _hope_for(
     for h in range(horizon - 1, -1, -1):
         left = float(horizon - h)
         base_row = h * rows if problem.slots > 1 else 0
-        centre, wide = _middle(values, h + 1)
+        centre, wide, square = middle(values, h + 1)
         for s in range(values.shape[1]):
             values[h, s] = 0.0
             for r in range(state_ptr[s], state_ptr[s + 1]):
                 c = base_row + r
                 worth, hope, dark = 0.0, left, 0.0
                 if spread[c] < np.inf and sampling[c] < np.inf:
-                    mean, by_sampling, by_noise = _next(model, c, values, h + 1, centre)
-                    square = width * width * (by_sampling**2 + by_noise**2 + (hidden[c] * wide) ** 2)
+                    mean, by_sampling, by_noise = _next(model, moves, c, values, h + 1, centre, square)
+                    upper = width * width * (by_sampling**2 + by_noise**2 + (hidden[c] * wide) ** 2)
                     if known:
                         reward = known_rewards[h, r]
                     else:
@@ -1393,8 +1401,8 @@ def _hope_for(
                         lucky = _LUCKY * few[c] / (1.0 + _LUCKY * few[c])
                         more = width * np.sqrt(reward_spread[c] ** 2 + unknown[c] ** 2)
                         more += lucky * (1.0 - reward)
-                        square += min(1.0 - reward, more) ** 2
-                    worth, hope = reward + mean, np.sqrt(square)
+                        upper += min(1.0 - reward, more) ** 2
+                    worth, hope = reward + mean, np.sqrt(upper)
                     if seeks:
                         x2 = (values.shape[1] * spread[c] * spread[c]) ** 2
                         dark = x2 / (x2 + _HIDDEN * _HIDDEN) * max(0.0, left - worth)
@@ -1403,12 +1411,60 @@ def _hope_for(
 
 
 @inlined
-def _flow(problem: Problem, predict: bool, first: bool, sums: Sums, model: Cells, scratch: Floats) -> None:
+def _reach(
+    problem: Problem, model: Cells, moves: Successors, greedy: Floats, q: Floats, scratch: Floats
+) -> None:
+    """Plan to reach rows that noise hides, whatever the rewards on the way, and write the plan into ``q``.
+
+    This is the method of the frontier explorer. An explorer that adds up rewards does not give up good
+    rewards on the way for slightly better ones behind rows that noise hides. With x the sum of the squared
+    errors of a row's entries due to noise, the part x^2 / (x^2 + _HIDDEN^2) of the row is hidden; it counts
+    as 0 below _BARELY. A row without data is hidden. The hidden part of a row has the value (H - h) / H at
+    step h (from 0); nothing else has a value. Where the best value is below _WORTHWHILE, the explorer acts
+    greedily, by the Q ``greedy``. Therefore it costs nothing where noise hides nothing.
+    """
+    state_ptr, horizon, rows = problem.state_ptr, problem.horizon, problem.rows
+    spread, sampling, states = model.spread, model.sampling, model.raw.shape[1]
+    now, after = scratch[:states], scratch[states : 2 * states]
+    for s in range(states):
+        after[s] = 0.0
+    for h in range(horizon - 1, -1, -1):
+        left = float(horizon - h) / float(horizon)
+        base_row = h * rows if problem.slots > 1 else 0
+        for s in range(states):
+            now[s] = 0.0
+            for r in range(state_ptr[s], state_ptr[s + 1]):
+                c = base_row + r
+                hidden, later = 1.0, 0.0
+                if spread[c] < np.inf and sampling[c] < np.inf:
+                    x = states * spread[c] * spread[c]
+                    hidden = x * x / (x * x + _HIDDEN * _HIDDEN)
+                    if hidden < _BARELY:
+                        hidden = 0.0
+                    first, end = moves.ends[c], moves.ends[c + 1]
+                    for j in range(first, end):
+                        later += moves.chance[j] * after[moves.state[j]]
+                    if first == end:  # The row is uniform.
+                        for k in range(states):
+                            later += after[k] / states
+                q[h, r] = hidden * left + (1.0 - hidden) * later
+                now[s] = max(now[s], q[h, r])
+            if now[s] < _WORTHWHILE:
+                for r in range(state_ptr[s], state_ptr[s + 1]):
+                    q[h, r] = greedy[h, r]
+        for s in range(states):
+            after[s] = now[s]
+
+
+@inlined
+def _flow(
+    problem: Problem, predict: bool, first: bool, sums: Sums, model: Cells, table: Successors, scratch: Floats
+) -> None:
     """Write the expected visits of each cell into ``model.expected``.
 
     If ``predict`` is True, they are the visits of the average policy in a rough model; otherwise they are the
     positive parts of the counts. ``first`` is True if the pooled family counts only the first visit of each
-    user to each state.
+    user to each state. The entries of ``table`` are scratch space.
     """
     state_ptr, horizon, slots, rows = problem.state_ptr, problem.horizon, problem.slots, problem.rows
     total, counts, raw, noise = sums.total, model.counts, model.raw, model.noise
@@ -1426,13 +1482,13 @@ def _flow(problem: Problem, predict: bool, first: bool, sums: Sums, model: Cells
         return
     _begin(state_ptr, sums, model, here)
     # The rough model has one row per pair: weighted sums of the counts of all steps, projected once.
-    rough = scratch[2 * states : (2 + rows) * states].reshape(rows, states)
-    for r in range(rows):
-        for s in range(states):
-            rough[r, s] = 0.0
+    rough = scratch[2 * states : 3 * states].reshape(1, states)
+    table.ends[0] = 0
     for r in range(rows):
         n = 0.0
         v = 0.0
+        for s in range(states):
+            rough[0, s] = 0.0
         for t in range(slots):
             c = t * rows + r
             if total[c] > 0.0:
@@ -1441,11 +1497,11 @@ def _flow(problem: Problem, predict: bool, first: bool, sums: Sums, model: Cells
                 n += w * counts[c]
                 v += w * w * noise[c] * noise[c]
                 for s in range(states):
-                    rough[r, s] += w * raw[c, s]
+                    rough[0, s] += w * raw[c, s]
         n = max(max(n, np.sqrt(states * v)), 1.0e-9)
         for s in range(states):
-            rough[r, s] /= n
-        _simplex(rough, r, rough, r)
+            rough[0, s] /= n
+        add_projected(table, r, rough, 0)
     for h in range(horizon):
         base = h * rows
         for s in range(states):
@@ -1458,8 +1514,7 @@ def _flow(problem: Problem, predict: bool, first: bool, sums: Sums, model: Cells
             for r in range(state_ptr[s], state_ptr[s + 1]):
                 share = total[base + r] / came if came > 0.0 else 0.0
                 expected[base + r] = users * mine * share
-                for k in range(states):
-                    after[k] += here[s] * share * rough[r, k]
+                flow_from(table, r, here[s] * share, after)
         for s in range(states):
             here[s] = after[s]
     if expected.shape[0] == slots * rows:
@@ -1474,18 +1529,3 @@ def _flow(problem: Problem, predict: bool, first: bool, sums: Sums, model: Cells
         if first and visits > users:
             for r in range(state_ptr[s], state_ptr[s + 1]):
                 expected[slots * rows + r] *= users / visits
-
-
-@inlined
-def _simplex(v: Floats, i: int, x: Floats, j: int) -> None:
-    """Write into x[j] the Euclidean projection of v[i] onto the probability simplex."""
-    states = v.shape[1]
-    high = v[i, 0]
-    total = 0.0
-    for s in range(states):
-        high = max(high, v[i, s])
-        total += v[i, s]
-    theta = _level(v, i, 1.0, max(high - 1.0, (total - 1.0) / states))
-    for s in range(states):
-        excess = v[i, s] - theta
-        x[j, s] = excess if excess > 0.0 else 0.0

@@ -7,9 +7,9 @@ whole release. This is post-processing and costs no privacy budget.
 
 A release per step is evaluated by :func:`discreet.learners.ope.count_estimates.evaluate`, at the level 1 -
 failure / k for k policies. A release of first visits is evaluated as in
-:mod:`discreet.learners.ope.policy_comparison`, with one chain for all policies. With d_h(s) the probability
-that policy pi is in s at step h, c_h = w + V_{h+1}, and P_b the behaviour policy's next states, the slopes of
-its value in the cell M(s, a, t) are
+:mod:`discreet.learners.ope.policy_comparison`, with one chain for all policies. Let d_h(s) be the
+probability that policy pi is in s at step h, c_h = w + V_{h+1}, and P_b the next states under the behaviour
+policy. The slopes of the value of pi in the cell M(s, a, t) are
 
     sum_h d_h(s) pi_h(a | s) (c_h(t) - P_a c_h) / N(s, a) + sum_h d_h(s) u_h(s) (c_h(t) - P_b c_h) / N(s),
 
@@ -59,7 +59,7 @@ __all__ = ["PolicyGains", "evaluate_policies"]
 Bools = NDArray[np.bool_]
 Made = Literal["train", "outside"]
 
-_USED, _LEAST = 4.0, 10.0  # deviations of noise, and users, that a count must exceed
+_USED, _LEAST = 4.0, 10.0  # smallest count that is used, in deviations of its noise and in users
 _DRAWS = 4000
 
 

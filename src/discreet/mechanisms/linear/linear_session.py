@@ -36,7 +36,7 @@ from discreet.core import count_kernels as kernels
 from discreet.core.call_protocols import Encoder
 from discreet.core.correlated_noise.factorization import check_registers, prefix_noise
 from discreet.core.protocols import Coins
-from discreet.core.raw_encoder import RawEncoder, rounded, same_plan
+from discreet.core.raw_encoder import RawEncoder, same_plan
 from discreet.core.releases import Estimate, Floats, Message, Plan, read_only
 from discreet.core.rng import Key, Randomness, SecureRng, Seeded, checked_on_grid
 from discreet.core.session import Channel, ChannelSession, Released, State
@@ -272,14 +272,15 @@ class LinearChannel(DeviceMessages, Channel):
             s.state["cells"] += own
             return
         record, answers = s._record(message), s.state["answers"]
-        exact = rounded(record, SecureRng(), self.grid)
+        exact = record
         if self.grid is not None:
-            checked_on_grid(exact.rewards, self.grid)  # contributions are rounded again
+            rewards = SecureRng().rounded(record.rewards, self.grid)
+            checked_on_grid(rewards, self.grid)  # contributions are rounded again
+            exact = replace(record, rewards=rewards)
         cells = self.query.to_cells(self.query.user_tables(s.state["prepared"], exact, self.grid))
         s._count(1)
         if answers is not None:
-            one = Trajectories(record.states[None], record.actions[None], record.rewards[None])
-            answers.submit_many(one)
+            answers.submit_many(Trajectories.of(record))
         s.state["cells"] += cells
 
     def add_many(self, s: ChannelSession, records: Trajectories) -> None:

@@ -76,7 +76,7 @@ from numpy.typing import NDArray
 
 from discreet.accounting.noise_distributions.randomized_response import ReportLaw
 from discreet.core import checks
-from discreet.core.count_query import CountQuery, cut_to
+from discreet.core.count_query import CountQuery
 from discreet.core.families import TRANSITIONS, VISITS
 from discreet.core.layout import Layout
 from discreet.core.noise.discrete_samplers import exp_minus
@@ -367,6 +367,18 @@ class ReportEncoder:
             index[record.states[:-1], record.actions], record.rewards, coins,
         )  # fmt: skip
         return Message(plan=self.number, message=np.array(message, np.int64))
+
+
+def cut_to(trajectory: Trajectory, step: int | None) -> Trajectory:
+    """Return the part of a checked trajectory that a query counts.
+
+    For a query with ``step`` (0-based), it is a trajectory with only this step. No sum or message uses the
+    other steps. If ``step`` is None, return the whole trajectory.
+    """
+    if step is None:
+        return trajectory
+    states, actions, rewards = trajectory.states, trajectory.actions, trajectory.rewards
+    return Trajectory(states[step : step + 2], actions[step : step + 1], rewards[step : step + 1])
 
 
 def reported_tables(reports: StepReports, layout: Layout, sums: Mapping[str, Any], users: int) -> list[Ints]:

@@ -116,6 +116,7 @@ def _current_fields(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
 REMOVED = {
     "Clocks": "a schedule for each state-action pair (clocks = 'rows')",
     "Batches.clocks": "a schedule for each state-action pair (clocks = 'rows')",
+    "Plan.query": "a question of a plan's own",
     "Measurement.fresh": "a schedule for each state-action pair (clocks = 'rows')",
 }
 """Classes and arguments in files of version 0.2 that are no longer supported.

@@ -16,7 +16,7 @@ from discreet.audit.black_box import black_box
 from discreet.audit.white_box import white_box
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.raw_encoder import RawEncoder, add_record
+from discreet.core.raw_encoder import RawEncoder, add_records
 from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.experiments.estimate import estimate_run
@@ -239,7 +239,7 @@ def test_audits_expose_a_server_that_randomizes_too_little_or_beside_the_truth()
     class Leaks(reported_session.ReportChannel):
         def add(self, s, message):
             super().add(s, message)
-            add_record(self.query, self.begins, message.trajectory, s.state["cells"])
+            add_records(self.query, self.begins, Trajectories.of(message.trajectory), s.state["cells"])
 
     def leaking(query, schedule, randomness):
         one = Central(epsilon=1.0, release="reports").start(query, schedule, randomness)

@@ -1,0 +1,210 @@
+"""Compiled tables of transition probabilities that store only the successors of each row.
+
+The Euclidean projection of a noisy row onto the probability simplex sets most entries to exactly 0. Plans
+therefore need a few entries of each row, whatever the number S of states.
+
+**Sums over all states.** A plan also needs sum_s (V(s) - m)^2, the sum over all states for a value m that
+depends on the row. With the mean V' of V over states, it is sum_s (V(s) - V')^2 + S (m - V')^2. The first
+term is computed once for each step. It is a sum of squares, so the formula has no cancellation.
+
+**Few states.** With fewer than ``FEW`` states, all entries of a row are stored, and all sums are computed
+entry by entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def spliced(function: F) -> F:
+    """Compile a small helper function into its callers, without a call.
+
+    A call counts references to every array, which would take longer than the work on a short row.
+    """
+    made: Any = numba.njit(inline="always", nogil=True, error_model="numpy", fastmath=False)(function)
+    return made
+
+
+FEW = 32  # With fewer states, rows are stored with all their entries.
+
+
+class Successors(NamedTuple):
+    """Rows of transition probabilities. An entry that is not stored is 0; a row without entries is uniform.
+
+    The entries ``ends[i]`` to ``ends[i + 1] - 1`` belong to row i. Both arrays of entries have room for all
+    S entries of every row.
+    """
+
+    ends: NDArray[np.int64]  # (rows + 1,)
+    state: NDArray[np.int32]  # Successor of each entry, increasing within a row.
+    chance: Floats  # Probability of each entry.
+
+
+def table_size(rows: int, states: int) -> int:
+    """Return the number of floats that :func:`successors` needs for a table."""
+    return rows + 1 + rows * states + (rows * states + 1) // 2
+
+
+@spliced
+def successors(memory: Floats, rows: int, states: int) -> Successors:
+    """Return the table that occupies the ``table_size`` floats of ``memory``."""
+    at = rows + 1
+    end = at + rows * states
+    return Successors(memory[:at].view(np.int64), memory[end:].view(np.int32), memory[at:end])
+
+
+@spliced
+def project(table: Successors, at: int, v: Floats, i: int) -> tuple[int, float]:
+    """Write the positive entries of the projection of v[i] onto the simplex into entries ``at`` and later.
+
+    Returns the number of these entries, and the level theta that was subtracted from v[i]. This is Newton's
+    method of :func:`discreet.learners.estimation.model_kernels._level`. An entry that is below the level in
+    one pass stays below it, so each pass reads only the entries that the previous pass kept.
+    """
+    state, chance, states = table.state, table.chance, v.shape[1]
+    high = v[i, 0]
+    total = 0.0
+    for s in range(states):
+        high = max(high, v[i, s])
+        total += v[i, s]
+    theta = max(high - 1.0, (total - 1.0) / states)
+    total = 0.0
+    count = 0
+    for s in range(states):  # Each entry is written, and overwritten by the next one if it is not kept.
+        value = v[i, s]
+        above = value > theta
+        state[at + count] = s
+        chance[at + count] = value
+        total += value if above else 0.0
+        count += 1 if above else 0
+    before = states + 1
+    while 0 < count < before:
+        theta = (total - 1.0) / count
+        before = count
+        total = 0.0
+        count = 0
+        for j in range(at, at + before):
+            value = chance[j]
+            above = value > theta
+            state[at + count] = state[j]
+            chance[at + count] = value
+            total += value if above else 0.0
+            count += 1 if above else 0
+    for j in range(at, at + count):
+        chance[j] -= theta
+    return count, theta
+
+
+@spliced
+def project_in_place(table: Successors, v: Floats, i: int) -> None:
+    """Replace v[i] by its projection onto the simplex. The first entries of ``table`` are scratch space."""
+    theta = project(table, 0, v, i)[1]
+    for s in range(v.shape[1]):
+        excess = v[i, s] - theta
+        v[i, s] = excess if excess > 0.0 else 0.0
+
+
+@spliced
+def add_projected(table: Successors, row: int, v: Floats, i: int) -> None:
+    """Store the projection of v[i] onto the simplex as the next row, ``row``."""
+    at, states = table.ends[row], v.shape[1]
+    count, theta = project(table, at, v, i)
+    if states < FEW:
+        count = states
+        for s in range(states):
+            excess = v[i, s] - theta
+            table.state[at + s] = s
+            table.chance[at + s] = excess if excess > 0.0 else 0.0
+    table.ends[row + 1] = at + count
+
+
+@spliced
+def add_row(table: Successors, row: int, v: Floats, i: int) -> None:
+    """Store v[i], which is a probability distribution, as the next row, ``row``."""
+    at = table.ends[row]
+    state, chance = table.state, table.chance
+    for s in range(v.shape[1]):
+        state[at] = s
+        chance[at] = v[i, s]
+        at += 1 if v[i, s] > 0.0 or v.shape[1] < FEW else 0
+    table.ends[row + 1] = at
+
+
+@spliced
+def add_uniform(table: Successors, row: int, states: int) -> None:
+    """Store the uniform distribution as the next row, ``row``."""
+    at = table.ends[row]
+    table.ends[row + 1] = at + states if states < FEW else at
+    for j in range(at, table.ends[row + 1]):
+        table.state[j] = j - at
+        table.chance[j] = 1.0 / states
+
+
+@spliced
+def middle(values: Floats, h: int) -> tuple[float, float, float]:
+    """Return three facts of values[h] (S,), with equal weight for each state.
+
+    They are the mean, the standard deviation, and the sum of the squared deviations from the mean.
+    """
+    states = values.shape[1]
+    centre, square, total = 0.0, 0.0, 0.0
+    for s in range(states):
+        centre += values[h, s] / states
+    for s in range(states):
+        d = values[h, s] - centre
+        square += d * d / states
+        total += d * d
+    return centre, np.sqrt(square), total
+
+
+@spliced
+def moments(
+    table: Successors, row: int, values: Floats, h: int, centre: float, square: float, w: float
+) -> tuple[float, float, float]:
+    """Return the mean and variance of values[h] at the successor, and a squared distance.
+
+    The successor has the distribution ``row`` with probability 1 - w and the uniform distribution with
+    probability w. The squared distance is the sum over all states of the squared deviations of values[h] from
+    its mean under ``row``. ``centre`` and ``square`` are the first and last result of :func:`middle`.
+    """
+    first, end, states = table.ends[row], table.ends[row + 1], values.shape[1]
+    state, chance = table.state, table.chance
+    expected = 0.0
+    for j in range(first, end):
+        expected += chance[j] * values[h, state[j]]
+    mean = (1.0 - w) * expected + w * centre
+    variance = 0.0
+    distance = 0.0
+    near = 0.0
+    for j in range(first, end):
+        value = values[h, state[j]]
+        d = value - expected
+        distance += d * d
+        d = value - mean
+        near += d * d
+        variance += ((1.0 - w) * chance[j] + w / states) * (d * d)
+    if end - first < states:
+        distance = square + states * (expected - centre) ** 2
+        variance += w / states * max(0.0, square + states * (mean - centre) ** 2 - near)
+    return mean, variance, distance
+
+
+@spliced
+def flow_from(table: Successors, row: int, users: float, after: Floats) -> float:
+    """Add the successors of ``users`` users at ``row`` to ``after`` (S,).
+
+    Returns the number of users to divide evenly over all states: ``users`` if the row is uniform, else 0.
+    """
+    first, end = table.ends[row], table.ends[row + 1]
+    state, chance = table.state, table.chance
+    for j in range(first, end):
+        after[state[j]] += users * chance[j]
+    return 0.0 if end > first else users
