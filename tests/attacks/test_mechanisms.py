@@ -156,7 +156,8 @@ def test_a_class_cannot_compare_equal_to_a_mechanism() -> None:
             return tree(0.001).guarantee
 
     mechanism = tree(1.0)
-    lying = CountMechanism(**{one.name: getattr(mechanism, one.name) for one in fields(mechanism) if one.init})
+    values = {one.name: getattr(mechanism, one.name) for one in fields(mechanism) if one.init}
+    lying = CountMechanism(**values)
     with pytest.raises(ValueError, match="no subclass"):
         session_of(lying, Seeded(0))
 

@@ -82,7 +82,7 @@ def balanced_threshold(moment: float, order: float, visits: float, noise: float)
     order : float
         v in (0, 1].
     visits : float
-        Number n > 0 of visits of a pair.
+        Number n > 0 of visits of a pair. It must be public, for example a guess.
     noise : float
         Bound c > 0 of the noise of a sum of rewards in [0, 1].
 

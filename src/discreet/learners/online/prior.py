@@ -133,8 +133,8 @@ class Prior:
             )
         if self.guarantee.epsilon is None:
             return (
-                f"The learner starts from a prior ({self.origin}) that was made from exact sums. No guarantee "
-                "covers the people that the prior was made from."
+                f"The learner starts from a prior ({self.origin}) that was made from exact sums. No "
+                "guarantee covers the people that the prior was made from."
             )
         return (
             f"The learner starts from a prior ({self.origin}). The guarantee of that release still covers "
