@@ -122,8 +122,7 @@ class SumMechanism(ABC):
 
     def _check_drawn(self, randomness: Any, own: int | None) -> None:
         """Raise ``ValueError`` unless ``randomness`` can draw noise on this grid of rewards."""
-        if not checks.is_exactly(randomness, Seeded, Secure):  # a subclass could draw other noise
-            raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")
+        checks.exactly("randomness", randomness, Seeded, Secure)
         grid = None if own is None else grid_of(randomness)
         if randomness.kind != self.source or grid != own:
             raise ValueError(

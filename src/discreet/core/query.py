@@ -280,12 +280,7 @@ class FamilyQuery(SumQuery):
         if not names or len(set(names)) < len(names):
             raise ValueError(f"parts has families {names}: must be at least one, with different names")
         for family in self.parts:
-            if not checks.is_exactly(family, *COMBINED):  # a subclass could add more than it states
-                known = ", ".join(kind.__name__ for kind in COMBINED)
-                raise ValueError(
-                    f"parts holds {family!r}: must be one of {known}, no subclass; group returns and clipped "
-                    "rewards are options of CountQuery"
-                )
+            checks.exactly("parts", family, *COMBINED)
             if isinstance(family, RecordFamily):
                 counted = family.over.steps(self.layout.horizon)
                 if counted is not None and counted[-1] not in range(self.layout.horizon):

@@ -16,9 +16,3 @@ def test_a_channel_says_all_that_is_asked_of_it(name: str) -> None:
     half = type("Half", (Channel,), {other: None for other in NEEDED if other != name})
     with pytest.raises(TypeError, match=f"abstract method '?{name}"):
         half()
-
-
-def test_a_channel_without_measurements_says_so() -> None:
-    whole = type("Whole", (Channel,), dict.fromkeys(NEEDED))
-    with pytest.raises(ValueError, match="measurement_laws: this session releases no measurement"):
-        object.__new__(whole).measurement_laws(2, 2, None, 0.0)
