@@ -32,8 +32,8 @@ TYPED = re.compile(
 
 
 def cell(learner: str, privatizer: str, preset: str | None, episodes: int = 400) -> RunConfig:
-    env = LINEAR.get(learner, "riverswim")
-    options = {"horizon": 3} if env == "riverswim" else {}
+    env = "heavy-riverswim" if learner.startswith("heavy-") else LINEAR.get(learner, "riverswim")
+    options = {"horizon": 3} if "riverswim" in env else {}
     return RunConfig(
         env=env, env_options=options, learner=learner, privatizer=privatizer, preset=preset,
         episodes=episodes, **PRIVATIZERS[privatizer],

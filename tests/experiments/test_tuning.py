@@ -193,6 +193,8 @@ def test_draws_change_nothing_that_is_public(learner: str) -> None:
     linear |= dict.fromkeys(("lsvi-ucb", "private-lsvi-ucb"), "linear-mdp")
     world = linear.get(learner, "random")
     options = {"seed": 1} if learner in linear else {"states": 2, "horizon": 2, "seed": 1}
+    if learner.startswith("heavy-"):
+        world, options = "heavy-riverswim", {"states": 2, "horizon": 2}
     config = build_run.resolved(
         RunConfig(
             env=world,

@@ -252,6 +252,10 @@ def _setup(
     world = small_world(stationary=pooled)
     if needs is not None:
         world = small_featured_world(needs)
+    if hasattr(learns, "truncates_at"):
+        from discreet.envs import heavy_tailed
+
+        world = heavy_tailed(world, threshold=learns.truncates_at)
     if hasattr(learns, "least_users"):  # the schedule of such a learner needs a minimum number of users
         users = max(users, learns.least_users(ProblemSpec(world.layout)))
     try:
@@ -262,7 +266,13 @@ def _setup(
 
 def _queries(learner: str) -> Iterator[dict[str, Any]]:
     takes = registry.options_of(registry.entry("learner", learner).factory())
-    return (options for options in _QUERIES if set(options) <= set(takes))
+    for options in _QUERIES:
+        if set(options) <= set(takes):
+            try:
+                registry.build("learner", learner, None, options)
+            except ValueError:  # the learner has the option, but not with this value
+                continue
+            yield options
 
 
 # --------------------------------------------------------------------------- a run, step by step
