@@ -36,7 +36,7 @@ def test_the_main_job(
         "purpose=a look", "--learner", "dp-apvi",
     )  # fmt: skip
     assert "the ledger is new" in done.stderr
-    assert "If you are a" in done.stdout
+    assert "Suppose that you are a" in done.stdout
     said = call("verify", out).stdout
     assert "as stated" in said
     assert str(own_ledger) in said.replace("\n", "")

@@ -199,7 +199,7 @@ value = "x"
     (tmp_path / "P.toml").write_text(text)
     ask = ["--schema", tmp_path / "P.toml", "--centres", 2, "--epsilon", 1, "--delta", "1e-6"]
     said = call("discretize", "estimate", *ask, "--users", 3000)
-    assert "a public one costs nothing" in " ".join(said.stdout.split())
+    assert "Public ones cost nothing" in " ".join(said.stdout.split())
     budgets = [
         line.split()[0] for line in said.stdout.splitlines() if line.rstrip().endswith((" no", " yes"))
     ]

@@ -7,7 +7,6 @@ import pytest
 from kept_kernels import kept
 
 from discreet.core import count_kernels as kernels
-from discreet.core.count_kernels import add_trajectory
 from discreet.core.count_mechanism import CountMechanism, Stated
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
@@ -62,8 +61,8 @@ def test_a_record_adds_to_every_family_what_its_formula_says(options: dict[str, 
         rows = layout.row_index[states[:-1], actions]
         found = np.zeros(query.cells)
         wanted = {name: np.zeros(shape) for name, shape in query.row_families.items()}
-        add_trajectory(
-            states, rows, paid, query.slots, layout.rows, 3, begins, query.reward_shift, cut, found
+        kept(kernels.add_records)(
+            states, rows, paid, query.slots, layout.rows, 3, begins, query.reward_shift, cut, found, found
         )
         left = cut
         for h, row in enumerate(rows.tolist()):

@@ -74,8 +74,3 @@ def test_how_records_reach_cells() -> None:
     assert [FIRST_VISITS.price(costs, 4, 2, squares) for squares in (False, True)] == [4.0, 4.0]
     assert (ALL_STEPS.in_one_cell(4), FIRST_VISITS.in_one_cell(4)) == (4, 1)
     assert [over.steps(3) for over in (EACH_STEP, OneStep(1), ALL_STEPS)] == [range(3), range(1, 2), None]
-
-
-def test_the_sizes_of_each_way_to_add_records() -> None:
-    assert [over.records(4, 3) for over in (ALL_STEPS, EACH_STEP, FIRST_VISITS, OneStep(2))] == [4, 4, 3, 1]
-    assert [over.in_one_cell(4) for over in (ALL_STEPS, EACH_STEP, FIRST_VISITS, OneStep(2))] == [4, 1, 1, 1]

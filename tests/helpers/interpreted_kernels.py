@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discreet.core.noise import random_streams_kernels as streams
+from discreet.utils import random_streams_kernels as streams
 
 
 def mul_high(a: np.uint64, b: np.uint64) -> np.uint64:

@@ -69,8 +69,8 @@ def test_the_analysts_release_is_the_pooled_one(
         assert (tmp_path / "pooled" / file).read_bytes() == (tmp_path / "sites" / file).read_bytes()
     assert [check.name for check in dr.verify(tmp_path / "sites") if not check.ok] == []
     text = " ".join(found.statement.document["not_covered"])
-    assert "at j of them is protected as j patients together are" in text
-    assert "the exact sum over 3 sites, before noise" in text
+    assert "at j sites is protected like a group of j patients" in text
+    assert "The exact sum over 3 sites, which the analyst sees before noise is added" in text
 
 
 def test_integers_come_back() -> None:

@@ -538,8 +538,8 @@ def test_a_consistent_lie_about_sensitivities_or_tables_is_found(
 def test_a_seeded_statement_promises_nothing_to_who_guesses_the_seed(rows: Path, tmp_path: Path) -> None:
     secure = run(rows, tmp_path / "secure", randomness=dr.Secure()).statement.to_dict()
     seeded = run(rows, tmp_path / "seeded").statement.to_dict()
-    assert secure["sentence"].startswith("If you are a patient")
-    assert seeded["sentence"].startswith("Unless somebody knows or guesses the seed")
+    assert secure["sentence"].startswith("Suppose that you are a patient")
+    assert seeded["sentence"].startswith("Anyone who knows or guesses the seed can remove the noise.")
     assert any("any computing power, provided that the operating" in line for line in secure["covered"])
     assert not any("any computing power" in line for line in seeded["covered"])
     assert all(check.ok for check in verify(tmp_path / "seeded"))

@@ -537,11 +537,11 @@ def test_a_fit_has_the_officers_page(fitted: Path) -> None:
         assert f"| {up(number)} |" in page
     assert "Hospital \\<H\\> \\& Co." in page
     assert "Hospital &lt;H&gt; &amp; Co." in web
-    for foreign in ("release.parquet", "report.md", "statement", "Method", "Belief before"):
+    for foreign in ("release.parquet", "report.md", "statement", "Method", "Prior"):
         assert foreign not in page
     first = (fitted / "cuts" / "officer.md").read_text("utf-8")
     assert "4 bins of equal shares, of x, in 1 noisy rounds" in first
-    assert "the first one of these data that the ledger holds" in first
+    assert "which is the first release of these data in the ledger," in first
 
 
 def test_a_fit_is_signed_and_fixed(fitted: Path, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from discreet.core import exchange
 from discreet.core.count_query import CountQuery
 from discreet.core.guarantee import MechanismRecord, guarantee_of, joint_loss
 from discreet.core.layout import Layout
-from discreet.core.query import SumQuery
 from discreet.data.schema import Schema, write_schema
 from discreet.learners.offline.apvi import APVI, DPAPVI
 from discreet.learners.offline.release_files import ReleaseFacts, write_release
@@ -131,13 +130,13 @@ def folder(tmp_path_factory):
 
 def charged_at_every_step(monkeypatch):
     """As versions up to 0.2.0 charged centred rewards: at each step the most that one step can cost."""
-    today = SumQuery.shifts
+    today = calibration.shifts
 
     def shifts(query):
         return calibration._listed_before(today(query), query.counted_steps)
 
     monkeypatch.setattr(exchange, "heaviest", lambda costs, steps: steps * costs.largest)
-    monkeypatch.setattr(SumQuery, "shifts", shifts)
+    monkeypatch.setattr(calibration, "shifts", shifts)
 
 
 @pytest.mark.parametrize("budget", [{"epsilon": 3.0, "delta": 1e-4}, {"rho": 0.5}], ids=str)

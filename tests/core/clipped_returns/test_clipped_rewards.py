@@ -513,7 +513,7 @@ def test_a_cut_does_not_change_within_a_batch(change: float) -> None:
 def test_a_plan_that_was_refused_changes_nothing() -> None:
     opened = ready()
     broken = [
-        {"policy": np.zeros((3, 3), np.int64)}, {"users": 0}, {"users": 99}, {"group": 1}, {"query": QUERY},
+        {"policy": np.zeros((3, 3), np.int64)}, {"users": 0}, {"users": 99}, {"group": 1},
         {"forget": True}, {"return_share": 0.5},
     ]  # fmt: skip
     for change in broken:

@@ -207,7 +207,7 @@ def test_the_statement_and_its_pages_hold_the_verdict(folder: Path) -> None:
     for page in ("officer.md", "officer.html"):
         text = (folder / page).read_text("utf-8")
         assert verdict_text.not_excluded("shown") in text
-        assert "the kind of verdict is 'shown': shown, if no unrecorded" in html.unescape(text)
+        assert "The verdict is 'shown': shown, if no unrecorded" in html.unescape(text)
 
 
 @pytest.mark.parametrize(

@@ -1079,6 +1079,7 @@ NO_NOISE_LEAVES = {
         "device.http_client", "data.validate", "mechanisms.local.message_inbox", "service.release_worker",
         "pipeline.partial_aggregates",
     ),
+    "draws the seed of a simulation": ("envs.world_env",),
     "lists the classes of values in files": ("mechanisms.saved_state.save",),
     "bounds e^-x in integers": ("mechanisms.local.randomized_response",),
 }  # fmt: skip
