@@ -100,7 +100,7 @@ def test_labels_are_said_to_be_public_and_the_group_to_be_protected(folder: Path
     assert document["population"]["groups"] == {"column": GROUPS.column, "labels": list(GROUPS.labels)}
     said = " ".join(document["covered"])
     assert "The group of the patient (column age | years), which is part of the record" in said
-    assert "(under 40, 40 to 64, 65 and more, other) are declared, and public" in said
+    assert "(under 40, 40 to 64, 65 and more, other) are declared and public" in said
     assert "one of 4 declared groups" in " ".join((folder / "officer.html").read_text().split())
     assert read_schema(folder / "schema.toml").hash == GROUPED.hash
 
