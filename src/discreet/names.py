@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PublicNameError", "__version__", "public_names"]
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 class PublicNameError(AttributeError):
