@@ -366,7 +366,7 @@ def worst_epsilon(
 ) -> float:
     """Return the largest :func:`composed_epsilon` over the ways to replace a user.
 
-    All ways use the same grid of losses. A way is not composed on the fine grid if its upper bound on a
+    The losses of all ways are rounded to a grid with the same usual step. A way is not composed on the fine grid if its upper bound on a
     coarse grid is below the largest epsilon found so far.
     """
     if not exchanges:

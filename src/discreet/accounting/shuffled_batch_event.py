@@ -36,7 +36,7 @@ class BatchRecord(ABC):
 
     @abstractmethod
     def recomputed(self, delta: float) -> float:
-        """Return the epsilon that dp-accounting computes. It shares no code with ``epsilon``."""
+        """Return the epsilon that dp-accounting computes. The attribute ``epsilon`` does not use its code."""
 
 
 def listed(values: Any) -> list[Any]:

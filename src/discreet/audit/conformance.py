@@ -202,9 +202,7 @@ _QUERIES: tuple[dict[str, Any], ...] = (
 
 
 def _variants(entry: RegistryEntry) -> Iterator[str]:
-    """Yield the name of a privatizer, and the names of its variants with other noise, releases or
-    mechanisms.
-    """
+    """Yield the name of a privatizer and of each variant (other noise, release method or randomizer)."""
     yield entry.name
     if {"arity", "tree_estimate"} <= set(registry.options_of(entry.factory())):
         yield from (entry.name + variant for variant in _RELEASES)

@@ -324,7 +324,7 @@ class AttackResult:
         """Trade-off curve of Laplace noise, computed from its privacy-loss distribution. It is below the
         curve of pure epsilon.
 
-        The computation takes some seconds. The value is None for other noise, because the curve of mu-GDP is
+        This takes a few seconds. The value is None for other noise, because the curve of mu-GDP is
         already exact.
         """
         return Tradeoff.of_exchanges(self.exchanges) if self.exchanges else None

@@ -173,7 +173,7 @@ class SumQuery(ABC):
     def price(self, costs: Mapping[str, Cost], squares: bool) -> float:
         """Return the largest total cost of the cells in one release that change if one episode is replaced.
 
-        costs : for each family, a function from the absolute change of a cell to its cost.
+        costs : for each family, a function that returns the loss caused by an absolute change of one cell.
 
         squares : True if costs are squares of changes in units of the noise, False if they are linear in the
             change.

@@ -1,4 +1,4 @@
-"""Sums of declared vectors: any function of one trajectory, projected to a ball by this module.
+"""Sums of user-defined vectors: a vector is any function of one trajectory, projected onto a norm ball.
 
 The module computes x = f(trajectory, context) and projects x to the ball ||x||_p <= B. With exact noise it
 also truncates each coordinate towards 0 to the grid, which does not increase a norm. Two vectors of the ball

@@ -226,7 +226,7 @@ class Alike:
         return Folded(out, differ)
 
     def add(self, names: Any) -> None:
-        """Add an Arrow array of names. Each user must be added only once, in one of the calls."""
+        """Add an Arrow array of names. Add each user exactly once over all calls."""
         self.take(self.looked_at(names))
 
     def take(self, names: Folded) -> None:

@@ -306,7 +306,7 @@ class WorldModel:
         return self._mdp(self.probability, "private world")
 
     def members(self, k: int, seed: int) -> Iterator[TabularMDP]:
-        """Yield k MDPs, drawn from the distribution that states the uncertainty of :attr:`mean`.
+        """Yield k MDPs whose rows are drawn from the Dirichlet distributions around :attr:`mean`.
 
         k : number of MDPs, at least 1. seed : seed of the draws, at least 0.
 

@@ -81,7 +81,7 @@ class TradeOff:
         return min((epsilon for epsilon, delta in self.points if delta == 0.0), default=None)
 
     def group(self, people: int) -> TradeOff:
-        """Return the bounds for a group: the data of ``people`` users are exchanged together.
+        """Return the bounds for a group: the data of ``people`` users are replaced at once.
 
         The bounds follow from group privacy (:func:`discreet.accounting.budget.group`).
         """

@@ -10,8 +10,8 @@ Modules, in the order in which they process input:
   only process that makes releases;
 - :mod:`~discreet.service.release_worker`: the steps from a complete batch to the next release, and from this
   release to the next plans;
-- :mod:`~discreet.service.shuffler`, :mod:`~discreet.service.batch_sums`: under shuffle trust, the process
-  that sees single messages, and the sums that this process sends to the service;
+- :mod:`~discreet.service.shuffler`, :mod:`~discreet.service.batch_sums`: in the shuffle model, the
+  process that sees individual messages, and the sums that it sends to the service;
 - :mod:`~discreet.service.ingest`: the queue that commits many requests in one transaction;
 - :mod:`~discreet.service.app`, :mod:`~discreet.service.server`: the HTTP application and the process that
   runs it;

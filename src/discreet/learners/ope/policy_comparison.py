@@ -317,7 +317,7 @@ def _gain(told: Told, part: _Part, width: float, level: float, least: float = -1
 
 
 def check_paid(told: Told) -> None:
-    """Raise ``ValueError`` if no rule determines the rewards, or if episodes can end censored."""
+    """Raise ``ValueError`` if the schema has no rewards by final state, or has censored ends."""
     if told.question.returns.outcomes is None:
         raise ValueError(
             "told: must be of returns that a rule pays by the state in which an episode ends (outcomes); "
@@ -333,7 +333,7 @@ def judge(told: Told, policy: Policy, level: float = 0.95) -> Judgement:
     policy : a policy that was not computed from this release. level : confidence level of the intervals, in
     (0, 1).
 
-    Raises ``ValueError`` if no rule determines the rewards, or if episodes can end censored.
+    Raises ``ValueError`` if the schema has no rewards by final state, or has censored ends.
     """
     check_paid(told)
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
@@ -406,7 +406,7 @@ def state_values(path: Path, count: int, within: float = math.inf) -> StateValue
 
     within : values with a larger standard deviation are left out; a share of the range of returns.
 
-    Raises ``ValueError`` if no rule determines the rewards, or if episodes can end censored.
+    Raises ``ValueError`` if the schema has no rewards by final state, or has censored ends.
     """
     told = path.told
     check_paid(told)
@@ -540,7 +540,7 @@ def compare(path: Path, count: int, verdict: Verdict, policy: Policy, level: flo
     - policy : the external policy, which was not computed from this release.
     - level : confidence level of the intervals, in (0, 1).
 
-    Raises ``ValueError`` if no rule determines the rewards, or if episodes can end censored.
+    Raises ``ValueError`` if the schema has no rewards by final state, or has censored ends.
     """
     told = path.told
     rule = judge(told, policy, level)

@@ -114,7 +114,7 @@ class Choice:
 
     @property
     def name(self) -> str:
-        """Name of the release, followed by its decay, arity, number of reported steps or kind of estimate."""
+        """Name of the release method, with its decay, arity, number of reported steps or kind of estimate."""
         if isinstance(self.walk, SignedDigits):
             return f"{self.release} (arity {self.walk.arity}, {self.levels} levels)"
         if isinstance(self.walk, OptimalTree):
