@@ -366,8 +366,8 @@ def worst_epsilon(
 ) -> float:
     """Return the largest :func:`composed_epsilon` over the ways to replace a user.
 
-    The losses of all ways are rounded to a grid with the same usual step. A way is not composed on the fine grid if its upper bound on a
-    coarse grid is below the largest epsilon found so far.
+    The losses of all ways are rounded to a grid with the same usual step. A way is not composed on the fine
+    grid if its upper bound on a coarse grid is below the largest epsilon found so far.
     """
     if not exchanges:
         raise ValueError("exchanges is empty: must hold at least one way to exchange a user")

@@ -37,7 +37,8 @@ reward 1 at each step until their total is C (C <= H; the last reward can be a f
 
 A release of all families with scales sigma costs a user of one of its batches a joint loss L(sigma). For
 Laplace noise L is the weighted l1 change l1(1 / b); for Gaussian noise it is the
-square of the weighted l2 change, l2(1 / sigma)^2 = mu^2. L is the sum of the parts of counts and of group returns. So for any share s in [0, 1), the scales
+square of the weighted l2 change, l2(1 / sigma)^2 = mu^2. L is the sum of the parts of counts and of group
+returns. So for any share s in [0, 1), the scales
 
     counts: scales times L_counts / ((1 - s) L); Gaussian: its root,
 

@@ -483,10 +483,10 @@ def _descended(
 ) -> Floats:
     """Return the logits of a fit that starts at ``start`` and is at least as likely as ``safe``.
 
-    If the result of the fit is less likely than ``safe``, a second fit starts at ``safe`` with a tenth of the
-    learning rate. If its result is less likely too, ``safe`` is returned. The first steps of Adam
-    have about the size of the learning rate, even for logits that the data determine precisely. If many users were
-    measured, these steps can decrease the likelihood by more than later steps increase it.
+    If the result of the fit is less likely than ``safe``, a second fit starts at ``safe`` with a tenth of
+    the learning rate. If its result is less likely too, ``safe`` is returned. The first steps of Adam
+    have about the size of the learning rate, even for logits that the data determine precisely. If many
+    users were measured, these steps can decrease the likelihood by more than later steps increase it.
     """
     slope, found = np.zeros_like(start), start.copy()
     kernels.fit(found, prior_mean, precision, evidence, work, steps, rate)

@@ -382,7 +382,10 @@ class NoiseAwareUCBVI(GreedyLearner):
             put(self, name, None)
 
     def _check_prior(self) -> None:
-        """Check the prior. To a path, append ``#`` and the start of the SHA-256 of its file. Raises ``ValueError`` for bad values."""
+        """Check the prior. To a path, append ``#`` and the start of the SHA-256 of its file.
+
+        Raises ``ValueError`` for bad values.
+        """
         prior, strength = self.prior, self.prior_strength
         if isinstance(prior, Mapping):  # the table [learner.prior] of a file
             unknown = [name for name in prior if name not in ("file", "strength")]
