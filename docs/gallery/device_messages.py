@@ -2,7 +2,8 @@
 What one message reveals
 ========================
 
-A device sends a few randomized elements. Any single message could come from any other user, with a probability that differs by a factor of at most e^ε.
+A device sends a few randomized elements. Any single message could
+come from any other user, with a probability that differs by a factor of at most e^ε.
 The sum of the messages of thousands of devices estimates the counts. The device computes its own guarantee.
 """
 
