@@ -312,7 +312,7 @@ def test_half_of_the_people_judge_a_linear_policy_in_the_files_units(tmp_path: P
     assert text.startswith(report["verdict"])
     assert "better than what people did" in report["verdict"]
     plain = run(tmp_path / "people.parquet", tmp_path / "plain", learner=PEVI(), privatizer=None)
-    assert "--option judged=true" in (plain.folder / "report.md").read_text("utf-8").splitlines()[0]
+    assert "--set judged=true" in (plain.folder / "report.md").read_text("utf-8").splitlines()[0]
 
 
 def test_without_noise_the_policy_is_optimal_in_a_large_cohort(tmp_path: Path) -> None:

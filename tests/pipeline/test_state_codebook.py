@@ -524,7 +524,7 @@ def test_a_fit_has_the_officers_page(fitted: Path) -> None:
         together = ledger.certified("ward", 1e-6)
     assert together.reservations == 2
     for said in (
-        "because of the 2 releases of these data in the ledger, including this one,",
+        "because of the 2 releases of these data in the ledger (including this one)",
         "3 centres, of x, y, in 5 noisy rounds",
         facts["ledger"]["identity"],
         "all 2 releases in the ledger",
@@ -541,7 +541,7 @@ def test_a_fit_has_the_officers_page(fitted: Path) -> None:
         assert foreign not in page
     first = (fitted / "cuts" / "officer.md").read_text("utf-8")
     assert "4 bins of equal shares, of x, in 1 noisy rounds" in first
-    assert "which is the first release of these data in the ledger," in first
+    assert "this release (the first of these data in the ledger)" in first
 
 
 def test_a_fit_is_signed_and_fixed(fitted: Path, tmp_path: Path) -> None:

@@ -248,25 +248,11 @@ def valued_by(mdp: TabularMDP, policy: np.ndarray, returns: ReturnBounds) -> flo
     return float(sum(reward * ends[state] for state, reward in (returns.outcomes or {}).items()))
 
 
-def test_first_visits_without_a_rule_warn_and_estimate_rewards() -> None:
-    """Rewards by step come from returns. The value is right to 2 % of the range, and planning still gains."""
-    returns = ReturnBounds(terminal=(5, 6), low=-1.0, high=3.0)
-    release, spec = first_visits(200_000, returns, by_step=True)
-    with pytest.warns(UserWarning, match="the release has no rewards"):
-        model = world_model(release, spec, part="whole")
-    mdp, behaviour = environment(by_step=True)
-    live = np.zeros(7)
-    live[:5] = 1.0
-    # in the user's units a step pays -1 + 4 r, and nothing after the end
-    steps, mass = 0.0, mdp.initial.copy()
-    for h in range(8):
-        steps += float((mass * live).sum())
-        mass = np.einsum("s,sa,sat->t", mass, behaviour[h], mdp.transitions[h])
-    true = 4.0 * policy_value(mdp, behaviour) - steps
-    scale, offset = model.units
-    assert (scale, offset) == (4.0, -8.0)
-    assert offset + scale * policy_value(model.mean, model.behaviour) == pytest.approx(true, abs=0.64)
-    assert valued(model.plan(), True) > valued(np.full((8, 7), AS_BEFORE), True)
+def test_first_visits_without_a_rule_are_refused() -> None:
+    """Their returns do not determine the rewards of steps: the level would be lost."""
+    release, spec = first_visits(200, ReturnBounds(terminal=(5, 6), low=-1.0, high=3.0), by_step=True)
+    with pytest.raises(ValueError, match=r"release: must be of counts per step, or spec must have outcomes"):
+        world_model(release, spec, part="whole")
 
 
 def test_known_rewards_are_used() -> None:

@@ -581,7 +581,7 @@ def test_many_releases(releases, tmp_path):
     said = float(re.search(r"is at most ([\d,.]+) times", document["sentence"])[1].replace(",", ""))
     assert times <= said <= times * 1.01 + 1
     assert (
-        f"because of the {releases} releases of these data in the ledger, including this one,"
+        f"because of the {releases} releases of these data in the ledger (including this one)"
         in document["sentence"]
     )
     assert "For this release alone: at most 2.7" in document["sentence"]
@@ -672,10 +672,7 @@ def test_delta_against_one_over_users(tmp_path):
 
 def test_the_page(folder, tmp_path):
     page = (folder / "statement.md").read_text("utf-8")
-    assert (
-        "which is the first release of these data in the ledger, is at most 2.72 times the probability"
-        in page
-    )
+    assert "this release (the first of these data in the ledger) is at most 2.72 times what it" in page
     assert ", plus 1 in 10,000." in page
     assert "SYNTHETIC" not in page
     assert "NO LEDGER" not in page

@@ -30,10 +30,9 @@ with a share of the decisions in their state outside (0.005, 0.995), act as this
 reward of all other rows is reduced by a multiple of sqrt(u) (PEVI, arXiv 2012.15085; MOPO, arXiv 2005.13239).
 
 Rewards. If a rule pays on arrival, rewards are those of the rule, in units of the range of returns. Otherwise
-they are in units of one step: known, or estimated. Counts per step give sums of rewards. First visits give
-only returns: the reward of a row is then its mean return minus the value of its next states. This ignores
-that later visits have fewer remaining steps, so short horizons make such rewards too low or too high.
-:attr:`WorldModel.units` converts to the user's units.
+they are in units of one step: known, or estimated from counts per step. First visits give only returns, from
+which the rewards of steps cannot be computed: such a release is refused. :attr:`WorldModel.units` converts to
+the user's units.
 
 Limits. Nothing here corrects for hidden causes. A policy must not be evaluated with the data of its model:
 use ``part="train"`` for the model, and the held-out part for the evaluation.
@@ -42,7 +41,6 @@ use ``part="train"`` for the model, and the held-out part for the evaluation.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
@@ -568,6 +566,11 @@ def _from_first_visits(release: StepwiseRelease, spec: ProblemSpec, returns: boo
     cells = _Cells(own.state_ptr, live, arrivals, told.noise.visits, told.noise.moves, question.episodes)
     rows = _distributions(told.visits, told.moves[:, :-1], cells)  # no record leads to the start state
     (least, most), ruled, scale = question.bounds, question.returns.outcomes is not None, _Scale.of(spec)
+    if not ruled and spec.known_rewards is None:
+        raise ValueError(
+            "release: must be of counts per step, or spec must have outcomes or known rewards; returns of "
+            "first visits do not determine the rewards of steps"
+        )
     unit = 1.0 if ruled else (most - least) / scale.width
     by_returns = _by_returns(told.returns, told.noise.returns, rows, cells, unit)
 
@@ -587,20 +590,6 @@ def _from_first_visits(release: StepwiseRelease, spec: ProblemSpec, returns: boo
         (min(max(0.0, least), most) - least) / (most - least) if ruled else 0.0,
         release.users, release.guarantee, {},
     )  # fmt: skip
-    if not ruled and spec.known_rewards is None:
-        prior = _weighted(advantage**2 - variance, variance, acts)
-        value = (by_returns.mean[: spec.states] + 0.5) * unit + least / scale.width
-        value[~live[:-1]] = 0.0
-        kept = np.where(np.isinf(variance), 0.0, prior / (prior + variance))
-        paid = value[state] + kept * np.where(kept > 0.0, advantage, 0.0) - found @ value
-        warnings.warn(
-            "world_model: the release has no rewards; rewards of steps are estimated from returns",
-            stacklevel=3,
-        )
-        return replace(
-            model, reward=np.clip(paid - scale.low / scale.width, 0.0, 1.0)[None],
-            deviation=np.where(ended, 0.0, np.sqrt(prior * (1.0 - kept)))[None],
-        )  # fmt: skip
     if spec.known_rewards is not None and not ruled:
         model = replace(model, reward=spec.layout.to_rows(spec.known_rewards))
     value = model.arrival + model._behaviour_values()[1]

@@ -335,7 +335,7 @@ class DecisionReport(ReportPage):
             Heading(2, "Fewer or more changes"),
             Paragraph((
                 "Any of these can be had from the same release (",
-                Code("--from-release ... --option most_changes=N"),
+                Code("discreet replan release.parquet --set most_changes=N"),
                 ", or ",
                 Code("caution"),
                 "): the intervals hold for all of them together, however often one looks.",

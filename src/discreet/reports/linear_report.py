@@ -135,7 +135,7 @@ class LinearReport(ReportPage):
 _NOT_ASKED: Text = (
     "Whether this policy is better than what people did cannot be told from this release: it holds sums of "
     "features, no counts, and no half of the people was asked to judge it (",
-    Code("--option judged=true"),
+    Code("--set judged=true"),
     ").",
 )
 _NOT_THIS_ONE = (

@@ -60,9 +60,9 @@ NOW: Mapping[str, str] = {
     "again, rho": "{m}² times this ρ",
     # ---------------------------------------------------------- the statement of a release (stored)
     "patient": "The probability of anything that someone could learn about you, or do to you, because of "
-    "{what} is at most {factor} times the probability with somebody else's data in place of {yours}{plus}. "
-    "If both are equally likely beforehand, a guess which of the two was used is right at most {right} times "
-    "in 100; a coin toss is right 50 times.",
+    "{what} is at most {factor} times what it would be with another person's data in place of {yours}{plus}. "
+    "If a coin toss decides which of the two records is used, an attacker's guess is right at most {right} "
+    "times in 100 (without the release: 50).",
     "patient, plus": ", plus {chance}",
     "attackers": "with any knowledge, even of all other people's data, and any computing power, provided "
     "that the operating system's random numbers cannot be distinguished from perfect ones",
