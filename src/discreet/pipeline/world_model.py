@@ -60,6 +60,7 @@ from discreet.learners.estimation.linear_regression import simplex_rows
 from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.learners.ope.release_split import (
     ReleasePart,
+    check_spec,
     combined_visits,
     content_hash,
     release_sizes,
@@ -712,6 +713,7 @@ def world_model(
         If the release belongs to another query, or an argument is out of range.
     """
     checks.choice("part", part, ("train", "held_out", "whole"))
+    check_spec(spec)
     returns = checks.flag("returns", returns)
     if isinstance(release, ReleasePart):
         if part != release.part:

@@ -44,6 +44,7 @@ from discreet.learners.ope.first_visit_query import FirstVisits, Told
 from discreet.learners.ope.policy_comparison import CellErrors, cell_errors, check_paid
 from discreet.learners.ope.release_split import (
     ReleasePart,
+    check_spec,
     combined_visits,
     content_hash,
     release_sizes,
@@ -271,10 +272,10 @@ def evaluate_policies(
     """
     checks.choice("made", made, ("train", "outside"))
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
-    if not policies or BEHAVIOUR in policies:
-        raise ValueError(
-            f"policies = {checks.said(list(policies))}: must be at least one, none {BEHAVIOUR!r}"
-        )
+    if not isinstance(policies, Mapping) or not policies or BEHAVIOUR in policies:
+        said = checks.said(list(policies) if isinstance(policies, Mapping) else policies)
+        raise ValueError(f"policies = {said}: must map names other than {BEHAVIOUR!r} to policies")
+    check_spec(spec)
     if isinstance(release, ReleasePart):
         if made == "train" and release.part != "held_out":
             raise ValueError("release is the training part: must be the held-out part, or the whole release")

@@ -50,11 +50,11 @@ from discreet.core.layout import Layout
 from discreet.core.releases import Floats
 from discreet.core.short_repr import brief
 from discreet.learners.estimation import model_kernels as kernels
-from discreet.mechanisms.interfaces import NoiseDistribution, StepSums, StepwiseRelease
+from discreet.mechanisms.interfaces import NoiseDistribution, ProblemSpec, StepSums, StepwiseRelease
 from discreet.utils.random_streams_kernels import ROLE_SAMPLES, generator_at
 
 __all__ = [
-    "ReleasePart", "ThinningErrors", "combined_visits", "consistent_counts", "content_hash", "release_sizes",
+    "ReleasePart", "ThinningErrors", "check_spec", "combined_visits", "consistent_counts", "content_hash", "release_sizes",
     "split_release", "thinning_errors",
 ]  # fmt: skip
 
@@ -259,13 +259,21 @@ def _law(law: NoiseDistribution, share: float) -> NoiseDistribution:
     raise ValueError(f"release.laws holds a {type(law).__name__}: noise of this kind cannot be split")
 
 
+def check_spec(spec: object) -> None:
+    """Raise ``ValueError`` unless ``spec`` is a ProblemSpec."""
+    if not isinstance(spec, ProblemSpec):
+        raise ValueError(f"spec = {checks.said(spec)}: must be a ProblemSpec, for example schema.spec()")
+
+
 def release_sizes(release: StepwiseRelease) -> tuple[int, int]:
     """Return the number of steps with tables, and the number of episodes per user, of a release."""
     holders: tuple[Any, ...] = (release, getattr(release, "query", None), getattr(release, "facts", None))
     for holder in holders:
         if hasattr(holder, "slots") and hasattr(holder, "episodes"):
             return int(holder.slots), int(holder.episodes)
-    raise ValueError(f"release = {checks.said(release)}: must be a release of offline data")
+    raise ValueError(
+        f"release = {checks.said(release)}: must be a release of offline data, as read_release opens it"
+    )
 
 
 def content_hash(release: StepwiseRelease) -> str:
