@@ -200,6 +200,7 @@ def test_bad_arguments_are_refused() -> None:
     release = kept(question.query(), question.told(users), 1)
     for policies, said in (
         ({}, "policies = "),
+        (np.full(7, 1), "policies = .*: must map names other than 'behaviour' to policies"),
         ({"behaviour": np.full(7, 1)}, "policies = "),
         ({"x": np.full(7, 3)}, r"policies\['x'\]"),
         ({"x": np.full((3, 7), 1)}, r"policies\['x'\]"),
@@ -207,6 +208,8 @@ def test_bad_arguments_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=said):
             evaluate_policies(release, policies, question.spec)
+    with pytest.raises(ValueError, match="spec = .*: must be a ProblemSpec"):
+        evaluate_policies(release, {"x": np.full(7, 1)}, mdp)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="made = 'release'"):
         evaluate_policies(release, {"x": np.full(7, 1)}, question.spec, made="release")  # type: ignore[arg-type]
     plain = FirstVisits(ProblemSpec(mdp.layout, stationary=True))
