@@ -161,6 +161,7 @@ class DecisionReport(ReportPage):
     groups: tuple[tuple[str, GroupResult], ...] = ()
     compared: tuple[Compared, ...] = ()
 
+    again: ClassVar[str] = "discreet replan release.parquet --set most_changes=N"
     made: ClassVar[str] = "This report is made from the release of {people} alone, and costs no more privacy."
     supposed: ClassVar[str] = (
         "the state holds all that matters for what follows. What of this can be tested, and what cannot, "
@@ -335,7 +336,7 @@ class DecisionReport(ReportPage):
             Heading(2, "Fewer or more changes"),
             Paragraph((
                 "Any of these can be had from the same release (",
-                Code("discreet replan release.parquet --set most_changes=N"),
+                Code(self.again),
                 ", or ",
                 Code("caution"),
                 "): the intervals hold for all of them together, however often one looks.",

@@ -40,6 +40,7 @@ class EarlierReport(DecisionReport):
         "tell of a person must not matter for where she goes on to."
     )
 
+    again = "--from-release ... --option most_changes=N"
     made = "From the release of {people} alone; it costs no privacy."
     _mark = ""
 

@@ -25,6 +25,7 @@ from discreet.accounting.noise_distributions.distributions import (  # fmt: skip
 )
 from discreet.core.guarantee import no_guarantee
 from discreet.core.layout import Layout
+from discreet.data.schema import Schema, write_schema
 from discreet.experiments.offline_runs import SimulatedDataset, make_release
 from discreet.learners.offline.apvi import APVI, DPAPVI
 from discreet.learners.offline.release_files import (
@@ -504,6 +505,7 @@ def test_the_page_on_files_runs(sample: Path, tmp_path: Path, monkeypatch: pytes
     (code,) = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.S)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "release.parquet").write_bytes(sample.read_bytes())
+    write_schema(Schema("sample", "person", read_release(sample).layout), tmp_path / "schema.toml")
     found: dict = {}
     exec(code, found)
     np.testing.assert_array_equal(found["actions"] >= 0, found["supported"])
