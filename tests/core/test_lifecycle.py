@@ -228,3 +228,12 @@ def test_an_interrupted_save_ends_the_session() -> None:
     session._saving = True
     with pytest.raises(RuntimeError, match="a save of this session was interrupted: save it again, or close"):
         session.release()
+
+
+def test_who_closes_inside_a_call_drops_the_data_when_that_call_has_ended() -> None:
+    session = opened()
+    with session._call():
+        session.close()
+        assert session._closed
+        assert session.state != {}
+    wait_until(lambda: session.state == {})

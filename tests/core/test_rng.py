@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from discreet.core import rng
 from discreet.core.noise import discrete_samplers as exact
 from discreet.core.rng import Secure, SecureRng, Seeded
 
@@ -63,3 +64,12 @@ def test_no_source_says_that_it_is_another(source: Any, kind: str) -> None:
     for options in ({"kind": "secure"}, {"kind": "seeded"}):
         with pytest.raises(TypeError, match="kind"):
             source(**options)
+
+
+def test_words_flips_and_integers_are_those_of_the_operating_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rng.secrets, "randbelow", lambda n: n - 1)
+    monkeypatch.setattr(rng.secrets, "randbits", lambda bits: 2 ** (bits - 1))
+    monkeypatch.setattr(rng.secrets, "token_bytes", lambda size: bytes(range(size)))
+    assert COINS.below(7) == 6
+    assert [COINS.flip(n) for n in (2**52, 2**52 + 1)] == [False, True]
+    assert COINS.words(2).tobytes() == bytes(range(16))
