@@ -31,5 +31,7 @@ def test_a_version_has_its_texts_and_the_claims_about_epsilon() -> None:
     assert phrases(4)["officer.what"] == "what"
     assert list(phrases(4)) == list(phrases())
     assert "{factor}" in phrases()["patient"]
+    with pytest.raises(TypeError):
+        phrases()["officer.what"] = "what"  # type: ignore[index]
     with pytest.raises(ValueError, match="version = 3"):
         phrases(3)

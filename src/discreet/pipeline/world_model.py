@@ -710,7 +710,8 @@ def world_model(
     Raises
     ------
     ValueError
-        If the release belongs to another query, or an argument is out of range.
+        If the release belongs to another query, first visits do not determine the rewards of steps (neither
+        ``outcomes`` nor known rewards), or an argument is out of range.
     """
     checks.choice("part", part, ("train", "held_out", "whole"))
     check_spec(spec)

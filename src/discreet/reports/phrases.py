@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 from discreet.accounting.text.sentence_templates import VERSION, words
 
@@ -24,10 +25,12 @@ def phrases(version: int = VERSION) -> Mapping[str, str]:
     The mapping also contains the templates of :func:`words`. Raises ``ValueError`` for a version that cannot
     be read.
     """
+    claims = words(version)
     earlier = () if version == VERSION else (f"phrases_{version}.toml",)
-    return dict(words(version)) | {
+    own = {
         f"{table}.{key}": text
         for name in ("phrases.toml", *earlier)
         for table, texts in tomllib.loads(Path(__file__).with_name(name).read_text("utf-8")).items()
         for key, text in texts.items()
     }
+    return MappingProxyType({**claims, **own})

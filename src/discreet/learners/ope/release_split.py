@@ -290,10 +290,12 @@ def content_hash(release: StepwiseRelease) -> str:
 
 
 def split_release(release: StepwiseRelease, share: float = 0.5) -> tuple[ReleasePart, ReleasePart]:
-    """Split a release into a training part and a held-out part of disjoint shares of its users.
+    """Split a release into a training part and a held-out part.
 
-    Learners and estimates read the parts like any other release. This costs no privacy budget. A policy that
-    is learned from the training part can be evaluated with the held-out part.
+    The parts look like releases of two disjoint shares of the users, although each is computed from the sums
+    over all users. They are independent for Poisson counts and Gaussian noise, and uncorrelated for Laplace
+    noise. Learners and estimates read them like any other release. This costs no privacy budget. A policy
+    that is learned from the training part can be evaluated with the held-out part.
 
     Parameters
     ----------
