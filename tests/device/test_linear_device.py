@@ -15,7 +15,8 @@ from discreet.core import families as counts
 from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.device.discrete_noise import ExactCoins
-from discreet.device.linear_device import CENTERED_REWARDS, VISITS, LinearDevice
+from discreet.device.linear_device import LinearDevice
+from discreet.device.linear_forms import CENTERED_REWARDS, VISITS
 from discreet.device.message_envelope import HEADER, TAIL, Envelope, MessageRejected
 from discreet.envs.rollouts.rollout import rollout
 from discreet.experiments.simulate import Setup

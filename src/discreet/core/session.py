@@ -65,6 +65,7 @@ class Channel(ABC):
 
     mechanism: Any
     randomness: Randomness
+    record, records = Trajectory, Trajectories  # types of one user's record, and of the records of many users
 
     # ------------------------------------------------------------------------------- state
     @abstractmethod
@@ -117,6 +118,22 @@ class Channel(ABC):
         return {}
 
     # ------------------------------------------------------------------------------- users
+    def checked(self, s: ChannelSession, given: Any, users: int | None = None) -> Any:
+        """Check one record, or the records of ``users`` users, and return copies.
+
+        Raises ``ValueError`` if a record is invalid.
+        """
+        return checked(given, s._layout) if users is None else checked(given, s._layout, users)
+
+    def check_policy(self, s: ChannelSession, plan: Plan) -> None:
+        """Raise ``ValueError`` unless the policy of a plan has the shape (H, S) or (H, S, A)."""
+        shape = (s._layout.horizon, s._layout.states)
+        if np.shape(plan.policy) not in (shape, (*shape, s._layout.actions)):
+            raise ValueError(
+                f"plan.policy has shape {np.shape(plan.policy)}: must be {shape} or "
+                f"{(*shape, s._layout.actions)}"
+            )
+
     @abstractmethod
     def admit(self, s: ChannelSession, plan: Plan, users: int) -> tuple[Plan, State]:
         """Return the plan to store, and the changes of the state when the plan is opened.
@@ -385,12 +402,7 @@ class ChannelSession(Saveable):
             if self._awaited:
                 raise RuntimeError(f"begin: users of the open plan not submitted yet: {self._awaited}")
             checks.exactly("plan", plan, Plan)
-            shape = (self._layout.horizon, self._layout.states)
-            if np.shape(plan.policy) not in (shape, (*shape, self._layout.actions)):
-                raise ValueError(
-                    f"plan.policy has shape {np.shape(plan.policy)}: must be {shape} or "
-                    f"{(*shape, self._layout.actions)}"
-                )
+            self.channel.check_policy(self, plan)
             users = checks.integer("plan.users", plan.users, 1)
             before, limit = self.users, self._most_users
             if limit is not None and before + users > limit:
@@ -424,7 +436,7 @@ class ChannelSession(Saveable):
         """
         with self._call():
             self._check_open()
-            if isinstance(message, Trajectory) and self._guarantee.trust in ("none", "joint"):
+            if isinstance(message, self.channel.record) and self._guarantee.trust in ("none", "joint"):
                 message = Message(self.open_plan.number, message)
             if not isinstance(message, Message):
                 raise ValueError(f"message is a {type(message).__name__}: must be {ON_DEVICE}")
@@ -443,11 +455,11 @@ class ChannelSession(Saveable):
         if message.plan != (number := self.open_plan.number):
             raise ValueError(f"message.plan = {message.plan}: must be {number}, the plan that is open")
 
-    def _record(self, message: Message) -> Trajectory:
+    def _record(self, message: Message) -> Any:
         """Return the checked record that a user sent to a trusted server."""
         if message.trajectory is None:
             raise ValueError("message.trajectory = None: this session takes trajectories")
-        return checked(message.trajectory, self._layout)
+        return self.channel.checked(self, message.trajectory)
 
     def absent(self, users: int = 1) -> None:
         """Count users who sent nothing.
@@ -486,10 +498,13 @@ class ChannelSession(Saveable):
                     f"submit_many: a {self._guarantee.trust} session takes randomized messages only, "
                     + ON_DEVICE
                 )
-            if not isinstance(trajectories, Trajectories):
-                raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be Trajectories")
+            kind = self.channel.records
+            if not isinstance(trajectories, kind):
+                raise ValueError(
+                    f"trajectories is a {type(trajectories).__name__}: must be {kind.__name__}"
+                )
             users = checks.integer("len(trajectories)", len(trajectories), 1, self._awaited)
-            self.channel.add_many(self, checked(trajectories, self._layout, users))
+            self.channel.add_many(self, self.channel.checked(self, trajectories, users))
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
         """Add many simulated users of the open plan in one call, from their exact sums.

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.device.linear_device import FLAT_SPAN, MixtureForm
+from discreet.device.linear_forms import FLAT_SPAN, MixtureForm
 
 Floats = NDArray[np.float64]
 

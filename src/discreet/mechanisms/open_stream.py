@@ -27,6 +27,8 @@ def _channel_class(mechanism: Any) -> Any:
     match type(mechanism).__name__:  # modules are imported on first use
         case "CountMechanism":
             return _count_channel_class(mechanism.stream)
+        case "LinearMechanism" if type(mechanism.query).__name__ == "ContextQuery":
+            from discreet.mechanisms.linear.context_session import ContextChannel as channel
         case "LinearMechanism":
             from discreet.mechanisms.linear.linear_session import LinearChannel as channel
         case "FlipMechanism":

@@ -93,9 +93,10 @@ def is_linear(query: Any) -> bool:
     """
     if type(query) is CountQuery:
         return False  # returns here, so that the modules for feature sums are not imported
+    from discreet.mechanisms.linear.context_query import ContextQuery
     from discreet.mechanisms.linear.linear_queries import GramQuery, MixtureQuery
 
-    return checks.is_exactly(query, GramQuery, MixtureQuery)
+    return checks.is_exactly(query, ContextQuery, GramQuery, MixtureQuery)
 
 
 def has_batches(schedule: Any) -> bool:

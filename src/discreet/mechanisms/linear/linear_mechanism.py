@@ -33,6 +33,7 @@ from discreet.core.releases import Floats, Schedule, Trust
 from discreet.core.short_repr import brief
 from discreet.core.strategies import Batches, Exact, OnDevice, Prefixes, plain_walk
 from discreet.mechanisms.linear.adaptive_queries import Question, checked_plan, planned_records
+from discreet.mechanisms.linear.context_query import ContextQuery
 from discreet.mechanisms.linear.exact_square_root import ExactSquareRoot
 from discreet.mechanisms.linear.linear_queries import GramQuery, LinearQuery, MixtureQuery, Noise
 
@@ -55,7 +56,7 @@ class LinearMechanism(SumMechanism):
     Parameters
     ----------
     query
-        MixtureQuery or GramQuery.
+        MixtureQuery, GramQuery or ContextQuery.
     schedule
         Public times of release.
     source
@@ -94,7 +95,7 @@ class LinearMechanism(SumMechanism):
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        checks.exactly("query", self.query, MixtureQuery, GramQuery)
+        checks.exactly("query", self.query, MixtureQuery, GramQuery, ContextQuery)
         checks.exactly("schedule", self.schedule, Schedule)
         checks.exactly("stated", self.stated, Stated)
         checks.exactly("strategy", self.strategy, *_STREAMS)
@@ -155,7 +156,9 @@ class LinearMechanism(SumMechanism):
         if set(self.scales) != set(families):
             raise ValueError(f"scales has families {sorted(self.scales)}: must be {sorted(families)}")
         if any(
-            not self.scales[name][unit.step] > 0 for unit in self.query.units(self.noise) for name in unit.own
+            not (self.scales[name][unit.steps] > 0).all()
+            for unit in self.query.units(self.noise)
+            for name in unit.own
         ):
             raise ValueError("scales: every statistic that is released must have noise")
         if self.grid is not None and (
@@ -226,8 +229,9 @@ class LinearMechanism(SumMechanism):
         named, own = {}, {}
         for unit in self.query.units(self.noise):
             for name, sensitivity in unit.own.items():
-                named[f"{name}[{unit.step}]"] = float(self.scales[name][unit.step])
-                own[f"{name}[{unit.step}]"] = sensitivity
+                for step in unit.steps:
+                    named[f"{name}[{step}]"] = float(self.scales[name][step])
+                    own[f"{name}[{step}]"] = sensitivity
         discrete = self.source == "secure"
         family = (LAPLACE if self.noise == "laplace" else GAUSSIAN).record_name(self.grid)
         found = (MechanismRecord(self.words, family, named, own, joint, self.levels),)
@@ -301,6 +305,9 @@ class LinearMechanism(SumMechanism):
 
 
 def _statistics(query: LinearQuery) -> str:
+    if isinstance(query, ContextQuery):
+        each = "each action" if query.features.form == "per_action" else "all actions"
+        return f"Gram matrices and responses of contexts, {each}"
     if isinstance(query, MixtureQuery):
         words = f"Gram matrices and {query.targets} value targets of steps 1 to {query.layout.horizon - 1}"
         if query.rewards is None:

@@ -71,7 +71,7 @@ from discreet.core.releases import Floats, Ints, Norm
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectory, checked
 from discreet.device import linear_sensitivity as lemmas
-from discreet.device.linear_device import (
+from discreet.device.linear_forms import (
     GRAM,
     GRAMS,
     MODEL_REWARDS,
@@ -82,6 +82,7 @@ from discreet.device.linear_device import (
     SECOND_RESPONSE,
     SUCCESSORS,
     GramForm,
+    LinearForm,
     MixtureForm,
     PairForm,
     Prepared,
@@ -119,7 +120,7 @@ class Unit:
     Parameters
     ----------
     step
-        Step h.
+        Step h, or the indices of several blocks with common scales.
     share
         Share of mu^2 (of epsilon for Laplace noise) of the whole query.
     scales
@@ -128,10 +129,15 @@ class Unit:
         Sensitivity of each family alone, in units in which noise of scale s has the privacy loss own / s.
     """
 
-    step: int
+    step: int | tuple[int, ...]
     share: float
     scales: Mapping[str, float]
     own: Mapping[str, float]
+
+    @property
+    def steps(self) -> list[int]:
+        """Indices at which the unit has statistics."""
+        return list(self.step) if isinstance(self.step, tuple) else [self.step]
 
 
 @dataclass(frozen=True)
@@ -241,7 +247,7 @@ class LinearQuery(ABC):
 
     @property
     @abstractmethod
-    def form(self) -> MixtureForm | GramForm:
+    def form(self) -> LinearForm:
         """Public configuration that a device needs for its contribution; computed once."""
 
     @abstractmethod
@@ -254,6 +260,18 @@ class LinearQuery(ABC):
 
         sums : the batch's exact count tables. Their names are in ``simulated``.
         """
+
+    # ---------------------------------------------------------------------------- users' records
+    def checked(self, given: Any, users: int | None = None) -> Any:
+        """Check one trajectory, or the trajectories of ``users`` users, and return copies.
+
+        Raises ``ValueError`` if a record is invalid.
+        """
+        return checked(given, self.layout) if users is None else checked(given, self.layout, users)
+
+    def parts(self, record: Any) -> tuple[Any, Ints, Floats]:
+        """Return states, actions and rewards of a checked record."""
+        return record.states, record.actions, record.rewards
 
     def unit(self, family: str, step: int, grid: int) -> float:
         """Return the size of one grid step in the cells of ``family`` at ``step``, for exact noise.
@@ -282,7 +300,7 @@ class LinearQuery(ABC):
         grid : None for real numbers. Otherwise the contribution is for exact noise: rewards are multiples of
             1 / grid, and cells are integers in units of the grid step (:meth:`unit`).
         """
-        return self.form.tables(prepared, record.states, record.actions, record.rewards, grid)
+        return self.form.tables(prepared, *self.parts(record), grid)
 
     # --------------------------------------------------------------------------- the flat vector
     @property
@@ -361,7 +379,7 @@ class LinearQuery(ABC):
 
         Raises ``ValueError`` if the record is invalid or the context lacks an array that the query needs.
         """
-        record = checked(trajectory, self.layout)
+        record = self.checked(trajectory)
         return self.from_cells(self.to_cells(self.user_tables(self.prepared(context or {}), record)))
 
     def sensitivity(self, norm: Norm, weight: Mapping[str, float]) -> float:
@@ -392,7 +410,7 @@ class LinearQuery(ABC):
             else:
                 factor = math.sqrt(levels / unit.share) / loss
             for name, scale in unit.scales.items():
-                scales[name][unit.step] = factor * scale
+                scales[name][unit.steps] = factor * scale
         return scales
 
 

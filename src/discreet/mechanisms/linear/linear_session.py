@@ -119,8 +119,8 @@ class LinearEncoder:
         An invalid record raises ``ValueError`` on the device.
         """
         number = same_plan(self.number, plan)
-        record = checked(trajectory, self.query.layout)
-        message = self.device.cells(self.prepared, record.states, record.actions, record.rewards, coins)
+        record = self.query.checked(trajectory)
+        message = self.device.cells(self.prepared, *self.query.parts(record), coins)
         return Message(plan=number, message=message)
 
 
@@ -241,6 +241,10 @@ class LinearChannel(DeviceMessages, Channel):
         return state | {"answers": answers}
 
     # -------------------------------------------------------------------------------- users
+    def checked(self, s: ChannelSession, given: Any, users: int | None = None) -> Any:
+        """Check one record, or the records of ``users`` users, and return copies."""
+        return self.query.checked(given, users)
+
     def device_for(self, session: int) -> LinearDevice:
         """Return the device program for a session with this number."""
         return _device_of(self.mechanism, self.query, self.draws, session)
@@ -417,6 +421,7 @@ def _contributions(query: LinearQuery, grid: int | None) -> Floats:
 
     The bounds are in the units of the cells. They include a factor of 2 for rounding.
     """
-    own = {(name, unit.step): own for unit in query.units("goe") for name, own in unit.own.items()}
-    units = np.ones(len(query.blocks)) if grid is None else query.block_units(grid)
-    return np.array([2.0 * own[name, step] for name, step, _ in query.blocks]) / units
+    units = query.units("goe")
+    own = {(name, h): own for unit in units for name, own in unit.own.items() for h in unit.steps}
+    sizes = np.ones(len(query.blocks)) if grid is None else query.block_units(grid)
+    return np.array([2.0 * own[name, step] for name, step, _ in query.blocks]) / sizes

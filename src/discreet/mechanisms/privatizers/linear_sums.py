@@ -47,6 +47,7 @@ from discreet.core.releases import Floats, Schedule
 from discreet.core.rng import Randomness, Secure
 from discreet.core.strategies import Batches, Exact, OnDevice, Prefixes
 from discreet.mechanisms.linear.adaptive_queries import Question
+from discreet.mechanisms.linear.context_query import ContextQuery
 from discreet.mechanisms.linear.exact_square_root import MOST_LEAVES as MOST_KEPT
 from discreet.mechanisms.linear.exact_square_root import ExactSquareRoot
 from discreet.mechanisms.linear.linear_mechanism import LinearMechanism
@@ -78,8 +79,8 @@ def _private(query: LinearQuery, schedule: Schedule, randomness: Randomness) -> 
     schedule = private_schedule(schedule)
     if schedule.pooled_shares is not None:
         raise ValueError("schedule.pooled_shares: must be None, linear sums pool nothing")
-    if schedule.reads != "sums":
-        raise ValueError(f"schedule.reads = {schedule.reads!r}: must be 'sums'")
+    reads = ("sums", "measurements") if isinstance(query, ContextQuery) else ("sums",)
+    checks.choice("schedule.reads", schedule.reads, reads)
     if schedule.users is None and query.requeries:
         raise ValueError("schedule.users = None: a plan of responses needs a known number of users")
     return query.copy(), schedule
@@ -137,6 +138,12 @@ def linear_choices(
             f"release = {release!r}: must be 'auto', 'batches', 'tree' or 'square-root' for linear sums"
         )
     words = "Laplace" if laplace else "Gaussian"
+    if schedule.reads == "measurements":
+        if release not in ("auto", "batches"):
+            raise ValueError(
+                f"release = {release!r}: must be 'auto' or 'batches', the learner reads each batch alone"
+            )
+        release = "batches"
     found = []
     if release in ("auto", "batches"):
         found.append(LinearChoice("batches", 1, math.sqrt(_average(schedule, None, leaf)), noise=words))
@@ -411,7 +418,7 @@ def _questions(query: LinearQuery, schedule: Schedule, noise: Noise | None, loss
     if not isinstance(query, GramQuery) or not query.requeries:
         return []
     horizon = query.layout.horizon
-    shares = {unit.step: unit.share for unit in query.units(noise or "goe")}
+    shares = {unit.steps[0]: unit.share for unit in query.units(noise or "goe")}
     asked = checks.integer("schedule.answers", schedule.answers, 0)
     releases = asked or max(1, schedule.releases or 1)
     found = []
