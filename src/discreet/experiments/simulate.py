@@ -38,6 +38,7 @@ from discreet.core.query import FamilyQuery
 from discreet.core.rng import Seeded
 from discreet.core.session import ChannelSession
 from discreet.core.short_repr import brief
+from discreet.envs.context_worlds import ContextWorld
 from discreet.envs.mdp import planning
 from discreet.envs.mdp.tabular import RewardMap, TabularMDP
 from discreet.envs.rollouts import fused_session as fused
@@ -737,8 +738,17 @@ def _caller() -> int:
     return level
 
 
+def _setup_of(mdp: Any) -> type[Any]:
+    """Return the class that runs experiments in this environment."""
+    if isinstance(mdp, ContextWorld):
+        from discreet.experiments.context_runs import ContextSetup
+
+        return ContextSetup
+    return Setup
+
+
 def simulate(
-    mdp: TabularMDP,
+    mdp: TabularMDP | ContextWorld,
     learner: Learner,
     privatizer: Privatizer,
     episodes: int,
@@ -755,7 +765,7 @@ def simulate(
 
     Parameters
     ----------
-    mdp : TabularMDP. The environment, such as ``dr.make("riverswim")``.
+    mdp : TabularMDP or ContextWorld. The environment, such as ``dr.make("riverswim")``.
     learner, privatizer : frozen dataclass objects
         The learner and the privatizer, such as ``dr.DPUCBVI()`` and ``dr.Central(epsilon=1.0)``.
     episodes : int. K, the number of users in one run, at most 1e10. Each user has one episode.
@@ -797,7 +807,7 @@ def simulate(
         raise ValueError(f"progress = {progress!r}: must be true, false, or a function of (run, users)")
     if label is not None:
         check_label(label)
-    setup = Setup(mdp, learner, privatizer, episodes, by, stepwise)
+    setup: Any = _setup_of(mdp)(mdp, learner, privatizer, episodes, by, stepwise)
     with shown(progress, label or setup.label, seeds * setup.episodes) as report:
         runs = list(iterate_runs(setup, seed, range(seeds), workers, report, executor))
     return Result.from_runs(setup, seed, runs, label=label)

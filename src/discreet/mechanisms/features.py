@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from discreet.core import checks
 from discreet.core.layout import Layout
 from discreet.core.short_repr import brief
+from discreet.device.feature_map import FeatureMap
 
 Floats = NDArray[np.float64]
 
@@ -308,13 +309,19 @@ class MixtureFeatures:
 
 
 def fitting_features(
-    features: Features | MixtureFeatures | None, layout: Layout
-) -> Features | MixtureFeatures | None:
+    features: Features | MixtureFeatures | FeatureMap | None, layout: Layout
+) -> Features | MixtureFeatures | FeatureMap | None:
     """Return ``features``. Raises ``ValueError`` if their sizes differ from those of the layout."""
     if features is None:
         return None
+    if isinstance(features, FeatureMap):
+        if (layout.states, layout.actions, layout.horizon) != (1, features.actions, 1):
+            raise ValueError(f"features are a FeatureMap: the layout must be Layout(1, {features.actions}, 1)")
+        return features
     if not isinstance(features, Features | MixtureFeatures):
-        raise ValueError(f"features = {checks.said(features)}: must be Features, MixtureFeatures or None")
+        raise ValueError(
+            f"features = {checks.said(features)}: must be Features, MixtureFeatures, FeatureMap or None"
+        )
     if (features.states, features.actions) != (layout.states, layout.actions):
         raise ValueError(
             f"features are of S = {features.states}, A = {features.actions}: must be of S = {layout.states}, "

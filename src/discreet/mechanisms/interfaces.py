@@ -44,6 +44,7 @@ from discreet.core.releases import (
     Trust,
 )
 from discreet.core.short_repr import brief
+from discreet.device.feature_map import FeatureMap
 from discreet.mechanisms.features import Features, MixtureFeatures, fitting_features
 from discreet.mechanisms.query_queue import Response
 
@@ -247,7 +248,7 @@ class ProblemSpec(Sized):
         The privatizer's budget (``privatizer.budget``), or None if unknown. Privacy never depends on this
         field, because only the privatizer sets the noise.
     features
-        Public feature map in which the MDP is linear, or None (tabular).
+        Public feature map in which the MDP is linear, or the map of real-valued contexts, or None (tabular).
     initial
         (S,) distribution of the first state if it is public, else None.
     returns
@@ -271,7 +272,7 @@ class ProblemSpec(Sized):
     stationary: bool = False
     known_rewards: Floats | None = None
     budget: Budget | None = None
-    features: Features | MixtureFeatures | None = None
+    features: Features | MixtureFeatures | FeatureMap | None = None
     initial: Floats | None = None
     returns: ReturnBounds | None = None
     groups: int = 1

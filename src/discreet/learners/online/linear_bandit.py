@@ -1,0 +1,316 @@
+"""Learner for contextual bandits: a Bayesian linear model that accounts for the privacy noise.
+
+Source: the queries are those of private linear bandits (Shariff and Sheffet 2018, arXiv 1810.00068; in
+batches as under shuffling, Chowdhury and Zhou 2022). The estimator and the exploration are ours.
+
+Each batch of users is released alone: the Gram matrices G and responses u of its users, by block, with noise.
+One user is in one batch, so all batches together have the privacy loss of one. From all batches the learner
+computes a posterior of the coefficients theta, which is post-processing:
+
+1. Sums over batches are weighted by w_j = (n_j / max n)^gamma. Of gamma = 0, 1/2 and 1, the learner takes the
+   value with the least total posterior variance.
+2. The noisy response is u = G theta + e - E theta + w, with the privacy noises E and w and the error e of
+   rewards. Its covariance given theta is C = sigma^2 G_2 + k (s_u^2 I + s_G^2 (||theta||^2 I + theta theta^T)),
+   where G_2 and k are the sums of G and of 1 with squared weights. Negative eigenvalues of noisy matrices are
+   set to 0. The posterior is N(m, S) with S^-1 = I / tau^2 + G C^-1 G and m = S G C^-1 u. The moments of
+   theta in C come from the posterior itself, in three rounds.
+3. Of the next batch, some users take the action with the highest mean reward (greedy). The others (explorers)
+   each take the best action under a random theta: m plus the root of S times a random vector of a Student
+   distribution. Its tails are heavy, so that each action keeps a chance to be taken.
+
+Before the first release, all users take random actions. The random numbers of explorers are public.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.accounting import budget as budgets
+from discreet.core import checks
+from discreet.core.releases import Floats
+from discreet.core.short_repr import brief
+from discreet.device.feature_map import FeatureMap
+from discreet.device.linear_forms import GRAM, RESPONSE
+from discreet.mechanisms.interfaces import Ask, Plan, ProblemSpec, Release, Schedule
+from discreet.mechanisms.linear.context_query import ContextQuery
+from discreet.utils.config import Knobs
+
+__all__ = ["BatchSums", "ContextState", "LinearBandit", "posterior"]
+
+SIGMA2 = 0.25  # largest variance of a reward in [0, 1]
+_POWERS = (0.0, 0.5, 1.0)
+_ROUNDS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class BatchSums:
+    """Released sums of one batch: (blocks, p, p) matrices, (blocks, p) responses, and variances of noise."""
+
+    __repr__ = brief
+
+    users: int
+    gram: Floats
+    response: Floats
+    gram_variance: float
+    response_variance: float
+
+
+@dataclass(frozen=True, eq=False)
+class ContextState:
+    """State of the learner between releases. It is public, because it depends on releases only.
+
+    Attributes
+    ----------
+    mean : (blocks, p) posterior mean of the coefficients.
+    root : (blocks, p, p) root of the posterior covariance; None before the first release.
+    batches : sums of each released batch.
+    seen : cumulative sums and noise variances in the last release.
+    number : number of the last release that was read.
+    part : number of plans made from it.
+    """
+
+    __repr__ = brief
+
+    spec: ProblemSpec
+    mean: Floats
+    root: Floats | None = None
+    batches: tuple[BatchSums, ...] = ()
+    seen: tuple[int, Floats, Floats, float, float] | None = None
+    number: int = -1
+    part: int = 0
+
+
+def posterior(
+    gram: Floats,
+    response: Floats,
+    squared: Floats,
+    noise: tuple[float, float],
+    prior: float,
+    rounds: int = _ROUNDS,
+) -> tuple[Floats, Floats]:
+    """Return the posterior mean (blocks, p) and covariance (blocks, p, p) of the coefficients.
+
+    gram, response : noisy weighted sums of phi phi^T (blocks, p, p) and of phi (r - 1/2) (blocks, p).
+
+    squared : noisy sums of phi phi^T with squared weights.
+
+    noise : variances of an entry of ``gram`` off its diagonal, and of ``response``.
+
+    prior : prior variance tau^2 of a coefficient.
+
+    rounds : number of times that the moments of theta in the noise are updated.
+    """
+    p = gram.shape[-1]
+    one = np.eye(p)
+    g, sampling = _nonnegative(gram), SIGMA2 * _nonnegative(squared)
+    mean = np.zeros_like(response)
+    cov = np.broadcast_to(prior * one, gram.shape)
+    for _ in range(rounds if noise[0] else 1):
+        second = cov + mean[:, :, None] * mean[:, None, :]  # E theta theta^T
+        size = np.trace(second, axis1=1, axis2=2)[:, None, None]
+        c = sampling + (noise[1] + noise[0] * size) * one + noise[0] * second
+        c = c + 1e-12 * (1.0 + np.trace(c, axis1=1, axis2=2)[:, None, None]) * one
+        weight = np.linalg.solve(c, g)  # C^-1 G
+        cov = np.linalg.inv(one / prior + np.swapaxes(g, 1, 2) @ weight)
+        cov = (cov + np.swapaxes(cov, 1, 2)) / 2
+        mean = np.einsum("bij,bkj,bk->bi", cov, weight, response)
+    return mean, cov
+
+
+def _nonnegative(matrices: Floats) -> Floats:
+    """Return symmetric matrices with negative eigenvalues set to 0."""
+    values, vectors = np.linalg.eigh(matrices)
+    found: Floats = (vectors * np.maximum(values, 0.0)[:, None, :]) @ np.swapaxes(vectors, 1, 2)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearBandit(Knobs):
+    """Learner for users with real-valued contexts and one decision: see the module docstring.
+
+    Parameters
+    ----------
+    explore_share : float in [0, 1]
+        Share of users in each batch who explore.
+    thompson_scale : float
+        Scale of the explorers' random coefficients, in posterior standard deviations, at least 0.
+    tails : float
+        Degrees of freedom of the explorers' Student distribution, above 0. Infinite: the normal distribution.
+    growth : float
+        A batch ends when the number of users has grown by this factor, above 1.
+    first : int, optional
+        Users in the first batch, who act at random. None: 8 D max(1, 3/4 s) for D coefficients and noise of
+        scale s, and at most K/8 (local privacy: K/32).
+
+    Raises
+    ------
+    ValueError
+        If an option is out of its range. The methods raise it if ``spec.features`` is no FeatureMap or the
+        number of users is unknown.
+    """
+
+    explore_share: float | None = None
+    thompson_scale: float | None = None
+    tails: float | None = None
+    growth: float | None = None
+    first: int | None = None
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {"explore_share": 0.5, "thompson_scale": 0.5, "tails": 3.0, "growth": 1.5}
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        put = object.__setattr__
+        put(self, "explore_share", checks.real("explore_share", self.explore_share, 0.0, 1.0))
+        put(self, "thompson_scale", checks.real("thompson_scale", self.thompson_scale, 0.0))
+        if self.tails != math.inf:
+            put(self, "tails", checks.positive("tails", self.tails))
+        put(self, "growth", checks.real("growth", self.growth, 1.0, open_low=True))
+        if self.first is not None:
+            put(self, "first", checks.integer("first", self.first, 1))
+
+    # -------------------------------------------------------------------------- public facts
+    @staticmethod
+    def _features(spec: ProblemSpec) -> FeatureMap:
+        if not isinstance(spec.features, FeatureMap):
+            given = type(spec.features).__name__
+            raise ValueError(f"spec.features = {given}: must be FeatureMap, the public map of contexts")
+        return spec.features
+
+    def query(self, spec: ProblemSpec) -> ContextQuery:
+        """Return the query: Gram matrices and responses of contexts."""
+        return ContextQuery(features=self._features(spec))
+
+    def schedule(self, spec: ProblemSpec) -> Schedule:
+        """Return the public times of release: a first batch, then a geometric schedule."""
+        users = checks.integer("spec.users", spec.users, 1)
+        times, n = [0], float(self._first(spec))
+        while n < users:
+            times.append(math.ceil(n))
+            n = max(times[-1] + 1, math.ceil(float(self.growth or 1.5) * times[-1]))
+        return Schedule(users, np.array(times, np.int64), reads="measurements", plans="any")
+
+    def _first(self, spec: ProblemSpec) -> int:
+        if self.first is not None:
+            return self.first
+        features, users, budget = self._features(spec), spec.users or 1, spec.budget
+        needed = 8.0 * features.dimension * features.blocks
+        local = budget is not None and budget.trust == "local"
+        if budget is not None and budget.private:
+            needed *= max(1.0, 0.75 * _noise_scale(self.query(spec), spec))
+        return max(1, math.floor(min(needed, users / (32 if local else 8))))
+
+    # --------------------------------------------------------------------------- planning
+    def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> ContextState:
+        """Return the state before the first release. ``ties`` is not used: explorers draw in the runner."""
+        features = self._features(spec)
+        return ContextState(spec, np.zeros((features.blocks, features.dimension)))
+
+    def plan(self, state: ContextState, release: Release, ask: Ask | None = None) -> tuple[Plan, ContextState]:
+        """Return the next plan and the new state.
+
+        The policy of a plan is the posterior mean. Its context has the entry "random" (1,), which is 1 if
+        users act at random. For explorers it also has "root" (blocks, p, p), the root of the covariance of
+        their coefficients, and "tails" (1,).
+
+        ``ask`` is not used. Raises ``ValueError`` if no user is left.
+        """
+        if release.number != state.number:
+            state = self._read(state, release)
+        users = state.spec.users
+        assert users is not None
+        times = self.schedule(state.spec).release_times
+        later = times[times > release.users]
+        size = (int(later[0]) if later.size else users) - release.users
+        if size < 1 or state.part > 1:
+            raise ValueError(f"release.users = {release.users}: no user is left for another plan")
+        if state.root is None:
+            return Plan(state.mean, size, {"random": np.ones(1)}), replace(state, part=2)
+        explorers = round(size * float(self.explore_share or 0.0))
+        if state.part == 0 and explorers < size:
+            plan = Plan(state.mean, size - explorers, {"random": np.zeros(1)}, last=not explorers)
+            return plan, replace(state, part=1 if explorers else 2)
+        context = {
+            "random": np.zeros(1), "root": float(self.thompson_scale or 0.0) * state.root,
+            "tails": np.full(1, min(float(self.tails or math.inf), 1e300)),
+        }  # fmt: skip
+        return Plan(state.mean, explorers, context), replace(state, part=2)
+
+    def _read(self, state: ContextState, release: Release) -> ContextState:
+        state = replace(state, number=release.number, part=0)
+        if not release.users:
+            return state
+        gram, response = release.estimates[GRAM], release.estimates[RESPONSE]
+        now = (
+            release.users, np.array(gram.value), np.array(response.value),
+            float(gram.law.std(0)) ** 2, float(response.law.std(0)) ** 2,
+        )  # fmt: skip
+        before = state.seen or (0, np.zeros_like(now[1]), np.zeros_like(now[2]), 0.0, 0.0)
+        newest = BatchSums(
+            now[0] - before[0], now[1] - before[1], now[2] - before[2], max(0.0, now[3] - before[3]),
+            max(0.0, now[4] - before[4]),
+        )  # fmt: skip
+        batches = (*state.batches, newest)
+        mean, cov = self.fit(batches, self._prior(state.spec))
+        root = np.linalg.cholesky(cov + 1e-14 * np.trace(cov, axis1=1, axis2=2)[:, None, None] * np.eye(cov.shape[-1]))
+        return replace(state, mean=mean, root=root, batches=batches, seen=now)
+
+    def _prior(self, spec: ProblemSpec) -> float:
+        features = self._features(spec)
+        return (features.own_radius**2 if features.form == "per_action" else 1.0) / features.dimension
+
+    def fit(self, batches: tuple[BatchSums, ...], prior: float) -> tuple[Floats, Floats]:
+        """Return the posterior mean (blocks, p) and covariance (blocks, p, p) from all batches.
+
+        prior : prior variance of a coefficient.
+        """
+        users = np.array([one.users for one in batches], float)
+        noisy = any(one.gram_variance for one in batches)
+        best: tuple[float, Floats, Floats] | None = None
+        for power in _POWERS if noisy and len(batches) > 1 else (0.0,):
+            w = (users / users.max()) ** power
+            gram = _weighted(w, [one.gram for one in batches])
+            squared = gram if power == 0.0 else _weighted(w * w, [one.gram for one in batches])
+            response = _weighted(w, [one.response for one in batches])
+            noise = (
+                float(w**2 @ [one.gram_variance for one in batches]),
+                float(w**2 @ [one.response_variance for one in batches]),
+            )
+            mean, cov = posterior(gram, response, squared, noise, prior)
+            size = float(np.trace(cov, axis1=1, axis2=2).sum())
+            if best is None or size < best[0]:
+                best = size, mean, cov
+        assert best is not None
+        return best[1], best[2]
+
+    def summary(self) -> str:
+        """Return a text that says which options are heuristics. The guarantee never depends on them."""
+        return "LinearBandit: no regret theorem holds (posterior sampling by a share of users)"
+
+
+def _weighted(weights: Floats, arrays: list[Floats]) -> Floats:
+    found: Floats = np.tensordot(weights, np.stack(arrays), 1)
+    return found
+
+
+def _noise_scale(query: ContextQuery, spec: ProblemSpec) -> float:
+    """Return the standard deviation of the noise of one noisy sum, off the diagonal of a Gram matrix."""
+    budget = spec.budget
+    assert budget is not None
+    if budget.pure:
+        scales = query.calibrated("laplace", float(budget.epsilon or 0.0), 1)
+        return math.sqrt(2.0) * float(scales[GRAM][0])
+    if budget.mu is not None:
+        mu = budget.mu
+    elif budget.rho is not None:
+        mu = math.sqrt(2.0 * budget.rho)
+    else:
+        mu = budgets.gdp_mu(float(budget.epsilon or 1.0), budget.delta)
+    return float(query.calibrated("goe", mu, 1)[GRAM][0])
