@@ -65,7 +65,8 @@ class Channel(ABC):
 
     mechanism: Any
     randomness: Randomness
-    record, records = Trajectory, Trajectories  # types of one user's record, and of the records of many users
+    record: ClassVar[type] = Trajectory  # type of one user's record
+    records: ClassVar[type] = Trajectories  # type of the records of many users
 
     # ------------------------------------------------------------------------------- state
     @abstractmethod
@@ -500,9 +501,7 @@ class ChannelSession(Saveable):
                 )
             kind = self.channel.records
             if not isinstance(trajectories, kind):
-                raise ValueError(
-                    f"trajectories is a {type(trajectories).__name__}: must be {kind.__name__}"
-                )
+                raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be {kind.__name__}")
             users = checks.integer("len(trajectories)", len(trajectories), 1, self._awaited)
             self.channel.add_many(self, self.channel.checked(self, trajectories, users))
 

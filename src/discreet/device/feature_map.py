@@ -91,8 +91,8 @@ class FeatureMap:
                 raise ValueError(f"radius = {self.radius!r}: must be a finite number above 0")
         if self.dimension > MOST_DIMENSION and not self.force:
             raise ValueError(
-                f"basis = {self.basis!r}: gives {self.dimension} features, at most {MOST_DIMENSION} are allowed "
-                "without force=True (each action has the square of this number of noisy cells)"
+                f"basis = {self.basis!r}: gives {self.dimension} features, at most {MOST_DIMENSION} without "
+                "force=True (each action has the square of this number of noisy cells)"
             )
 
     # ---------------------------------------------------------------------------------- sizes
@@ -264,6 +264,8 @@ def _checked_basis(basis: Any) -> Basis:
 
 def _uniforms(seed: int, count: int) -> Floats:
     """Return public random numbers in (0, 1), from SHA-256 of the seed and a counter."""
-    blocks = (hashlib.sha256(f"discreet features {seed} {i}".encode()).digest() for i in range(-(-count // 4)))
+    blocks = (
+        hashlib.sha256(f"discreet features {seed} {i}".encode()).digest() for i in range(-(-count // 4))
+    )
     words = np.frombuffer(b"".join(blocks), "<u8")[:count] >> np.uint64(11)
     return (words.astype(np.float64) + 0.5) * 2.0**-53

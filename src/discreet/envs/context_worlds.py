@@ -141,7 +141,9 @@ class ActionMeans:
         return np.clip(0.5 + m, 0.02, 0.98) if self.link == "linear" else 1.0 / (1.0 + np.exp(-6.0 * m))
 
 
-def shared_contexts(dimension: int = 10, actions: int = 5, scale: float = 0.45, seed: int = 0) -> ContextWorld:
+def shared_contexts(
+    dimension: int = 10, actions: int = 5, scale: float = 0.45, seed: int = 0
+) -> ContextWorld:
     """Return a world whose actions have features of their own and common coefficients.
 
     Each action of each user has a uniformly random unit vector x of length ``dimension``. Its mean reward is
@@ -151,7 +153,9 @@ def shared_contexts(dimension: int = 10, actions: int = 5, scale: float = 0.45, 
     """
     d, a = checks.integer("dimension", dimension, 1), checks.integer("actions", actions, 2)
     theta = _direction(d, scale, np.random.default_rng([checks.integer("seed", seed, 0), 1]))
-    return ContextWorld(f"shared d{d} A{a}", _linear_map(d, a, True, 1.0), UnitVectors(a, d), SharedMeans(theta))
+    return ContextWorld(
+        f"shared d{d} A{a}", _linear_map(d, a, True, 1.0), UnitVectors(a, d), SharedMeans(theta)
+    )
 
 
 def fixed_arms(dimension: int = 10, actions: int = 20, scale: float = 0.45, seed: int = 0) -> ContextWorld:

@@ -211,7 +211,9 @@ class ContextSetup:
                     regret[at], at = total, at + 1
         return SeedRun(run, self.recorded, regret, regret.copy(), time.perf_counter() - begin)
 
-    def _played(self, plan: Plan, rng: Generator, public: Generator) -> Iterator[tuple[ContextRecords, float]]:
+    def _played(
+        self, plan: Plan, rng: Generator, public: Generator
+    ) -> Iterator[tuple[ContextRecords, float]]:
         """Yield the records of a plan's users in chunks, with the regret of each chunk."""
         features = self.mdp.features
         for first in range(0, plan.users, _CHUNK):

@@ -738,7 +738,7 @@ def _caller() -> int:
     return level
 
 
-def _setup_of(mdp: Any) -> type[Any]:
+def setup_of(mdp: Any) -> type[Any]:
     """Return the class that runs experiments in this environment."""
     if isinstance(mdp, ContextWorld):
         from discreet.experiments.context_runs import ContextSetup
@@ -807,7 +807,7 @@ def simulate(
         raise ValueError(f"progress = {progress!r}: must be true, false, or a function of (run, users)")
     if label is not None:
         check_label(label)
-    setup: Any = _setup_of(mdp)(mdp, learner, privatizer, episodes, by, stepwise)
+    setup: Any = setup_of(mdp)(mdp, learner, privatizer, episodes, by, stepwise)
     with shown(progress, label or setup.label, seeds * setup.episodes) as report:
         runs = list(iterate_runs(setup, seed, range(seeds), workers, report, executor))
     return Result.from_runs(setup, seed, runs, label=label)

@@ -316,7 +316,9 @@ def fitting_features(
         return None
     if isinstance(features, FeatureMap):
         if (layout.states, layout.actions, layout.horizon) != (1, features.actions, 1):
-            raise ValueError(f"features are a FeatureMap: the layout must be Layout(1, {features.actions}, 1)")
+            raise ValueError(
+                f"features are a FeatureMap: the layout must be Layout(1, {features.actions}, 1)"
+            )
         return features
     if not isinstance(features, Features | MixtureFeatures):
         raise ValueError(

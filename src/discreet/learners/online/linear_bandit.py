@@ -10,13 +10,15 @@ computes a posterior of the coefficients theta, which is post-processing:
 1. Sums over batches are weighted by w_j = (n_j / max n)^gamma. Of gamma = 0, 1/2 and 1, the learner takes the
    value with the least total posterior variance.
 2. The noisy response is u = G theta + e - E theta + w, with the privacy noises E and w and the error e of
-   rewards. Its covariance given theta is C = sigma^2 G_2 + k (s_u^2 I + s_G^2 (||theta||^2 I + theta theta^T)),
+   rewards. Its covariance given theta is
+   C = sigma^2 G_2 + k (s_u^2 I + s_G^2 (||theta||^2 I + theta theta^T)),
    where G_2 and k are the sums of G and of 1 with squared weights. Negative eigenvalues of noisy matrices are
    set to 0. The posterior is N(m, S) with S^-1 = I / tau^2 + G C^-1 G and m = S G C^-1 u. The moments of
    theta in C come from the posterior itself, in three rounds.
 3. Of the next batch, some users take the action with the highest mean reward (greedy). The others (explorers)
    each take the best action under a random theta: m plus the root of S times a random vector of a Student
-   distribution. Its tails are heavy, so that each action keeps a chance to be taken.
+   distribution. Its tails are heavy, so that each action keeps a chance to be taken. After n of K users the
+   share of explorers is (1 - n/K)^2 times its first value, since what they learn serves K - n users.
 
 Before the first release, all users take random actions. The random numbers of explorers are public.
 """
@@ -32,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.accounting import budget as budgets
+from discreet.accounting.noise_distributions.linear_noise import GoeLaw, VectorLaw
 from discreet.core import checks
 from discreet.core.releases import Floats
 from discreet.core.short_repr import brief
@@ -46,6 +49,7 @@ __all__ = ["BatchSums", "ContextState", "LinearBandit", "posterior"]
 SIGMA2 = 0.25  # largest variance of a reward in [0, 1]
 _POWERS = (0.0, 0.5, 1.0)
 _ROUNDS = 3
+_TAPER = 2.0  # power of (1 - n/K) in the share of explorers after n users
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +114,7 @@ def posterior(
     one = np.eye(p)
     g, sampling = _nonnegative(gram), SIGMA2 * _nonnegative(squared)
     mean = np.zeros_like(response)
-    cov = np.broadcast_to(prior * one, gram.shape)
+    cov: Floats = np.broadcast_to(prior * one, gram.shape)
     for _ in range(rounds if noise[0] else 1):
         second = cov + mean[:, :, None] * mean[:, None, :]  # E theta theta^T
         size = np.trace(second, axis1=1, axis2=2)[:, None, None]
@@ -137,7 +141,7 @@ class LinearBandit(Knobs):
     Parameters
     ----------
     explore_share : float in [0, 1]
-        Share of users in each batch who explore.
+        Share of users who explore in the first batches; it falls like (1 - n/K)^2.
     thompson_scale : float
         Scale of the explorers' random coefficients, in posterior standard deviations, at least 0.
     tails : float
@@ -162,7 +166,7 @@ class LinearBandit(Knobs):
     first: int | None = None
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "default": {"explore_share": 0.5, "thompson_scale": 0.5, "tails": 3.0, "growth": 1.5}
+        "default": {"explore_share": 0.5, "thompson_scale": 0.5, "tails": 2.0, "growth": 1.5}
     }
 
     def __post_init__(self) -> None:
@@ -213,7 +217,9 @@ class LinearBandit(Knobs):
         features = self._features(spec)
         return ContextState(spec, np.zeros((features.blocks, features.dimension)))
 
-    def plan(self, state: ContextState, release: Release, ask: Ask | None = None) -> tuple[Plan, ContextState]:
+    def plan(
+        self, state: ContextState, release: Release, ask: Ask | None = None
+    ) -> tuple[Plan, ContextState]:
         """Return the next plan and the new state.
 
         The policy of a plan is the posterior mean. Its context has the entry "random" (1,), which is 1 if
@@ -233,7 +239,8 @@ class LinearBandit(Knobs):
             raise ValueError(f"release.users = {release.users}: no user is left for another plan")
         if state.root is None:
             return Plan(state.mean, size, {"random": np.ones(1)}), replace(state, part=2)
-        explorers = round(size * float(self.explore_share or 0.0))
+        share = float(self.explore_share or 0.0) * (1.0 - release.users / users) ** _TAPER
+        explorers = round(size * share)
         if state.part == 0 and explorers < size:
             plan = Plan(state.mean, size - explorers, {"random": np.zeros(1)}, last=not explorers)
             return plan, replace(state, part=1 if explorers else 2)
@@ -248,6 +255,8 @@ class LinearBandit(Knobs):
         if not release.users:
             return state
         gram, response = release.estimates[GRAM], release.estimates[RESPONSE]
+        assert isinstance(gram.law, GoeLaw)
+        assert isinstance(response.law, VectorLaw)
         now = (
             release.users, np.array(gram.value), np.array(response.value),
             float(gram.law.std(0)) ** 2, float(response.law.std(0)) ** 2,
@@ -259,7 +268,9 @@ class LinearBandit(Knobs):
         )  # fmt: skip
         batches = (*state.batches, newest)
         mean, cov = self.fit(batches, self._prior(state.spec))
-        root = np.linalg.cholesky(cov + 1e-14 * np.trace(cov, axis1=1, axis2=2)[:, None, None] * np.eye(cov.shape[-1]))
+        root = np.linalg.cholesky(
+            cov + 1e-14 * np.trace(cov, axis1=1, axis2=2)[:, None, None] * np.eye(cov.shape[-1])
+        )
         return replace(state, mean=mean, root=root, batches=batches, seen=now)
 
     def _prior(self, spec: ProblemSpec) -> float:

@@ -157,7 +157,9 @@ class ContextQuery(LinearQuery):
         if not isinstance(given, kind):
             raise ValueError(f"record is a {type(given).__name__}: must be {kind.__name__}")
         lead, name = ((1,), "record") if users is None else ((users, 1), "records")
-        return kind(*checked_contexts(self.features, given.contexts, given.actions, given.rewards, lead, name))
+        return kind(
+            *checked_contexts(self.features, given.contexts, given.actions, given.rewards, lead, name)
+        )
 
     def sum_tables(self, prepared: Prepared, sums: Mapping[str, Floats]) -> dict[str, Floats]:
         """Return the sums of a batch by family. Matrices are upper triangles (n, p (p + 1) / 2).
@@ -193,5 +195,3 @@ class ContextQuery(LinearQuery):
     def parts(self, record: ContextRecord) -> tuple[Any, Ints, Floats]:
         """Return contexts, actions and rewards of a record, the arguments of the device."""
         return record.contexts, record.actions, record.rewards
-
-

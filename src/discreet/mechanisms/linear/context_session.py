@@ -1,7 +1,7 @@
 """Channel of linear sums over users with real-valued contexts, for contextual bandits.
 
-The sums, noise and order of calls are those of :class:`~discreet.mechanisms.linear.linear_session.LinearChannel`.
-Records are :class:`~discreet.mechanisms.linear.context_query.ContextRecord`, and the policy of a plan is a
+The sums, noise and order of calls are those of
+:class:`~discreet.mechanisms.linear.linear_session.LinearChannel`. Records are :class:`~discreet.mechanisms.linear.context_query.ContextRecord`, and the policy of a plan is a
 table of coefficients (blocks, p).
 """
 
@@ -22,8 +22,8 @@ __all__ = ["ContextChannel"]
 class ContextChannel(LinearChannel):
     """Sums of one :class:`~discreet.mechanisms.linear.context_query.ContextQuery`."""
 
-    record: ClassVar[type[Any]] = ContextRecord
-    records: ClassVar[type[Any]] = ContextRecords
+    record: ClassVar[type] = ContextRecord
+    records: ClassVar[type] = ContextRecords
     query: ContextQuery
 
     def check_policy(self, s: ChannelSession, plan: Plan) -> None:

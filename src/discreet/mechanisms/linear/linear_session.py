@@ -27,6 +27,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +42,7 @@ from discreet.core.releases import Estimate, Floats, Message, Plan, read_only
 from discreet.core.rng import Key, Randomness, SecureRng, Seeded, checked_on_grid
 from discreet.core.session import Channel, ChannelSession, Released, State
 from discreet.core.short_repr import brief
-from discreet.core.trajectories import Trajectories, Trajectory, checked
+from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.device.discrete_noise import drawn
 from discreet.device.linear_device import LinearDevice
 from discreet.device.message_guarantee import MessageGuarantee
