@@ -62,15 +62,17 @@ def _counts() -> tuple[type, ...]:
 
 def _linear() -> tuple[type, ...]:
     from discreet.accounting.noise_distributions.linear_noise import GoeLaw, VectorLaw
+    from discreet.device.feature_map import FeatureMap
     from discreet.mechanisms.batch_queries import BatchMechanism
     from discreet.mechanisms.linear.adaptive_queries import Question
+    from discreet.mechanisms.linear.context_query import ContextQuery
     from discreet.mechanisms.linear.exact_square_root import ExactSquareRoot
     from discreet.mechanisms.linear.linear_mechanism import LinearMechanism
     from discreet.mechanisms.linear.linear_queries import GramQuery, MixtureQuery, Prepared
 
     return (
-        BatchMechanism, ExactSquareRoot, GoeLaw, GramQuery, LinearMechanism, MixtureQuery, Prepared,
-        Question, VectorLaw,
+        BatchMechanism, ContextQuery, ExactSquareRoot, FeatureMap, GoeLaw, GramQuery, LinearMechanism,
+        MixtureQuery, Prepared, Question, VectorLaw,
     )  # fmt: skip
 
 
@@ -99,8 +101,8 @@ _GROUPS: dict[Callable[[], tuple[type, ...]], tuple[str, ...]] = {
         "SquareRoot", "Stated", "StepReports", "SubGaussianSumLaw", "Tree", "WeightedLaplaceLaw",
     ),
     _linear: (
-        "BatchMechanism", "ExactSquareRoot", "GoeLaw", "GramQuery", "LinearMechanism", "MixtureQuery",
-        "Prepared", "Question", "VectorLaw",
+        "BatchMechanism", "ContextQuery", "ExactSquareRoot", "FeatureMap", "GoeLaw", "GramQuery",
+        "LinearMechanism", "MixtureQuery", "Prepared", "Question", "VectorLaw",
     ),
     _shuffle: (
         "AmplifiedMechanism", "AmplifiedRecord", "BinomialLaw", "BinomialRecord", "Family", "FlipMechanism",

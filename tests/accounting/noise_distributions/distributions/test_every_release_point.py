@@ -44,6 +44,7 @@ from discreet.device import discrete_noise as device_noise
 from discreet.device import linear_device as device_linear
 from discreet.device import randomized_response_device as device_reports
 from discreet.device import shuffle_encoder as device_encoders
+from discreet.device.feature_map import FeatureMap
 from discreet.device.shuffle_payload import read as read_bits
 from discreet.mechanisms import seeded_noise_kernels as seeded_kernels
 from discreet.mechanisms.dataset import dataset_release as one_shot
@@ -53,6 +54,7 @@ from discreet.mechanisms.linear import adaptive_queries as responses
 from discreet.mechanisms.linear import linear_session
 from discreet.mechanisms.linear import per_user_means as person_sums
 from discreet.mechanisms.linear.adaptive_queries import Question, ResponseSession
+from discreet.mechanisms.linear.context_query import ContextQuery, ContextRecord
 from discreet.mechanisms.linear.linear_queries import GramQuery, LinearQuery, MixtureQuery
 from discreet.mechanisms.privatizers.shuffle import Shuffle
 from discreet.mechanisms.seeded_rng import SeededRng
@@ -512,6 +514,78 @@ def devices(
     return found
 
 
+CONTEXTS = ContextQuery(features=FeatureMap({f"x{i}": (-1.0, 1.0) for i in range(39)}, 3))
+
+
+def person_in_context(rng: np.random.Generator) -> ContextRecord:
+    rewards = rng.integers(0, 2**20 + 1, 1) / 2**20
+    return ContextRecord(rng.normal(size=(1, 39)), rng.integers(0, 3, 1), rewards)
+
+
+def contexts(privatizer: Any, releases: int) -> Callable[[Start], list[Piece]]:
+    """Batches of two people each with real-valued contexts, less their own records."""
+
+    def found(source: Start) -> list[Piece]:
+        rng, rows, values = np.random.default_rng(7), [], []
+        times = 2 * np.arange(releases + 1)
+        schedule = Schedule(2 * releases, times=times, final=True, reads="measurements")
+        with privatizer.start(CONTEXTS, schedule, source(0)) as session:
+            blocks, before = blocks_of(session, source(0)), np.zeros(CONTEXTS.cells)
+            session.release()
+            for _ in range(releases):
+                session.begin(Plan(np.zeros((3, 40)), 2))
+                batch = np.zeros(CONTEXTS.cells)
+                for _ in range(2):
+                    one = person_in_context(rng)
+                    session.submit(one)
+                    batch += cells_of_context(one)
+                estimates = session.release().estimates
+                now = np.concatenate([flat(estimates[name].value) for name in CONTEXTS.families])
+                values.append(now - before)
+                rows.append(values[-1] - batch)
+                before = now
+        return by_name(
+            blocks, np.array(rows), np.array(values), session.guarantee.records[0].noise.endswith("laplace")
+        )
+
+    return found
+
+
+def context_devices(privatizer: Any, users: int) -> Callable[[Start], list[Piece]]:
+    """Messages of one person each with a real-valued context, less their own records."""
+
+    def found(source: Start) -> list[Piece]:
+        rng, rows, messages = np.random.default_rng(8), [], []
+        with privatizer.start(CONTEXTS, Schedule(users, reads="measurements"), source(0)) as session:
+            blocks = blocks_of(session, source(0))
+            session.release()
+            encoder = session.begin(Plan(np.zeros((3, 40)), users))
+            grid = session.mechanism.grid
+            units = 1.0 if grid is None else np.repeat(CONTEXTS.block_units(grid), np.diff(CONTEXTS.offsets))
+            for user in range(users):
+                one = person_in_context(rng)
+                message = encoder(one, session.open_plan, coins_of(source(0), user)).message
+                messages.append(np.asarray(message, np.float64) * units)
+                rows.append(messages[-1] - cells_of_context(one))
+        return by_name(
+            blocks, np.array(rows), np.array(messages), session.guarantee.records[0].noise.endswith("laplace")
+        )
+
+    return found
+
+
+def cells_of_context(one: ContextRecord) -> Any:
+    return np.concatenate([flat(table) for table in CONTEXTS.contribution(one).values()])
+
+
+def flat(table: Any) -> Any:
+    """Cells of a released family, as in the flat vector: of matrices the diagonal, then what is above it."""
+    if table.ndim < 3:
+        return table.ravel()
+    above = np.triu_indices(table.shape[1], 1)
+    return np.concatenate([np.concatenate([np.diag(one), one[above]]) for one in table])
+
+
 def by_name(blocks: list[Blocks], noises: Any, values: Any, laplace: bool) -> list[Piece]:
     names: dict[str, list[Blocks]] = {}
     for block in blocks:
@@ -819,6 +893,11 @@ CASES: dict[str, Case] = {
         ("device.discrete_noise",),
         only("secure", ON_DEVICE),
     ),
+    "contexts in batches": Case(contexts(dr.Central(**GAUSSIAN), 67), IN_LINEAR, LINEAR),
+    "contexts in batches, Laplace": Case(contexts(dr.Central(**LAPLACE), 67), IN_LINEAR, LINEAR),
+    "devices' contexts": Case(
+        context_devices(dr.Local(**GAUSSIAN), 67), ("device.linear_device",), LINEAR_DEVICE
+    ),
     "devices' linear sums": Case(
         devices(dr.Local(**GAUSSIAN), MODEL, 67), ("device.linear_device",), LINEAR_DEVICE
     ),
@@ -876,7 +955,7 @@ EVERY_CELL = (
     "counts, Gaussian", "counts, Laplace", "centred counts", "counts pooled beside",
     "tree, Gaussian", "stored people", "stored people, Laplace", "first visits", "a tally's people", "sites",
     "linear sums in batches", "linear sums in batches, Laplace", "mixtures in batches", "answers",
-    "answers, Laplace", "devices' counts", "devices' linear sums",
+    "contexts in batches", "devices' contexts", "answers, Laplace", "devices' counts", "devices' linear sums",
 )  # fmt: skip
 
 

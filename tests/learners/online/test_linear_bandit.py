@@ -1,0 +1,166 @@
+"""The contextual learner: its posterior against plain references, schedules, plans."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import discreet as dr
+from discreet.core.layout import Layout
+from discreet.device.feature_map import FeatureMap
+from discreet.learners.online.linear_bandit import SIGMA2, BatchSums, LinearBandit, posterior
+from discreet.mechanisms.interfaces import ProblemSpec
+from discreet.mechanisms.linear.context_query import ContextRecords
+
+FEATURES = FeatureMap({"a": (-1, 1), "b": (-1, 1)}, 3)
+
+
+def spec(users=10_000, budget=None, features=FEATURES):
+    return ProblemSpec(Layout(1, features.actions, 1), users, budget=budget, features=features)
+
+
+def goe(p, scale, rng):
+    noise = rng.normal(size=(p, p)) * scale
+    return (noise + noise.T) / math.sqrt(2)
+
+
+def data(n, theta, rng):
+    phi = rng.normal(size=(n, theta.size))
+    phi /= np.maximum(1.0, np.linalg.norm(phi, axis=1))[:, None]
+    y = (rng.random(n) < 0.5 + phi @ theta) - 0.5
+    return phi.T @ phi, phi.T @ y
+
+
+def test_without_noise_the_posterior_is_ridge_regression():
+    rng, theta = np.random.default_rng(0), np.array([0.2, -0.1, 0.05])
+    gram, response = data(500, theta, rng)
+    mean, cov = posterior(gram[None], response[None], gram[None], (0.0, 0.0), 0.7)
+    precision = gram / SIGMA2 + np.eye(3) / 0.7
+    assert mean[0] == pytest.approx(np.linalg.solve(precision, response / SIGMA2), abs=1e-10)
+    assert cov[0] == pytest.approx(np.linalg.inv(precision), abs=1e-10)
+
+
+def plain_posterior(gram, response, squared, noise, prior):
+    """The rounds of the docstring with explicit inverses, for one block."""
+    p = len(response)
+    values, vectors = np.linalg.eigh(gram)
+    g = vectors @ np.diag(np.maximum(values, 0)) @ vectors.T
+    values, vectors = np.linalg.eigh(squared)
+    s = vectors @ np.diag(np.maximum(values, 0)) @ vectors.T
+    mean, cov = np.zeros(p), prior * np.eye(p)
+    for _ in range(3):
+        second = cov + np.outer(mean, mean)
+        c = SIGMA2 * s + (noise[1] + noise[0] * np.trace(second)) * np.eye(p) + noise[0] * second
+        cov = np.linalg.inv(np.eye(p) / prior + g @ np.linalg.inv(c) @ g)
+        mean = cov @ g @ np.linalg.inv(c) @ response
+    return mean, cov
+
+
+def test_the_posterior_is_that_of_the_docstring():
+    rng = np.random.default_rng(1)
+    blocks = [data(300, 0.3 * rng.normal(size=4) / 4, rng) for _ in range(3)]
+    gram = np.stack([g + goe(4, 9.0, rng) for g, _ in blocks])
+    response = np.stack([u + 9.0 * rng.normal(size=4) for _, u in blocks])
+    squared = gram + np.stack([goe(4, 1.0, rng) for _ in range(3)])
+    mean, cov = posterior(gram, response, squared, (81.0, 64.0), 0.4)
+    for block in range(3):
+        own = plain_posterior(gram[block], response[block], squared[block], (81.0, 64.0), 0.4)
+        assert mean[block] == pytest.approx(own[0], abs=1e-8)
+        assert cov[block] == pytest.approx(own[1], abs=1e-8)
+
+
+@pytest.mark.parametrize("scale", [2.0, 10.0])
+def test_errors_are_as_large_as_the_posterior_says(scale):
+    """Standardised errors of 300 releases have a standard deviation of .8 to 1.25.
+
+    1 200 errors; the standard error of the deviation is about .03 (five of them are .15): below 1e-6.
+    """
+    rng, p, errors = np.random.default_rng(2), 4, []
+    for _ in range(300):
+        theta = rng.normal(size=p) * 0.15
+        gram, response = data(2000, np.clip(theta, -0.2, 0.2), rng)
+        mean, cov = posterior(
+            (gram + goe(p, scale, rng))[None], (response + scale * rng.normal(size=p))[None], gram[None],
+            (scale**2, scale**2), 0.15**2,
+        )  # fmt: skip
+        errors.append((mean[0] - np.clip(theta, -0.2, 0.2)) / np.sqrt(np.diag(cov[0])))
+    assert 0.8 < np.std(errors) < 1.25
+
+
+def test_larger_batches_get_more_weight_where_noise_is_the_same():
+    """One small batch and one large one, with noise like the small batch's sums."""
+    rng, theta = np.random.default_rng(3), np.array([0.3, 0.0, -0.2])
+    batches = []
+    for n in (50, 5000):
+        gram, response = data(n, theta, rng)
+        noisy = (gram + goe(3, 30.0, rng))[None], (response + 30.0 * rng.normal(size=3))[None]
+        batches.append(BatchSums(n, *noisy, 900.0, 900.0))
+    learner = LinearBandit()
+    both, alone = (learner.fit(tuple(one), 0.3)[1] for one in (batches, batches[1:]))
+    assert np.trace(both[0]) <= 1.02 * np.trace(alone[0])
+
+
+def test_the_schedule_is_public_and_longer_under_noise():
+    learner, wide = LinearBandit(), dr.Central(epsilon=1.0, delta=1e-6).budget
+    plain, private = learner.schedule(spec()).release_times, learner.schedule(spec(budget=wide)).release_times
+    assert plain[1] == 72  # 8 coefficients of each of nine
+    assert private[1] == math.floor(72 * 0.75 * 1.25 / 0.23670)  # 3/4 of the noise scale 5.28 at mu .2367
+    assert (np.diff(plain[1:]) >= 1).all()
+    assert plain[2] == math.ceil(1.5 * plain[1])
+    local = learner.schedule(spec(budget=dr.Local(epsilon=1.0, delta=1e-6).budget)).release_times
+    assert local[1] <= 10_000 // 32
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"explore_share": 0.0}, {"explore_share": 1.0}, {"tails": math.inf}, {"first": 5}]
+)
+def test_no_option_changes_the_guarantee(options):
+    privatizer = dr.Central(epsilon=1.0, delta=1e-6)
+    learner, own = LinearBandit(**options), spec(budget=privatizer.budget)
+    found = privatizer.mechanism(learner.query(own), learner.schedule(own), dr.Seeded(0))
+    assert found.guarantee.epsilon == pytest.approx(1.0, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"explore_share": 1.5}, "explore_share"),
+        ({"thompson_scale": -1.0}, "thompson_scale"),
+        ({"tails": 0.0}, "tails"),
+        ({"growth": 1.0}, "growth"),
+        ({"first": 0}, "first"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        LinearBandit(**options)
+
+
+def test_other_problems_are_refused():
+    table = ProblemSpec(Layout(1, 3, 1), 100)
+    with pytest.raises(ValueError, match="spec.features = NoneType: must be FeatureMap"):
+        LinearBandit().query(table)
+    with pytest.raises(ValueError, match="spec.users"):
+        LinearBandit().schedule(spec(users=None))
+    with pytest.raises(ValueError, match=r"must be Layout\(1, 3, 1\)"):
+        ProblemSpec(Layout(2, 3, 1), 100, features=FEATURES)
+
+
+def test_explorers_become_fewer():
+    """After n users, explorers are half of (1 - n/K)^2 of the batch; all other users are greedy."""
+    learner, own, rng = LinearBandit(), spec(1000), np.random.default_rng(0)
+    state, explorers, begins = learner.begin(own, np.zeros(2, np.uint64)), {}, [0]
+    with dr.NoPrivacy().start(learner.query(own), learner.schedule(own), dr.Seeded(0)) as session:
+        while session.users < 1000:
+            release = session.release()
+            plan, state = learner.plan(state, release)
+            session.begin(plan)
+            if "root" in plan.context:
+                explorers[release.users] = plan.users
+            x, a, r = rng.normal(size=(plan.users, 1, 2)), rng.integers(0, 3, (plan.users, 1)), np.ones
+            session.submit_many(ContextRecords(x, a, r(a.shape)), session.open_plan.number)
+            if plan.last:
+                begins.append(session.users)
+    for first, end in itertools.pairwise(begins[1:]):
+        assert explorers.get(first, 0) == round((end - first) * 0.5 * (1 - first / 1000) ** 2)
