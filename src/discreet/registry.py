@@ -151,6 +151,9 @@ _BUILT_IN: Mapping[tuple[Kind, str], RegistryEntry] = types.MappingProxyType({
          _MIXTURES),
         ("ucrl-vtr-plus", f"{_ONLINE}.ucrl_vtr:UCRLVTRPlus",
          "the same weighted by variances (Zhou et al. 2021; private: Luyo et al. 2021)", _MIXTURES),
+        ("linear-bandit", f"{_ONLINE}.linear_bandit:LinearBandit",
+         "one decision for each user with a real-valued context; linear model, no theorem",
+         "none, central, local; worlds of contexts"),
     ),
     **_entries("offline learner",
         ("dp-apvi", f"{_OFFLINE}.apvi:DPAPVI",
@@ -208,6 +211,12 @@ _BUILT_IN: Mapping[tuple[Kind, str], RegistryEntry] = types.MappingProxyType({
          "a seeded random linear MDP with features in the simplex: S = 6, A = 3, H = 4, d = 4"),
         ("wide-linear", "discreet.envs:wide_linear",
          "a linear MDP of 2000 states, d = 24, H = 8, where tables learn nothing in time"),
+        ("shared-contexts", "discreet.envs:shared_contexts",
+         "real-valued contexts: features of each action, common coefficients; d = 10, A = 5"),
+        ("action-contexts", "discreet.envs:per_action_contexts",
+         "real-valued contexts: 9 columns of a user, coefficients of each action; A = 5"),
+        ("fixed-arms", "discreet.envs:fixed_arms",
+         "20 actions whose 10 features are the same for all users, common coefficients"),
     ),
 })  # fmt: skip
 _GYM = RegistryEntry(

@@ -1,6 +1,7 @@
 """Code that runs on a user's device."""
 
 from discreet.device.count_device import CountDevice as CountDevice
+from discreet.device.feature_map import FeatureMap as FeatureMap
 from discreet.device.linear_device import LinearDevice as LinearDevice
 from discreet.device.linear_planning import greedy_action as greedy_action
 from discreet.device.linear_planning import optimistic_action as optimistic_action

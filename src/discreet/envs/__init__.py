@@ -6,6 +6,7 @@ Gymnasium and icu-sepsis are imported only by the functions that need them.
 # ruff: noqa: F401 - some functions have the name of their module, so they must be imported here first
 from discreet.envs.bandits import bandit, gamble
 from discreet.envs.combination_lock import combination_lock
+from discreet.envs.context_worlds import ContextWorld, fixed_arms, per_action_contexts, shared_contexts
 from discreet.envs.from_gymnasium import from_gymnasium, to_gymnasium
 from discreet.envs.heavy_tails import heavy_riverswim, heavy_tailed
 from discreet.envs.icu_sepsis import expert_policy, icu_sepsis

@@ -6,6 +6,10 @@ from discreet.core.trajectories import Trajectory as Trajectory
 from discreet.envs.bandits import bandit as bandit
 from discreet.envs.bandits import gamble as gamble
 from discreet.envs.combination_lock import combination_lock as combination_lock
+from discreet.envs.context_worlds import ContextWorld as ContextWorld
+from discreet.envs.context_worlds import fixed_arms as fixed_arms
+from discreet.envs.context_worlds import per_action_contexts as per_action_contexts
+from discreet.envs.context_worlds import shared_contexts as shared_contexts
 from discreet.envs.from_gymnasium import from_gymnasium as from_gymnasium
 from discreet.envs.from_gymnasium import to_gymnasium as to_gymnasium
 from discreet.envs.heavy_tails import heavy_riverswim as heavy_riverswim

@@ -131,10 +131,11 @@ def prepare(config: RunConfig) -> Setup:
     """Build and check the set-up of a resolved configuration."""
     if config.preset is not None and config.preset.startswith(registry.CODE_PREFIX):
         return _published_code(config)
-    from discreet.experiments.simulate import Setup
+    from discreet.experiments.simulate import setup_of
 
     mdp, learner, privatizer = objects(config)
-    return Setup(mdp, learner, privatizer, config.episodes, by=config.by)
+    setup: Setup = setup_of(mdp)(mdp, learner, privatizer, config.episodes, by=config.by)
+    return setup
 
 
 def sweep(
