@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.layout import Layout
 from discreet.core.short_repr import brief
-from discreet.device.feature_map import FeatureMap, Form
 from discreet.envs.mdp.tabular import RewardMap
+from discreet.mechanisms.features import FeatureMap
 
 Floats = NDArray[np.float64]
 
@@ -200,8 +200,9 @@ def per_action_contexts(
 
 def _linear_map(columns: int, actions: int, shared: bool, radius: float | None) -> FeatureMap:
     ranges = {f"x{i}": (-1.0, 1.0) for i in range(columns)}
-    form: Form = "shared" if shared else "per_action"
-    return FeatureMap(ranges, actions, form, radius=radius, intercept=not shared)
+    if shared:
+        return FeatureMap(ranges, actions, "shared", radius=radius, intercept=False)
+    return FeatureMap(ranges, actions, radius=radius)
 
 
 def _direction(d: int, scale: float, rng: Generator) -> Floats:

@@ -41,7 +41,7 @@ _VALUED = 200_000  # contexts from which values are estimated
 def chosen_actions(plan: Plan, phi: Floats, shared: bool, rng: Generator) -> Ints:
     """Return the actions (n,) of n users with features phi under a plan.
 
-    plan : policy (blocks, p), and context with "random", and for explorers "root" and "tails"; see
+    plan : policy (blocks, p), and context with "random", and for explorers "root"; see
         :meth:`~discreet.learners.online.linear_bandit.LinearBandit.plan`.
 
     phi : (n, A, p) if the actions share coefficients (``shared``), otherwise (n, p).
@@ -58,9 +58,6 @@ def chosen_actions(plan: Plan, phi: Floats, shared: bool, rng: Generator) -> Int
         scores = phi @ theta[0] if shared else phi @ theta.T
     else:
         z = rng.standard_normal((n, *theta.shape))
-        degrees = float(plan.context["tails"][0])
-        if degrees < 1e6:
-            z /= np.sqrt(rng.chisquare(degrees, n) / degrees)[:, None, None]
         own = theta + np.einsum("bij,nbj->nbi", root, z)
         scores = np.einsum("nap,np->na", phi, own[:, 0]) if shared else np.einsum("np,nap->na", phi, own)
     found: Ints = scores.argmax(axis=1)

@@ -42,10 +42,10 @@ from discreet.mechanisms.interfaces import Schedule as Schedule
 from discreet.mechanisms.interfaces import Session as Session
 from discreet.mechanisms.linear.adaptive_queries import Question as Question
 from discreet.mechanisms.linear.adaptive_queries import ResponseSession as ResponseSession
-from discreet.mechanisms.linear.linear_mechanism import LinearMechanism as LinearMechanism
 from discreet.mechanisms.linear.context_query import ContextQuery as ContextQuery
 from discreet.mechanisms.linear.context_query import ContextRecord as ContextRecord
 from discreet.mechanisms.linear.context_query import ContextRecords as ContextRecords
+from discreet.mechanisms.linear.linear_mechanism import LinearMechanism as LinearMechanism
 from discreet.mechanisms.linear.linear_queries import GramQuery as GramQuery
 from discreet.mechanisms.linear.linear_queries import MixtureQuery as MixtureQuery
 from discreet.mechanisms.local.randomized_response import StepReports as StepReports

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from discreet.core import checks
 from discreet.core.layout import Layout
 from discreet.core.short_repr import brief
-from discreet.device.feature_map import FeatureMap
+from discreet.device.feature_map import FeatureMap as FeatureMap
 
 Floats = NDArray[np.float64]
 

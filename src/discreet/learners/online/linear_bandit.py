@@ -16,9 +16,8 @@ computes a posterior of the coefficients theta, which is post-processing:
    set to 0. The posterior is N(m, S) with S^-1 = I / tau^2 + G C^-1 G and m = S G C^-1 u. The moments of
    theta in C come from the posterior itself, in three rounds.
 3. Of the next batch, some users take the action with the highest mean reward (greedy). The others (explorers)
-   each take the best action under a random theta: m plus the root of S times a random vector of a Student
-   distribution. Its tails are heavy, so that each action keeps a chance to be taken. After n of K users the
-   share of explorers is (1 - n/K)^2 times its first value, since what they learn serves K - n users.
+   each take the best action under their own draw of theta from the posterior. After n of K users the share of
+   explorers is (1 - n/K)^2 times its first value, since what they learn serves K - n users.
 
 Before the first release, all users take random actions. The random numbers of explorers are public.
 """
@@ -144,8 +143,6 @@ class LinearBandit(Knobs):
         Share of users who explore in the first batches; it falls like (1 - n/K)^2.
     thompson_scale : float
         Scale of the explorers' random coefficients, in posterior standard deviations, at least 0.
-    tails : float
-        Degrees of freedom of the explorers' Student distribution, above 0. Infinite: the normal distribution.
     growth : float
         A batch ends when the number of users has grown by this factor, above 1.
     first : int, optional
@@ -161,12 +158,11 @@ class LinearBandit(Knobs):
 
     explore_share: float | None = None
     thompson_scale: float | None = None
-    tails: float | None = None
     growth: float | None = None
     first: int | None = None
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "default": {"explore_share": 0.5, "thompson_scale": 0.5, "tails": 2.0, "growth": 1.5}
+        "default": {"explore_share": 0.5, "thompson_scale": 1.0, "growth": 1.5}
     }
 
     def __post_init__(self) -> None:
@@ -174,8 +170,6 @@ class LinearBandit(Knobs):
         put = object.__setattr__
         put(self, "explore_share", checks.real("explore_share", self.explore_share, 0.0, 1.0))
         put(self, "thompson_scale", checks.real("thompson_scale", self.thompson_scale, 0.0))
-        if self.tails != math.inf:
-            put(self, "tails", checks.positive("tails", self.tails))
         put(self, "growth", checks.real("growth", self.growth, 1.0, open_low=True))
         if self.first is not None:
             put(self, "first", checks.integer("first", self.first, 1))
@@ -193,7 +187,10 @@ class LinearBandit(Knobs):
         return ContextQuery(features=self._features(spec))
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the public times of release: a first batch, then a geometric schedule."""
+        """Return the public times of release: a first batch, then a geometric schedule.
+
+        Raises ``ValueError`` if the number of users is unknown or ``spec.features`` is no FeatureMap.
+        """
         users = checks.integer("spec.users", spec.users, 1)
         times, n = [0], float(self._first(spec))
         while n < users:
@@ -224,7 +221,7 @@ class LinearBandit(Knobs):
 
         The policy of a plan is the posterior mean. Its context has the entry "random" (1,), which is 1 if
         users act at random. For explorers it also has "root" (blocks, p, p), the root of the covariance of
-        their coefficients, and "tails" (1,).
+        their coefficients.
 
         ``ask`` is not used. Raises ``ValueError`` if no user is left.
         """
@@ -244,10 +241,7 @@ class LinearBandit(Knobs):
         if state.part == 0 and explorers < size:
             plan = Plan(state.mean, size - explorers, {"random": np.zeros(1)}, last=not explorers)
             return plan, replace(state, part=1 if explorers else 2)
-        context = {
-            "random": np.zeros(1), "root": float(self.thompson_scale or 0.0) * state.root,
-            "tails": np.full(1, min(float(self.tails or math.inf), 1e300)),
-        }  # fmt: skip
+        context = {"random": np.zeros(1), "root": float(self.thompson_scale or 0.0) * state.root}
         return Plan(state.mean, explorers, context), replace(state, part=2)
 
     def _read(self, state: ContextState, release: Release) -> ContextState:

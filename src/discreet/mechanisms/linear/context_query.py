@@ -151,7 +151,8 @@ class ContextQuery(LinearQuery):
     def checked(self, given: Any, users: int | None = None) -> Any:
         """Check one record, or the records of ``users`` users, and return copies.
 
-        Raises ``ValueError`` on another type, on other shapes, and on actions or rewards out of range.
+        ``given`` : ContextRecord or ContextRecords. Raises ``ValueError`` on another type, on other shapes,
+        and on actions or rewards out of range.
         """
         kind = ContextRecord if users is None else ContextRecords
         if not isinstance(given, kind):

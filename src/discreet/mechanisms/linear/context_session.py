@@ -1,8 +1,9 @@
 """Channel of linear sums over users with real-valued contexts, for contextual bandits.
 
 The sums, noise and order of calls are those of
-:class:`~discreet.mechanisms.linear.linear_session.LinearChannel`. Records are :class:`~discreet.mechanisms.linear.context_query.ContextRecord`, and the policy of a plan is a
-table of coefficients (blocks, p).
+:class:`~discreet.mechanisms.linear.linear_session.LinearChannel`. Records are
+:class:`~discreet.mechanisms.linear.context_query.ContextRecord`, and the policy of a plan is a table of
+coefficients (blocks, p).
 """
 
 from __future__ import annotations

@@ -265,7 +265,7 @@ class LinearQuery(ABC):
     def checked(self, given: Any, users: int | None = None) -> Any:
         """Check one trajectory, or the trajectories of ``users`` users, and return copies.
 
-        Raises ``ValueError`` if a record is invalid.
+        ``given`` : Trajectory or Trajectories. Raises ``ValueError`` if a record is invalid.
         """
         return checked(given, self.layout) if users is None else checked(given, self.layout, users)
 
