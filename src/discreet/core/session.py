@@ -430,10 +430,11 @@ class ChannelSession(Saveable):
         """Count users before any of their data is added, so that no record is ever added twice."""
         self._users += users
 
-    def submit(self, message: Message | Trajectory) -> None:
+    def submit(self, message: Any) -> None:
         """Add one user's message. Raises ``ValueError`` (and adds nothing) if it is invalid or late.
 
-        If the server is trusted with raw data, the trajectory of a user of the open plan is also accepted.
+        message : Message. If the server is trusted with raw data, also the record (Trajectory) of a user of the
+            open plan.
         """
         with self._call():
             self._check_open()

@@ -106,8 +106,13 @@ class ContextForm(LinearForm):
     def checked_record(self, states: Any, actions: Any, rewards: Any) -> tuple[Floats, Ints, Floats]:
         """Check one user's record and return copies of its parts.
 
-        states : (1, *features.shape) context; every value is allowed. actions : (1,) integer in [0, A).
-        rewards : (1,) in [0, 1]. Raises ``ValueError`` for others.
+        states : context of shape (1, *features.shape), with any values.
+
+        actions : one integer in [0, A).
+
+        rewards : one number in [0, 1].
+
+        Raises ``ValueError`` for others.
         """
         found = checked_contexts(self.features, states, actions, rewards, (1,), "record")
         return found

@@ -161,7 +161,9 @@ class FeatureMap:
         return np.zeros((0, q)), np.zeros(0)
 
     def __call__(self, x: ArrayLike) -> Floats:
-        """Return phi (..., p) for contexts x (..., q), or (..., A, p) for (..., A, q) if ``form`` is shared.
+        """Return phi of shape (..., p) for contexts x (..., q).
+
+        If ``form`` is "shared", both have one more axis of length A.
 
         Raises ``ValueError`` if the last axes of x are not those of a context. No value of x raises.
         """

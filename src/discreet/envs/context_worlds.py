@@ -129,7 +129,8 @@ class SharedMeans:
 class ActionMeans:
     """Mean rewards of contexts x (n, q) with coefficients (A, q + 1); the last is the intercept.
 
-    link : "linear": 1/2 + theta (x, 1), clipped to [0.02, 0.98]. "logit": 1 / (1 + exp(-6 theta (x, 1))).
+    With m = theta (x, 1), ``link`` "linear" gives 1/2 + m, clipped to [0.02, 0.98]. "logit" gives the logistic
+    function of 6 m.
     """
 
     theta: Floats
@@ -144,7 +145,7 @@ class ActionMeans:
 def shared_contexts(
     dimension: int = 10, actions: int = 5, scale: float = 0.45, seed: int = 0
 ) -> ContextWorld:
-    """Return a world whose actions have features of their own and common coefficients.
+    """Return an environment in which each action has features, with common coefficients.
 
     Each action of each user has a uniformly random unit vector x of length ``dimension``. Its mean reward is
     1/2 + theta x, with ||theta|| = ``scale`` (at most 1/2).
@@ -159,7 +160,7 @@ def shared_contexts(
 
 
 def fixed_arms(dimension: int = 10, actions: int = 20, scale: float = 0.45, seed: int = 0) -> ContextWorld:
-    """Return a world like :func:`shared_contexts` in which the actions' features are the same for all users.
+    """Return an environment like :func:`shared_contexts` in which the actions' features are the same for all users.
 
     Contexts then cause no exploration, so a learner must explore on its own.
 
@@ -181,13 +182,21 @@ def per_action_contexts(
     radius: float | None = None,
     seed: int = 0,
 ) -> ContextWorld:
-    """Return a world in which each action has coefficients of its own on the user's columns.
+    """Return an environment in which each action has separate coefficients on the user's columns.
 
     The columns are independent N(0, 0.4^2), clipped to [-1, 1].
 
-    columns, actions : at least 1 and 2. scale : norm of each action's coefficients without the intercept, at
-    most 1/2. link : "linear" or "logit", see :class:`ActionMeans`. radius : R of the feature map, None for
-    its default. seed : determines the coefficients. Raises ``ValueError`` for other values.
+    columns, actions : at least 1 and 2.
+
+    scale : norm of each action's coefficients without the intercept, at most 1/2.
+
+    link : "linear" or "logit", see :class:`ActionMeans`.
+
+    radius : R of the feature map; None for its default.
+
+    seed : determines the coefficients.
+
+    Raises ``ValueError`` for other values.
     """
     q, a = checks.integer("columns", columns, 1), checks.integer("actions", actions, 2)
     checks.choice("link", link, ("linear", "logit"))

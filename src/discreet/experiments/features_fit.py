@@ -41,7 +41,7 @@ from discreet.core import checks
 from discreet.core.families import CENTERED_REWARDS, REWARDS, TRANSITIONS
 from discreet.core.releases import Floats, Release
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.mechanisms.features import Features, MixtureFeatures, fitting_features
+from discreet.mechanisms.features import FeatureMap, Features, MixtureFeatures, fitting_features
 
 __all__ = ["FeaturesFit", "check_features", "world_misfit"]
 
@@ -106,7 +106,7 @@ def check_features(
     """
     if isinstance(source, TabularMDP):
         own = fitting_features(source.features if features is None else features, source.layout)
-        if own is None:
+        if own is None or isinstance(own, FeatureMap):
             raise ValueError("features = None: must be given, this world has none")
         return world_misfit(source, own)
     if not isinstance(source, Release):

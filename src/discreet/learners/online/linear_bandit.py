@@ -7,16 +7,16 @@ Each batch of users is released alone: the Gram matrices G and responses u of it
 One user is in one batch, so all batches together have the privacy loss of one. From all batches the learner
 computes a posterior of the coefficients theta, which is post-processing:
 
-1. Sums over batches are weighted by w_j = (n_j / max n)^gamma. Of gamma = 0, 1/2 and 1, the learner takes the
-   value with the least total posterior variance.
+1. Sums over batches are weighted by w_j = (n_j / max n)^gamma. The learner takes gamma = 0, 1/2 or 1,
+   whichever gives the least total posterior variance.
 2. The noisy response is u = G theta + e - E theta + w, with the privacy noises E and w and the error e of
    rewards. Its covariance given theta is
    C = sigma^2 G_2 + k (s_u^2 I + s_G^2 (||theta||^2 I + theta theta^T)),
    where G_2 and k are the sums of G and of 1 with squared weights. Negative eigenvalues of noisy matrices are
    set to 0. The posterior is N(m, S) with S^-1 = I / tau^2 + G C^-1 G and m = S G C^-1 u. The moments of
    theta in C come from the posterior itself, in three rounds.
-3. Of the next batch, some users take the action with the highest mean reward (greedy). The others (explorers)
-   each take the best action under their own draw of theta from the posterior. After n of K users the share of
+3. In the next batch, some users take the action with the highest mean reward (greedy). The others
+   (explorers) each take the best action under their own draw of theta from the posterior. After n of K users the share of
    explorers is (1 - n/K)^2 times its first value, since what they learn serves K - n users.
 
 Before the first release, all users take random actions. The random numbers of explorers are public.
@@ -53,7 +53,7 @@ _TAPER = 2.0  # power of (1 - n/K) in the share of explorers after n users
 
 @dataclass(frozen=True, eq=False)
 class BatchSums:
-    """Released sums of one batch: (blocks, p, p) matrices, (blocks, p) responses, and variances of noise."""
+    """Released sums of one batch, by block, and the variances of their noise."""
 
     __repr__ = brief
 
@@ -120,8 +120,8 @@ def posterior(
         c = sampling + (noise[1] + noise[0] * size) * one + noise[0] * second
         c = c + 1e-12 * (1.0 + np.trace(c, axis1=1, axis2=2)[:, None, None]) * one
         weight = np.linalg.solve(c, g)  # C^-1 G
-        cov = np.linalg.inv(one / prior + np.swapaxes(g, 1, 2) @ weight)
-        cov = (cov + np.swapaxes(cov, 1, 2)) / 2
+        inverse: Floats = np.linalg.inv(one / prior + np.swapaxes(g, 1, 2) @ weight)
+        cov = (inverse + np.swapaxes(inverse, 1, 2)) / 2
         mean = np.einsum("bij,bkj,bk->bi", cov, weight, response)
     return mean, cov
 
@@ -189,7 +189,7 @@ class LinearBandit(Knobs):
     def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return the public times of release: a first batch, then a geometric schedule.
 
-        Raises ``ValueError`` if the number of users is unknown or ``spec.features`` is no FeatureMap.
+        Raises ``ValueError`` if the number of users is unknown or ``spec.features`` is not a FeatureMap.
         """
         users = checks.integer("spec.users", spec.users, 1)
         times, n = [0], float(self._first(spec))

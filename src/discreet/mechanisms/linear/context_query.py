@@ -2,7 +2,7 @@
 
 A user with context x takes action a and has reward r. With phi = phi(x) from a public
 :class:`~discreet.device.feature_map.FeatureMap`, the sums of phi phi^T and of phi (r - 1/2) over users are
-released for each block: one block for each action, or one block for all if the features are shared. The
+released for each block. Each action is a block, or all actions are one block if the features are shared. The
 contribution does not depend on the user's plan. Rewards may be real numbers in [0, 1].
 
 Sensitivity (neighbours: one user's whole record is replaced): see :mod:`discreet.device.context_form`. With
