@@ -433,13 +433,12 @@ class ChannelSession(Saveable):
     def submit(self, message: Any) -> None:
         """Add one user's message. Raises ``ValueError`` (and adds nothing) if it is invalid or late.
 
-        message : Message. If the server is trusted with raw data, also the record (Trajectory) of a user of the
-            open plan.
+        message : Message. If the server is trusted with raw data, also the record of a user of the open plan.
         """
         with self._call():
             self._check_open()
             if isinstance(message, self.channel.record) and self._guarantee.trust in ("none", "joint"):
-                message = Message(self.open_plan.number, message)
+                message = Message(self.open_plan.number, message)  # type: ignore[arg-type]
             if not isinstance(message, Message):
                 raise ValueError(f"message is a {type(message).__name__}: must be {ON_DEVICE}")
             if message.trajectory is None or not self._awaited:

@@ -129,8 +129,8 @@ class SharedMeans:
 class ActionMeans:
     """Mean rewards of contexts x (n, q) with coefficients (A, q + 1); the last is the intercept.
 
-    With m = theta (x, 1), ``link`` "linear" gives 1/2 + m, clipped to [0.02, 0.98]. "logit" gives the logistic
-    function of 6 m.
+    With m = theta (x, 1), ``link`` "linear" gives 1/2 + m, clipped to [0.02, 0.98]. The link "logit" gives
+    the logistic function of 6 m.
     """
 
     theta: Floats
@@ -160,7 +160,7 @@ def shared_contexts(
 
 
 def fixed_arms(dimension: int = 10, actions: int = 20, scale: float = 0.45, seed: int = 0) -> ContextWorld:
-    """Return an environment like :func:`shared_contexts` in which the actions' features are the same for all users.
+    """Return an environment like :func:`shared_contexts`, with the same features of actions for all users.
 
     Contexts then cause no exploration, so a learner must explore on its own.
 
@@ -192,7 +192,7 @@ def per_action_contexts(
 
     link : "linear" or "logit", see :class:`ActionMeans`.
 
-    radius : R of the feature map; None for its default.
+    radius : R of the feature map, or None (its default)
 
     seed : determines the coefficients.
 

@@ -16,8 +16,9 @@ computes a posterior of the coefficients theta, which is post-processing:
    set to 0. The posterior is N(m, S) with S^-1 = I / tau^2 + G C^-1 G and m = S G C^-1 u. The moments of
    theta in C come from the posterior itself, in three rounds.
 3. In the next batch, some users take the action with the highest mean reward (greedy). The others
-   (explorers) each take the best action under their own draw of theta from the posterior. After n of K users the share of
-   explorers is (1 - n/K)^2 times its first value, since what they learn serves K - n users.
+   (explorers) each take the best action under their own draw of theta from the posterior. After n of K
+   users the share of explorers is (1 - n/K)^2 times its first value, since what they learn serves K - n
+   users.
 
 Before the first release, all users take random actions. The random numbers of explorers are public.
 """
@@ -120,7 +121,7 @@ def posterior(
         c = sampling + (noise[1] + noise[0] * size) * one + noise[0] * second
         c = c + 1e-12 * (1.0 + np.trace(c, axis1=1, axis2=2)[:, None, None]) * one
         weight = np.linalg.solve(c, g)  # C^-1 G
-        inverse: Floats = np.linalg.inv(one / prior + np.swapaxes(g, 1, 2) @ weight)
+        inverse: Any = np.linalg.inv(one / prior + np.swapaxes(g, 1, 2) @ weight)
         cov = (inverse + np.swapaxes(inverse, 1, 2)) / 2
         mean = np.einsum("bij,bkj,bk->bi", cov, weight, response)
     return mean, cov

@@ -58,7 +58,9 @@ class ContextRecord:
 class ContextRecords:
     """Records of n users, one row for each user as in :class:`ContextRecord`.
 
-    contexts : (n, 1, *features.shape). actions, rewards : (n, 1).
+    contexts : (n, 1, *features.shape).
+
+    actions, rewards : (n, 1).
     """
 
     __repr__ = brief
