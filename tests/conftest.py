@@ -18,6 +18,8 @@ import pytest
 from chance import Chance, add_option
 
 sys.dont_write_bytecode = False  # else every call compiles all test files again
+# Each worker has one core, on which further threads of BLAS only wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 chance = Chance()
 chance.install()  # before the library is imported, which takes the source of random bytes as a default
 

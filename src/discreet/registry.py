@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from functools import lru_cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Literal, Union
 from weakref import WeakKeyDictionary
@@ -457,10 +458,11 @@ def _first_clause(text: str) -> str:
     return text
 
 
+@lru_cache(maxsize=256)
 def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
     """Return the annotations of a factory as types, by name of the parameter.
 
-    Annotations that only a type checker can resolve become ``Any``.
+    Annotations that only a type checker can resolve become ``Any``. The result is cached: do not change it.
     """
     try:
         return typing.get_type_hints(factory)

@@ -123,7 +123,7 @@ KINDS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     ),
     "linear sums": ("linear-mixture", "ucrl-vtr", "central", {"delta": 1e-6}),
     "linear local": ("linear-mixture", "ucrl-vtr", "local", {"delta": 1e-6}),
-    "answers": ("wide-linear", "lsvi-ucb", "central", {"delta": 1e-6}),
+    "answers": ("linear-mdp", "lsvi-ucb", "central", {"delta": 1e-6, "learner.response": "requery"}),
 }  # fmt: skip
 
 

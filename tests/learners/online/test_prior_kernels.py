@@ -5,18 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from discreet.core.compile import kernel
 from discreet.learners.online import prior_kernels as kernels
 
 STATES = 4
+# As kernels, which are kept on disk: helpers of kernels are compiled again in every process.
+measure_rows, fit_shares = (kernel(one.py_func) for one in (kernels.measure_rows, kernels.fit_shares))
 
 
 def combined(
     strength: np.ndarray, misfit: np.ndarray, near: np.ndarray, error: np.ndarray, states: int = STATES
 ) -> tuple[np.ndarray, list[kernels.Weight]]:
     """Shares of the hypotheses, and the weight of the data of each pair, as the learner computes them."""
-    table = kernels.measure_rows(strength, misfit, near, error, states, np.empty(strength.size * 13))
+    table = measure_rows(strength, misfit, near, error, states, np.empty(strength.size * 13))
     shares, found = np.empty(table.shape[1]), np.empty(table.shape[1])
-    kernels.fit_shares(table, error, shares)
+    fit_shares(table, error, shares)
     weights = []
     for r in range(strength.size):
         found[:] = shares

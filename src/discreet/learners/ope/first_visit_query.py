@@ -54,6 +54,7 @@ remaining steps. The query counts first visits because they are the earliest.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -139,7 +140,7 @@ class FirstVisits:
         """Return G, the number of public groups of users and of actions in the start state."""
         return self.spec.groups
 
-    @property
+    @cached_property
     def layout(self) -> Layout:
         """Return the layout of the query, with S + 1 states and H + 1 steps.
 
