@@ -131,7 +131,8 @@ def test_from_a_learner(tmp_path: Path) -> None:
     ("change", "match"),
     [
         ({"policy": np.zeros(3, int)}, "policy has shape"),
-        ({"policy": TABLE.policy - 1}, "policy holds -1"),
+        ({"policy": TABLE.policy - 2}, "policy holds -2"),
+        ({"behaviour": TABLE.policy - 1}, "behaviour holds -1"),
         ({"policy": TABLE.policy + 0.0}, "of integers"),
         ({"policy": np.full((H, S), 3), "action_labels": ACTIONS}, "actions that have labels"),
         ({"supported": TABLE.supported[:2]}, "supported"),
@@ -149,6 +150,16 @@ def test_wrong_tables_are_refused(change: dict, match: str) -> None:
         replace(TABLE, **change)
     with pytest.raises(ValueError, match="unsupported = 'guess'"):
         TABLE.actions("guess")  # type: ignore[arg-type]
+
+
+def test_as_before_is_an_empty_action(tmp_path: Path) -> None:
+    policy = TABLE.policy.copy()
+    policy[0, 1] = -1
+    table = replace(TABLE, policy=policy, supported=np.ones((H, S), bool))
+    write_policy(tmp_path, table, "made up")
+    actions, _ = read_policy(tmp_path)
+    np.testing.assert_array_equal(actions, policy)
+    np.testing.assert_array_equal(table.actions("policy"), policy)
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,8 @@ class PolicyTable:
 
     Parameters
     ----------
-    policy : (H, S) int, the planner's own action at every step and state, with or without support
+    policy : (H, S) int, the planner's own action at every step and state, with or without support. -1 means
+        as before: no action of the policy's own
     supported : (H, S) bool, True where enough data support the planner's own action
     values : (H, S) pessimistic values of the planner's actions. If ``intervals`` is given, the values are
         estimates instead, with NaN for unknown values
@@ -74,7 +75,7 @@ class PolicyTable:
     Raises
     ------
     ValueError
-        If shapes differ, an action is negative or has no label, labels repeat, or a value is not finite.
+        If shapes differ, an action is below -1 or has no label, labels repeat, or a value is not finite.
     """
 
     __repr__ = brief
@@ -104,7 +105,7 @@ class PolicyTable:
         if self.state_labels is not None and len(self.state_labels) != shape[1]:
             raise ValueError(f"state_labels has {len(self.state_labels)} entries: must be {shape[1]}")
         most = None if self.action_labels is None else len(self.action_labels) - 1
-        put(self, "policy", _actions("policy", self.policy, shape, most))
+        put(self, "policy", _actions("policy", self.policy, shape, most, -1))
         if self.intervals is None:
             put(self, "values", checks.floats("values", self.values, shape))
         else:
@@ -160,12 +161,14 @@ class PolicyTable:
         return np.where(self.supported, self.policy, self.behaviour)
 
 
-def _actions(name: str, value: ArrayLike, shape: tuple[int, ...], most: int | None) -> Ints:
+def _actions(name: str, value: ArrayLike, shape: tuple[int, ...], most: int | None, least: int = 0) -> Ints:
     table = np.asarray(value)
     if table.dtype.kind not in "iu" or table.shape != shape:
         raise ValueError(f"{name}: must be (H, S) = {shape} of integers")
-    if table.min() < 0 or (most is not None and table.max() > most):
-        allowed = "at least 0" if most is None else f"in [0, {most}], the actions that have labels"
+    if table.min() < least or (most is not None and table.max() > most):
+        allowed = (
+            f"at least {least}" if most is None else f"in [{least}, {most}], the actions that have labels"
+        )
         raise ValueError(f"{name} holds {table.min()} to {table.max()}: must be {allowed}")
     return table.astype(np.int64)
 
