@@ -104,5 +104,8 @@ class SessionRelease:
 
 
 def by_step(release: StepwiseRelease | Release, layout: Layout) -> StepwiseRelease:
-    """Return a release that can be read step by step. release : any release of counts. layout : its layout."""
+    """Return a release that can be read step by step.
+
+    release : any release of counts. layout : layout of the environment, which a session does not hold.
+    """
     return SessionRelease(release, layout) if isinstance(release, Release) else release
