@@ -143,6 +143,9 @@ def policy_steps(name: str, policy: Any, spec: ProblemSpec) -> PolicySteps:
     if whole and array.shape == before.shape:
         before = np.asarray(array == -1)
         array = np.where(before, layout.row_action[layout.state_ptr[:-1]], array)
+    elif array.shape == (*before.shape, layout.actions):
+        before = np.asarray((array == -1).all(axis=-1))
+        array = np.where(before[..., None], uniform(layout), array)
     try:
         checked = policy_rows(layout, array)
     except ValueError as error:
@@ -337,9 +340,10 @@ def evaluate_policies(
         Release of first visits, or of counts per step. It can be a part of a split release, or the release of
         a session (:class:`~discreet.learners.ope.session_release.SessionRelease`).
     policies : mapping of name to policy
-        (H, S) or (S,) integers, in which -1 means as before, or (H, S, A) or (S, A) probabilities, or the
-        result of an offline learner. All policies that are compared must be in one call. If an array has an
-        origin (:mod:`~discreet.learners.ope.policy_origin`), it must agree with ``made`` and ``share``.
+        (H, S) or (S,) integers, in which -1 means as before; or (H, S, A) or (S, A) probabilities, in which a
+        row of -1 means as before; or the result of an offline learner. All policies that are compared must be
+        in one call. If an array has an origin (:mod:`~discreet.learners.ope.policy_origin`), it must agree
+        with ``made`` and ``share``.
     spec : ProblemSpec
         Public facts about the environment.
     made : "train", "outside" or "release"

@@ -91,6 +91,6 @@ def check_origin(name: str, origin: Mapping[str, Any] | None, read: Mapping[str,
     else:
         advice = "must be made from the training part"
     raise ValueError(
-        f"{said} {part} (share {origin['share']:g}), which overlaps the data that are read "
+        f"{said} {part}, which overlaps the data that are read "
         f"({read['part']}, share {read['share']:g}): {advice}"
     )
