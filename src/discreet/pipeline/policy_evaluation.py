@@ -5,9 +5,9 @@ also get the verdict of `discreet learn` (:mod:`discreet.learners.ope.policy_ver
 post-processing: no data are read, and no budget is spent.
 
 Every call is recorded in ``judged.jsonl`` beside the release, one JSON object a line: time, hash of the
-release, part, share, level, and the SHA-256 of each policy. The intervals of one call hold together. The
-report of a call states how many earlier calls read the release for other policies, because no correction for
-them is possible. A call with the same policies gives the same result and is not counted.
+release, part, share, level, and the SHA-256 of each policy without its name. The intervals of one call hold
+together. The report of a call states how many earlier calls read the release for other policies, because no
+correction for them is possible. A call with the same policies gives the same result and is not counted.
 """
 
 from __future__ import annotations
@@ -226,13 +226,13 @@ def _of_first_visits(
 def _recorded(path: Path, gains: PolicyGains, steps: Mapping[str, PolicySteps]) -> int:
     """Append this call to the record, and return the number of earlier calls with other policies."""
     made_from = gains.made_from
-    hashes = {
-        name: hashlib.sha256(table.weights.tobytes() + table.before.tobytes()).hexdigest()
-        for name, table in steps.items()
-    }
+    hashes = sorted(
+        hashlib.sha256(table.weights.tobytes() + table.before.tobytes()).hexdigest()
+        for table in steps.values()
+    )
     entry = {
         "version": 1, "time": datetime.now(UTC).isoformat(timespec="seconds"), **made_from,
-        "level": gains.level, "against": gains.against, "policies": hashes,
+        "level": gains.level, "policies": hashes,
     }  # fmt: skip
     earlier = _earlier(path, made_from["release"])
     line = json.dumps(entry, ensure_ascii=True, allow_nan=False) + "\n"
@@ -242,7 +242,7 @@ def _recorded(path: Path, gains: PolicyGains, steps: Mapping[str, PolicySteps]) 
         os.fsync(handle)
     finally:
         os.close(handle)
-    return len(earlier - {frozenset(hashes.values())})
+    return len(earlier - {frozenset(hashes)})
 
 
 def _earlier(path: Path, release: str) -> set[frozenset[str]]:
@@ -254,7 +254,7 @@ def _earlier(path: Path, release: str) -> set[frozenset[str]]:
         try:
             entry = json.loads(line)
             if entry["release"] == release:
-                found.add(frozenset(str(one) for one in entry["policies"].values()))
+                found.add(frozenset(str(one) for one in entry["policies"]))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path}, line {number}: must be a call that was recorded ({error!r})") from None
     return found

@@ -203,8 +203,8 @@ class EvaluationReport(ReportPage):
         read = _PARTS[gains.made_from["part"]]
         stated = {
             "train": f"{read} was read (share of the training part: {self.share:g}). It stands for "
-            f"{100 * (1 - self.share):.4g} % of {self.users:,} users. The intervals hold if the policies were "
-            "made from the training part alone.",
+            f"{100 * (1 - self.share):.4g} % of {self.users:,} users. The intervals hold if the policies "
+            "were made from the training part alone.",
             "outside": f"{read} was read, {self.users:,} users. The intervals hold if the policies were made "
             "without the records of these users, and without any other release of them.",
             "release": f"{read} was read, {self.users:,} users. The intervals allow for the choice of the "

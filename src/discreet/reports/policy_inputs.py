@@ -134,7 +134,7 @@ def _parsed(text: str) -> Mapping[str, Any] | None:
 
 def _filled(table: NDArray[np.float64], named: NDArray[np.bool_]) -> NDArray[Any]:
     """Return integers if every named state has one action, otherwise probabilities; -1 means as before."""
-    if (table[named].max(axis=-1, initial=1.0) == 1.0).all():
+    if (table[named].max(axis=-1) == 1.0).all():
         return np.where(named, table.argmax(axis=-1), -1)
     return np.where(named[..., None], table, -1.0)
 

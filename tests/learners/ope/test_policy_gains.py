@@ -231,7 +231,7 @@ def test_differences_of_two_policies() -> None:
         name: gains.policy_steps(name, policy, QUESTION.spec)
         for name, policy in (("one", one), ("other", other))
     }
-    asked = [gains._Asked("one", "other"), gains._Asked("one", None), gains._Asked("other", None)]
+    asked = [gains._ValuePair("one", "other"), gains._ValuePair("one", None), gains._ValuePair("other", None)]
     found = gains._first_visit_gains(exact, tables, 0.95, asked)
     true = true_gain(mdp, behaviour, one) - true_gain(mdp, behaviour, other)
     assert found[0].estimate == pytest.approx(true, abs=1e-5)

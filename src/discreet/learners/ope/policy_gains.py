@@ -211,7 +211,7 @@ def _value(chain: Chain, weights: Floats, before: Bools, used: Bools) -> _Value:
     )  # fmt: skip
 
 
-class _Asked(NamedTuple):
+class _ValuePair(NamedTuple):
     """Value of policy ``one`` minus that of policy ``other``; None: minus that of the behaviour policy."""
 
     one: str
@@ -241,11 +241,11 @@ def used_rows(told: Told) -> Bools:
 
 
 def _first_visit_gains(
-    told: Told, tables: Mapping[str, PolicySteps], level: float, asked: Sequence[_Asked] | None = None
+    told: Told, tables: Mapping[str, PolicySteps], level: float, asked: Sequence[_ValuePair] | None = None
 ) -> list[ValueEstimate]:
     """Return the asked differences of values, by default the gains of all policies."""
     check_paid(told)
-    asked = [_Asked(name, None) for name in tables] if asked is None else asked
+    asked = [_ValuePair(name, None) for name in tables] if asked is None else asked
     chain, used = Chain(told, TransitionCounts(told.moves, told.visits), 1.0), used_rows(told)
     found: dict[str | None, _Value] = {
         name: _value(chain, *first_visit_weights(told, table), used) for name, table in tables.items()
@@ -276,7 +276,7 @@ def _first_visit_gains(
 
 def _step_gains(
     release: StepwiseRelease, spec: ProblemSpec, tables: Mapping[str, PolicySteps], level: float,
-    asked: Sequence[_Asked], episodes: int,
+    asked: Sequence[_ValuePair], episodes: int,
 ) -> list[ValueEstimate]:  # fmt: skip
     """Return the asked differences of values, from a release per step."""
     moving = {name: table for name, table in tables.items() if not table.before.all()}
@@ -391,8 +391,8 @@ def evaluate_policies(
                 "step, with made = 'release'; plan any other policy from the training part "
                 "(split_release), and use made = 'train'"
             )
-    asked = [_Asked(name, None) for name in tables]
-    asked += [_Asked(name, against) for name in tables if against not in (None, name)]
+    asked = [_ValuePair(name, None) for name in tables]
+    asked += [_ValuePair(name, against) for name in tables if against not in (None, name)]
     moving = [pair for pair in asked if _differ(tables, pair)]
     episodes = release_sizes(release)[1]
     check_kind(release, spec)
@@ -404,13 +404,13 @@ def evaluate_policies(
         estimates = _step_gains(release, spec, tables, level, moving, episodes) if moving else []
     zero = ValueEstimate(0.0, 0.0, 0.0, 0.0, level, 0.0, 0.0, 0.0, 0.0)
     found = {**dict.fromkeys(asked, zero), **dict(zip(moving, estimates, strict=True))}
-    differences = {name: found[_Asked(name, against)] for name in policies if against not in (None, name)}
+    differences = {name: found[_ValuePair(name, against)] for name in policies if against not in (None, name)}
     return PolicyGains(
-        {name: found[_Asked(name, None)] for name in policies}, level, made_from, against, differences
+        {name: found[_ValuePair(name, None)] for name in policies}, level, made_from, against, differences
     )
 
 
-def _differ(tables: Mapping[str, PolicySteps], pair: _Asked) -> bool:
+def _differ(tables: Mapping[str, PolicySteps], pair: _ValuePair) -> bool:
     """Return False if two policies are the same, so that the difference of their values is exactly 0."""
     one = tables[pair.one]
     if pair.other is None:
