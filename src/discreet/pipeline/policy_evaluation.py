@@ -4,8 +4,8 @@ The gains are those of :func:`discreet.learners.ope.policy_gains.evaluate_polici
 also get the verdict of `discreet learn` (:mod:`discreet.learners.ope.policy_verdict`). All of this is
 post-processing: no data are read, and no budget is spent.
 
-Every call is recorded in ``judged.jsonl`` beside the release, one JSON object a line: time, hash of the
-release, part, share, level, and the SHA-256 of each policy without its name. The intervals of one call hold
+Every call is one line of ``judged.jsonl`` beside the release. A line is a JSON object with the time, the hash
+of the release, the part that was read and the SHA-256 of each policy, without names. The intervals of one call hold
 together. The report of a call states how many earlier calls read the release for other policies, because no
 correction for them is possible. A call with the same policies gives the same result and is not counted.
 """

@@ -1,13 +1,11 @@
 """Files of policies that are given to an evaluation, with the origin of each policy.
 
-=====================  =============================================================================
-``.csv``               columns ``state,action[,probability]`` (a rule) or ``step,state,action,...``; a
-                       ``policy.csv``; or a file of :func:`save_policy`
-``.npy``               an array as in :func:`discreet.learners.ope.policy_gains.evaluate_policies`
-``.parquet``           a file of :func:`save_policy`
-``.py``                a ``policy.py``, which is executed
-folder                 its ``policy.csv``
-=====================  =============================================================================
+- ``.csv``: columns ``state,action[,probability]`` (a rule) or ``step,state,action,...``. Also a
+  ``policy.csv``, or a file of :func:`save_policy`.
+- ``.npy``: an array as in :func:`discreet.learners.ope.policy_gains.evaluate_policies`.
+- ``.parquet``: a file of :func:`save_policy`.
+- ``.py``: a ``policy.py``, which is executed.
+- A folder: its ``policy.csv``.
 
 In states that a file does not name, or where its action is empty, users continue as before. The origin
 (:mod:`discreet.learners.ope.policy_origin`) is in a comment line of a CSV file, or in the metadata of a
@@ -180,7 +178,7 @@ def save_policy(path: str | Path, policy: ArrayLike, made_from: Mapping[str, Any
     """Write a policy with its origin to a file, for `discreet evaluate`.
 
     The file has one row for each step, state and action with a positive probability. Steps, states and
-    actions are indices from 0. Where users continue as before there is no row.
+    actions are indices from 0. States in which users continue as before have no row.
 
     Parameters
     ----------

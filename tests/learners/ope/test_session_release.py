@@ -130,5 +130,5 @@ def test_other_releases_are_refused() -> None:
     pooled = of_session(CountQuery(MDP.layout, stationary=True, center_rewards=True))
     with pytest.raises(ValueError, match="release holds 1 table for H = 4 steps"):
         evaluate_policies(pooled, {"x": np.zeros((4, 4), int)}, SPEC)
-    with pytest.raises(ValueError, match="no such step|h = 4"):
+    with pytest.raises(ValueError, match="h = 4"):
         SessionRelease(release, MDP.layout).step(4)

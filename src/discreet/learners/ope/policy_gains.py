@@ -27,8 +27,8 @@ Two policies are compared in the same chain, by differences of values and of slo
 act in the same way. Differences and gains are covered together.
 
 A policy that a planner per step computed from the whole release is evaluated with a correction for this
-choice (``made="release"``), from the scores that the planner maximised. There is no such correction for any
-other policy.
+choice (``made="release"``), from the scores that the planner maximised. Any other policy from the whole
+release is refused.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def policy_steps(name: str, policy: Any, spec: ProblemSpec) -> PolicySteps:
       it is not supported.
     - spec : public facts about the environment.
 
-    States in which there is no choice, and terminal states, act as before. Raises ``ValueError`` if the
+    States with one action and terminal states act as before. Raises ``ValueError`` if the
     policy is invalid.
     """
     layout, scores = spec.layout, None

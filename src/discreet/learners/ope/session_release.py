@@ -97,7 +97,7 @@ class SessionRelease:
         return self.release.guarantee
 
     def step(self, h: int) -> StepSums:
-        """Return the sums of step ``h``; raise ``ValueError`` if there is no such step."""
+        """Return the sums of step ``h``; raise ``ValueError`` if h is not in [0, H)."""
         h = checks.integer("h", h, 0, self.layout.horizon - 1)
         tables = {name: table[h] for name, table in self._tables.items()}  # type: ignore[attr-defined]
         return StepSums(h, tables[TRANSITIONS], tables.get(VISITS), tables.get(CENTERED_REWARDS))
