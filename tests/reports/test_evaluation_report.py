@@ -30,7 +30,7 @@ def report(*policies: EvaluatedPolicy, **change: Any) -> EvaluationReport:
     ("one", "kind", "said"),
     [
         (EvaluatedPolicy("x", gain(0.0, 0.0), 0, None, None), "unchanged", "its gain is exactly 0"),
-        (EvaluatedPolicy("x", gain(-0.1, 0.9, 0.8), 2, None, None), "unknown", "cannot be told"),
+        (EvaluatedPolicy("x", gain(-0.1, 0.9, 0.8), 2, None, None), "unknown", "gain is not known"),
         (EvaluatedPolicy("x", gain(0.1, 0.3), 2, None, None), "untested", "which this release cannot test"),
         (EvaluatedPolicy("x", gain(-0.1, 0.3), 2, None, None), "not shown", "may be none or a loss"),
     ],

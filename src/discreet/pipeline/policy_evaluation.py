@@ -5,7 +5,7 @@ also get the verdict of `discreet learn` (:mod:`discreet.learners.ope.policy_ver
 post-processing: no data are read, and no budget is spent.
 
 Every call is one line of ``judged.jsonl`` beside the release. A line is a JSON object with the time, the hash
-of the release, the part that was read and the SHA-256 of each policy, without names. The intervals of one call hold
+of the release, the part that was read, and the SHA-256 of each policy. The intervals of one call hold
 together. The report of a call states how many earlier calls read the release for other policies, because no
 correction for them is possible. A call with the same policies gives the same result and is not counted.
 """

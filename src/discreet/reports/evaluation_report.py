@@ -143,7 +143,7 @@ class EvaluationReport(ReportPage):
             return "It does what people did everywhere, so its gain is exactly 0."
         if one.kind == "unknown":
             return (
-                "Its gain cannot be told: too few people took some of its actions. Whatever these actions "
+                "Its gain is not known: too few people took some of its actions. Whatever these actions "
                 f"do, the gain is in the {interval}."
             )
         if one.verdict is not None and self.behaviour is not None and self.named is not None:
@@ -237,4 +237,4 @@ class EvaluationReport(ReportPage):
 
 
 def _estimate(gain: ValueEstimate) -> str:
-    return number(gain.estimate) if gain.known else "cannot be told"
+    return number(gain.estimate) if gain.known else "not known"

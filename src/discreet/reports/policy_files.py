@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from discreet.accounting.text.sentence_templates import VERSION
 from discreet.core import checks
 from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
@@ -54,6 +55,8 @@ Bools = NDArray[np.bool_]
 Unsupported = Literal["abstain", "behaviour", "policy"]
 
 __all__ = ["PolicyTable", "Unsupported", "read_policy", "write_policy"]
+
+_AS_BEFORE = 6  # since this version of the statement, files of decision points do not say "abstains"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -174,8 +177,9 @@ def _actions(name: str, value: ArrayLike, shape: tuple[int, ...], most: int | No
 
 
 def write_policy(
-    folder: str | Path, table: PolicyTable, statement: str, unsupported: Unsupported = "abstain"
-) -> None:
+    folder: str | Path, table: PolicyTable, statement: str, unsupported: Unsupported = "abstain",
+    version: int = VERSION,
+) -> None:  # fmt: skip
     """Write ``policy.csv`` and ``policy.py`` into an existing folder.
 
     Parameters
@@ -186,6 +190,8 @@ def write_policy(
         Sentence about privacy, which is put into the docstring of ``policy.py``.
     unsupported : "abstain", "behaviour" or "policy"
         Content of the column ``action`` at steps and states where the planner's own action has no support.
+    version : int
+        Version of the privacy statement, which selects the sentences in ``policy.py``.
     """
     chosen = table.actions(unsupported)
     states, actions = table.state_labels, table.action_labels
@@ -215,28 +221,32 @@ def write_policy(
     folder = Path(folder)
     for name, content in (
         ("policy.csv", text.getvalue()),
-        ("policy.py", _module(table, statement, unsupported)),
+        ("policy.py", _module(table, statement, unsupported, version)),
     ):
         with aside(folder / name) as file:
             file.write(content.encode())
 
 
-def _module(table: PolicyTable, statement: str, unsupported: Unsupported) -> str:
+def _module(table: PolicyTable, statement: str, unsupported: Unsupported, version: int) -> str:
+    changes_little = version >= _AS_BEFORE and table.intervals is not None
     rule = {
-        "abstain": "the policy abstains",
+        "abstain": "people continue as before" if changes_little else "the policy abstains",
         "behaviour": "the action is the one that people took most often, by the noisy counts",
         "policy": "the action is the planner's own all the same",
     }[unsupported]
-    about = " ".join(statement.split()).replace("\\", "\\\\").replace('"', '\\"')
+    found, about = _TEMPLATE, " ".join(statement.split()).replace("\\", "\\\\").replace('"', '\\"')
     paragraphs = (
         "Acts by policy.csv, which must lie beside this file. Needs nothing but Python itself.",
         f"Privacy: {about}",
-        f"Where there is too little data (supported = 0), {rule}.",
+        f"{'Elsewhere than in changed states' if changes_little else 'Where there is too little data'} "
+        f"(supported = 0), {rule}.",
     )
     filled = "\n\n".join(textwrap.fill(part, 100, break_long_words=False) for part in paragraphs)
-    return _TEMPLATE.replace("@ABOUT@", filled).replace(
-        "@STEPS@", f"{table.first_step} to {table.first_step + len(table.policy) - 1}"
-    )
+    steps = f"{table.first_step} to {table.first_step + len(table.policy) - 1}"
+    nothing = "people continue as before" if changes_little else "the policy abstains"
+    for mark, text in (("@ABOUT@", filled), ("@STEPS@", steps), ("@NOTHING@", nothing)):
+        found = found.replace(mark, text)
+    return found
 
 
 _TEMPLATE = '''"""@ABOUT@
@@ -259,7 +269,7 @@ with open(pathlib.Path(__file__).with_name("policy.csv"), encoding="utf-8", newl
 
 
 def act(step, state):
-    """The action at a step (@STEPS@) in a state, or None where the policy abstains.
+    """The action at a step (@STEPS@) in a state, or None where @NOTHING@.
 
     ``state`` is an index from 0, or a label where policy.csv has a column state_label; the action is
     a label where it has a column action_label, else an index. Anything else is a KeyError.

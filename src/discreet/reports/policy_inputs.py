@@ -33,6 +33,7 @@ from discreet.core import checks
 from discreet.core.short_repr import brief
 from discreet.data.schema import Schema
 from discreet.learners.offline.release_files import aside, read_release
+from discreet.learners.ope.count_estimates import BEHAVIOUR
 from discreet.learners.ope.policy_origin import PolicyArray, origin_of
 from discreet.learners.ope.release_split import content_hash
 from discreet.reports.rule_files import RuleReader
@@ -81,6 +82,7 @@ def read_given_policy(path: str | Path, schema: Schema, run_code: bool = False) 
         false. The message states the file.
     """
     given, path = str(path), Path(path)
+    given = f"./{given}" if given == BEHAVIOUR else given  # the name of what people did
     if path.is_dir():
         path = path / "policy.csv"
     if not path.is_file():
