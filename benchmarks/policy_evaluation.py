@@ -1,4 +1,4 @@
-"""Evaluations of policies from outside and of plans: coverage of two estimators, and claims where nothing helps.
+"""Evaluations of given policies and of plans: coverage of two estimators, and claims where nothing helps.
 
     python -m benchmarks.policy_evaluation [--worlds valid-random random-strong] [--users 10000 50000]
     [--epsilon 1 3 10] [--many 10] [--first 0] [--draws 4] [--seed 31]
@@ -97,8 +97,9 @@ def line(group: str, users: int, epsilon: str, rows: Sequence[dict[str, Any]]) -
 
     return (
         group, f"{users:,}", epsilon, count("old held"), mean("old width"), count("rule held"),
-        mean("rule width"), count("plan held"), mean("plan width"), count("rule above"), count("rule shown"), count("plan above"),
-        count("plan shown"), str(sum(one["rule false"] + one["plan false"] for one in rows)),
+        mean("rule width"), count("plan held"), mean("plan width"), count("rule above"),
+        count("rule shown"), count("plan above"), count("plan shown"),
+        str(sum(one["rule false"] + one["plan false"] for one in rows)),
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -256,8 +257,10 @@ def test_a_planner_per_step_is_corrected_for_its_choice() -> None:
     assert chosen.choice > plain.choice
     assert chosen.low < plain.low
     assert chosen.low <= true_gain(mdp, behaviour, array) <= chosen.high
-    with pytest.raises(ValueError, match="must be the result of DPAPVI"):
-        evaluate_policies(release, {"x": array}, spec, made="release")
+    other = SimpleNamespace(policy=learned.policy, supported=learned.supported, q=learned.q)
+    for policy in (array, other):  # results of other learners have scores, but did not choose by them
+        with pytest.raises(ValueError, match="must be the result of DPAPVI"):
+            evaluate_policies(release, {"x": policy}, spec, made="release")
 
 
 def test_an_origin_that_contradicts_is_refused() -> None:

@@ -46,6 +46,7 @@ from scipy.special import ndtri
 from discreet.core import checks
 from discreet.core.releases import Floats, Release
 from discreet.core.short_repr import brief
+from discreet.learners.offline.apvi import OfflinePolicy
 from discreet.learners.ope.count_estimates import BEHAVIOUR, PolicyEstimate, ValueEstimate, evaluate, uniform
 from discreet.learners.ope.first_visit_query import FirstVisits, Told
 from discreet.learners.ope.policy_comparison import CellErrors, cell_errors, check_paid
@@ -134,7 +135,7 @@ def policy_steps(name: str, policy: Any, spec: ProblemSpec) -> PolicySteps:
     """
     layout, scores = spec.layout, None
     if hasattr(policy, "supported") and hasattr(policy, "policy"):
-        scores = getattr(policy, "q", None)
+        scores = policy.q if isinstance(policy, OfflinePolicy) else None
         policy = np.where(policy.supported, policy.policy, -1)
     array = np.asarray(policy)
     whole, before = array.dtype.kind in "iu", np.zeros((layout.horizon, layout.states), bool)
