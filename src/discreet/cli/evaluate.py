@@ -15,7 +15,7 @@ def evaluate(
     policies: Annotated[
         list[str],
         typer.Argument(
-            metavar="POLICY...",
+            metavar="POLICY",
             help="Policies: .csv (state,action[,probability], or with step), .npy, .parquet of save_policy, "
             "policy.py, or folders with a policy.csv. Their intervals hold together.",
         ),
