@@ -71,7 +71,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("steps/policy.py", "points", {"made": "outside"}, "only with --run-code"),
         ("points", "points", {}, "all of this release"),
         ("points/policy.csv", "points", {"made": "outside"}, "all of this release"),
-        ("points", "points", {"made": "release"}, "the interval of a policy of decision-points"),
+        ("points", "points", {"made": "release"}, "interval of a folder's own policy is in its report.md"),
         ("points-whole.parquet", "points", {}, "all of this release"),
         ("points.csv", "points", {"share": 0.7}, "share = 0.5"),
         ("points.csv", "points", {"made": "outside"}, "made = 'train' and share = 0.5"),

@@ -154,8 +154,8 @@ def _learned(given: GivenPolicy, stored: StoredRelease, spec: ProblemSpec) -> An
     """
     if stored.facts.first_visits:
         raise ValueError(
-            f"{given.name}: made = 'release' is for counts per step only; the interval of a policy of "
-            "decision-points is in its own report.md; plan any other policy from the training part "
+            f"{given.name}: made = 'release' is for counts per step only; the interval of a folder's own "
+            "policy is in its report.md; plan any other policy from the training part "
             "(dr.learners.world_model), and use made = 'train'"
         )
     origin = given.policy.made_from
