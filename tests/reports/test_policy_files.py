@@ -131,7 +131,8 @@ def test_from_a_learner(tmp_path: Path) -> None:
     ("change", "match"),
     [
         ({"policy": np.zeros(3, int)}, "policy has shape"),
-        ({"policy": TABLE.policy - 1}, "policy holds -1"),
+        ({"policy": TABLE.policy - 2}, "policy holds -2"),
+        ({"behaviour": TABLE.policy - 1}, "behaviour holds -1"),
         ({"policy": TABLE.policy + 0.0}, "of integers"),
         ({"policy": np.full((H, S), 3), "action_labels": ACTIONS}, "actions that have labels"),
         ({"supported": TABLE.supported[:2]}, "supported"),
@@ -149,6 +150,30 @@ def test_wrong_tables_are_refused(change: dict, match: str) -> None:
         replace(TABLE, **change)
     with pytest.raises(ValueError, match="unsupported = 'guess'"):
         TABLE.actions("guess")  # type: ignore[arg-type]
+
+
+def test_programs_of_decision_points_say_as_before_since_version_6(tmp_path: Path) -> None:
+    """Earlier versions keep their text, so that old folders are made again byte by byte."""
+    changed = replace(TABLE, intervals=(TABLE.values, TABLE.values))
+    texts = {}
+    for version in (4, 5, 6):
+        write_policy(tmp_path, changed, "made up", version=version)
+        texts[version] = (tmp_path / "policy.py").read_text()
+    assert texts[4] == texts[5] != texts[6]
+    assert texts[5].count("the policy abstains") == texts[6].count("people continue as before") == 2
+    assert "abstains" not in texts[6]
+    write_policy(tmp_path, TABLE, "made up", version=6)
+    assert "(supported = 0), the policy abstains." in (tmp_path / "policy.py").read_text()
+
+
+def test_as_before_is_an_empty_action(tmp_path: Path) -> None:
+    policy = TABLE.policy.copy()
+    policy[0, 1] = -1
+    table = replace(TABLE, policy=policy, supported=np.ones((H, S), bool))
+    write_policy(tmp_path, table, "made up")
+    actions, _ = read_policy(tmp_path)
+    np.testing.assert_array_equal(actions, policy)
+    np.testing.assert_array_equal(table.actions("policy"), policy)
 
 
 @pytest.mark.parametrize(

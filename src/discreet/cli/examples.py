@@ -47,6 +47,10 @@ EXAMPLES = {
         "discreet replan policy/release.parquet --unsupported behaviour --out careful",
         "discreet replan policy/release.parquet --set support=6 --out other",
     ),
+    "evaluate": (
+        "discreet evaluate plan.csv --from-release policy",
+        "discreet evaluate rule.csv other.csv --from-release policy --made outside --compare",
+    ),
     "aggregate": (
         "discreet aggregate --new-key run.key",
         "discreet aggregate may.parquet --schema SCHEMA.toml --key run.key --out may.tally",

@@ -45,5 +45,6 @@ from discreet.learners.online.ucrl_vtr import UCRLVTRPlus as UCRLVTRPlus
 from discreet.learners.ope.release_split import split_release as split_release
 from discreet.pipeline.world_model import WorldModel as WorldModel
 from discreet.pipeline.world_model import world_model as world_model
+from discreet.reports.policy_inputs import save_policy as save_policy
 
 __all__: list[str]

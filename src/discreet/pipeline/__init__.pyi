@@ -25,6 +25,7 @@ from discreet.pipeline.partial_aggregates import aggregate_part as aggregate_par
 from discreet.pipeline.partial_aggregates import merge_aggregates as merge_aggregates
 from discreet.pipeline.partial_aggregates import new_aggregate_key as new_aggregate_key
 from discreet.pipeline.partial_aggregates import read_aggregate_key as read_aggregate_key
+from discreet.pipeline.policy_evaluation import evaluate_with_release as evaluate_with_release
 from discreet.pipeline.power_analysis import GainForecast as GainForecast
 from discreet.pipeline.power_analysis import PublicMDP as PublicMDP
 from discreet.pipeline.power_analysis import gain_power as gain_power

@@ -580,7 +580,7 @@ def write_plan(
     if version < SINCE and isinstance(report, DecisionReport):
         report, table = EarlierReport.of(report), planned.earlier or table
     again = " Planned again from a release that was made before, without reading data." if replanned else ""
-    write_policy(folder, table, promised + again, settings.unsupported)
+    write_policy(folder, table, promised + again, settings.unsupported, version)
     blocks = rehearsed(report.blocks(), _REHEARSAL) if settings.synthetic else report.blocks()
     text = report_markdown(blocks)
     (folder / MARKDOWN_REPORT).write_text(text, "utf-8", newline="\n")

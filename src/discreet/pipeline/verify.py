@@ -59,6 +59,7 @@ from discreet.learners.offline.release_files import FIRST_VISITS, StoredTables, 
 from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.mechanisms.linear.adaptive_queries import planned_records
 from discreet.pipeline.learned_files import LearnConfig, kind_of, learner_of, name_of, options_of, write_plan
+from discreet.reports.evaluation_report import JUDGED
 from discreet.reports.signature_file import SIGNATURES_NAME, found_in
 from discreet.reports.statement import (
     PAGES,
@@ -252,7 +253,8 @@ def _check_text(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
 def _check_files(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
     """Check the hashes of all files that the statement names.
 
-    The checks fail for links, and for files or folders that the statement does not name.
+    The checks fail for links, and for files or folders that the statement does not name. Signatures and the
+    record of evaluations are added later, so no statement names them.
     """
     stated = document["files"]
     present = {
@@ -266,7 +268,7 @@ def _check_files(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
             yield Check(f"files: {name}", digest, "no such file in the folder", False)
         else:
             yield _compared(f"files: {name}", digest, file_hash(path))
-    own = {JSON_NAME, *PAGES, *({SIGNATURES_NAME} & set(present))}
+    own = {JSON_NAME, *PAGES, *({SIGNATURES_NAME, JUDGED} & set(present))}
     for name in sorted(own):
         path = present.get(name)
         whole = path is not None and not path.is_symlink() and path.is_file()

@@ -53,19 +53,22 @@ from discreet.core import checks
 from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
-from discreet.core.releases import Floats, Ints
+from discreet.core.releases import Floats, Ints, Release
 from discreet.core.short_repr import brief
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.learners.estimation.linear_regression import simplex_rows
 from discreet.learners.ope.first_visit_query import FirstVisits
+from discreet.learners.ope.policy_origin import PolicyArray
 from discreet.learners.ope.release_split import (
     ReleasePart,
+    check_kind,
     check_spec,
     combined_visits,
     content_hash,
     release_sizes,
     split_release,
 )
+from discreet.learners.ope.session_release import by_step
 from discreet.mechanisms.interfaces import ProblemSpec, StepSums, StepwiseRelease
 from discreet.utils.system import optional
 
@@ -352,7 +355,8 @@ class WorldModel:
         Returns
         -------
         (H, S) integers
-            Actions. -1 means as before: users continue to follow the behaviour policy.
+            Actions. -1 means as before: users continue to follow the behaviour policy. The array has the
+            origin :attr:`made_from`, which an evaluation checks.
 
         Raises
         ------
@@ -374,7 +378,7 @@ class WorldModel:
             better[ends] = False
             policy[h, better] = table.argmax(axis=1)[better]
             value = np.where(better, best, before)
-        return policy
+        return PolicyArray.of(policy, self.made_from)
 
     # ------------------------------------------------------------------------------ environments
     def _tables(self, members: int, seed: int, penalty: float, as_before: bool) -> WorldTables:
@@ -505,7 +509,7 @@ class WorldModel:
         Returns
         -------
         (H, S) integers
-            Actions. -1 means as before, as in :meth:`plan`.
+            Actions, with their origin. -1 means as before, as in :meth:`plan`.
 
         Raises
         ------
@@ -530,7 +534,7 @@ class WorldModel:
             row = layout.row_index[np.arange(layout.states), np.minimum(chosen, layout.actions - 1)]
             own = (chosen < layout.actions) & (row >= 0) & self._slot(self.acts, h)[row]
             policy[h, own] = chosen[own]
-        return policy
+        return PolicyArray.of(policy, self.made_from)
 
 
 # --------------------------------------------------------------------------------------- reading
@@ -678,7 +682,7 @@ def _added(one: StepSums, other: StepSums) -> StepSums:
 
 
 def world_model(
-    release: StepwiseRelease,
+    release: StepwiseRelease | Release,
     spec: ProblemSpec,
     *,
     part: Part = "train",
@@ -689,9 +693,9 @@ def world_model(
 
     Parameters
     ----------
-    release : StepwiseRelease
-        Release of first visits, or of counts per step. Counts per step are summed over steps if ``spec`` is
-        stationary.
+    release : StepwiseRelease or Release
+        Release of first visits, or of counts per step, also of a session. Counts per step are summed over
+        steps if ``spec`` is stationary.
     spec : ProblemSpec
         Public facts about the environment.
     part : "train", "held_out" or "whole"
@@ -716,6 +720,8 @@ def world_model(
     checks.choice("part", part, ("train", "held_out", "whole"))
     check_spec(spec)
     returns = checks.flag("returns", returns)
+    release = by_step(release, spec.layout)
+    check_kind(release, spec)
     if isinstance(release, ReleasePart):
         if part != release.part:
             raise ValueError(f"part = {part!r}: must be {release.part!r}, which the release is")

@@ -196,7 +196,7 @@ class DecisionReport(ReportPage):
             "version": VERSION,
             "kind": "decision points",
             **plain,
-            **_judged(self.judged),
+            **judged_numbers(self.judged),
             "bounds": list(self.bounds),
             "gain": asdict(self.gain),
             "values": {"learned": asdict(self.learned), "behaviour": asdict(self.behaviour)},
@@ -508,7 +508,7 @@ def decision_report_of(
     """
     path, gain, judged = learned.path, learned.gain, learned.verdict
     told = path.told
-    names = _Names(schema, told)
+    names = LabelNames(schema, told)
     behaviour = path.behaviour()
     least, most = told.question.bounds
     others, lacking = {}, {}
@@ -526,8 +526,7 @@ def decision_report_of(
         min(behaviour.high + gain.high, most), gain.level, float(np.hypot(behaviour.noise, gain.noise)),
         float(np.hypot(behaviour.sampling, gain.sampling)), gain.revisits, gain.revisits_error,
     )  # fmt: skip
-    ends = list(told.question.returns.terminal)
-    ended = float(np.clip(told.per_state(told.visits)[ends].sum() / told.episodes, 0.0, 1.0))
+    ended = told.ended
     weight = np.maximum(told.visits, 0.0) * told.decided
     return DecisionReport(
         verdict=first_sentence(judged, behaviour, learned.changes, ended, names.row),
@@ -557,7 +556,7 @@ def decision_report_of(
 
 
 def _compared(
-    learned: DecisionPolicy, rules: Sequence[StationaryRule], names: _Names, ended: float
+    learned: DecisionPolicy, rules: Sequence[StationaryRule], names: LabelNames, ended: float
 ) -> tuple[Compared, ...]:
     """Compare the learned policy with each rule. The intervals hold simultaneously for all rules."""
     path, found = learned.path, []
@@ -582,7 +581,7 @@ def _compared(
     return tuple(found)
 
 
-def _difference(learned: DecisionPolicy, policy: Policy, names: _Names, s: int) -> Difference:
+def _difference(learned: DecisionPolicy, policy: Policy, names: LabelNames, s: int) -> Difference:
     path = learned.path
     layout = path.told.layout
     usual = int(learned.behaviour[0][s])
@@ -605,7 +604,7 @@ def _difference(learned: DecisionPolicy, policy: Policy, names: _Names, s: int) 
     )
 
 
-def _judged(found: Verdict) -> dict[str, Any]:
+def judged_numbers(found: Verdict) -> dict[str, Any]:
     """Return the numbers of a verdict as JSON values."""
     test, cause = found.consistency, found.cause
 
@@ -661,7 +660,7 @@ def _plain_group(label: str, one: GroupResult) -> dict[str, Any]:
     return {**numbers, "group": label}
 
 
-class _Names:
+class LabelNames:
     """Labels of the states and actions of a schema, written so that they can be cells of a table."""
 
     def __init__(self, schema: Schema, told: Told) -> None:
@@ -684,7 +683,7 @@ def _label(labels: tuple[str, ...] | None, index: int) -> str:
     return str(index) if labels is None else " ".join(labels[index].replace("|", "/").split())
 
 
-def _outcomes(learned: DecisionPolicy, names: _Names) -> tuple[tuple[StateOutcome, ...], ...]:
+def _outcomes(learned: DecisionPolicy, names: LabelNames) -> tuple[tuple[StateOutcome, ...], ...]:
     """Return the outcomes of actions for at most ``_STATES`` states.
 
     Changed states come first. Otherwise, states are in decreasing order of visits.
@@ -711,7 +710,7 @@ def _changes(learned: DecisionPolicy, schema: Schema) -> tuple[StateChange, ...]
     path = learned.path
     told, layout = path.told, path.told.layout
     least, most = told.question.bounds
-    named = _Names(schema, told)
+    named = LabelNames(schema, told)
     own = path.order[: learned.changes]
     own = own[np.argsort(-path.visits[own], kind="stable")]
     usual = learned.behaviour[0]

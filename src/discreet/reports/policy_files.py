@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from discreet.accounting.text.sentence_templates import VERSION
 from discreet.core import checks
 from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
@@ -55,6 +56,8 @@ Unsupported = Literal["abstain", "behaviour", "policy"]
 
 __all__ = ["PolicyTable", "Unsupported", "read_policy", "write_policy"]
 
+_AS_BEFORE = 6  # since this version of the statement, files of decision points do not say "abstains"
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PolicyTable:
@@ -62,7 +65,8 @@ class PolicyTable:
 
     Parameters
     ----------
-    policy : (H, S) int, the planner's own action at every step and state, with or without support
+    policy : (H, S) int, the planner's own action at every step and state, with or without support. -1 means
+        as before: no action of the policy's own
     supported : (H, S) bool, True where enough data support the planner's own action
     values : (H, S) pessimistic values of the planner's actions. If ``intervals`` is given, the values are
         estimates instead, with NaN for unknown values
@@ -74,7 +78,7 @@ class PolicyTable:
     Raises
     ------
     ValueError
-        If shapes differ, an action is negative or has no label, labels repeat, or a value is not finite.
+        If shapes differ, an action is below -1 or has no label, labels repeat, or a value is not finite.
     """
 
     __repr__ = brief
@@ -104,7 +108,7 @@ class PolicyTable:
         if self.state_labels is not None and len(self.state_labels) != shape[1]:
             raise ValueError(f"state_labels has {len(self.state_labels)} entries: must be {shape[1]}")
         most = None if self.action_labels is None else len(self.action_labels) - 1
-        put(self, "policy", _actions("policy", self.policy, shape, most))
+        put(self, "policy", _actions("policy", self.policy, shape, most, -1))
         if self.intervals is None:
             put(self, "values", checks.floats("values", self.values, shape))
         else:
@@ -160,19 +164,22 @@ class PolicyTable:
         return np.where(self.supported, self.policy, self.behaviour)
 
 
-def _actions(name: str, value: ArrayLike, shape: tuple[int, ...], most: int | None) -> Ints:
+def _actions(name: str, value: ArrayLike, shape: tuple[int, ...], most: int | None, least: int = 0) -> Ints:
     table = np.asarray(value)
     if table.dtype.kind not in "iu" or table.shape != shape:
         raise ValueError(f"{name}: must be (H, S) = {shape} of integers")
-    if table.min() < 0 or (most is not None and table.max() > most):
-        allowed = "at least 0" if most is None else f"in [0, {most}], the actions that have labels"
+    if table.min() < least or (most is not None and table.max() > most):
+        allowed = (
+            f"at least {least}" if most is None else f"in [{least}, {most}], the actions that have labels"
+        )
         raise ValueError(f"{name} holds {table.min()} to {table.max()}: must be {allowed}")
     return table.astype(np.int64)
 
 
 def write_policy(
-    folder: str | Path, table: PolicyTable, statement: str, unsupported: Unsupported = "abstain"
-) -> None:
+    folder: str | Path, table: PolicyTable, statement: str, unsupported: Unsupported = "abstain",
+    version: int = VERSION,
+) -> None:  # fmt: skip
     """Write ``policy.csv`` and ``policy.py`` into an existing folder.
 
     Parameters
@@ -183,6 +190,8 @@ def write_policy(
         Sentence about privacy, which is put into the docstring of ``policy.py``.
     unsupported : "abstain", "behaviour" or "policy"
         Content of the column ``action`` at steps and states where the planner's own action has no support.
+    version : int
+        Version of the privacy statement, which selects the sentences in ``policy.py``.
     """
     chosen = table.actions(unsupported)
     states, actions = table.state_labels, table.action_labels
@@ -212,28 +221,32 @@ def write_policy(
     folder = Path(folder)
     for name, content in (
         ("policy.csv", text.getvalue()),
-        ("policy.py", _module(table, statement, unsupported)),
+        ("policy.py", _module(table, statement, unsupported, version)),
     ):
         with aside(folder / name) as file:
             file.write(content.encode())
 
 
-def _module(table: PolicyTable, statement: str, unsupported: Unsupported) -> str:
+def _module(table: PolicyTable, statement: str, unsupported: Unsupported, version: int) -> str:
+    changes_little = version >= _AS_BEFORE and table.intervals is not None
     rule = {
-        "abstain": "the policy abstains",
+        "abstain": "people continue as before" if changes_little else "the policy abstains",
         "behaviour": "the action is the one that people took most often, by the noisy counts",
         "policy": "the action is the planner's own all the same",
     }[unsupported]
-    about = " ".join(statement.split()).replace("\\", "\\\\").replace('"', '\\"')
+    found, about = _TEMPLATE, " ".join(statement.split()).replace("\\", "\\\\").replace('"', '\\"')
     paragraphs = (
         "Acts by policy.csv, which must lie beside this file. Needs nothing but Python itself.",
         f"Privacy: {about}",
-        f"Where there is too little data (supported = 0), {rule}.",
+        f"{'Elsewhere than in changed states' if changes_little else 'Where there is too little data'} "
+        f"(supported = 0), {rule}.",
     )
     filled = "\n\n".join(textwrap.fill(part, 100, break_long_words=False) for part in paragraphs)
-    return _TEMPLATE.replace("@ABOUT@", filled).replace(
-        "@STEPS@", f"{table.first_step} to {table.first_step + len(table.policy) - 1}"
-    )
+    steps = f"{table.first_step} to {table.first_step + len(table.policy) - 1}"
+    nothing = "people continue as before" if changes_little else "the policy abstains"
+    for mark, text in (("@ABOUT@", filled), ("@STEPS@", steps), ("@NOTHING@", nothing)):
+        found = found.replace(mark, text)
+    return found
 
 
 _TEMPLATE = '''"""@ABOUT@
@@ -256,7 +269,7 @@ with open(pathlib.Path(__file__).with_name("policy.csv"), encoding="utf-8", newl
 
 
 def act(step, state):
-    """The action at a step (@STEPS@) in a state, or None where the policy abstains.
+    """The action at a step (@STEPS@) in a state, or None where @NOTHING@.
 
     ``state`` is an index from 0, or a label where policy.csv has a column state_label; the action is
     a label where it has a column action_label, else an index. Anything else is a KeyError.

@@ -23,7 +23,7 @@ from discreet.core import checks
 from discreet.core.short_repr import brief
 from discreet.data.schema import Schema
 
-__all__ = ["StationaryRule", "read_rule", "rule_names"]
+__all__ = ["RuleReader", "StationaryRule", "read_rule", "rule_names"]
 
 _ONE = 1e-9
 _MOST = 100  # largest number of rules in one report
@@ -85,29 +85,76 @@ def read_rule(path: str | Path, schema: Schema) -> StationaryRule:
         path = path / "policy.csv"
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            return _RuleReader(schema, csv.DictReader(file, strict=True)).rule()
+            return RuleReader(schema, csv.DictReader(file, strict=True)).rule()
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file") from None
     except (OSError, ValueError, csv.Error) as error:
         raise ValueError(f"{path}: {error}") from None
 
 
-class _RuleReader:
-    """Reader of one rule file."""
+class RuleReader:
+    """Reader of one file of states, actions and probabilities.
 
-    def __init__(self, schema: Schema, file: csv.DictReader[str]) -> None:
+    schema : schema with labels and sizes. file : rows of the file. skipped : number of lines before them.
+    """
+
+    _only_indices = False
+
+    def __init__(self, schema: Schema, file: csv.DictReader[str], skipped: int = 0) -> None:
         self._schema, self._layout = schema, schema.layout
         self.columns = tuple(file.fieldnames or ())
         self.rows: list[dict[str, str]] = []
         self.lines: list[int] = []
         for row in file:
             if None in row or None in row.values():
-                raise ValueError(f"line {file.line_num}: must have {len(self.columns)} cells")
+                raise ValueError(f"line {file.line_num + skipped}: must have {len(self.columns)} cells")
             self.rows.append(row)
-            self.lines.append(file.line_num)
+            self.lines.append(file.line_num + skipped)
 
     def rule(self) -> StationaryRule:
         """Return the rule that the file contains. Raises ``ValueError`` if the file is invalid."""
+        stepped = self._check_columns()
+        if stepped:
+            self._take_one_step()
+        self._leave_out_empty(stepped)
+        if not self.rows:
+            raise ValueError("must name a state, all others are left to people")
+        return self._rule()
+
+    def steps(self, indices: bool, first: int, horizon: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return the (H, S, A) probabilities and the (H, S) mask of named states of a rule for each step.
+
+        - indices : True if states and actions are indices; False: labels, where all cells are labels.
+        - first : number of the first step. horizon : number of steps.
+
+        Raises ``ValueError`` if the file is invalid.
+        """
+        layout = self._layout
+        stepped = self._check_columns()
+        self._only_indices = indices
+        self._leave_out_empty(stepped)
+        table, named = (
+            np.zeros((horizon, layout.states, layout.actions)),
+            np.zeros((horizon, layout.states), bool),
+        )
+        if not stepped:
+            if self.rows:
+                rule = self._rule()
+                table[:], named[:] = rule.table, rule.named
+            return table, named
+        rows, lines, of_step = self.rows, self.lines, dict[int, list[int]]()
+        for i, (row, line) in enumerate(zip(rows, lines, strict=True)):
+            of_step.setdefault(
+                self._index("step", row["step"].strip(), line, first + horizon, first), []
+            ).append(i)
+        for step, own in of_step.items():
+            self.rows, self.lines = [rows[i] for i in own], [lines[i] for i in own]
+            rule = self._rule()
+            table[step - first], named[step - first] = rule.table, rule.named
+        return table, named
+
+    def _check_columns(self) -> bool:
+        """Return True if the file has a column of steps. Raises ``ValueError`` if columns are wrong."""
         stepped = "step" in self.columns
         if not set(_NEEDED) <= set(self.columns) or not (stepped or set(self.columns) <= set(_ALLOWED)):
             raise ValueError(
@@ -115,12 +162,15 @@ class _RuleReader:
             )
         if len(set(self.columns)) < len(self.columns):
             raise ValueError("line 1: every column must occur once")
-        if stepped:
-            self._take_one_step()
+        return stepped
+
+    def _leave_out_empty(self, stepped: bool) -> None:
+        """Leave out the rows of a file with steps that have no action."""
         kept = [i for i, row in enumerate(self.rows) if row["action"] != "" or not stepped]
         self.rows, self.lines = [self.rows[i] for i in kept], [self.lines[i] for i in kept]
-        if not self.rows:
-            raise ValueError("must name a state, all others are left to people")
+
+    def _rule(self) -> StationaryRule:
+        """Return the rule of the rows that are left."""
         schema, layout = self._schema, self._layout
         states = self._indices("state", schema.state_labels, layout.states)
         actions = self._indices("action", schema.action_labels, layout.actions)
@@ -174,7 +224,7 @@ class _RuleReader:
         """
         cells = [row[column] if row[column] in (labels or ()) else row[column].strip() for row in self.rows]
         other = f"{column}_label"
-        if other in self.columns or labels is None:
+        if other in self.columns or labels is None or self._only_indices:
             found = self._all(column, cells, count)
             if other in self.columns:
                 self._check_labels(other, found, labels)
@@ -199,11 +249,12 @@ class _RuleReader:
                 )
 
     @staticmethod
-    def _index(column: str, cell: str, line: int, count: int) -> int:
-        if not (cell.isascii() and cell.isdigit() and int(cell) < count):
+    def _index(column: str, cell: str, line: int, count: int, least: int = 0) -> int:
+        if not (cell.isascii() and cell.isdigit() and least <= int(cell) < count):
+            label = "" if column == "step" else "a label of the schema or "
             raise ValueError(
-                f"line {line}: {column} = {checks.said(cell)}: must be a label of the schema or an index in "
-                f"[0, {count - 1}]"
+                f"line {line}: {column} = {checks.said(cell)}: must be {label}an index in "
+                f"[{least}, {count - 1}]"
             )
         return int(cell)
 

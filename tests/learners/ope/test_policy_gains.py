@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -47,8 +48,8 @@ def released(
 
 
 def estimates(release: Told, policies: dict[str, Any], level: float = 0.95) -> dict[str, Any]:
-    tables = {name: gains._steps(name, policy, QUESTION.spec) for name, policy in policies.items()}
-    return gains._first_visit_gains(release, tables, level)
+    tables = {name: gains.policy_steps(name, policy, QUESTION.spec) for name, policy in policies.items()}
+    return dict(zip(tables, gains._first_visit_gains(release, tables, level), strict=True))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -70,7 +71,7 @@ def test_slopes_are_those_of_the_value() -> None:
     """Finite differences in cells of the counts."""
     sums = truth(*world(1), 3e4)
     release = released(sums, 3e4, (0.0, 0.0, 0.0), 0)
-    table = gains._steps("x", drawn_policy(4), QUESTION.spec)
+    table = gains.policy_steps("x", drawn_policy(4), QUESTION.spec)
     layout = release.layout
     before, weights = np.ones((26, 8), bool), np.zeros((26, layout.rows))
     several = np.diff(layout.state_ptr) > 1
@@ -193,6 +194,94 @@ def test_counts_per_step_and_parts() -> None:
         evaluate_policies(train, policies, spec)
 
 
+@pytest.mark.parametrize("stationary", [True, False])
+def test_as_before_everywhere_gains_exactly_nothing(stationary: bool) -> None:
+    """A gain of 0 with the interval [0, 0]; it does not widen other intervals. One level for both kinds."""
+    mdp, behaviour = world(1)
+    users = rollout_batch(mdp, policy_rows(mdp.layout, behaviour), 3000, 4, 0)
+    if stationary:
+        question = FirstVisits(spec_of(mdp.layout))
+        spec, release = question.spec, kept(question.query(), question.told(users), 1, 10.0)
+    else:
+        spec = ProblemSpec(mdp.layout, returns=ReturnBounds(terminal=(5, 6)))
+        release = kept(dr.DPAPVI().query(spec), users, 1, 10.0)
+    ends = np.full(7, -1)
+    ends[5:] = 1  # no choice is left there
+    other = drawn_policy(1)
+    policies = {"steps": np.full((25, 7), -1), "ends": ends, "other": other, "copy": other}
+    found = evaluate_policies(release, policies, spec, made="outside", level=0.9, against="other")
+    for name in ("steps", "ends"):
+        one = found.gains[name]
+        assert (one.estimate, one.low, one.high, one.lower, one.lack) == (0.0,) * 5
+        assert found.differences[name].estimate == pytest.approx(-found.gains["other"].estimate, abs=1e-12)
+    assert (found.differences["copy"].low, found.differences["copy"].high) == (0.0, 0.0)
+    assert "other" not in found.differences
+    assert {one.level for one in (*found.gains.values(), *found.differences.values())} == {0.9}
+    alone = evaluate_policies(release, {"other": other}, spec, made="outside", level=0.9)
+    padded = evaluate_policies(release, {"other": other, "ends": ends}, spec, made="outside", level=0.9)
+    assert padded.gains["other"] == alone.gains["other"]
+
+
+def test_differences_of_two_policies() -> None:
+    """With endless users exact; errors cancel where both act in the same way."""
+    mdp, behaviour = world(2)
+    one, other = drawn_policy(1), drawn_policy(1)
+    other[:, 0] = np.where(one[:, 0] == 1, 2, 1)
+    exact = released(truth(mdp, behaviour, 1e12), 1e12, (0.0, 0.0, 0.0), 0)
+    tables = {
+        name: gains.policy_steps(name, policy, QUESTION.spec)
+        for name, policy in (("one", one), ("other", other))
+    }
+    asked = [gains._ValuePair("one", "other"), gains._ValuePair("one", None), gains._ValuePair("other", None)]
+    found = gains._first_visit_gains(exact, tables, 0.95, asked)
+    true = true_gain(mdp, behaviour, one) - true_gain(mdp, behaviour, other)
+    assert found[0].estimate == pytest.approx(true, abs=1e-5)
+    noisy = released(truth(mdp, behaviour, 1e5), 1e5, (4.0, 4.0, 2.0), 3)
+    less, first, second = gains._first_visit_gains(noisy, tables, 0.95, asked)
+    assert less.estimate == pytest.approx(first.estimate - second.estimate, abs=1e-12)
+    apart = np.hypot(*(np.hypot(x.noise, x.sampling) for x in (first, second)))
+    assert np.hypot(less.noise, less.sampling) < apart
+
+
+def test_a_planner_per_step_is_corrected_for_its_choice() -> None:
+    """Results of DPAPVI from the whole release: wider than for the same policy from outside."""
+    mdp, behaviour = world(1)
+    spec = ProblemSpec(mdp.layout, returns=ReturnBounds(terminal=(5, 6)))
+    users = rollout_batch(mdp, policy_rows(mdp.layout, behaviour), 20_000, 4, 0)
+    release = kept(dr.DPAPVI().query(spec), users, 1, 10.0)
+    learned = dr.DPAPVI().learn(release, spec)
+    chosen = evaluate_policies(release, {"x": learned}, spec, made="release").gains["x"]
+    plain = evaluate_policies(release, {"x": learned}, spec, made="outside").gains["x"]
+    array = np.where(learned.supported, learned.policy, -1)
+    assert plain == evaluate_policies(release, {"x": array}, spec, made="outside").gains["x"]
+    assert chosen.choice > plain.choice
+    assert chosen.low < plain.low
+    assert chosen.low <= true_gain(mdp, behaviour, array) <= chosen.high
+    other = SimpleNamespace(policy=learned.policy, supported=learned.supported, q=learned.q)
+    for policy in (array, other):  # results of other learners have scores, but did not choose by them
+        with pytest.raises(ValueError, match="must be the result of DPAPVI"):
+            evaluate_policies(release, {"x": policy}, spec, made="release")
+
+
+def test_an_origin_that_contradicts_is_refused() -> None:
+    mdp, behaviour = world(1)
+    question = FirstVisits(spec_of(mdp.layout))
+    users = rollout_batch(mdp, policy_rows(mdp.layout, behaviour), 5000, 4, 0)
+    release = kept(question.query(), question.told(users), 1)
+    spec = question.spec
+    policy = dr.learners.world_model(release, spec, share=0.7).plan()
+    assert evaluate_policies(release, {"x": policy}, spec, share=0.7).gains["x"].low > -1.0
+    with pytest.raises(ValueError, match="share = 0.7"):
+        evaluate_policies(release, {"x": policy}, spec)
+    with pytest.raises(ValueError, match="made = 'train' and share = 0.7"):
+        evaluate_policies(release, {"x": policy}, spec, made="outside")
+    whole = dr.learners.world_model(release, spec, part="whole").plan()
+    with pytest.raises(ValueError, match="all of this release"):
+        evaluate_policies(release, {"x": whole}, spec)
+    other = kept(question.query(), question.told(users), 2)
+    assert evaluate_policies(other, {"x": policy}, spec, made="outside").level == 0.95
+
+
 def test_bad_arguments_are_refused() -> None:
     mdp, behaviour = world(1)
     question = FirstVisits(spec_of(mdp.layout))
@@ -210,8 +299,14 @@ def test_bad_arguments_are_refused() -> None:
             evaluate_policies(release, policies, question.spec)
     with pytest.raises(ValueError, match="spec = .*: must be a ProblemSpec"):
         evaluate_policies(release, {"x": np.full(7, 1)}, mdp)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="made = 'release'"):
-        evaluate_policies(release, {"x": np.full(7, 1)}, question.spec, made="release")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"policies\['x'\]: must be the result of DPAPVI"):
+        evaluate_policies(release, {"x": np.full(7, 1)}, question.spec, made="release")
+    with pytest.raises(ValueError, match="against = 'y'"):
+        evaluate_policies(release, {"x": np.full(7, 1)}, question.spec, against="y")
+    of_query = ProblemSpec(release.layout, stationary=True)
+    for call in (evaluate_policies, lambda r, _, s: dr.learners.world_model(r, s)):
+        with pytest.raises(ValueError, match=r"spec.layout: must be that of the environment"):
+            call(release, {"x": np.full((26, 8), -1)}, of_query)  # type: ignore[operator]
     plain = FirstVisits(ProblemSpec(mdp.layout, stationary=True))
     other = kept(plain.query(), plain.told(users), 1)
     with pytest.raises(ValueError, match="outcomes"):

@@ -19,9 +19,11 @@ from discreet.core.layout import Layout
 from discreet.core.rng import Seeded
 from discreet.data.row_batches import open_source
 from discreet.data.schema import Groups, Schema, read_schema, write_schema
+from discreet.envs.mdp.planning import policy_value
 from discreet.ledger.ledger import Ledger
 from discreet.pipeline.federated import FederatedSite, FederatedSum, FederationPlan
 from discreet.pipeline.learn import LearnConfig, learn, replan
+from discreet.pipeline.policy_evaluation import evaluate_with_release
 from discreet.pipeline.synthetic_data import write_made_up
 from discreet.pipeline.trajectory_files import write_cohort
 from discreet.pipeline.verify import verify
@@ -209,3 +211,16 @@ def test_commands_rehearse_and_forecast_with_groups(tmp_path: Path) -> None:
         how = ("--schema", schema, *budget, "--learner", algorithm, *more)
         said = " ".join(call("power" if more else "estimate", *how, code=2).stderr.split())
         assert f"groups: must be left out of the schema for {algorithm}, only decision-points" in said
+
+
+def test_a_rule_is_evaluated_with_a_release_of_groups(folder: Path, tmp_path: Path) -> None:
+    """The rule that helps: its true gain over what people did is in the interval."""
+    rule = tmp_path / "rule.csv"
+    rule.write_text("state,action\nsevere,drug B\n")
+    (one,) = evaluate_with_release(folder, [rule], made="outside").policies
+    mdp, behaviour = world()
+    table = behaviour.copy()
+    table[:, 2] = np.eye(3)[2]
+    true = 10.0 * (policy_value(mdp, table) - policy_value(mdp, behaviour))
+    assert one.gain.low < true < one.gain.high
+    assert one.kind == "shown"

@@ -327,6 +327,12 @@ class Told:
         several = np.diff(layout.state_ptr)[layout.row_state] > 1
         return np.asarray(several & (layout.row_state != self.question.start))
 
+    @property
+    def ended(self) -> float:
+        """Return the estimated share of episodes that reached a terminal state."""
+        ends = list(self.question.returns.terminal)
+        return float(np.clip(self.per_state(self.visits)[ends].sum() / self.episodes, 0.0, 1.0))
+
     def consistent(self, moves: Floats | None = None, visits: Floats | None = None) -> Floats:
         """Return (R, S + 1) non-negative transition counts that are consistent with visits.
 

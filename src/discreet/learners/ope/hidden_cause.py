@@ -66,7 +66,7 @@ from discreet.learners.ope.first_visit_query import Told
 
 __all__ = [
     "LARGEST", "HiddenCause", "ConfoundingLoss", "hidden_cause", "largest_strength", "loss_each_step",
-    "loss_one_decision", "lowest",
+    "loss_one_decision", "lowest", "recorded_factor",
 ]  # fmt: skip
 
 LARGEST = 50.0  # largest L* that the search can return
@@ -112,22 +112,26 @@ def hidden_cause(path: Path, count: int, gain: Gain, found: Consistency) -> Hidd
     if path.told.question.returns.censored is not None:
         gain = path.worst(count)
     return HiddenCause(
-        largest_strength(gain, path, lambda strength: loss_each_step(path, count, strength, found.model)),
         largest_strength(
-            gain, path, lambda strength: loss_one_decision(path, count, strength, gain.revisits, found.model)
+            gain, path.told, lambda strength: loss_each_step(path, count, strength, found.model)
         ),
-        _recorded(path, rows),
+        largest_strength(
+            gain,
+            path.told,
+            lambda strength: loss_one_decision(path, count, strength, gain.revisits, found.model),
+        ),
+        recorded_factor(path, rows),
     )
 
 
 def largest_strength(
-    gain: Gain, path: Path, loss: Callable[[float], ConfoundingLoss], most: float = LARGEST
+    gain: Gain, told: Told, loss: Callable[[float], ConfoundingLoss], most: float = LARGEST
 ) -> float:
     """Return the largest strength in [1, most] at which the interval of the gain minus the loss is above 0.
 
     loss : function that returns the loss at a strength.
     """
-    bounds = path.told.question.bounds
+    bounds = told.question.bounds
     scale = bounds[1] - bounds[0]
     estimate, below = gain.estimate / scale, (gain.estimate - gain.low) / scale
     width = below / max(math.hypot(gain.noise, gain.sampling) / scale, 1e-300)
@@ -152,7 +156,7 @@ def _rows(path: Path, count: int) -> Ints:
     return np.asarray(path.told.layout.row_index[own, path.action[own]])
 
 
-def _recorded(path: Path, rows: Ints) -> float:
+def recorded_factor(path: Path, rows: Ints) -> float:
     """Return the median of exp |logit e(a | s) - logit e(a)| over changed states, weighted by visits.
 
     e(a | s) is the share of the new action a in state s, and e(a) is its share in all states. rows : rows of

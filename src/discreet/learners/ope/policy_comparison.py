@@ -100,7 +100,7 @@ Bools = NDArray[np.bool_]
 
 __all__ = [
     "CellErrors", "Judgement", "Policy", "PolicyComparison", "StateValues", "cell_errors", "check_paid",
-    "compare", "judge", "learned_policy", "policy_of", "state_values",
+    "compare", "judge", "learned_policy", "lost_once", "policy_of", "state_values", "with_errors",
 ]  # fmt: skip
 
 _LACKING = 0.05  # No gain is reported if a larger share of decisions is in rows that do not exceed the noise.
@@ -555,10 +555,12 @@ def compare(path: Path, count: int, verdict: Verdict, policy: Policy, level: flo
     test = verdict.consistency
     model = test.model
     each_step = largest_strength(
-        found, path, _with_errors(path, lambda m, s: _lost(told, m, learned, policy, s), found, model)
+        found,
+        told,
+        with_errors(told, path.key, lambda m, s: _lost(told, m, learned, policy, s), found, model),
     )
     lasting = largest_strength(
-        found, path,
+        found, told,
         lambda s: ConfoundingLoss(*_lost_once(path, model, learned, policy, s, found.revisits)),
     )  # fmt: skip
     apart = np.abs(learned.weights - policy.weights)
@@ -610,18 +612,22 @@ def _difference(path: Path, count: int, learned: Policy, policy: Policy, level: 
 
 
 # -------------------------------------------------------------------------------- hidden causes
-def _with_errors(
-    path: Path, loss: Callable[[ProjectedModel, float], float], found: Gain, model: ProjectedModel
-) -> Callable[[float], ConfoundingLoss]:
+def with_errors(
+    told: Told, key: NDArray[np.uint64], loss: Callable[[ProjectedModel, float], float], found: Gain,
+    model: ProjectedModel,
+) -> Callable[[float], ConfoundingLoss]:  # fmt: skip
     """Return a function that returns the loss at a strength, with its standard deviation.
 
     The model is fitted again to releases that are drawn from it. The standard deviation relative to the loss
     is measured at the strength that reduces the difference ``found`` to 0, and used at all strengths.
+
+    - told, key : the released sums, and the key of the random numbers.
+    - loss : loss in a model at a strength. model : model of the release.
+    - found : the difference.
     """
-    told = path.told
-    plain = largest_strength(found, path, lambda s: ConfoundingLoss(loss(model, s), 0.0))
+    plain = largest_strength(found, told, lambda s: ConfoundingLoss(loss(model, s), 0.0))
     at = max(plain, 1.0 + 1e-3)
-    draw, moves = generator_at(path.key, ROLE_BOOTSTRAP, 2**35), told.consistent()
+    draw, moves = generator_at(key, ROLE_BOOTSTRAP, 2**35), told.consistent()
     here, off = loss(model, at), 0.0
     for _ in range(_REFITS):
         off += (loss(_refitted(told, *told.sampled(moves, draw)), at) - here) ** 2 / _REFITS
@@ -702,18 +708,32 @@ def _lost_once(
     The loss is for single changes at first visits. strength : strength of the cause. revisits : ratio of the
     gain at all visits to the gain at first visits.
     """
-    told, layout = path.told, path.told.layout
     apart = one.weights - other.weights
+    visits = np.maximum(path.visits[path.told.layout.row_state], 0.0)
+    return lost_once(path, model, visits * apart, strength, max(revisits, 1.0))
+
+
+def lost_once(
+    path: Path, model: ProjectedModel, apart: Floats, strength: float, factor: float = 1.0
+) -> tuple[float, float]:
+    """Return the loss of single changes of decisions under any cause, and its standard deviation.
+
+    - path : path of the release, from which mean returns and support are read.
+    - model : projected counts of the release.
+    - apart : (R,) expected number of decisions that are changed to the action of a row; negative numbers are
+      decisions that are changed from it.
+    - strength : strength of the cause. factor : the loss is multiplied by this number.
+    """
+    told = path.told
     rows = np.flatnonzero(apart)
-    state, known = layout.row_state[rows], path.supported[rows]
+    known = path.supported[rows]
     q = np.where(known, np.clip(path.whole.q[rows], 0.0, 1.0), 0.5)
     # a lower bound of 1 - q gives an upper bound of q
     outcome = np.where(apart[rows] > 0.0, q, 1.0 - q)
     by_ratio, by_rest = outcome / strength, 1.0 - strength * (1.0 - outcome)
     lost = np.where(known, outcome - np.maximum(by_ratio, by_rest), 1.0)
     slope = np.where(known, 1.0 - np.where(by_ratio >= by_rest, 1.0 / strength, strength), 0.0)
-    weight = np.maximum(path.visits[state], 0.0) * np.abs(apart[rows])
-    weight = weight * (1.0 - np.clip(model.share[rows], 0.0, 1.0)) * max(revisits, 1.0)
+    weight = np.abs(apart[rows]) * (1.0 - np.clip(model.share[rows], 0.0, 1.0)) * factor
     visits = np.maximum(told.visits[rows], 1.0)
     noise = told.noise
     of_q = (noise.returns**2 + ((q - 0.5) * noise.visits) ** 2) / visits**2

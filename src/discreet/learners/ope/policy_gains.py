@@ -21,44 +21,58 @@ possible return from there, at the high end the highest. The difference of the e
 
 Several policies. The half-width is the quantile of the largest of k errors with their estimated correlations,
 from 4000 draws. The interval holds for the policies of one call together. Another call with the same part
-cannot be allowed for.
+cannot be allowed for. A policy that acts as before everywhere has the gain 0, with the interval [0, 0].
+
+Two policies are compared in the same chain, by differences of values and of slopes. Errors cancel where both
+act in the same way. Differences and gains are covered together.
+
+A policy that a planner per step computed from the whole release is evaluated with a correction for this
+choice (``made="release"``), from the scores that the planner maximised. Any other policy from the whole
+release is refused.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from discreet.core import checks
-from discreet.core.releases import Floats
+from discreet.core.releases import Floats, Release
 from discreet.core.short_repr import brief
+from discreet.learners.offline.apvi import OfflinePolicy
 from discreet.learners.ope.count_estimates import BEHAVIOUR, PolicyEstimate, ValueEstimate, evaluate, uniform
 from discreet.learners.ope.first_visit_query import FirstVisits, Told
 from discreet.learners.ope.policy_comparison import CellErrors, cell_errors, check_paid
+from discreet.learners.ope.policy_origin import check_origin
 from discreet.learners.ope.release_split import (
     ReleasePart,
+    check_kind,
     check_spec,
     combined_visits,
     content_hash,
     release_sizes,
     split_release,
 )
+from discreet.learners.ope.session_release import by_step
 from discreet.learners.ope.transition_gains import Chain, TransitionCounts
 from discreet.mechanisms.interfaces import ProblemSpec, StepwiseRelease
 from discreet.mechanisms.policy_rows import policy_rows
 from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, generator_at
 
-__all__ = ["PolicyGains", "evaluate_policies"]
+__all__ = [
+    "PolicyGains", "PolicySteps", "data_to_read", "evaluate_policies", "first_visit_weights", "policy_steps",
+    "used_rows",
+]  # fmt: skip
 
 Bools = NDArray[np.bool_]
-Made = Literal["train", "outside"]
+Made = Literal["train", "outside", "release"]
 
 _USED, _LEAST = 4.0, 10.0  # smallest count that is used, in deviations of its noise and in users
 _DRAWS = 4000
@@ -76,6 +90,11 @@ class PolicyGains:
         Joint confidence level.
     made_from : mapping
         Hash of the release, and the part and share that were read.
+    against : str, optional
+        Name of the policy with which the other policies were compared.
+    differences : mapping of name to ValueEstimate
+        Value of each other policy minus that of ``against``. Their intervals hold together with those of
+        ``gains``.
     """
 
     __repr__ = brief
@@ -83,6 +102,8 @@ class PolicyGains:
     gains: Mapping[str, ValueEstimate]
     level: float
     made_from: Mapping[str, Any]
+    against: str | None = None
+    differences: Mapping[str, ValueEstimate] = field(default_factory=dict)
 
     def shown(self, name: str) -> bool:
         """Return True if the whole interval of this policy is above 0, and its estimate is informative."""
@@ -90,22 +111,42 @@ class PolicyGains:
         return found.known and found.low > 0.0
 
 
-class _PolicySteps(NamedTuple):
-    """A policy over the rows of ``spec.layout``."""
+class PolicySteps(NamedTuple):
+    """A policy over the rows of ``spec.layout``.
+
+    scores : scores that a planner per step maximised to choose the policy from the whole release, else None.
+    """
 
     weights: Floats  # (H, R), 0 in states in which the policy acts as before
     before: Bools  # (H, S)
+    scores: Floats | None = None
 
 
-def _steps(name: str, policy: ArrayLike, spec: ProblemSpec) -> _PolicySteps:
-    layout = spec.layout
+def policy_steps(name: str, policy: Any, spec: ProblemSpec) -> PolicySteps:
+    """Check a policy, and return its action probabilities by row.
+
+    - name : name of the policy for messages.
+    - policy : array as in :func:`evaluate_policies`, or the result of a learner, which acts as before where
+      it is not supported.
+    - spec : public facts about the environment.
+
+    States with one action and terminal states act as before. Raises ``ValueError`` if the
+    policy is invalid.
+    """
+    layout, scores = spec.layout, None
+    if hasattr(policy, "supported") and hasattr(policy, "policy"):
+        scores = policy.q if isinstance(policy, OfflinePolicy) else None
+        policy = np.where(policy.supported, policy.policy, -1)
     array = np.asarray(policy)
     whole, before = array.dtype.kind in "iu", np.zeros((layout.horizon, layout.states), bool)
     if array.shape == (layout.states,) if whole else array.shape == (layout.states, layout.actions):
         array = np.repeat(array[None], layout.horizon, axis=0)
     if whole and array.shape == before.shape:
-        before = array == -1
+        before = np.asarray(array == -1)
         array = np.where(before, layout.row_action[layout.state_ptr[:-1]], array)
+    elif array.shape == (*before.shape, layout.actions):
+        before = np.asarray((array == -1).all(axis=-1))
+        array = np.where(before[..., None], uniform(layout), array)
     try:
         checked = policy_rows(layout, array)
     except ValueError as error:
@@ -114,8 +155,12 @@ def _steps(name: str, policy: ArrayLike, spec: ProblemSpec) -> _PolicySteps:
     if not checked.stochastic:
         weights = np.zeros((layout.horizon, layout.rows))
         np.put_along_axis(weights, checked.rows, 1.0, axis=1)
+    free = np.diff(layout.state_ptr) > 1
+    if spec.returns is not None:
+        free[list(spec.returns.terminal)] = False
+    before = before | ~free
     weights[before[:, layout.row_state]] = 0.0
-    return _PolicySteps(weights, before)
+    return PolicySteps(weights, before, scores)
 
 
 class _Value(NamedTuple):
@@ -167,43 +212,90 @@ def _value(chain: Chain, weights: Floats, before: Bools, used: Bools) -> _Value:
     )  # fmt: skip
 
 
-def _first_visit_gains(
-    told: Told, tables: Mapping[str, _PolicySteps], level: float
-) -> dict[str, ValueEstimate]:
-    check_paid(told)
+class _ValuePair(NamedTuple):
+    """Value of policy ``one`` minus that of policy ``other``; None: minus that of the behaviour policy."""
+
+    one: str
+    other: str | None
+
+
+def first_visit_weights(told: Told, table: PolicySteps) -> tuple[Floats, Bools]:
+    """Return the (H + 1, R) weights and the (H + 1, S + 1) mask of "as before" in the layout of the query.
+
+    told : the released sums. table : policy over the rows of the environment.
+    """
     layout, spec = told.layout, told.question.spec
-    chain = Chain(told, TransitionCounts(told.moves, told.visits), 1.0)
-    visits, deviation = combined_visits(told.visits, told.moves, told.noise.moves, told.noise.visits)
-    used = (visits > _USED * deviation) & (visits >= _LEAST)
     several = np.diff(layout.state_ptr) > 1
-    everywhere = np.ones((layout.horizon, layout.states), bool)
-    usual = _value(chain, np.zeros((layout.horizon, layout.rows)), everywhere, used)
     pick = layout.row_index[spec.layout.row_state, spec.layout.row_action]
     own = np.flatnonzero((pick >= 0) & several[spec.layout.row_state])
-    found, errors = [], []
-    for table in tables.values():
-        before, weights = everywhere.copy(), np.zeros((layout.horizon, layout.rows))
-        before[1:, :-1] = table.before | ~several[:-1]
-        weights[1:, pick[own]] = table.weights[:, own]
-        one = _value(chain, weights, before, used)
-        found.append(one)
-        errors.append(cell_errors(chain, one.own, one.pooled - usual.pooled))
+    before = np.ones((layout.horizon, layout.states), bool)
+    weights = np.zeros((layout.horizon, layout.rows))
+    before[1:, :-1] = table.before | ~several[:-1]
+    weights[1:, pick[own]] = table.weights[:, own]
+    return weights, before
+
+
+def used_rows(told: Told) -> Bools:
+    """Return an (R,) mask of the rows whose visits exceed the noise. told : the released sums."""
+    visits, deviation = combined_visits(told.visits, told.moves, told.noise.moves, told.noise.visits)
+    return np.asarray((visits > _USED * deviation) & (visits >= _LEAST))
+
+
+def _first_visit_gains(
+    told: Told, tables: Mapping[str, PolicySteps], level: float, asked: Sequence[_ValuePair] | None = None
+) -> list[ValueEstimate]:
+    """Return the asked differences of values, by default the gains of all policies."""
+    check_paid(told)
+    asked = [_ValuePair(name, None) for name in tables] if asked is None else asked
+    chain, used = Chain(told, TransitionCounts(told.moves, told.visits), 1.0), used_rows(told)
+    found: dict[str | None, _Value] = {
+        name: _value(chain, *first_visit_weights(told, table), used) for name, table in tables.items()
+    }
+    steps = (told.layout.horizon, told.layout.rows), (told.layout.horizon, told.layout.states)
+    found[None] = _value(chain, np.zeros(steps[0]), np.ones(steps[1], bool), used)
+    pairs = [(found[pair.one], found[pair.other]) for pair in asked]
+    errors = [cell_errors(chain, one.own - other.own, one.pooled - other.pooled) for one, other in pairs]
     covariance = _covariance(chain, errors)
     deviations = np.sqrt(np.diag(covariance))
     width, single = _widths(covariance, level, told)
     least, most = told.question.bounds
-    gains = {}
-    for name, one, error, spread in zip(tables, found, errors, deviations.tolist(), strict=True):
+    gains = []
+    for (one, other), error, spread in zip(pairs, errors, deviations.tolist(), strict=True):
         noise = math.sqrt(float((np.square(error.slopes) * chain.noise).sum()))
-        value, low, high = (x - usual.value for x in (one.value, one.low, one.high))
+        value, low, high = one.value - other.value, one.low - other.high, one.high - other.low
         bottom, top, lower = np.clip(
             [low - width * spread, high + width * spread, low - single * spread], -1.0, 1.0
         ).tolist()
-        gains[name] = ValueEstimate(
-            min(max(value, bottom), top), bottom, top, lower, level, noise,
-            math.sqrt(max(spread**2 - noise**2, 0.0)), max(high - low, 0.0), 0.0,
-        ).in_units(most - least, 0.0)  # fmt: skip
+        gains.append(
+            ValueEstimate(
+                min(max(value, bottom), top), bottom, top, lower, level, noise,
+                math.sqrt(max(spread**2 - noise**2, 0.0)), max(high - low, 0.0), 0.0,
+            ).in_units(most - least, 0.0)
+        )  # fmt: skip
     return gains
+
+
+def _step_gains(
+    release: StepwiseRelease, spec: ProblemSpec, tables: Mapping[str, PolicySteps], level: float,
+    asked: Sequence[_ValuePair], episodes: int,
+) -> list[ValueEstimate]:  # fmt: skip
+    """Return the asked differences of values, from a release per step."""
+    moving = {name: table for name, table in tables.items() if not table.before.all()}
+    candidates = {}
+    for name, table in moving.items():
+        weights = spec.layout.from_rows(table.weights)
+        filled = np.where(table.before[..., None], uniform(spec.layout), weights)
+        candidates[name] = PolicyEstimate(filled, table.before, table.scores is not None, table.scores)
+    each = 1.0 - (1.0 - level) / len(asked)
+    found = evaluate(release, spec, candidates, level=each, episodes_per_user=episodes)
+    scale = 1.0 if spec.returns is None else spec.returns.high - spec.returns.low
+    return [
+        replace(
+            found.difference(*(name if name in moving else BEHAVIOUR for name in pair)).in_units(scale, 0.0),
+            level=level,
+        )
+        for pair in asked
+    ]
 
 
 def _covariance(chain: Chain, errors: list[CellErrors]) -> Floats:
@@ -232,33 +324,41 @@ def _widths(covariance: Floats, level: float, told: Told) -> tuple[float, float]
 
 
 def evaluate_policies(
-    release: StepwiseRelease,
-    policies: Mapping[str, ArrayLike],
+    release: StepwiseRelease | Release,
+    policies: Mapping[str, Any],
     spec: ProblemSpec,
     *,
     made: Made = "train",
     share: float = 0.5,
     level: float = 0.95,
+    against: str | None = None,
 ) -> PolicyGains:
     """Estimate the gains of policies over the behaviour policy; see the module for the method.
 
     Parameters
     ----------
-    release : StepwiseRelease
-        Release of first visits, or of counts per step. It can be a part of a split release.
+    release : StepwiseRelease or Release
+        Release of first visits, or of counts per step. It can be a part of a split release, or the release of
+        a session (:class:`~discreet.learners.ope.session_release.SessionRelease`).
     policies : mapping of name to policy
-        (H, S) or (S,) integers, in which -1 means as before, or (H, S, A) or (S, A) probabilities. All
-        policies that are compared must be in one call.
+        (H, S) or (S,) integers, in which -1 means as before; or (H, S, A) or (S, A) probabilities, in which a
+        row of -1 means as before; or the result of an offline learner. All policies that are compared must be
+        in one call. If an array has an origin (:mod:`~discreet.learners.ope.policy_origin`), it must agree
+        with ``made`` and ``share``.
     spec : ProblemSpec
         Public facts about the environment.
-    made : "train" or "outside"
+    made : "train", "outside" or "release"
         "train": the policies were computed from the training part, and the held-out part is read. "outside":
-        they were fixed before the release, and all of it is read. For a policy that was computed from the
-        whole release there is no valid interval here.
+        they were fixed before the release, and all of it is read. "release": they are results of
+        :class:`~discreet.learners.offline.apvi.DPAPVI` or ``APVI`` from the whole release, per step, and the
+        intervals allow for this choice. For any other policy that was computed from the whole release there
+        is no valid interval here.
     share : float
         Share of the users in the training part, in (0, 1).
     level : float
         Joint confidence level of the intervals, in (0, 1).
+    against : str, optional
+        Name of a policy with which all other policies are compared, too.
 
     Returns
     -------
@@ -267,37 +367,72 @@ def evaluate_policies(
     Raises
     ------
     ValueError
-        If the release belongs to another query, a policy is invalid, or an argument is out of range. For
-        first visits also if no rule determines the rewards, or if episodes can end censored.
+        If the release belongs to another query, a policy is invalid or contradicts ``made``, or an argument
+        is out of range. For first visits also if no rule determines the rewards, or if episodes can end
+        censored.
     """
-    checks.choice("made", made, ("train", "outside"))
+    checks.choice("made", made, ("train", "outside", "release"))
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
     if not isinstance(policies, Mapping) or not policies or BEHAVIOUR in policies:
         said = checks.said(list(policies) if isinstance(policies, Mapping) else policies)
         raise ValueError(f"policies = {said}: must map names other than {BEHAVIOUR!r} to policies")
+    if against is not None:
+        checks.choice("against", against, tuple(policies))
     check_spec(spec)
+    release, made_from = data_to_read(by_step(release, spec.layout), made, share)
+    tables = {}
+    for name in sorted(policies):
+        check_origin(name, getattr(policies[name], "made_from", None), made_from, made)
+        tables[name] = policy_steps(name, policies[name], spec)
+        if made != "release":
+            tables[name] = tables[name]._replace(scores=None)
+        elif tables[name].scores is None or release.layout != spec.layout:
+            raise ValueError(
+                f"policies[{name!r}]: must be the result of DPAPVI or APVI from this release of counts per "
+                "step, with made = 'release'; plan any other policy from the training part "
+                "(split_release), and use made = 'train'"
+            )
+    asked = [_ValuePair(name, None) for name in tables]
+    asked += [_ValuePair(name, against) for name in tables if against not in (None, name)]
+    moving = [pair for pair in asked if _differ(tables, pair)]
+    episodes = release_sizes(release)[1]
+    check_kind(release, spec)
+    if release.layout != spec.layout:
+        told = FirstVisits(spec, episodes).read(release)
+        check_paid(told)
+        estimates = _first_visit_gains(told, tables, level, moving) if moving else []
+    else:
+        estimates = _step_gains(release, spec, tables, level, moving, episodes) if moving else []
+    zero = ValueEstimate(0.0, 0.0, 0.0, 0.0, level, 0.0, 0.0, 0.0, 0.0)
+    found = {**dict.fromkeys(asked, zero), **dict(zip(moving, estimates, strict=True))}
+    differences = {name: found[_ValuePair(name, against)] for name in policies if against not in (None, name)}
+    return PolicyGains(
+        {name: found[_ValuePair(name, None)] for name in policies}, level, made_from, against, differences
+    )
+
+
+def _differ(tables: Mapping[str, PolicySteps], pair: _ValuePair) -> bool:
+    """Return False if two policies are the same, so that the difference of their values is exactly 0."""
+    one = tables[pair.one]
+    if pair.other is None:
+        return not one.before.all()
+    other = tables[pair.other]
+    return not (np.array_equal(one.before, other.before) and np.array_equal(one.weights, other.weights))
+
+
+def data_to_read(
+    release: StepwiseRelease, made: Made, share: float
+) -> tuple[StepwiseRelease, Mapping[str, Any]]:
+    """Return the release or the part of it that evaluates a policy, and the origin of these data.
+
+    release : release or part. made, share : arguments of :func:`evaluate_policies`. Raises ``ValueError`` if
+    the part is the one from which the policies were computed.
+    """
     if isinstance(release, ReleasePart):
         if made == "train" and release.part != "held_out":
             raise ValueError("release is the training part: must be the held-out part, or the whole release")
-        made_from: Mapping[str, Any] = release.made_from
-    elif made == "train":
-        release = split_release(release, share)[1]
-        made_from = release.made_from
-    else:
-        made_from = {"release": content_hash(release), "part": "whole", "share": 1.0}
-    tables = {name: _steps(name, policies[name], spec) for name in sorted(policies)}
-    episodes = release_sizes(release)[1]
-    if release.layout != spec.layout:
-        gains = _first_visit_gains(FirstVisits(spec, episodes).read(release), tables, level)
-        return PolicyGains({name: gains[name] for name in policies}, level, made_from)
-    candidates = {
-        name: PolicyEstimate(np.where(table.before[..., None], uniform(spec.layout), x), table.before)
-        for name, table in tables.items()
-        for x in [spec.layout.from_rows(table.weights)]
-    }
-    each = 1.0 - (1.0 - level) / len(tables)
-    found = evaluate(release, spec, candidates, level=each, episodes_per_user=episodes)
-    scale = 1.0 if spec.returns is None else spec.returns.high - spec.returns.low
-    return PolicyGains(
-        {name: found.difference(name, BEHAVIOUR).in_units(scale, 0.0) for name in policies}, level, made_from
-    )
+        return release, release.made_from
+    if made == "train":
+        part = split_release(release, share)[1]
+        return part, part.made_from
+    return release, {"release": content_hash(release), "part": "whole", "share": 1.0}

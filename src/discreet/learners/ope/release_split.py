@@ -47,15 +47,15 @@ from discreet.core import checks
 from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
-from discreet.core.releases import Floats
+from discreet.core.releases import Floats, Release
 from discreet.core.short_repr import brief
 from discreet.learners.estimation import model_kernels as kernels
 from discreet.mechanisms.interfaces import NoiseDistribution, ProblemSpec, StepSums, StepwiseRelease
 from discreet.utils.random_streams_kernels import ROLE_SAMPLES, generator_at
 
 __all__ = [
-    "ReleasePart", "ThinningErrors", "check_spec", "combined_visits", "consistent_counts", "content_hash",
-    "release_sizes", "split_release", "thinning_errors",
+    "ReleasePart", "ThinningErrors", "check_kind", "check_spec", "combined_visits", "consistent_counts",
+    "content_hash", "release_sizes", "split_release", "thinning_errors",
 ]  # fmt: skip
 
 _VERSION = b"discreet split 1"
@@ -265,8 +265,27 @@ def check_spec(spec: object) -> None:
         raise ValueError(f"spec = {checks.said(spec)}: must be a ProblemSpec, for example schema.spec()")
 
 
+def check_kind(release: StepwiseRelease, spec: ProblemSpec) -> None:
+    """Raise ``ValueError`` if ``spec`` has the layout of the release, but the release has no table per step.
+
+    Then ``spec.layout`` was taken from a release of first visits, whose query has a start state and one more
+    step than the environment, or the release was counted over all steps together.
+    """
+    slots = release_sizes(release)[0]
+    if release.layout == spec.layout and slots != spec.layout.horizon:
+        raise ValueError(
+            f"spec.layout: must be that of the environment, for example schema.spec(); the release holds "
+            f"{slots} table for all steps, so its layout is that of its query, or its counts are pooled"
+        )
+
+
 def release_sizes(release: StepwiseRelease) -> tuple[int, int]:
     """Return the number of steps with tables, and the number of episodes per user, of a release."""
+    if isinstance(release, Release):
+        raise ValueError(
+            "release: is the release of a session, which does not hold the layout: must be "
+            "SessionRelease(release, spec.layout) (discreet.learners.ope)"
+        )
     holders: tuple[Any, ...] = (release, getattr(release, "query", None), getattr(release, "facts", None))
     for holder in holders:
         if hasattr(holder, "slots") and hasattr(holder, "episodes"):

@@ -123,7 +123,7 @@ def would_show(path: Path, count: int, asked: float = ASKED) -> bool:
     if covered(testable(told, model), path.visits[own], rows) < COVERED:
         return False
     gain = path.worst(count)
-    return largest_strength(gain, path, lambda s: loss_each_step(path, count, s, model), asked) >= asked
+    return largest_strength(gain, told, lambda s: loss_each_step(path, count, s, model), asked) >= asked
 
 
 def kind_of(count: int, gain: Gain, found: Consistency, strong: bool, checked: bool) -> str:
