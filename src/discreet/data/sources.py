@@ -792,7 +792,8 @@ def mark_of(place: TableSource) -> Facts | None:
         return None
     if isinstance(place, TextFile) and MARK not in place.names():
         return {}  # the line of column names cannot be split without a declared delimiter
-    first = next(place.batches([MARK], 1024, {MARK: pa.string()}), None)
+    tables = place.batches([MARK], 1024, {MARK: pa.string()})
+    first = next((table for table in tables if table.num_rows), None)
     cells = [] if first is None else first.column(0).drop_null()
     return facts_in(str(cells[0])) if len(cells) else {}
 

@@ -240,11 +240,11 @@ def synthesize(
     for one in (out, beside):
         if one.exists():
             raise ValueError(f"out = {str(out)!r}: {one} exists already, must be new")
-    if path.parent.resolve() in out.resolve().parents:
-        raise ValueError(f"out = {str(out)!r}: must be outside the folder of the release, which is complete")
     if not out.suffix:
         optional("minari", "minari", "a Minari dataset")
     cohort = _Cohort.of(path, users, members, seed, share)
+    if path.parent.resolve() in out.resolve().parents:
+        raise ValueError(f"out = {str(out)!r}: must be outside the folder of the release, which is complete")
     schema, made = cohort.marked, out
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory() as scratch:

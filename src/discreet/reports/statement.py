@@ -730,11 +730,15 @@ def sentence_of(facts: RunFacts, whole: _Whole, alone: TradeOff, said: Mapping[s
     return said["statement.start"].format(start=start, unit=facts.schema.unit, promise=promise, beside=beside)
 
 
+def _plain(value: Any) -> str:
+    return up(value) if isinstance(value, float) else checks.said(value).strip("'")
+
+
 def _synthetic_input(found: Sequence[Mapping[str, Any]], said: Mapping[str, str]) -> str:
     """Return the warning about synthetic users. found : facts in the marks of their files."""
     names = ("release", "epsilon", "delta", "model", "seed")
     releases = (
-        said["warning.model, release"].format(**{name: checks.said(one[name]) for name in names})
+        said["warning.model, release"].format(**{name: _plain(one[name]) for name in names})
         if set(names) <= one.keys()
         else said["warning.model, unknown"]
         for one in found
