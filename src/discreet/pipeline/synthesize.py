@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -242,6 +243,8 @@ def synthesize(
             raise ValueError(f"out = {str(out)!r}: {one} exists already, must be new")
     if not out.suffix:
         optional("minari", "minari", "a Minari dataset")
+        if not re.fullmatch(r"[\w-]+-v\d+", out.name):
+            raise ValueError(f"out = {str(out)!r}: must end in -v and a number, as Minari names datasets")
     cohort = _Cohort.of(path, users, members, seed, share)
     if path.parent.resolve() in out.resolve().parents:
         raise ValueError(f"out = {str(out)!r}: must be outside the folder of the release, which is complete")
@@ -330,7 +333,7 @@ def _for_minari(schema: Schema) -> Schema:
 
 def _write_minari(rows: Path, out: Path, schema: Schema, facts: Mapping[str, Any]) -> None:
     """Write the rows of a Parquet file as a Minari dataset. Its name is that of the folder ``out``."""
-    optional("minari", "minari", "a Minari dataset")
+    minari = optional("minari", "minari", "a Minari dataset")
     from gymnasium.spaces import Discrete
     from minari.data_collector.episode_buffer import EpisodeBuffer
     from minari.dataset.minari_storage import MinariStorage
@@ -358,4 +361,5 @@ def _write_minari(rows: Path, out: Path, schema: Schema, facts: Mapping[str, Any
             )
         )  # fmt: skip
     storage.update_episodes(episodes)
-    storage.update_metadata({"dataset_id": out.name, MARK: packed(facts)})
+    named = {"dataset_id": out.name, "minari_version": minari.__version__}
+    storage.update_metadata({**named, MARK: packed(facts)})
