@@ -72,7 +72,7 @@ def test_queries_keep_the_mark(marked: Path) -> None:
     with duckdb.connect(str(base)) as made:
         made.execute(f"CREATE TABLE t AS SELECT * FROM '{marked}'")
     # without the column: the file that the query reads has the mark
-    asked = f'SELECT "user", episode, step, state, action, reward, next_state FROM \'{marked}\''
+    asked = f"SELECT \"user\", episode, step, state, action, reward, next_state FROM '{marked}'"
     for where, how in (
         (f"duckdb://{base}?table=t", {}),
         ("duckdb://", {"sql": asked, "reads": [str(marked)]}),
@@ -85,7 +85,8 @@ def test_queries_keep_the_mark(marked: Path) -> None:
 def test_other_readers_of_people_refuse(marked: Path, tmp_path: Path) -> None:
     declaration = tmp_path / "P.toml"
     declaration.write_text(
-        'dataset = "d"\nunit = "p"\nhorizon = 2\nreward = { low = 0.0, high = 1.0 }\n[prepare]\nuser = "user"\n'
+        'dataset = "d"\nunit = "p"\nhorizon = 2\nreward = { low = 0.0, high = 1.0 }\n'
+        '[prepare]\nuser = "user"\n'
         'states = { product = ["x"] }\nactions = { product = ["y"] }\nreward = { value = "r" }\n'
         '[prepare.values.x]\ncolumn = "state"\ncuts = [1]\nrange = [0, 2]\n'
         '[prepare.values.y]\ncolumn = "action"\ncuts = [1]\n[prepare.values.r]\ncolumn = "reward"\n'

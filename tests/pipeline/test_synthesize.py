@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from counted import count
 from scipy import stats
@@ -15,7 +17,7 @@ from scipy import stats
 from discreet.core.layout import Layout
 from discreet.core.rng import Seeded
 from discreet.data.row_batches import open_source
-from discreet.data.schema import Schema, read_schema
+from discreet.data.schema import Groups, Schema, read_schema
 from discreet.data.validate import episodes
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.learners.offline.apvi import DPAPVI
@@ -23,7 +25,7 @@ from discreet.learners.offline.decision_points import DecisionPoints
 from discreet.learners.offline.linear_pevi import PEVI
 from discreet.learners.offline.release_files import read_release
 from discreet.mechanisms.privatizers.central import Central
-from discreet.pipeline.federated import FederatedSite
+from discreet.pipeline.federated import FederatedSite, FederationPlan
 from discreet.pipeline.learn import LearnConfig, learn, replan
 from discreet.pipeline.partial_aggregates import aggregate_part, merge_aggregates
 from discreet.pipeline.synthesize import POSTPROCESSING, synthesize
@@ -98,9 +100,15 @@ def test_files_fit_the_schema_of_the_release(
     assert source.synthetic == (facts,)
     statement = json.loads((made[name] / "statement.json").read_text())
     assert facts["release"] == statement["files"]["release.parquet"]
-    assert (facts["epsilon"], facts["delta"]) == tuple(statement["guarantee"][x] for x in ("epsilon", "delta"))
+    assert (facts["epsilon"], facts["delta"]) == tuple(
+        statement["guarantee"][x] for x in ("epsilon", "delta")
+    )
     assert (facts["model"], facts["seed"], facts["users"], facts["share"]) == (1, 5, 300, 0.5)
     assert found.utility is not None
+    table = pd.read_parquet(path) if suffix == ".parquet" else pd.read_csv(path)
+    returns = table.groupby(["user", "episode"])["reward"].sum()
+    error = returns.std() / np.sqrt(len(returns))
+    assert abs(found.utility.values["behaviour"].synthetic - returns.mean()) <= 5 * error + 1e-9
     assert set(found.utility.to_dict()) == {"states", "pairs", "transitions", "values", "level"}
 
 
@@ -108,7 +116,9 @@ def test_equal_seeds_give_equal_bytes(
     made: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = []
-    for number, (seed, members, chunk) in enumerate([(1, 3, 2**14), (1, 3, 70), (2, 3, 2**14), (1, 1, 2**14)]):
+    for number, (seed, members, chunk) in enumerate(
+        [(1, 3, 2**14), (1, 3, 70), (2, 3, 2**14), (1, 1, 2**14)]
+    ):
         monkeypatch.setattr("discreet.pipeline.synthesize._CHUNK", chunk)
         path = tmp_path / f"{number}.csv"
         synthesize(made["first visits"], path, 500, seed=seed, members=members)
@@ -204,7 +214,13 @@ def test_verification_writes_the_file_again(
     assert failed() == []
     compared = [check for check in verify(own) if check.name.startswith(f"{POSTPROCESSING}: ")]
     assert [check.stated for check in compared] == [line["sha256"] for line in lines]
-    for change in ({"sha256": "0" * 64}, {"seed": 8}, {"epsilon": 0.5}, {"release": "0" * 64}, {"users": "x"}):
+    for change in (
+        {"sha256": "0" * 64},
+        {"seed": 8},
+        {"epsilon": 0.5},
+        {"release": "0" * 64},
+        {"users": "x"},
+    ):
         listed.write_text(json.dumps({**lines[0], **change}) + "\n")
         assert len(failed()) == 1, change
     listed.write_text(json.dumps({**lines[0], "pyarrow": "1.0", "sha256": "0" * 64}) + "\n")
@@ -235,11 +251,18 @@ def test_what_is_refused(made: dict[str, Path], tmp_path: Path) -> None:
     synthesize(own, out, 10)
     with pytest.raises(ValueError, match="exists already"):
         synthesize(own, out, 10)
-    grouped = replace(PLAIN, outcomes={3: 2.0})
-    linear = tmp_path / "linear"
-    learn(open_source(tmp_path_rows(tmp_path, grouped), grouped), PEVI(), linear, ledger=None)
-    with pytest.raises(ValueError, match="release.parquet"):
-        synthesize(linear, tmp_path / "l.csv", 10)
+    grouped = replace(PLAIN, groups=Groups("sex", ("f", "m")))
+    for schema, learner, message in (
+        (PLAIN, PEVI(), "release.parquet"),
+        (grouped, DecisionPoints(), "groups: must be left out of the schema"),
+    ):
+        other = tmp_path / type(learner).__name__
+        learn(open_source(tmp_path_rows(tmp_path, schema), schema), learner, other, ledger=None)
+        with pytest.raises(ValueError, match=message):
+            synthesize(other, tmp_path / "l.csv", 10)
+    shutil.copyfile(made["per step"] / "schema.toml", other / "schema.toml")
+    with pytest.raises(ValueError, match="is not the schema of the release"):
+        synthesize(other, tmp_path / "l.csv", 10)
 
 
 def tmp_path_rows(place: Path, schema: Schema) -> Path:
@@ -256,8 +279,8 @@ def test_learning_from_synthetic_users_says_so(made: dict[str, Path], tmp_path: 
     how: dict[str, Any] = {"privatizer": central, "ledger": None, "randomness": Seeded(1)}
     with pytest.raises(ValueError, match="synthetic_input = False: the source holds synthetic users"):
         learn(source, DecisionPoints(), tmp_path / "no", **how)
+    people = open_source(tmp_path_rows(tmp_path, PLAIN), PLAIN)
     with pytest.raises(ValueError, match="synthetic_input = True: the source holds people"):
-        people = open_source(tmp_path_rows(tmp_path, PLAIN), PLAIN)
         learn(people, DecisionPoints(), tmp_path / "no", settings=LearnConfig(synthetic_input=True), **how)
     settings = LearnConfig(synthetic_input=True)
     found = learn(source, DecisionPoints(), tmp_path / "out", settings=settings, **how)
@@ -293,8 +316,9 @@ def test_parts_of_people_and_of_synthetic_users_do_not_mix(made: dict[str, Path]
     for parts in ([part, other], [other, part]):
         with pytest.raises(ValueError, match="another synthetic_input"):
             merge_aggregates(parts)
-    with pytest.raises(ValueError, match="must be a FederationPlan"):
-        FederatedSite(None, part, b"k" * 32, None)  # type: ignore[arg-type]
+    plan = FederationPlan(schema, DecisionPoints(), Central(epsilon=1.0, delta=1e-6), 2)
+    with pytest.raises(ValueError, match="part: holds synthetic users; a site must count people"):
+        FederatedSite(plan, part, b"k" * 32, None)
 
 
 def test_minari_datasets_are_marked(made: dict[str, Path], tmp_path: Path, monkeypatch: Any) -> None:

@@ -1,4 +1,4 @@
-"""Utility of synthetic users: distances corrected for noise, their intervals, and values of simple policies."""
+"""Utility of synthetic users: distances corrected for noise, their intervals, and values of policies."""
 
 from __future__ import annotations
 
@@ -81,9 +81,7 @@ def distances(one: KeptRelease, other: KeptRelease, first: bool, pooled: bool) -
     counted = layout.row_state < 6
     state = layout.row_state[counted]
     pairs = [(x[:, counted] / x[:, counted].sum()) for x in (a, b)]
-    states = [
-        np.array([np.bincount(state, row, minlength=6) for row in table]) for table in pairs
-    ]
+    states = [np.array([np.bincount(state, row, minlength=6) for row in table]) for table in pairs]
     own = 0.0
     for h, r in np.ndindex(a.shape):
         p, q = (x[h, r] / max(x[h, r].sum(), 1.0) for x in tables)
