@@ -95,6 +95,8 @@ def test_the_mean_of_a_folded_normal_is_inverted() -> None:
         mean = np.abs(c + draws).mean()
         assert _multiple(float(mean)) == pytest.approx(c, abs=0.06 if c < 0.1 else 0.01)
     assert _multiple(0.5) == 0.0
+    for large in (9.123456789, 1e3, 1e6):
+        assert _multiple(large) == pytest.approx(large)
 
 
 def test_without_noise_nothing_is_corrected() -> None:

@@ -458,7 +458,6 @@ def _first(
     from contextlib import nullcontext
 
     from discreet.core.rng import Secure, Seeded
-    from discreet.data.row_batches import open_source
     from discreet.data.validate import DataError
     from discreet.ledger.ledger import Ledger, default_path
     from discreet.pipeline import learn as pipeline
@@ -483,9 +482,9 @@ def _first(
         book = Ledger.open(path)
     with tempfile.TemporaryDirectory() as made_up, book or nullcontext(), rows_bar() as progress:
         if source is None:
-            file = Path(made_up) / "people.parquet"
-            write_made_up(public, users, file, seed=seed or 0, progress=progress)
-            source = open_source(file, public)
+            source = write_made_up(
+                public, users, Path(made_up) / "people.parquet", seed=seed or 0, progress=progress
+            )
         how: dict[str, Any] = {
             "privatizer": privatizer, "ledger": book, "settings": settings, "progress": progress,
             "randomness": Secure() if seed is None else Seeded(seed),
@@ -1350,8 +1349,8 @@ def synthesize(
     else:
         _print_utility(utility)
     console().print(
-        f"{users:,} synthetic users: {made.path}, schema {made.schema}. Intervals computed from them describe "
-        "the model, not people."
+        f"{users:,} synthetic users: {made.path}, schema {made.schema}. Intervals that they give describe the "
+        "model, not people."
     )
 
 

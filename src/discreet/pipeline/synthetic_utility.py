@@ -141,10 +141,10 @@ def _multiple(mean: float) -> float:
         density = math.exp(-0.5 * c * c) / math.sqrt(2.0 * math.pi)
         return float(c * (2.0 * ndtr(c) - 1.0) + 2.0 * density - mean)
 
-    return 0.0 if above(0.0) >= 0.0 else float(brentq(above, 0.0, mean))
+    return 0.0 if above(0.0) >= 0.0 else float(brentq(above, 0.0, mean + 1.0))
 
 
-class _Sums(NamedTuple):
+class _ComparedSums(NamedTuple):
     """Visits and transitions of the tables that are compared, one after the other."""
 
     visits: Floats  # (T, R)
@@ -155,7 +155,7 @@ class _Sums(NamedTuple):
     of_own: float  # of the visits alone; 0 if they were not released
 
 
-def _sums(release: StepwiseRelease, pooled: bool) -> _Sums:
+def _sums(release: StepwiseRelease, pooled: bool) -> _ComparedSums:
     slots = release_sizes(release)[0]
     std = {name: release.laws[name].std() for name in (VISITS, TRANSITIONS) if name in release.laws}
     own, moves = std.get(VISITS, math.inf), std[TRANSITIONS]
@@ -172,7 +172,7 @@ def _sums(release: StepwiseRelease, pooled: bool) -> _Sums:
     times = math.sqrt(slots) if pooled else 1.0
     if pooled:
         n, m = n.sum(axis=0, keepdims=True), m.sum(axis=0, keepdims=True)
-    return _Sums(n, m, weight, times * deviation, times * moves, times * own if weight else 0.0)
+    return _ComparedSums(n, m, weight, times * deviation, times * moves, times * own if weight else 0.0)
 
 
 class _Shape(NamedTuple):
@@ -200,7 +200,7 @@ def _marginal(people: Floats, drawn: Floats, deviation: Floats, shape: _Shape) -
     return total_variation(difference, noise, sampling, math.sqrt(spread), shape.level, shape.heavy)
 
 
-def _transitions(people: _Sums, drawn: _Sums, shape: _Shape) -> Measured | None:
+def _transitions(people: _ComparedSums, drawn: _ComparedSums, shape: _Shape) -> Measured | None:
     rows = people.visits.size
     whole = float(people.visits.sum())
     if whole <= 4.0 * people.of_visits * math.sqrt(rows):
