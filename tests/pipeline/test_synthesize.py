@@ -16,6 +16,7 @@ from scipy import stats
 
 from discreet.core.layout import Layout
 from discreet.core.rng import Seeded
+from discreet.data.prepare_config import read_prepare_config
 from discreet.data.row_batches import open_source
 from discreet.data.schema import Groups, Schema, read_schema
 from discreet.data.validate import episodes
@@ -229,6 +230,38 @@ def test_verification_writes_the_file_again(
     assert failed() == [POSTPROCESSING]
     listed.unlink()
     assert failed() == []
+
+
+def test_readings_are_columns(made: dict[str, Path], tmp_path: Path) -> None:
+    """States a and b, of a declaration, get the readings of their bins; the file still fits its schema."""
+    declaration = tmp_path / "P.toml"
+    declaration.write_text(
+        'dataset = "ward"\nunit = "person"\nhorizon = 4\nreward = { low = 0.0, high = 1.0 }\n'
+        '[prepare]\nuser = "user"\nstates = { product = ["lactate"] }\n'
+        'actions = { product = ["drug"] }\nreward = { value = "paid" }\n'
+        '[prepare.values.lactate]\ncolumn = "x"\ncuts = [2.0, 4.0]\n'
+        '[prepare.values.drug]\ncolumn = "action"\ncategories = ["no", "yes"]\n'
+        '[prepare.values.paid]\ncolumn = "reward"\n'
+    )
+    public = read_prepare_config(declaration).schema
+    rows = tmp_path / "people.parquet"
+    mdp = TabularMDP(np.full((3, 2, 3), 1 / 3), np.full((3, 2), 0.5), horizon=4)
+    write_cohort(mdp, np.full((4, 3, 2), 0.5), 500, rows, public, seed=1)
+    own = tmp_path / "own"
+    central = Central(epsilon=3.0, delta=1e-6)
+    learn(open_source(rows, public), DPAPVI(), own, privatizer=central, ledger=None, randomness=Seeded(1))
+    path = tmp_path / "s.parquet"
+    found = synthesize(own, path, 50, declaration=declaration)
+    table = pd.read_parquet(path)
+    cells = dict(zip(public.state_labels or (), [np.nextafter(2.0, 0.0), 3.0, 4.0], strict=True))
+    assert table["lactate"].tolist() == [cells[label] for label in table["state"]]
+    assert count(open_source(path, read_schema(found.schema), synthetic_input=True)).users == 50
+    assert [check.name for check in verify(own) if not check.ok] == []
+    with pytest.raises(ValueError, match="must be that of the states of the release"):
+        synthesize(made["first visits"], tmp_path / "t.csv", 10, declaration=declaration)
+    declaration.write_text(declaration.read_text().replace("lactate", "action"))
+    with pytest.raises(ValueError, match="must be that of the states|is a column of the schema"):
+        synthesize(own, tmp_path / "t.csv", 10, declaration=declaration)
 
 
 def test_what_is_refused(made: dict[str, Path], tmp_path: Path) -> None:

@@ -1330,6 +1330,9 @@ def synthesize(
         ),
     ] = 0.5,
     level: Annotated[float, typer.Option(help="Level of the intervals of the utility.")] = 0.95,
+    declaration: Annotated[
+        Path | None, typer.Option(help="P.toml of `discreet prepare`: write its readings as columns, too.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Write synthetic users of a release's model, and how far they are from the people of the release."""
@@ -1337,8 +1340,9 @@ def synthesize(
 
     with rows_bar() as progress:
         made = make(
-            release, out, users, members=members, seed=seed, share=share, level=level, progress=progress
-        )
+            release, out, users, members=members, seed=seed, share=share, level=level,
+            declaration=declaration, progress=progress,
+        )  # fmt: skip
     utility = made.utility
     if as_json:
         told = None if utility is None else utility.to_dict()
@@ -1349,8 +1353,8 @@ def synthesize(
     else:
         _print_utility(utility)
     console().print(
-        f"{users:,} synthetic users: {made.path}, schema {made.schema}. Intervals that they give describe the "
-        "model, not people."
+        f"{users:,} synthetic users: {made.path}, schema {made.schema}. Their intervals describe the model, "
+        "not people."
     )
 
 

@@ -1,9 +1,9 @@
 """Mark of synthetic users, by which readers of user data recognise files that hold no people.
 
-``discreet synthesize`` marks a file in three ways: by metadata (Parquet, Minari), by a column with the name
-:data:`MARK`, whose first cell has the same facts, and by the dataset's name in the schema, which begins with
-:data:`PREFIX`. The column survives conversion to CSV, a data frame or a database. If someone removes the
-column and the metadata, only the schema's name remains.
+``discreet synthesize`` marks a file in three ways. The metadata (Parquet, Minari) have facts about the model.
+A column with the name :data:`MARK` has the same facts in its first cell. The dataset's name in the schema
+begins with :data:`PREFIX`. The column survives conversion to CSV, a data frame or a database. If someone
+removes the column and the metadata, only the schema's name remains.
 """
 
 from __future__ import annotations

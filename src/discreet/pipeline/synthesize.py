@@ -38,6 +38,7 @@ from discreet.core.releases import Floats
 from discreet.core.rng import Seeded
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectories
+from discreet.data.prepare_config import read_prepare_config
 from discreet.data.row_batches import Progress
 from discreet.data.schema import Schema, read_schema, write_schema
 from discreet.data.synthetic_mark import MARK, PREFIX, packed
@@ -62,7 +63,7 @@ __all__ = ["POSTPROCESSING", "SyntheticData", "processed", "remade", "synthesize
 POSTPROCESSING = "postprocessing.jsonl"
 MODEL = 1  # version of the model; increased if the same release and seed give other users
 _CHUNK = 2**14  # users that are drawn at a time
-_OPTIONS = ("users", "members", "seed", "share")
+_OPTIONS = ("users", "members", "seed", "share", "readings")
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +99,12 @@ class _Cohort:
     schema: Schema
     model: WorldModel
     facts: Mapping[str, Any]
+    readings: Mapping[str, Any]
 
     @classmethod
-    def of(cls, path: Path, users: int, members: int, seed: int, share: float) -> _Cohort:
+    def of(
+        cls, path: Path, users: int, members: int, seed: int, share: float, readings: Mapping[str, Any] | None
+    ) -> _Cohort:
         """Read a release file and estimate its model. Raises ``ValueError`` for invalid input."""
         users, members = checks.integer("users", users, 1), checks.integer("members", members, 1)
         seed, share = checks.integer("seed", seed, 0), checks.real("share", share, 0.0, 1.0, open_low=True)
@@ -127,7 +131,7 @@ class _Cohort:
             "dataset": schema.dataset, "release": file_hash(path), "epsilon": guarantee.epsilon,
             "delta": guarantee.delta, "randomness": guarantee.randomness, "model": MODEL,
             "library": __version__, "users": users, "members": members, "seed": seed, "share": share,
-        })  # fmt: skip
+        }, readings or {})  # fmt: skip
 
     @property
     def marked(self) -> Schema:
@@ -157,7 +161,10 @@ class _Cohort:
         learner = DecisionPoints() if self.release.facts.first_visits else APVI()
         kind: Any = kind_of(self.schema, learner)
         each, session = self.schema.episodes_per_user, NoPrivacy().stored(kind.query, Seeded(0))
-        with session, TrajectoryWriter(path, schema, trim=True, synthetic=self.facts) as writer:
+        with (
+            session,
+            TrajectoryWriter(path, schema, trim=True, synthetic=self.facts, readings=self.readings) as writer,
+        ):
             for people in self.drawn(progress):
                 if count:
                     users = writer.users + np.arange(len(people)) // each
@@ -191,6 +198,7 @@ def synthesize(
     seed: int = 0,
     share: float = 0.5,
     level: float = 0.95,
+    declaration: str | Path | None = None,
     progress: Progress | None = None,
 ) -> SyntheticData:
     """Draw synthetic users from the model of a release, and write their trajectories and schema.
@@ -219,6 +227,9 @@ def synthesize(
         utility. 1: the whole release gives the model, and the utility is not known.
     level : float
         Confidence level of each interval of the utility, in (0, 1).
+    declaration : path, optional
+        Declaration of :func:`discreet.data.prepare.prepare` that made the states. Its readings become further
+        columns of the file: a number is the centre of its bin or cluster. Not for Minari.
     progress : function, called with the name of the stage, the number of users and their total
 
     Returns
@@ -245,7 +256,9 @@ def synthesize(
         optional("minari", "minari", "a Minari dataset")
         if not re.fullmatch(r"[\w-]+-v\d+", out.name):
             raise ValueError(f"out = {str(out)!r}: must end in -v and a number, as Minari names datasets")
-    cohort = _Cohort.of(path, users, members, seed, share)
+    cohort = _Cohort.of(path, users, members, seed, share, None)
+    if declaration is not None:
+        cohort = replace(cohort, readings=_readings(declaration, cohort.schema))
     if path.parent.resolve() in out.resolve().parents:
         raise ValueError(f"out = {str(out)!r}: must be outside the folder of the release, which is complete")
     schema, made = cohort.marked, out
@@ -258,11 +271,32 @@ def synthesize(
         if not out.suffix:
             _write_minari(made, out, schema, cohort.facts)
     write_schema(schema, beside)
-    _record(path.parent, {"kind": "synthetic users", "file": out.name, "sha256": digest, **cohort.facts})
+    _record(
+        path.parent,
+        {
+            "kind": "synthetic users",
+            "file": out.name,
+            "sha256": digest,
+            **cohort.facts,
+            "readings": dict(cohort.readings),
+        },
+    )
     if sums is None:
         return SyntheticData(out, beside, cohort.facts, None)
     utility = utility_of(cohort.release, sums, cohort.model, list(cohort.worlds()), share=share, level=level)
     return SyntheticData(out, beside, cohort.facts, utility)
+
+
+def _readings(declaration: str | Path, schema: Schema) -> dict[str, Any]:
+    """Return the readings of each state by name, from the declaration that made the states."""
+    declared = read_prepare_config(declaration)
+    if declared.schema.state_labels != schema.state_labels:
+        raise ValueError(f"declaration = {str(declaration)!r}: must be that of the states of the release")
+    found: dict[str, Any] = declared.states.columns(schema.layout.states)
+    taken = sorted(found.keys() & {*vars(schema.columns).values(), MARK})
+    if taken:
+        raise ValueError(f"declaration = {str(declaration)!r}: {taken[0]!r} is a column of the schema, too")
+    return found
 
 
 # ------------------------------------------------------------------------------ the release's folder

@@ -22,8 +22,8 @@ steps if the release is per step and not stationary. **Transitions**: sum over p
 the pair, times the total variation between the next states of people and synthetic users. The start state of
 first visits is not among the states, but the first state of an episode counts as a transition from it.
 
-**Values** are in the user's units of return: the mean return of an episode of the behaviour policy, and gains
-over it of three policies: the most common action in each state, the least common one, and the uniform one.
+**Values** are in the user's units of return: the mean return of the behaviour policy, and the gains of three
+policies over it. These take the most common action in each state, the least common one, or a uniform action.
 For people they are estimates from the held-out part, with a joint interval of all three gains
 (:func:`discreet.learners.ope.policy_gains.evaluate_policies`). For synthetic users they are exact.
 """
@@ -176,7 +176,7 @@ def _sums(release: StepwiseRelease, pooled: bool) -> _ComparedSums:
 
 
 class _Shape(NamedTuple):
-    """How records are compared."""
+    """Facts about the records that are compared."""
 
     along: float  # largest number of signed records of one user
     level: float
@@ -294,7 +294,7 @@ def _values(
     found = {BEHAVIOUR: Measured(*_usual(held, spec, level), offset + scale * usual)}
     try:
         gains = evaluate_policies(held, policies, spec, level=level).gains
-    except ValueError:  # returns without a rule, or censored ends: there is no estimate for other policies
+    except ValueError:  # no estimate without a rule for returns, or with censored ends
         return found
     for name, gain in gains.items():
         if gain.known:
