@@ -64,11 +64,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_made_up(ends, 60, tmp_path / "ends.parquet", seed=1)
     Path("rule.csv").write_text("state,action\n0,1\n")
     np.save("known.npy", np.full((3, 2), 0.5))
-    records = [f"{i},{i % 2},{'no' if i % 3 else 'yes'},1" for i in range(60)]
+    records = [f"{i},{i % 2},{'no' if i % 3 else 'yes'},1" for i in range(60) for _ in "ab"]
     Path("records.csv").write_text("\n".join(["user,x,a,r", *records, ""]))
     Path("P.toml").write_text(
         'dataset = "d"\nunit = "p"\nhorizon = 1\nreward = { low = 0.0, high = 1.0 }\n'
-        '[prepare]\nuser = "user"\n'
+        '[prepare]\nuser = "user"\nlong = "cut"\n'
         'states = { product = ["lactate"] }\nactions = { product = ["drug"] }\nreward = { value = "paid" }\n'
         '[prepare.values.lactate]\ncolumn = "x"\ncuts = [0.5]\n'
         '[prepare.values.drug]\ncolumn = "a"\ncategories = ["no", "yes"]\n'
