@@ -221,6 +221,7 @@ def test_verification_writes_the_file_again(
         {"epsilon": 0.5},
         {"release": "0" * 64},
         {"users": "x"},
+        {"readings": {"x": [1]}},
     ):
         listed.write_text(json.dumps({**lines[0], **change}) + "\n")
         assert len(failed()) == 1, change
@@ -326,6 +327,8 @@ def test_learning_from_synthetic_users_says_so(made: dict[str, Path], tmp_path: 
     with pytest.raises(ValueError, match="synthetic_input = False"):
         learn(merged, DecisionPoints(), tmp_path / "no", schema=schema, **how)
     again = replan(tmp_path / "out" / "release.parquet", DecisionPoints(), tmp_path / "again")
+    with pytest.raises(ValueError, match="must be of people; it is of synthetic users"):
+        synthesize(tmp_path / "out", tmp_path / "t.csv", 10)
     for one in (found, counted, again):
         document = one.statement.to_dict()
         assert document["synthetic"] is True

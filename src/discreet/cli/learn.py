@@ -1352,6 +1352,8 @@ def synthesize(
         console().print("Utility is not known: the whole release gave the model (--share 1).")
     else:
         _print_utility(utility)
+    if made.facts["epsilon"] is None or made.facts["randomness"] == "seeded":
+        console().print("NOT PRIVATE: the release protects no user, and neither does this file.")
     console().print(
         f"{users:,} synthetic users: {made.path}, schema {made.schema}. Their intervals describe the model, "
         "not people."

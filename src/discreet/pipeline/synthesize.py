@@ -41,7 +41,7 @@ from discreet.core.trajectories import Trajectories
 from discreet.data.prepare_config import read_prepare_config
 from discreet.data.row_batches import Progress
 from discreet.data.schema import Schema, read_schema, write_schema
-from discreet.data.synthetic_mark import MARK, PREFIX, packed
+from discreet.data.synthetic_mark import MARK, PREFIX, SYNTHETIC_INPUT, packed
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.rollouts.rollout import rollout_batch
 from discreet.learners.offline.apvi import APVI
@@ -120,10 +120,15 @@ class _Cohort:
         if schema.hash != release.facts.schema:
             raise ValueError(f"{beside}: is not the schema of the release beside it")
         check_statement(path)
+        if SYNTHETIC_INPUT in release.facts.options:
+            raise ValueError(f"release = {str(path)!r}: must be of people; it is of synthetic users")
         if schema.groups is not None:
             raise ValueError(
                 "groups: must be left out of the schema; the model of a release has no groups of users"
             )
+        for name, cells in (readings or {}).items():
+            if not isinstance(cells, list) or len(cells) != schema.layout.states:
+                raise ValueError(f"readings[{name!r}]: must be a list of {schema.layout.states} values")
         whole: dict[str, Any] = {"part": "whole"} if share == 1.0 else {"share": share}
         model = world_model(release, schema.spec(), **whole)
         guarantee = release.guarantee

@@ -34,6 +34,11 @@ def test_utility_is_printed(made: Path) -> None:
     }  # fmt: skip
     text = call("synthesize", "a", "--users", 9, "--out", "v.csv", "--share", 1).stdout
     assert "Utility is not known" in text
+    assert "NOT PRIVATE" not in text
+    call(
+        "learn", "people.parquet", "--schema", "people.toml", "--learner", "apvi", "--no-ledger", "--out", "x"
+    )
+    assert "NOT PRIVATE" in call("synthesize", "x", "--users", 9, "--out", "x.csv").stdout
     call("simulate-data", "riverswim", "--users", 30, "--out", "few.parquet")
     call("learn", "few.parquet", "--schema", "few.toml", *BUDGET, "--out", "b", "--learner", "dp-apvi")
     assert "unknown" in call("synthesize", "b", "--users", 9, "--out", "w.csv").stdout
