@@ -81,7 +81,8 @@ class Utility:
     Attributes
     ----------
     states, pairs, transitions : Measured or None
-        Total variation, in [0, 1]. None if the held-out part does not exceed the noise.
+        Total variation, in [0, 1]. None if the held-out part does not exceed the noise, or if the interval is
+        wider than 0.9.
     values : mapping of name to Measured
         ``"behaviour"``: mean return. Names of policies: gain over the behaviour policy. A policy is missing
         if the release does not support an estimate.
@@ -144,6 +145,13 @@ def _multiple(mean: float) -> float:
     return 0.0 if above(0.0) >= 0.0 else float(brentq(above, 0.0, mean + 1.0))
 
 
+_WIDEST = 0.9  # of an interval that says something
+
+
+def _known(found: Measured) -> Measured | None:
+    return found if found.high - found.low <= _WIDEST else None
+
+
 class _ComparedSums(NamedTuple):
     """Visits and transitions of the tables that are compared, one after the other."""
 
@@ -197,7 +205,7 @@ def _marginal(people: Floats, drawn: Floats, deviation: Floats, shape: _Shape) -
     slope = np.sign(difference) - float(np.sign(difference) @ q)
     spread = 0.25 * float((slope**2 * deviation**2).sum()) / whole**2
     spread += 0.25 * shape.along * (1.0 / whole + 1.0 / made)
-    return total_variation(difference, noise, sampling, math.sqrt(spread), shape.level, shape.heavy)
+    return _known(total_variation(difference, noise, sampling, math.sqrt(spread), shape.level, shape.heavy))
 
 
 def _transitions(people: _ComparedSums, drawn: _ComparedSums, shape: _Shape) -> Measured | None:
@@ -218,10 +226,11 @@ def _transitions(people: _ComparedSums, drawn: _ComparedSums, shape: _Shape) -> 
     spread = 0.25 * one * float(((sign - (1.0 - w) * mean) ** 2).sum()) / whole**2
     spread += 0.25 * (w * people.of_own) ** 2 * float((mean**2).sum()) / whole**2
     spread += 0.25 * shape.along * (whole + float((positive**2 / np.maximum(size, 1.0)).sum())) / whole**2
-    return total_variation(
+    found = total_variation(
         difference.ravel(), noise.ravel(), np.sqrt(luck).ravel() / whole, math.sqrt(spread), shape.level,
         shape.heavy,
     )  # fmt: skip
+    return _known(found)
 
 
 def _distances(
