@@ -69,6 +69,14 @@ def test_what_is_declared() -> None:
     assert right.states.readings(5).tolist() == [[0, 0], [0.75, 0], [1.5, 0], [0, 1], [0, 0]]
     with pytest.raises(ValueError, match="states = 3"):
         right.states.readings(3)
+    below, above = float(np.nextafter(0.0, -1.0)), float(np.nextafter(1.5, 2.0))
+    assert right.states.columns(5) == {"x": [0.0, 0.75, above, None, None]}
+    assert two.states.columns(7) == {
+        "k": ["a", "a", "a", "b", "b", "b", None], "x": [below, 0.75, 1.5, below, 0.75, 1.5, None],
+    }  # fmt: skip
+    for one in (declared, right):  # a state's reading is in the state's bin
+        cells = np.array(one.states.columns(3 + (one is right))["x"][:3])
+        assert one.states.codes({"x": cells}).tolist() == [0, 1, 2]
     codes = two.states.codes({"k": np.array([0.0, 1.0, np.nan]), "x": np.array([2.0, -1.0, 0.0])})
     assert codes.tolist() == [2, 3, -1]
 
@@ -235,6 +243,9 @@ def test_the_pages_declaration_is_one(tmp_path: Path) -> None:
     made = parse_declaration(tomllib.loads(numbers + codebook), tmp_path)
     assert made.states.labels == ("a", "b")
     assert made.states.readings(3).tolist() == [*made.states.centres.tolist(), [0.0, 0.0]]
+    raw = made.states.columns(3)
+    assert raw["lactate"][2] is None
+    assert made.states.codes({name: np.array(cells[:2]) for name, cells in raw.items()}).tolist() == [0, 1]
     assert made.states.codes(
         {"pressure": np.array([87.5, 65.0]), "lactate": np.array([2.0, 4.0])}
     ).tolist() == [0, 1]

@@ -69,6 +69,10 @@ EXAMPLES = {
         "discreet simulate-data random --users 6000 --out people.parquet",
         "discreet simulate-data icu-sepsis --policy expert --users 200000 --out icu.parquet",
     ),
+    "synthesize": (
+        "discreet synthesize policy --users 100000 --out synthetic.parquet",
+        "discreet synthesize policy --users 1000 --members 10 --seed 1 --out synthetic.csv",
+    ),
     "keys": ("discreet keys new officer.key", "discreet keys show officer.key"),
     "sign": (
         "discreet sign policy --key officer.key",

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from discreet.ledger.ledger import Ledger, TotalCost
     from discreet.pipeline.learn import LearnConfig, LearnResult
     from discreet.pipeline.power_analysis import PublicMDP
+    from discreet.pipeline.synthetic_utility import Utility
     from discreet.reports.rule_files import StationaryRule
 
 
@@ -171,6 +172,14 @@ _REPORT = {"operator": str, "approval": str, "purpose": str, "level": float, "re
 SeedOption = Annotated[
     int | None, typer.Option(help="For simulation: noise that repeats and protects nobody.")
 ]
+SyntheticInput = Annotated[
+    bool,
+    typer.Option(
+        "--synthetic-input",
+        help="The files hold users of `discreet synthesize`, not people; intervals describe their model.",
+        rich_help_panel="Source",
+    ),
+]
 ThreadsOption = Annotated[
     int | None, typer.Option(help="Threads that read, check and count (default: all processors).")
 ]
@@ -188,6 +197,7 @@ def learn(
     schema: Annotated[Path | None, typer.Option(help="SCHEMA.toml: what is public about the data.")] = None,
     sql: SqlOption = None,
     source: SourceOption = None,
+    synthetic_input: SyntheticInput = False,
     learner: OfflineLearner = None,
     epsilon: BudgetEpsilon = None,
     delta: BudgetDelta = None,
@@ -217,12 +227,13 @@ def learn(
     assert schema is not None
     written = source_of(source)
     scratch = written.pop("scratch", None)
-    people = _looked_at(files, schema, sql, written, out)
+    people = _looked_at(files, schema, sql, written, out, synthetic_input)
 
     from discreet.pipeline.learn import LearnConfig
 
     settings = LearnConfig(
         unsupported=unsupported,  # type: ignore[arg-type]  # LearnConfig checks it
+        synthetic_input=synthetic_input,
         compare=_rules(compare, people[0]),
         **typed_pairs("report", report, _REPORT),
     )
@@ -393,7 +404,12 @@ def _check_sources(
 
 
 def _looked_at(
-    files: list[str] | None, schema: Path, sql: str | None, written: dict[str, Any] | None, out: Path
+    files: list[str] | None,
+    schema: Path,
+    sql: str | None,
+    written: dict[str, Any] | None,
+    out: Path,
+    synthetic_input: bool = False,
 ) -> tuple[Schema, Source | list[str] | None]:
     """Return the schema, and the source of rows after a check of the names and types of its columns.
 
@@ -418,7 +434,9 @@ def _looked_at(
                 raise ValueError(f"{name} = {value!r}: must not be given with counted parts")
         return public, files
     where, reads = queried(files, sql)
-    return public, open_source(where, public, sql=sql, reads=reads, **written)
+    return public, open_source(
+        where, public, sql=sql, reads=reads, synthetic_input=synthetic_input, **written
+    )
 
 
 def _first(
@@ -440,7 +458,6 @@ def _first(
     from contextlib import nullcontext
 
     from discreet.core.rng import Secure, Seeded
-    from discreet.data.row_batches import open_source
     from discreet.data.validate import DataError
     from discreet.ledger.ledger import Ledger, default_path
     from discreet.pipeline import learn as pipeline
@@ -465,9 +482,9 @@ def _first(
         book = Ledger.open(path)
     with tempfile.TemporaryDirectory() as made_up, book or nullcontext(), rows_bar() as progress:
         if source is None:
-            file = Path(made_up) / "people.parquet"
-            write_made_up(public, users, file, seed=seed or 0, progress=progress)
-            source = open_source(file, public)
+            source = write_made_up(
+                public, users, Path(made_up) / "people.parquet", seed=seed or 0, progress=progress
+            )
         how: dict[str, Any] = {
             "privatizer": privatizer, "ledger": book, "settings": settings, "progress": progress,
             "randomness": Secure() if seed is None else Seeded(seed),
@@ -499,6 +516,7 @@ def aggregate(
     ] = None,
     sql: SqlOption = None,
     source: SourceOption = None,
+    synthetic_input: SyntheticInput = False,
     learner: Annotated[
         str | None,
         typer.Option(
@@ -543,7 +561,9 @@ def aggregate(
     announce_compilation()
     try:
         with claimed(out), rows_bar() as progress:
-            rows = open_source(where, public, sql=sql, reads=reads, **written)
+            rows = open_source(
+                where, public, sql=sql, reads=reads, synthetic_input=synthetic_input, **written
+            )
             part = counted.aggregate_part(rows, counted_for, secret, progress=progress, scratch=scratch)
             part.save(out)
     except DataError as error:
@@ -1287,6 +1307,76 @@ def simulate_data(
         print_json(facts)
     else:
         console().print(f"{users:,} people of {env} under the {policy} policy: {out}, schema {beside}")
+
+
+@command
+def synthesize(
+    release: Annotated[Path, typer.Argument(help="A folder that `learn` made, or its release.parquet.")],
+    users: Annotated[int, typer.Option(help="Number of synthetic users.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="New file, .parquet or .csv, or folder of a Minari dataset; its schema is written beside it."
+        ),
+    ],
+    members: Annotated[
+        int, typer.Option(help="1: draw from the expected MDP. K: from K MDPs that the release allows.")
+    ] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of everything.")] = 0,
+    share: Annotated[
+        float,
+        typer.Option(
+            help="Share of the users from whom the model is estimated; the others give the utility."
+        ),
+    ] = 0.5,
+    level: Annotated[float, typer.Option(help="Level of the intervals of the utility.")] = 0.95,
+    declaration: Annotated[
+        Path | None, typer.Option(help="P.toml of `discreet prepare`: write its readings as columns, too.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write synthetic users of a release's model, and how far they are from the people of the release."""
+    from discreet.pipeline.synthesize import synthesize as make
+
+    with rows_bar() as progress:
+        made = make(
+            release, out, users, members=members, seed=seed, share=share, level=level,
+            declaration=declaration, progress=progress,
+        )  # fmt: skip
+    utility = made.utility
+    if as_json:
+        told = None if utility is None else utility.to_dict()
+        print_json({"file": str(made.path), "schema": str(made.schema), **made.facts, "utility": told})
+        return
+    if utility is None:
+        console().print("Utility is not known: the whole release gave the model (--share 1).")
+    else:
+        _print_utility(utility)
+    if made.facts["epsilon"] is None or made.facts["randomness"] == "seeded":
+        console().print("NOT PRIVATE: the release protects no user, and neither does this file.")
+    console().print(
+        f"{users:,} synthetic users: {made.path}, schema {made.schema}. Their intervals describe the model, "
+        "not people."
+    )
+
+
+def _print_utility(utility: Utility) -> None:
+    """Print the distances of synthetic users from people, and the values of simple policies."""
+    to = console()
+    to.print(f"Total variation between people and synthetic users, at level {utility.level:g}:")
+    table = new_table("", "estimate", "interval", right=("estimate",))
+    for name in ("states", "pairs", "transitions"):
+        one = getattr(utility, name)
+        found = (
+            ("unknown", "") if one is None else (f"{one.estimate:.3f}", f"{one.low:.3f} to {one.high:.3f}")
+        )
+        table.add_row(name, *found)
+    to.print(table)
+    to.print("Mean return, and gains of other policies over the behaviour policy:")
+    table = new_table("", "synthetic users", "people", "interval", right=("synthetic users", "people"))
+    for name, one in utility.values.items():
+        table.add_row(name, f"{one.synthetic:.4g}", f"{one.estimate:.4g}", f"{one.low:.4g} to {one.high:.4g}")
+    to.print(table)
 
 
 def _behaviour(mdp: TabularMDP, env: str, policy: str, seed: int) -> NDArray[np.float64] | NDArray[np.int64]:

@@ -260,6 +260,37 @@ class Partition:
             raise ValueError("prepare.states.rules: states that rules define have no readings")
         return np.pad(found, ((0, states - len(found)), (0, 0)))
 
+    def columns(self, states: int) -> dict[str, list[float | str | None]]:
+        """Return a cell of each value for each of S states, by the name of the value.
+
+        A number is the centre of its bin or, in a codebook, of its cluster, in the units of the records. In a
+        bin without an end, it is the number in the bin that is nearest to its cut. A category is its label.
+        Missing values, and states without a label here, have None.
+
+        states : number S of states. Raises the ``ValueError`` of :meth:`readings`.
+        """
+        found: dict[str, list[float | str | None]] = {}
+        table = self.readings(states)
+        if self.product is None:
+            assert self.shift is not None and self.scale is not None
+            raw = self.shift + self.scale * table[: len(self.labels)]
+            for value, cells in zip(self.reads, raw.T.tolist(), strict=True):
+                found[value.name] = cells
+        else:
+            places = np.indices([len(value.names) for value in self.product]).reshape(len(self.product), -1)
+            for value, at in zip(self.product, places, strict=True):
+                own: list[float | str | None] = list(value.names)
+                if value.categories is None and value.cuts is not None:
+                    centres = value.readings()[: len(value.cuts) + 1, 0]
+                    end = 0 if value.closed == "left" else -1  # the bin that does not contain its only cut
+                    centres[end] = np.nextafter(centres[end], np.inf * (-1.0 if end == 0 else 1.0))
+                    own[: len(centres)] = centres.tolist()
+                if value.missing == "category":
+                    own[-1] = None
+                found[value.name] = [own[place] for place in at]
+        rest = [None] * (states - len(self.labels))
+        return {name: [*cells, *rest] for name, cells in found.items()}
+
     def codes(self, values: Mapping[str, Floats]) -> Ints:
         """Return (n,) indices of states or actions. An index is -1 if a needed value is missing or no rule
         holds.

@@ -48,9 +48,11 @@ from discreet.data.sources import (
     TextFile,
     instead,
     local_files,
+    mark_of,
     places_of,
     whole_names,
 )
+from discreet.data.synthetic_mark import MARK, Facts, check_mark, facts_in
 
 __all__ = ["BATCH_ROWS", "UNREADABLE", "Broken", "Progress", "Source", "open_source"]
 
@@ -69,7 +71,8 @@ _PARTS = ("user", "episode", "step", "state", "action", "reward", "next_state")
 class Source:
     """Source of rows: files and tables in a fixed order, or one Minari dataset.
 
-    A source reads the files again for every pass, and keeps none of their rows in memory.
+    A source reads the files again for every pass, and keeps none of their rows in memory. ``synthetic`` has
+    the facts of synthetic users (:mod:`.synthetic_mark`); it is empty if the rows are those of people.
     """
 
     __repr__ = brief
@@ -77,6 +80,7 @@ class Source:
     schema: Schema
     places: tuple[TableSource, ...] = field(default=(), repr=False)
     minari: str | None = None
+    synthetic: tuple[Facts, ...] = ()
 
     @property
     def malformed(self) -> list[tuple[str, int]]:
@@ -300,6 +304,7 @@ def open_source(
     delimiter: str | None = None,
     decimal: str = ".",
     encoding: str = "utf-8",
+    synthetic_input: bool = False,
 ) -> Source:
     """Open trajectory rows in files, folders, object stores, data frames, a DuckDB database, or Minari.
 
@@ -320,22 +325,29 @@ def open_source(
     delimiter, decimal, encoding : str
         Format of CSV files. If no delimiter is given, comma, semicolon, tab and bar are tried, and the
         delimiter is the one with which the first line has the schema's columns.
+    synthetic_input : bool
+        True for synthetic users (``discreet synthesize``), which are not people; all sources must be such.
 
     Raises
     ------
     ValueError
-        If a file does not exist or has an unsupported format, if a column of the schema is missing, or if a
+        If synthetic users are given without ``synthetic_input``, or others with it. Also if a file does not
+        exist or has an unsupported format, if a column of the schema is missing, or if a
         label of the schema cannot be distinguished from an empty cell.
     ImportError
         If Minari or DuckDB is needed but not installed.
     """
     if isinstance(where, str) and where.startswith("minari:"):
         name = where.removeprefix("minari:")
-        _minari(name)
+        text = _minari(name).storage.metadata.get(MARK)
+        mark = None if text is None else facts_in(text)
+        synthetic = check_mark([(where, mark)], schema.dataset, synthetic_input)
         if schema.groups is not None:
             raise Broken(f"{where}: has no column of groups, [groups] must be left out of the schema")
-        return Source(schema, minari=name)
-    source = Source(schema, places_of(where, Text(delimiter, decimal, encoding), sql, reads))
+        return Source(schema, minari=name, synthetic=synthetic)
+    places = places_of(where, Text(delimiter, decimal, encoding), sql, reads, synthetic_input=True)
+    marks = ((place.name, mark_of(place)) for place in places)
+    source = Source(schema, places, synthetic=check_mark(marks, schema.dataset, synthetic_input))
     wanted = _wanted(schema, users_only=False)
     for place in source.places:
         if isinstance(place, TextFile):

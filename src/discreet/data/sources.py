@@ -53,6 +53,7 @@ from pyarrow import fs as arrow_fs
 from pyarrow import parquet
 
 from discreet.core import checks
+from discreet.data.synthetic_mark import MARK, Facts, check_mark, facts_in
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -157,6 +158,11 @@ class ParquetFile:
         _, file, columns = self._open()
         with file:
             return columns, int(file.metadata.num_rows)
+
+    @property
+    def arrow_schema(self) -> Any:
+        """Arrow schema with metadata, from the footer of the file."""
+        return self._footer[0]
 
     @property
     def rows(self) -> int:
@@ -316,7 +322,7 @@ class TextFile:
         return 0 if self._said_delimiter is None else 1
 
     @property
-    def _head(self) -> str:
+    def head(self) -> str:
         """The line of column names, or "" if the file has no such line."""
         lines = self._first_lines
         return lines[self._above] if len(lines) > self._above else ""
@@ -348,7 +354,7 @@ class TextFile:
 
     def _split(self, delimiter: str) -> list[str]:
         try:
-            return next(csv.reader([self._head], delimiter=delimiter), [])
+            return next(csv.reader([self.head], delimiter=delimiter), [])
         except csv.Error as error:
             raise Broken(f"{self.name}: not a CSV file ({error})") from None
 
@@ -711,6 +717,8 @@ def places_of(
     text: Text | None = None,
     sql: str | None = None,
     reads: Sequence[str | Path] | None = None,
+    *,
+    synthetic_input: bool = False,
 ) -> tuple[TableSource, ...]:
     """Return the places that an argument describes. The module docstring lists the kinds of places.
 
@@ -723,11 +731,15 @@ def places_of(
     reads : list of files, optional
         All files that a query of ``duckdb://`` without a path is allowed to read. Name each file; folders and
         patterns are not allowed.
+    synthetic_input : bool
+        True if the caller itself checks the marks of synthetic users (:func:`mark_of`).
 
     Raises
     ------
     Broken
         If a file does not exist, has an unsupported format, or is given twice.
+    ValueError
+        If a place holds synthetic users (:mod:`.synthetic_mark`) and ``synthetic_input`` is False.
     ImportError
         If DuckDB is needed but not installed.
     """
@@ -753,7 +765,37 @@ def places_of(
     keys = [key for place in found if (key := _identity(place, folders)) is not None]
     if len(set(keys)) < len(keys):
         raise Broken("a file is given twice: its users would count twice")
+    if not synthetic_input:
+        check_mark(((place.name, mark_of(place)) for place in found), None, False)
     return tuple(found)
+
+
+def mark_of(place: TableSource) -> Facts | None:
+    """Return the facts of synthetic users in a place, or None if the place has no mark.
+
+    The mark is in the metadata of the table or in a column. A query also has the marks of the files that it
+    reads.
+    """
+    metadata = None
+    if isinstance(place, ParquetFile):
+        metadata = place.arrow_schema.metadata
+    elif isinstance(place, Frame):
+        metadata = place.table.schema.metadata
+    elif isinstance(place, QuerySource):
+        for path in place.reads:
+            for one in _local(Path(path), Text()) if _readable(path) else ():
+                if (facts := mark_of(one)) is not None:
+                    return facts
+    if metadata and MARK.encode() in metadata:
+        return facts_in(metadata[MARK.encode()])
+    if MARK not in (place.head if isinstance(place, TextFile) else place.names()):
+        return None
+    if isinstance(place, TextFile) and MARK not in place.names():
+        return {}  # the line of column names cannot be split without a declared delimiter
+    tables = place.batches([MARK], 1024, {MARK: pa.string()})
+    first = next((table for table in tables if table.num_rows), None)
+    cells = [] if first is None else first.column(0).drop_null()
+    return facts_in(str(cells[0])) if len(cells) else {}
 
 
 def local_files(places: Iterable[TableSource]) -> list[Path]:

@@ -321,6 +321,8 @@ class FederatedSite:
         plan, part = self.plan, self.part
         if not isinstance(plan, FederationPlan) or not isinstance(part, PartialAggregateFile):
             raise ValueError("plan, part: must be a FederationPlan and a PartialAggregateFile")
+        if part.synthetic:
+            raise ValueError("part: holds synthetic users; a site must count people")
         for fact, wanted in {**facts_of(plan.schema, plan.kind), "key": digest_of(self.key)}.items():
             if part.facts[fact] != wanted:
                 raise ValueError(

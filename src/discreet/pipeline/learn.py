@@ -16,7 +16,11 @@ metadata of the release contain all facts of the run, and :mod:`discreet.pipelin
 folder. Noise is never drawn a second time for the same reservation.
 
 A ledger records releases that protect users. Therefore a ledger is not accepted together with seeded noise or
-synthetic data. An epsilon that is recorded for such a release would protect no user.
+data that were generated from a schema. An epsilon that is recorded for such a release would protect no user.
+
+Synthetic users of an earlier release's model (:mod:`discreet.pipeline.synthesize`) are read only with
+``LearnConfig(synthetic_input=True)``. Their dataset has its own name, ``synthetic of ..``, and its own totals
+in the ledger. Report, statement and the purpose in the ledger say that intervals describe the model.
 
 :func:`replan` plans again from the release in a folder, without reading the data. It can use other options of
 the learner, other known rewards, or another choice for states without support. This costs no privacy.
@@ -42,6 +46,7 @@ from discreet.core.rng import Randomness, Secure
 from discreet.core.short_repr import brief
 from discreet.data.row_batches import Progress, Source
 from discreet.data.schema import Schema, read_schema, write_schema
+from discreet.data.synthetic_mark import SYNTHETIC_INPUT, Facts
 from discreet.data.validate import episodes
 from discreet.learners.offline import apvi as tabular
 from discreet.learners.offline import linear_pevi as linear
@@ -188,7 +193,7 @@ def learn(
     privatizer : Central, for DPAPVI and DecisionPoints; None or NoPrivacy for exact sums
     ledger : Ledger or None
         If None, nothing is recorded, and the statement says so in capitals. Must be None if the release is
-        not private, for seeded noise and for synthetic data.
+        not private, for seeded noise and for data that were generated from a schema.
     randomness : Secure (default) or Seeded
         Seeded noise is for simulations. The statement then says that the release protects no user.
     settings : LearnConfig
@@ -213,9 +218,12 @@ def learn(
     settings, out = settings or LearnConfig(), Path(out)
     check_free(out)
     schema = _schema_of(source, schema, learner, privatizer)
+    synthetic = _check_synthetic(source, settings)
     _check_rules(source, schema, ledger)
     kind = kind_of(schema, learner, progress)
-    job = _LearnJob(source, schema, kind, learner, privatizer, ledger, settings, out)
+    if synthetic:
+        settings = replace(settings, synthetic=True)
+    job = _LearnJob(source, schema, kind, learner, privatizer, ledger, settings, out, synthetic)
     with job.start(randomness) as session:
         job.submit(session, progress, scratch, workers)
         reservation, statement, text = job.release(session)
@@ -236,6 +244,7 @@ class _LearnJob:
     ledger: Ledger | None
     settings: LearnConfig
     out: Path
+    synthetic: tuple[Facts, ...] = ()  # facts of synthetic users; empty for people
 
     def start(self, randomness: Randomness | None) -> Any:
         """Return a new session. Raises ``ValueError`` if the ledger must not record the release."""
@@ -256,7 +265,7 @@ class _LearnJob:
                 "ledger: must be None (--no-ledger) with noise from a seed, which protects nobody: an "
                 "epsilon that is written down would be a promise"
             )
-        if self.settings.synthetic:
+        if self.settings.synthetic and not self.synthetic:
             raise ValueError("ledger: must be None (--no-ledger) for made-up people, who spend nothing")
         return session
 
@@ -285,6 +294,8 @@ class _LearnJob:
         options |= {**self.settings.chosen(), **self.kind.asked}
         if isinstance(self.source, FederatedSum):
             options[SITES] = self.source.plan.told(self.source.sent)
+        if self.synthetic:
+            options[SYNTHETIC_INPUT] = [dict(one) for one in self.synthetic]
         return options
 
     def facts(self, session: Any) -> dict[str, Any]:
@@ -312,7 +323,7 @@ class _LearnJob:
             ledger=None if ledger is None else dry_run_ledger_facts(ledger, self.schema.dataset),
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             synthetic=settings.synthetic,
-            purpose=settings.purpose or f"learn, {name_of(self.learner)}",
+            purpose=_MODEL * bool(self.synthetic) + (settings.purpose or f"learn, {name_of(self.learner)}"),
         )
 
     def release(self, session: Any) -> tuple[Reservation | None, Statement, str]:
@@ -344,6 +355,26 @@ class _LearnJob:
             algorithm, options = facts["algorithm"], facts["options"]
             statement, text = fill(folder, schema, planned, algorithm, options, settings, run)
         return reservation, statement, text
+
+
+_MODEL = "synthetic input, intervals describe a model, not people: "  # first words in the ledger
+
+
+def _check_synthetic(
+    source: Source | PartialAggregateFile | FederatedSum, settings: LearnConfig
+) -> tuple[Facts, ...]:
+    """Return the facts of synthetic users in the source; empty for people.
+
+    Raises ``ValueError`` if ``settings.synthetic_input`` says otherwise.
+    """
+    found = () if isinstance(source, FederatedSum) else source.synthetic
+    if bool(found) != settings.synthetic_input:
+        held = "synthetic users" if found else "people"
+        raise ValueError(
+            f"synthetic_input = {settings.synthetic_input}: the source holds {held}; must be {bool(found)} "
+            "(--synthetic-input)"
+        )
+    return found
 
 
 def _schema_of(
@@ -426,7 +457,7 @@ def replan(
         raise ValueError(f"{path}: the folder's schema.toml must lie beside it")
     schema = read_schema(folder / SCHEMA)
     run = replace(Run.of(path, schema), replanned=True, versions=versions())
-    _check_statement(path)
+    check_statement(path)
     _check_kind(path, learner)
     if rewards is not None and read_tables(path).facts.first_visits:
         raise ValueError(
@@ -434,6 +465,8 @@ def replan(
         )
     known = schema if rewards is None else replace(schema, known=rewards, outcomes=None)
     kind = kind_of(known, learner, progress)
+    first = read_tables(path).facts.options
+    settings = replace(settings, synthetic=run.synthetic, synthetic_input=SYNTHETIC_INPUT in first)
     kind.check(settings)
     with aside(out) as hidden:
         write_schema(schema, hidden / SCHEMA)
@@ -443,8 +476,7 @@ def replan(
         shutil.copyfile(path, hidden / RELEASE)
         planned = kind.again(hidden / RELEASE, settings)
         options = {"learner": options_of(learner), **settings.chosen(), **kind.asked}
-        if SITES in (first := read_tables(path).facts.options):
-            options[SITES] = first[SITES]
+        options |= {name: first[name] for name in (SITES, SYNTHETIC_INPUT) if name in first}
         kind.say("write policy, report, figures")
         statement, text = fill(hidden, schema, planned, name_of(learner), options, settings, run)
     return LearnResult(out, statement, text)
@@ -453,7 +485,7 @@ def replan(
 # ------------------------------------------------------------------------------------ the folder
 
 
-def _check_statement(release: Path) -> None:
+def check_statement(release: Path) -> None:
     """Raise ``ValueError`` if the statement in the folder of a release is not about this release."""
     path = release.parent / JSON_NAME
     if not path.exists():

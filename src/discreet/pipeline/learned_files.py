@@ -93,6 +93,9 @@ class LearnConfig:
         purpose.
     synthetic : bool
         True if the data are synthetic; the statement then says so.
+    synthetic_input : bool
+        True if the data are those of :func:`discreet.pipeline.synthesize.synthesize`. Report and statement
+        then say that intervals describe the model, not people.
     compare : tuple of StationaryRule
         Rules with which the report compares the policy (:func:`discreet.reports.rule_files.read_rule`). Only
         for DecisionPoints, and only if the schema defines rewards by outcomes.
@@ -112,6 +115,7 @@ class LearnConfig:
     approval: str = ""
     purpose: str = ""
     synthetic: bool = False
+    synthetic_input: bool = False
     compare: tuple[StationaryRule, ...] = ()
 
     def __post_init__(self) -> None:
@@ -120,6 +124,7 @@ class LearnConfig:
         if self.return_bound is not None:
             checks.positive("return_bound", self.return_bound)
         checks.flag("synthetic", self.synthetic)
+        checks.flag("synthetic_input", self.synthetic_input)
         for name in ("operator", "approval", "purpose"):
             if not isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} = {checks.said(getattr(self, name))}: must be text on one line")
@@ -551,6 +556,7 @@ def options_of(knobs: Knobs) -> dict[str, Any]:
 
 # ------------------------------------------------------------------------------ files
 
+_MODEL = "SYNTHETIC INPUT: intervals describe the model of an earlier release, not people. For its users: "
 _REHEARSAL = "A REHEARSAL, these people are made up and nothing is shown of anybody. What it would say: "
 
 
@@ -581,7 +587,9 @@ def write_plan(
         report, table = EarlierReport.of(report), planned.earlier or table
     again = " Planned again from a release that was made before, without reading data." if replanned else ""
     write_policy(folder, table, promised + again, settings.unsupported, version)
-    blocks = rehearsed(report.blocks(), _REHEARSAL) if settings.synthetic else report.blocks()
+    blocks = report.blocks()
+    if settings.synthetic:
+        blocks = rehearsed(blocks, _MODEL if settings.synthetic_input else _REHEARSAL)
     text = report_markdown(blocks)
     (folder / MARKDOWN_REPORT).write_text(text, "utf-8", newline="\n")
     document = json.dumps(report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.data.row_batches import Progress, Source
 from discreet.data.schema import Schema
+from discreet.data.synthetic_mark import SYNTHETIC_INPUT, Facts
 from discreet.data.validate import episodes
 from discreet.ledger.owner_rules import OwnerRule, check_dataset, rules_over
 from discreet.mechanisms.dataset.partial_aggregate import PartialAggregate
@@ -99,7 +100,7 @@ class PartialAggregateFile:
     tally : the exact sums
     people : (n, 2) uint64, the hashes of the users' names, one row per user
     facts : values that must be equal in all parts: the hash of the schema, the dataset, the kind of query,
-        and the digest of the key
+        the digest of the key, and the facts of synthetic users if these are counted
     rules : rules of the owners of the counted files; they apply to every release that is made from the part
     """
 
@@ -114,6 +115,11 @@ class PartialAggregateFile:
 
     def __repr__(self) -> str:
         return f"<PartialAggregateFile of {len(self.people)} people: raw data, not private>"
+
+    @property
+    def synthetic(self) -> tuple[Facts, ...]:
+        """Return the facts of synthetic users; empty if people were counted."""
+        return tuple(self.facts.get(SYNTHETIC_INPUT, ()))
 
     def to_bytes(self) -> bytes:
         """Return the whole part as bytes, which :meth:`from_bytes` reads. They are **raw data**."""
@@ -135,7 +141,7 @@ class PartialAggregateFile:
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{name}: is no counted part ({error})") from None
         fits = people.dtype == np.uint64 and people.shape == (tally.people, 2)
-        if not fits or sorted(facts) != sorted(_FACTS) or _repeated(people):
+        if not fits or sorted(facts.keys() - {SYNTHETIC_INPUT}) != sorted(_FACTS) or _repeated(people):
             raise ValueError(f"{name}: is no counted part (its people are not those of its sums)")
         return cls(tally, people, facts, rules)
 
@@ -228,7 +234,10 @@ def aggregate_part(
     everybody = np.concatenate(people)
     if len(everybody) > tally.people:
         tally.absent(len(everybody) - tally.people)
-    return PartialAggregateFile(tally, everybody, {**facts_of(schema, kind), "key": which}, rules)
+    facts: dict[str, Any] = {**facts_of(schema, kind), "key": which}
+    if source.synthetic:
+        facts[SYNTHETIC_INPUT] = [dict(one) for one in source.synthetic]
+    return PartialAggregateFile(tally, everybody, facts, rules)
 
 
 def facts_of(schema: Schema, kind: Kind) -> dict[str, str]:
@@ -284,10 +293,11 @@ def merge_aggregates(parts: Iterable[PartialAggregateFile | str | Path]) -> Part
                 one.rules,
             )
         else:
-            for fact, mine in whole.facts.items():
-                if one.facts[fact] != mine:
+            for fact in whole.facts | one.facts:
+                other, mine = one.facts.get(fact), whole.facts.get(fact)
+                if other != mine:
                     raise ValueError(
-                        f"{name}: was counted with another {fact} ({checks.said(one.facts[fact])} for "
+                        f"{name}: was counted with another {fact} ({checks.said(other)} for "
                         f"{checks.said(mine)}): parts of one run must have the same"
                     )
             whole.tally.merge(one.tally)

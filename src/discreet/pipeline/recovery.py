@@ -35,6 +35,7 @@ from typing import Any, Literal
 from discreet.core.short_repr import brief
 from discreet.data.row_batches import Progress
 from discreet.data.schema import read_schema, write_schema
+from discreet.data.synthetic_mark import SYNTHETIC_INPUT
 from discreet.learners.offline.release_files import read_tables
 from discreet.ledger.ledger import Ledger, Reservation
 from discreet.pipeline import state_codebook as codebook
@@ -235,6 +236,7 @@ def _named(one: Lost, folder: Path, progress: Progress | None) -> tuple[dict[str
     settings = LearnConfig(
         **{name: facts.options[name] for name in ("unsupported", "level", "return_bound")},
         **_signed(folder), synthetic=run.synthetic,
+        synthetic_input=SYNTHETIC_INPUT in facts.options,
         compare=LearnConfig.rules_in(folder, facts.options, schema),
     )  # fmt: skip
     with _free_name(one, folder) as out, aside(out) as made:

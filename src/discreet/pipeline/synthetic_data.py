@@ -13,8 +13,9 @@ import numpy as np
 
 from discreet.core import checks
 from discreet.core.releases import Floats
-from discreet.data.row_batches import Progress
+from discreet.data.row_batches import Progress, Source
 from discreet.data.schema import Schema
+from discreet.data.sources import places_of
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.pipeline.trajectory_files import write_cohort
 
@@ -63,8 +64,8 @@ def made_up_world(schema: Schema, seed: int = 0) -> tuple[TabularMDP, Floats]:
 
 def write_made_up(
     schema: Schema, users: int, path: str | Path, *, seed: int = 0, progress: Progress | None = None
-) -> None:
-    """Write the trajectories of synthetic users to a file that fits the schema.
+) -> Source:
+    """Write the trajectories of synthetic users to a file that fits the schema, and return it as a source.
 
     The parameters are those of :func:`~discreet.pipeline.trajectory_files.write_cohort`.
     """
@@ -72,3 +73,4 @@ def write_made_up(
     write_cohort(
         mdp, behaviour, users, path, schema, seed=seed, trim=bool(schema.terminal), progress=progress
     )
+    return Source(schema, places_of(path))

@@ -7,6 +7,7 @@ only by its owner, and renamed when it is complete.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +23,7 @@ from discreet.core import checks
 from discreet.core.trajectories import Trajectories, checked
 from discreet.data.row_batches import Progress
 from discreet.data.schema import FACTS, Columns, Schema
+from discreet.data.synthetic_mark import MARK, Facts, packed
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.rollouts.rollout import rollout_batch
 from discreet.mechanisms.policy_rows import policy_rows
@@ -42,10 +44,23 @@ class TrajectoryWriter:
     trim : bool
         If True, steps that begin in a terminal state of the schema are left out, except the first step of an
         episode.
+    synthetic : mapping, optional
+        Facts of synthetic users, which mark the file (:mod:`discreet.data.synthetic_mark`).
+    readings : mapping of name to (S,) values, optional
+        Further columns, with one value for each state.
     """
 
-    def __init__(self, path: str | Path, schema: Schema, *, trim: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        schema: Schema,
+        *,
+        trim: bool = False,
+        synthetic: Facts | None = None,
+        readings: Mapping[str, Any] | None = None,
+    ) -> None:
         self.path, self.schema, self.trim = Path(path), schema, checks.flag("trim", trim)
+        self.synthetic, self.readings = synthetic, dict(readings or {})
         if self.path.suffix not in (".parquet", ".csv"):
             raise ValueError(f"path = {str(path)!r}: must end in .parquet or .csv")
         self.users = 0
@@ -127,6 +142,14 @@ class TrajectoryWriter:
             labels = schema.groups.labels
             own = np.repeat(number // each % len(labels), horizon)
             table = table.append_column(schema.groups.column, _named(own, labels))
+        for name, values in self.readings.items():
+            table = table.append_column(name, pa.array(values).take(pa.array(state)))
+        if self.synthetic is not None:
+            text = packed(self.synthetic)
+            cells = pa.nulls(table.num_rows, pa.string())
+            if number.size and not number[0]:  # the first row of the file
+                cells = pa.concat_arrays([pa.array([text]), cells[1:]])
+            table = table.append_column(MARK, cells).replace_schema_metadata({MARK: text})
         if self.trim and schema.terminal:
             first = np.tile(np.arange(horizon) == 0, len(trajectories))
             table = table.filter(pa.array(first | ~np.isin(state, schema.terminal)))

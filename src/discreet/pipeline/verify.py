@@ -17,6 +17,8 @@ comparisons are:
 - Schema, policy, report and figures are compared, byte by byte, with files recomputed from the release and
   the options. If another machine made the files, numbers must agree only to 1e-9. Figures are compared only
   if the installed version of Matplotlib is the version that drew them.
+- Each file of synthetic users in ``postprocessing.jsonl`` is written again from the release and its seed, if
+  the installed versions are those that wrote it. This list is not part of the statement and not signed.
 - The identity of the ledger, the entry, the totals and the filter are compared with the ledger, if it is
   given.
 
@@ -53,12 +55,14 @@ from discreet.core.guarantee import Guarantee, MechanismRecord, guarantee_of, jo
 from discreet.core.short_repr import brief
 from discreet.data.row_batches import Progress
 from discreet.data.schema import Schema, read_schema, write_schema
+from discreet.data.synthetic_mark import SYNTHETIC_INPUT
 from discreet.learners.offline.linear_pevi import schema_features
 from discreet.learners.offline.linear_query_log import LinearRelease, fingerprint
 from discreet.learners.offline.release_files import FIRST_VISITS, StoredTables, read_release, read_tables
 from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.mechanisms.linear.adaptive_queries import planned_records
 from discreet.pipeline.learned_files import LearnConfig, kind_of, learner_of, name_of, options_of, write_plan
+from discreet.pipeline.synthesize import POSTPROCESSING, processed, remade
 from discreet.reports.evaluation_report import JUDGED
 from discreet.reports.signature_file import SIGNATURES_NAME, found_in
 from discreet.reports.statement import (
@@ -155,6 +159,8 @@ def verify(
         ("release.parquet", lambda: _check_release(folder, document)),
         ("policy and report", lambda: _check_plan(folder, document, learner)),
     ]
+    if (folder / POSTPROCESSING).exists():
+        parts.append((POSTPROCESSING, lambda: _check_processed(folder)))
     if ledger is not None:
         parts.append(("ledger", lambda: _check_ledger(folder, document, ledger)))
     if limit_key is not None:
@@ -268,7 +274,7 @@ def _check_files(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
             yield Check(f"files: {name}", digest, "no such file in the folder", False)
         else:
             yield _compared(f"files: {name}", digest, file_hash(path))
-    own = {JSON_NAME, *PAGES, *({SIGNATURES_NAME, JUDGED} & set(present))}
+    own = {JSON_NAME, *PAGES, *({SIGNATURES_NAME, JUDGED, POSTPROCESSING} & set(present))}
     for name in sorted(own):
         path = present.get(name)
         whole = path is not None and not path.is_symlink() and path.is_file()
@@ -505,7 +511,10 @@ def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) 
         yield from _leaves("learner", options["learner"], json.loads(json.dumps(options_of(learner))))
     chosen = {name: options[name] for name in ("unsupported", "level", "return_bound")}
     rules = LearnConfig.rules_in(folder, options, schema)
-    settings = LearnConfig(**chosen, synthetic=document["synthetic"] is True, compare=rules)
+    settings = LearnConfig(
+        **chosen, synthetic=document["synthetic"] is True, synthetic_input=SYNTHETIC_INPUT in options,
+        compare=rules,
+    )  # fmt: skip
     rewards = folder / REWARDS_NAME
     known = np.load(rewards) if document["replanned"] and rewards.exists() else None
     kind = kind_of(schema if known is None else replace(schema, known=known, outcomes=None), learner)
@@ -529,6 +538,16 @@ def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) 
         drawn = document["versions"].get("matplotlib") == versions().get("matplotlib")
         for one, path in made.items():
             yield from _check_file(folder / one, path, steady, drawn)
+
+
+def _check_processed(folder: Path) -> Iterator[Check]:
+    """Write the files of synthetic users again that the folder's list names, and compare their hashes."""
+    for line in processed(folder):
+        name, found = f"{POSTPROCESSING}: {line['file']}", remade(folder, line)
+        if found is None:
+            yield Check(f"{name}: not compared, other versions wrote it", "its hash", "its hash", True)
+        else:
+            yield _compared(name, line["sha256"], found)
 
 
 REWARDS_NAME = "rewards.npy"

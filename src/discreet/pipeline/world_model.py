@@ -552,7 +552,7 @@ class _Scale(NamedTuple):
 
     @classmethod
     def of(cls, spec: ProblemSpec) -> _Scale:
-        if spec.returns is None or spec.known_rewards is not None:
+        if spec.returns is None:
             return cls(0.0, 1.0)
         return cls(spec.returns.low, spec.returns.high - spec.returns.low)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from discreet.accounting.text.guarantee_sentences import up
+from discreet.data.synthetic_mark import SYNTHETIC_INPUT
 from discreet.reports.published_epsilons import PUBLISHED
 from discreet.reports.statement_page import hundredths, limit_words, never_certain, said_in, times
 from discreet.reports.verdict_text import NOT_EXCLUDED, not_excluded, verdict_line, verdict_words
@@ -96,7 +97,8 @@ def page(
     yield from _promise(doc)
     if doc.get("verdict") is not None:
         yield Heading(2, _VERDICT)
-        yield Paragraph(verdict_line(doc["verdict"], doc["synthetic"]))
+        model = SYNTHETIC_INPUT in doc["configuration"]["options"]
+        yield Paragraph(verdict_line(doc["verdict"], doc["synthetic"], model))
         yield Paragraph(f"{NOT_EXCLUDED}. {not_excluded(doc['verdict']['kind'])}")
     yield Heading(2, said["heading, words"])
     yield NameValueList(tuple(terms))
@@ -443,8 +445,9 @@ def _of_utility(doc: Document, said: Answers) -> str:
         return said["utility"]
     if doc["verdict"] is None:
         return said["utility, untested"].format(said=said["utility"])
+    what = "model" if SYNTHETIC_INPUT in doc["configuration"]["options"] else "dry run"
     return said["utility, verdict"].format(
-        rehearsed=said["utility, dry run"] if doc["synthetic"] else "",
+        rehearsed=said[f"utility, {what}"] if doc["synthetic"] else "",
         kind=doc["verdict"]["kind"],
         words=verdict_words(doc["verdict"]),
         section=_VERDICT,

@@ -56,6 +56,7 @@ from discreet.core.count_query import CountQuery
 from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.core.short_repr import brief
 from discreet.data.schema import DECLARED, Schema
+from discreet.data.synthetic_mark import SYNTHETIC_INPUT
 from discreet.learners.offline.release_files import FIRST_VISITS
 from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.names import __version__
@@ -235,10 +236,11 @@ class RunFacts:
         separate folders by ``/``.
     ledger : LedgerFacts or None
         Facts about the entry in the ledger. If no ledger recorded the release, the value is None, and the
-        statement says so in capitals. The value must be None for synthetic data and for noise from a seed,
-        because they spend no budget and protect no user.
+        statement says so in capitals. The value must be None for data that were generated from a schema and
+        for noise from a seed, because they spend no budget and protect no user.
     synthetic : bool
-        True for synthetic data; the statement is then not about real users.
+        True for synthetic data; the statement is then not about real users. If they are users of an earlier
+        release's model, ``options`` has the facts in their mark.
     replanned : bool
         True if this run read no user data, because it planned again from an earlier release whose budget was
         already spent.
@@ -287,7 +289,8 @@ class RunFacts:
         put(self, "replanned", checks.flag("replanned", self.replanned))
         if self.records != self.guarantee.records:
             raise ValueError("records: must be those of the guarantee")
-        if self.ledger is not None and (self.synthetic or self.guarantee.randomness != "secure"):
+        made_up = self.synthetic and SYNTHETIC_INPUT not in self.options
+        if self.ledger is not None and (made_up or self.guarantee.randomness != "secure"):
             raise ValueError(
                 "ledger: must be None (--no-ledger) for made-up data and for noise from a seed: a ledger "
                 "holds what protects people"
@@ -705,7 +708,7 @@ def sentence_of(facts: RunFacts, whole: _Whole, alone: TradeOff, said: Mapping[s
     """
     guarantee, m = facts.guarantee, facts.schema.episodes_per_user
     if facts.synthetic:
-        return said["statement.synthetic"]
+        return said["statement.model" if SYNTHETIC_INPUT in facts.options else "statement.synthetic"]
     if guarantee.epsilon is None:
         return said["statement.exact"].format(unit=facts.schema.unit)
     plus = said["patient, plus"].format(chance=_chance(whole.delta)) if whole.delta else ""
@@ -727,9 +730,27 @@ def sentence_of(facts: RunFacts, whole: _Whole, alone: TradeOff, said: Mapping[s
     return said["statement.start"].format(start=start, unit=facts.schema.unit, promise=promise, beside=beside)
 
 
+def _plain(value: Any) -> str:
+    return up(value) if isinstance(value, float) else checks.said(value).strip("'")
+
+
+def _synthetic_input(found: Sequence[Mapping[str, Any]], said: Mapping[str, str]) -> str:
+    """Return the warning about synthetic users. found : facts in the marks of their files."""
+    names = ("release", "epsilon", "delta", "model", "seed")
+    releases = (
+        said["warning.model, release"].format(**{name: _plain(one[name]) for name in names})
+        if set(names) <= one.keys()
+        else said["warning.model, unknown"]
+        for one in found
+    )
+    return said["warning.model"].format(releases=", ".join(releases))
+
+
 def _warnings(facts: RunFacts, whole: _Whole, verdict: str, said: Mapping[str, str]) -> Iterator[str]:
     guarantee, ledger, schema = facts.guarantee, facts.ledger, facts.schema
-    if facts.synthetic:
+    if SYNTHETIC_INPUT in facts.options:
+        yield _synthetic_input(facts.options[SYNTHETIC_INPUT], said)
+    elif facts.synthetic:
         yield said["warning.synthetic"]
     if guarantee.epsilon is None:
         yield said["warning.exact"]

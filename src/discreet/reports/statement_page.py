@@ -14,6 +14,7 @@ from typing import Any
 
 from discreet.accounting.text.guarantee_sentences import up
 from discreet.accounting.text.sentence_templates import version_of
+from discreet.data.synthetic_mark import SYNTHETIC_INPUT
 from discreet.reports.phrases import phrases
 from discreet.reports.verdict_text import verdict_line
 from discreet.utils import document
@@ -112,7 +113,9 @@ def _blocks(doc: Mapping[str, Any]) -> Iterator[Block]:
             yield Paragraph(title, strong=True)
             yield Bullets(tuple(doc[name]))
     if doc.get("verdict") is not None:
-        yield _titled("Verdict on the policy.", f" {verdict_line(doc['verdict'], doc['synthetic'])}")
+        model = SYNTHETIC_INPUT in doc["configuration"]["options"]
+        line = verdict_line(doc["verdict"], doc["synthetic"], model)
+        yield _titled("Verdict on the policy.", f" {line}")
     yield from _mechanisms(doc["mechanisms"], said_in(doc))
     yield from _files(doc)
     for key, label in _LABELS.items():

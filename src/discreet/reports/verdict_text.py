@@ -396,18 +396,22 @@ def verdict_words(told: Mapping[str, Any]) -> str:
     return f"shown, {condition(cause['each_step'], cause['lasting'], told['ended'])}"
 
 
-def verdict_line(told: Mapping[str, Any], synthetic: bool = False) -> str:
+_REHEARSAL = "A rehearsal, nothing is shown of anybody. It would say:"
+
+
+def verdict_line(told: Mapping[str, Any], synthetic: bool = False, model: bool = False) -> str:
     """Return the line about a verdict for a page of the statement.
 
     The line states the kind of the verdict, the factors of a hidden cause, and the p-values of both
     comparisons.
 
     told : the verdict in the statement. synthetic : True if the data are synthetic, so that nothing is shown
-    about real users.
+    about real users. model : True if these are users of an earlier release's model.
     """
     kind, cause = told["kind"], told["hidden_cause"]
     words = verdict_words(told)
-    said = ["A rehearsal, nothing is shown of anybody. It would say:"] if synthetic else []
+    start = "Intervals describe the model of a release, not people." if model else _REHEARSAL
+    said = [start] if synthetic else []
     said.append(f"{words[0].upper()}{words[1:]} (kind of verdict: {kind}).")
     asked = f"at least {_asked(cause['asked'])} (hidden_cause; the default is {_asked(ASKED)})"
     if kind == "shown":

@@ -1,0 +1,87 @@
+"""Mark of synthetic users, by which readers of user data recognise files that hold no people.
+
+``discreet synthesize`` marks a file in three ways. The metadata (Parquet, Minari) have facts about the model.
+A column with the name :data:`MARK` has the same facts in its first cell. The dataset's name in the schema
+begins with :data:`PREFIX`. The column survives conversion to CSV, a data frame or a database. If someone
+removes the column and the metadata, only the schema's name remains.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+__all__ = ["MARK", "PREFIX", "SYNTHETIC_INPUT", "Facts", "check_mark", "facts_in", "packed"]
+
+MARK = "discreet.synthetic"
+"""Key of the metadata, and name of the column."""
+PREFIX = "synthetic of "
+"""First words of the name of a dataset of synthetic users."""
+SYNTHETIC_INPUT = "synthetic_input"
+"""Key of the facts of synthetic users in the options of a statement, and in those of counted parts."""
+
+Facts = Mapping[str, Any]
+_LONGEST = 500  # characters of an entry
+
+
+def packed(facts: Facts) -> str:
+    """Return facts as one line of JSON text."""
+    return json.dumps(dict(facts), separators=(",", ":"), sort_keys=True, allow_nan=False)
+
+
+def facts_in(text: Any) -> dict[str, Any]:
+    """Return the facts in the text of a mark; an empty mapping if the text was lost or changed.
+
+    Entries that are not short texts, numbers or null are left out.
+    """
+    try:
+        found = json.loads(text)
+    except (TypeError, ValueError):
+        return {}
+    plain = found.items() if isinstance(found, dict) else ()
+    return {
+        name: value
+        for name, value in plain
+        if isinstance(value, str | int | float | None) and len(f"{name}{value}") <= _LONGEST
+        if not isinstance(value, float) or math.isfinite(value)
+    }
+
+
+def check_mark(
+    marks: Iterable[tuple[str, Facts | None]], dataset: str | None, allowed: bool
+) -> tuple[Facts, ...]:
+    """Return the different facts of synthetic sources; empty if the sources hold people.
+
+    Parameters
+    ----------
+    marks : pairs of the name of a source and its facts, which are None without a mark
+    dataset : name of the dataset in the schema; None if there is no schema
+    allowed : True if synthetic users are expected
+
+    Raises
+    ------
+    ValueError
+        If sources are synthetic and ``allowed`` is False or the dataset's name does not say so, if a source
+        is not synthetic and ``allowed`` is True, or if the dataset's name says that people are synthetic.
+    """
+    found = list(marks)
+    named = dataset is not None and dataset.startswith(PREFIX)
+    for name, facts in found:
+        if not allowed and (facts is not None or named):
+            raise ValueError(
+                f"{name}: holds synthetic users of a release's model, not people; only `discreet learn` and "
+                "`discreet aggregate` read them, with --synthetic-input (synthetic_input=True)"
+            )
+        if allowed and facts is None:
+            raise ValueError(
+                f"{name}: holds no mark of `discreet synthesize`: must be read without --synthetic-input "
+                "(synthetic_input=True)"
+            )
+    if allowed and not named:
+        raise ValueError(
+            f"dataset = {dataset!r}: must begin with {PREFIX!r} for synthetic users; give the schema that "
+            "`discreet synthesize` wrote"
+        )
+    return tuple({packed(facts): facts for _, facts in found if facts is not None}.values())
