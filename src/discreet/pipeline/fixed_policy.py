@@ -1,0 +1,464 @@
+r"""One question about a fixed policy: the gain of the policy, from users who had no part in learning it.
+
+Users are divided into two groups. The release of group A gives a model, a policy pi, and all public numbers
+of the question. Group B answers the question once. For one user of group B with states s_h, actions a_h and
+returns G_h of the remaining episode, the answer is the sum over the steps h at which pi acts of
+
+    omega_h(s_h) [ 1{a_h = pi} (G_h - Q_h(s_h)) / b(s_h) - (G_h - V_h(s_h)) + Q_h(s_h) - V_h(s_h) ].
+
+Here b is the estimated probability of the action pi_h(s_h), Q_h(s_h) is the estimated value of this action
+and V_h(s_h) that of the state, both if users act as before afterwards. omega_h is the ratio of the
+probabilities that the policy and the users are in the state, clipped to [0, 4]. By the performance-difference
+identity, the mean of the answers is the gain of pi over what users did, if omega and b are right. If b is
+wrong by the factor 1 + e, the mean is wrong by e times the error of Q. If omega is wrong, its error is
+multiplied by the advantage of pi.
+
+Estimates from the release of group A, which are post-processing:
+
+- omega, Q and V are those of :func:`~discreet.pipeline.world_model.world_model`. The mean return of each
+  state moves Q and V by the same amount, which is shrunk towards the mean over states;
+- b is the share of the action, shrunk towards its share over all states (James and Stein). Without this, b
+  would be too small for actions that were selected because few noisy visits gave them a high mean return. b
+  is at least 0.01;
+- the error of the model: in each of 24 worlds from the posterior distribution of the model, both the mean
+  answer and the gain are known. The mean of their difference is subtracted from the estimate. Its variance is
+  added to the variance of the estimate.
+
+Clipping. The vector of a user's answers to k policies is scaled down to l2 norm C (l1 norm C for Laplace
+noise). C = max(6 sqrt(p), sqrt(p n) / (8 g)), where p is the variance of the answers in the model, n the
+number of users in group B, and g the noise multiplier (the standard deviation of the noise for sensitivity
+1). At the second value, the standard deviation of the noise is a quarter of the sampling error.
+:mod:`discreet.mechanisms.dataset.clipped_sum` derives the sensitivity, which is 2 C.
+
+Limits. An unrecorded cause of both actions and outcomes distorts this estimate as it distorts all others here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from discreet.core import checks
+from discreet.core.releases import Floats, Ints
+from discreet.core.short_repr import brief
+from discreet.core.trajectories import Trajectories
+from discreet.learners.ope.first_visit_query import FirstVisits, Told
+from discreet.learners.ope.release_split import combined_visits, release_sizes
+from discreet.mechanisms.interfaces import ProblemSpec, StepwiseRelease
+from discreet.pipeline.world_model import WorldModel, world_model
+
+__all__ = ["PolicyAnswer", "PolicyQuestion", "policy_question"]
+
+Bools = NDArray[np.bool_]
+
+MEMBERS = 24  # worlds from the posterior distribution of the model
+_SIMULATED = 20_000  # episodes in the model, from which the variance of answers is computed
+_MOST_RATIO = 4.0  # largest omega
+_LEAST_CHANCE = 0.01  # smallest b
+_LEAST_VARIANCE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class _Model:
+    """Model of group A on the admissible pairs of the environment, with a corrected behaviour policy."""
+
+    world: WorldModel
+    share: Floats  # (R,) b, each state sums to 1
+    deviation: Floats  # (R,) standard deviation of b
+    level: Floats  # (S,) amount by which returns exceed the values of the world
+
+    @property
+    def pays(self) -> Floats:
+        """Return the (H, R) rewards of a step, without those on arrival."""
+        layout = self.world.layout
+        return np.broadcast_to(self.world.reward, (layout.horizon, layout.rows))
+
+    def probability(self, h: int, tables: Floats) -> Floats:
+        return np.asarray(tables[h if len(tables) > 1 else 0])
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """Values and occupancies of a policy in one world."""
+
+    q: Floats  # (H, R)
+    value: Floats  # (H, S)
+    occupancy: Floats  # (H, S)
+
+    @property
+    def total(self) -> float:
+        return float(self.occupancy[0] @ self.value[0])
+
+
+def _run(model: _Model, tables: Floats, weights: Floats) -> _Run:
+    """Evaluate a policy. tables : (T, R, S) probabilities. weights : (H, R) probabilities of the pairs."""
+    world, layout = model.world, model.world.layout
+    ptr, state, pays = layout.state_ptr[:-1], layout.row_state, model.pays
+    ended = np.isin(state, world.terminal)
+    value = np.zeros((layout.horizon + 1, layout.states))
+    q = np.zeros((layout.horizon, layout.rows))
+    for h in range(layout.horizon - 1, -1, -1):
+        found = pays[h] + model.probability(h, tables) @ (world.arrival + value[h + 1])
+        q[h] = np.where(ended, (layout.horizon - h) * world.terminal_reward, found)
+        value[h] = np.add.reduceat(weights[h] * q[h], ptr)
+    occupancy = np.zeros((layout.horizon, layout.states))
+    occupancy[0] = world.initial
+    for h in range(layout.horizon - 1):
+        occupancy[h + 1] = (weights[h] * occupancy[h][state]) @ model.probability(h, tables)
+    return _Run(q, value[:-1], occupancy)
+
+
+def _shares(told: Told, pick: Ints, spec: ProblemSpec, episodes: int) -> tuple[Floats, Floats]:
+    """Return the (R,) shrunk shares of actions and their standard deviations."""
+    layout, noise = spec.layout, told.noise
+    visits, deviation = combined_visits(told.visits, told.moves[:, :-1], noise.moves, noise.visits)
+    state = layout.row_state
+    taken = np.where(np.isin(state, told.question.returns.terminal), 0.0, visits[pick])
+    count = np.diff(layout.state_ptr)[state]
+    n = np.add.reduceat(taken, layout.state_ptr[:-1])[state]
+    n = np.maximum(n, np.maximum(1.0, 2.0 * deviation * np.sqrt(count)))
+    own = np.clip(taken / n, 0.0, 1.0)
+    whole = np.bincount(layout.row_action, np.maximum(taken, 0.0), minlength=layout.actions)
+    among = np.bincount(layout.row_action, n, minlength=layout.actions)
+    usual = np.maximum(whole[layout.row_action] / np.maximum(among[layout.row_action], 1e-300), 1e-3)
+    usual = usual / np.add.reduceat(usual, layout.state_ptr[:-1])[state]
+    middle = np.clip(own, 0.5 / n, 1.0)
+    error = deviation**2 * ((1.0 - own) ** 2 + (count - 1) * own**2) + episodes * n * middle * (1.0 - own)
+    error = np.maximum(error / n**2, 1e-12)
+    several = (count > 1) & ~np.isin(state, told.question.returns.terminal)
+    weight = np.where(several, error, np.inf) ** -2.0
+    excess = (taken / n - usual) ** 2 - error
+    between = max(float((weight * excess).sum() / max(weight.sum(), 1e-300)), _LEAST_VARIANCE)
+    kept = between / (between + error)
+    share = np.where(several, np.maximum(usual + kept * (taken / n - usual), 1e-3), 1.0)
+    share = share / np.add.reduceat(share, layout.state_ptr[:-1])[state]
+    return share, np.where(several, np.sqrt(kept * error), 0.0)
+
+
+def _level(told: Told, world: WorldModel, run: _Run, episodes: int) -> Floats:
+    """Return the (S,) amounts by which mean returns of states exceed their values in the model."""
+    states, noise = world.layout.states, told.noise
+    visits, deviation = combined_visits(told.visits, told.moves[:, :-1], noise.moves, noise.visits)
+    n = told.per_state(visits)[:states]
+    rows = np.diff(told.layout.state_ptr)[:states]
+    least, most = told.question.bounds
+    unit = (most - least) / world.units[0]
+    origin = (least - world.units[1]) / world.units[0] if told.question.returns.outcomes is None else 0.0
+    seen = n > np.maximum(10.0, 4.0 * np.sqrt(rows) * deviation)
+    seen &= ~np.isin(np.arange(states), world.terminal)
+    n = np.where(seen, n, 1.0)
+    if told.question.returns.outcomes is not None:  # returns are scaled from their least value
+        origin = (least - min(max(0.0, least), most)) / (most - least)
+    mean = unit * (told.per_state(told.returns)[:states] / n + 0.5) + origin
+    model = (run.occupancy * run.value).sum(axis=0) / np.maximum(run.occupancy.sum(axis=0), 1e-12)
+    excess = np.where(seen, mean - model, 0.0)
+    error = unit**2 * (rows * noise.returns**2 + 0.25 * episodes * n) / n**2
+    weight = seen / error
+    if not weight.any():
+        return np.zeros(states)
+    centre = float((weight * excess).sum() / weight.sum())
+    spread = ((excess - centre) ** 2 - error)[seen]
+    between = max(float((weight[seen] ** 2 * spread).sum() / (weight[seen] ** 2).sum()), 0.0)
+    return np.where(seen, centre + between / (between + error) * (excess - centre), centre)
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyAnswer:
+    """Answer of group B about one policy: estimate and interval of the gain over what users did.
+
+    Attributes
+    ----------
+    estimate, low, high : float
+        In the user's units of return.
+    deviation : float
+        Standard deviation of the estimate.
+    sampling, noise, model : float
+        Its three parts: the users in group B, the noise, and the model of group A.
+    """
+
+    __repr__ = brief
+
+    estimate: float
+    low: float
+    high: float
+    deviation: float
+    sampling: float
+    noise: float
+    model: float
+
+    @property
+    def shown(self) -> bool:
+        """Return True if the whole interval is above 0."""
+        return self.low > 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyQuestion:
+    """Question about k policies, whose coefficients are public.
+
+    Attributes
+    ----------
+    world : WorldModel
+        Model of group A.
+    policies : (k, H, S) int
+        Actions; -1 means as before.
+    ratio, chance, own : (k, H, S)
+        omega (0 where the policy does not act), b and Q of the policy's action.
+    value : (H, S)
+        V.
+    variance : float
+        p, the sum of the variances of the k answers in the model.
+    covariance : (k, k)
+        Covariance of the answers in the model.
+    bias : (k,)
+        Mean of the answers minus the gains, in the worlds of the posterior distribution.
+    error : (k, k)
+        Covariance of this difference between these worlds.
+    """
+
+    __repr__ = brief
+
+    world: WorldModel
+    policies: Ints
+    ratio: Floats
+    chance: Floats
+    own: Floats
+    value: Floats
+    variance: float
+    covariance: Floats
+    bias: Floats
+    error: Floats
+
+    def answers(self, people: Trajectories) -> Floats:
+        """Return the (n, k) answers of n users, before clipping, in units of the model.
+
+        people : one episode of each user.
+        """
+        return _answers(self, np.asarray(people.states), np.asarray(people.actions), people.rewards)
+
+    def clip(self, users: int, multiplier: float) -> float:
+        """Return C.
+
+        users : number of users in group B. multiplier : standard deviation of the noise for sensitivity 1.
+        """
+        sd = math.sqrt(self.variance)
+        return max(6.0 * sd, sd * math.sqrt(users) / (8.0 * multiplier))
+
+    def read(
+        self, sums: Floats, clip: float, users: int, std: float, level: float = 0.95
+    ) -> tuple[PolicyAnswer, ...]:
+        """Return the estimate and the interval of the gain of each of the k policies.
+
+        Parameters
+        ----------
+        sums : (k,)
+            Noisy sums of the clipped answers, in units of C.
+        clip : float
+            C.
+        users : int
+            Number of users in group B.
+        std : float
+            Standard deviation of the noise in a sum, in units of C.
+        level : float
+            Probability, in (0, 1), that all k intervals hold the gains. With k > 1, each interval has level
+            1 - (1 - level) / k.
+
+        Raises
+        ------
+        ValueError
+            If ``sums`` has another shape or a number is out of range.
+        """
+        level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
+        clip, users = checks.positive("clip", clip), checks.integer("users", users, 1)
+        std = checks.real("std", std, 0.0)
+        k, unit = len(self.policies), self.world.units[0]
+        found = unit * (checks.floats("sums", sums, (k,)) * clip / users - self.bias)
+        sampling = unit * np.sqrt(np.diag(self.covariance) / users)
+        model, noise = unit * np.sqrt(np.diag(self.error)), unit * std * clip / users
+        z = float(ndtri(1.0 - (1.0 - level) / (2.0 * k)))
+        answers = []
+        for one, of_users, of_model in zip(found.tolist(), sampling.tolist(), model.tolist(), strict=True):
+            deviation = math.hypot(of_users, noise, of_model)
+            ends = one - z * deviation, one + z * deviation
+            answers.append(PolicyAnswer(one, *ends, deviation, of_users, noise, of_model))
+        return tuple(answers)
+
+
+def _returns(world: WorldModel, states: Ints, actions: Ints, rewards: Floats) -> Floats:
+    """Return the (n, H) returns of the remaining episode, in units of the model."""
+    layout = world.layout
+    ended = np.isin(states[:, :-1], world.terminal)
+    ruled = world.spec.returns is not None and world.spec.returns.outcomes is not None
+    if world.spec.known_rewards is not None:
+        paid = world.spec.known_rewards[np.arange(layout.horizon), states[:, :-1], actions]
+    else:
+        paid = np.zeros(actions.shape) if ruled else np.asarray(rewards, np.float64)
+    paid = np.where(ended, world.terminal_reward, paid + world.arrival[states[:, 1:]])
+    return np.cumsum(paid[:, ::-1], axis=1)[:, ::-1]
+
+
+def _answers(asked: Any, states: Ints, actions: Ints, rewards: Floats) -> Floats:
+    left = _returns(asked.world, states, actions, rewards)
+    found = np.zeros((len(states), len(asked.policies)))
+    for h in range(actions.shape[1]):
+        s, a = states[:, h], actions[:, h]
+        value = asked.value[h, s]
+        for j in range(len(asked.policies)):
+            own = asked.own[j, h, s]
+            taken = np.where(a == asked.policies[j, h, s], (left[:, h] - own) / asked.chance[j, h, s], 0.0)
+            found[:, j] += asked.ratio[j, h, s] * (taken - left[:, h] + own)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """Coefficients of a question whose variance is not known yet."""
+
+    world: WorldModel
+    policies: Ints
+    ratio: Floats
+    chance: Floats
+    own: Floats
+    value: Floats
+
+
+def _simulated(model: _Model, seed: int) -> tuple[Ints, Ints, Floats]:
+    """Return states, actions and rewards of episodes in the model under the behaviour policy."""
+    world, layout = model.world, model.world.layout
+    draw = np.random.default_rng(seed)
+    states = np.zeros((_SIMULATED, layout.horizon + 1), np.int64)
+    actions = np.zeros((_SIMULATED, layout.horizon), np.int64)
+    rewards = np.zeros((_SIMULATED, layout.horizon))
+    states[:, 0] = draw.choice(layout.states, _SIMULATED, p=world.initial / world.initial.sum())
+    cumulative = np.cumsum(model.share)
+    before = np.concatenate([[0.0], cumulative])[layout.state_ptr[:-1]]
+    pays = model.pays
+    for h in range(layout.horizon):
+        at = before[states[:, h]] + draw.random(_SIMULATED) * (1.0 - 1e-9)
+        row = np.searchsorted(cumulative, at, side="right")
+        row = np.clip(row, layout.state_ptr[states[:, h]], layout.state_ptr[states[:, h] + 1] - 1)
+        actions[:, h], rewards[:, h] = layout.row_action[row], pays[h][row]
+        table = model.probability(h, world.probability)
+        chosen, luck = np.unique(row), draw.random(_SIMULATED)
+        order = np.argsort(row, kind="stable")
+        ends = np.searchsorted(row[order], chosen, side="right")
+        begin = 0
+        for one, end in zip(chosen.tolist(), ends.tolist(), strict=True):
+            own, law = order[begin:end], np.cumsum(table[one])
+            states[own, h + 1] = np.minimum(
+                np.searchsorted(law, luck[own] * law[-1], side="right"), layout.states - 1
+            )
+            begin = end
+    return states, actions, rewards
+
+
+def policy_question(release: StepwiseRelease, spec: ProblemSpec, policies: Ints) -> PolicyQuestion:
+    """Return the question about policies that were learned from a release, or fixed before.
+
+    Parameters
+    ----------
+    release : StepwiseRelease
+        Release of first visits of group A.
+    spec : ProblemSpec
+        Public facts about the environment.
+    policies : (k, H, S) int
+        Actions; -1 means as before.
+
+    Returns
+    -------
+    PolicyQuestion
+
+    Raises
+    ------
+    ValueError
+        If the release is not one of first visits, it does not determine rewards, or a policy has another
+        shape or an action that is not admissible.
+    """
+    policies = _checked(policies, spec)
+    if not spec.stationary or release.layout != FirstVisits(spec).layout:
+        raise ValueError("release: must be of first visits in the environment of spec")
+    episodes = release_sizes(release)[1]
+    question = FirstVisits(spec, episodes)
+    world, told, layout = world_model(release, spec, part="whole"), question.read(release), spec.layout
+    index = question.layout.row_index[: spec.states, : spec.actions]
+    first = question.layout.state_ptr[: spec.states, None]
+    pick = layout.to_rows(np.where(index < 0, first, index)[None].astype(float))[0].astype(np.int64)
+    share, deviation = _shares(told, pick, spec, episodes)
+    model = _Model(world, share, deviation, np.zeros(spec.states))
+    usual = np.broadcast_to(share, (spec.horizon, layout.rows))
+    run = _run(model, world.probability, usual)
+    level = _level(told, world, run, episodes)
+
+    acting = policies >= 0
+    acting[:, :, list(world.terminal)] = False
+    row = layout.row_index[np.arange(spec.states), np.maximum(policies, 0)]
+    row = np.where(acting, row, 0)
+    weights = [_weights(layout.row_state, layout.rows, usual, acting[j], row[j]) for j in range(len(policies))]
+    steps = np.arange(spec.horizon)[:, None]
+    ratio = np.zeros(policies.shape)
+    for j, own in enumerate(weights):
+        occupancy = _run(model, world.probability, own).occupancy
+        ratio[j] = np.clip(occupancy / np.maximum(run.occupancy, 1e-12), 0.0, _MOST_RATIO)
+    ratio = np.where(acting, ratio, 0.0)
+    chance = np.maximum(share[row], _LEAST_CHANCE)
+    own_value = run.q[steps, row] + level
+    asked = _Asked(
+        world, np.where(acting, policies, -1), ratio, chance, own_value, run.value + level
+    )  # fmt: skip
+    bias, error = _errors(model, asked, acting, row, weights)
+    answers = _answers(asked, *_simulated(model, 0))
+    covariance = np.atleast_2d(np.cov(answers, rowvar=False))
+    covariance += 1e-12 * np.eye(len(policies))
+    return PolicyQuestion(
+        **vars(asked), variance=float(np.trace(covariance)), covariance=covariance, bias=bias, error=error
+    )
+
+
+def _weights(state: Ints, rows: int, usual: Floats, acting: Bools, row: Ints) -> Floats:
+    """Return the (H, R) probabilities of the pairs under a policy."""
+    found = np.where(acting[:, state], 0.0, usual)
+    h, s = np.nonzero(acting)
+    found[h, row[h, s]] = 1.0
+    return found
+
+
+def _errors(
+    model: _Model, asked: _Asked, acting: Bools, row: Ints, weights: list[Floats]
+) -> tuple[Floats, Floats]:
+    """Return the mean and the covariance of (mean answer - gain) in worlds of the posterior distribution."""
+    world, layout = model.world, model.world.layout
+    draw = np.random.default_rng(0)
+    steps = np.arange(layout.horizon)[:, None]
+    found = np.zeros((MEMBERS, len(asked.policies)))
+    for m in range(MEMBERS):
+        tables = world._drawn(draw)
+        share = np.maximum(model.share + model.deviation * draw.standard_normal(layout.rows), 1e-3)
+        share = share / np.add.reduceat(share, layout.state_ptr[:-1])[layout.row_state]
+        usual = np.broadcast_to(share, (layout.horizon, layout.rows))
+        run = _run(model, tables, usual)
+        for j in range(len(asked.policies)):
+            own = np.where(acting[j][:, layout.row_state], weights[j], usual)
+            gain = _run(model, tables, own).total - run.total
+            taken = share[row[j]] / asked.chance[j] * (run.q[steps, row[j]] - asked.own[j])
+            answer = run.occupancy * asked.ratio[j] * (taken - run.value + asked.own[j])
+            found[m, j] = float(answer[acting[j]].sum()) - gain
+    return found.mean(axis=0), np.atleast_2d(np.cov(found, rowvar=False))
+
+
+def _checked(policies: Ints, spec: ProblemSpec) -> Ints:
+    """Return a copy of the policies. Raises ``ValueError`` if they do not fit the environment."""
+    found = np.array(policies)
+    shape = (spec.horizon, spec.states)
+    if found.ndim != 3 or not len(found) or found.shape[1:] != shape or found.dtype.kind not in "iu":
+        raise ValueError(f"policies has shape {found.shape}: must be (k, H, S) = (k, {shape[0]}, {shape[1]})")
+    if found.min() < -1 or found.max() >= spec.actions:
+        raise ValueError(f"policies hold {found.min()} to {found.max()}: must be in [-1, {spec.actions - 1}]")
+    if (spec.layout.row_index[np.arange(spec.states), np.maximum(found, 0)][found >= 0] < 0).any():
+        raise ValueError("policies: must hold admissible actions only")
+    return found.astype(np.int64)
