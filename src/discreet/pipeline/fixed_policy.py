@@ -4,19 +4,19 @@ Users are divided into two groups. The release of group A gives a model, a polic
 of the question. Group B answers the question once. For one user of group B with states s_h, actions a_h and
 returns G_h of the remaining episode, the answer is the sum over the steps h at which pi acts of
 
-    omega_h(s_h) [ 1{a_h = pi} (G_h - Q_h(s_h)) / b(s_h) - (G_h - V_h(s_h)) + Q_h(s_h) - V_h(s_h) ].
+    omega_h(s_h) (1{a_h = pi} / b(s_h) - 1) (G_h - Q_h(s_h)).
 
-Here b is the estimated probability of the action pi_h(s_h), Q_h(s_h) is the estimated value of this action
-and V_h(s_h) that of the state, both if users act as before afterwards. omega_h is the ratio of the
-probabilities that the policy and the users are in the state, clipped to [0, 4]. By the performance-difference
-identity, the mean of the answers is the gain of pi over what users did, if omega and b are right. If b is
-wrong by the factor 1 + e, the mean is wrong by e times the error of Q. If omega is wrong, its error is
-multiplied by the advantage of pi.
+Here b is the estimated probability of the action pi_h(s_h), and Q_h(s_h) the estimated value of this action
+if users act as before afterwards. omega_h is the ratio of the probabilities that the policy and the users are
+in the state, clipped to [0, 4]. By the performance-difference identity, the mean of the answers is the gain
+of pi over what users did, if omega and b are right, for every Q. If b is wrong by the factor 1 + e, the mean
+is wrong by e times the error of Q. (With the value of the state in place of Q, it would be wrong by e times
+the advantage.) If omega is wrong, its error is multiplied by the advantage of pi.
 
 Estimates from the release of group A, which are post-processing:
 
-- omega, Q and V are those of :func:`~discreet.pipeline.world_model.world_model`. The mean return of each
-  state moves Q and V by the same amount, which is shrunk towards the mean over states;
+- omega and Q are those of :func:`~discreet.pipeline.world_model.world_model`. Q is moved by the amount by
+  which the mean return of the state exceeds its value in the model, shrunk towards the mean over states;
 - b is the share of the action, shrunk towards its share over all states (James and Stein). Without this, b
   would be too small for actions that were selected because few noisy visits gave them a high mean return. b
   is at least 0.01;
@@ -36,9 +36,7 @@ Limits. An unrecorded cause of both actions and outcomes distorts this estimate 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,16 +69,6 @@ class _Model:
     world: WorldModel
     share: Floats  # (R,) b, each state sums to 1
     deviation: Floats  # (R,) standard deviation of b
-    level: Floats  # (S,) amount by which returns exceed the values of the world
-
-    @property
-    def pays(self) -> Floats:
-        """Return the (H, R) rewards of a step, without those on arrival."""
-        layout = self.world.layout
-        return np.broadcast_to(self.world.reward, (layout.horizon, layout.rows))
-
-    def probability(self, h: int, tables: Floats) -> Floats:
-        return np.asarray(tables[h if len(tables) > 1 else 0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,25 +84,24 @@ class _Run:
         return float(self.occupancy[0] @ self.value[0])
 
 
-def _run(model: _Model, tables: Floats, weights: Floats) -> _Run:
-    """Evaluate a policy. tables : (T, R, S) probabilities. weights : (H, R) probabilities of the pairs."""
-    world, layout = model.world, model.world.layout
-    ptr, state, pays = layout.state_ptr[:-1], layout.row_state, model.pays
+def _run(world: WorldModel, table: Floats, weights: Floats) -> _Run:
+    """Evaluate a policy. table : (R, S) probabilities. weights : (H, R) probabilities of the pairs."""
+    layout = world.layout
+    ptr, state = layout.state_ptr[:-1], layout.row_state
     ended = np.isin(state, world.terminal)
     value = np.zeros((layout.horizon + 1, layout.states))
     q = np.zeros((layout.horizon, layout.rows))
     for h in range(layout.horizon - 1, -1, -1):
-        found = pays[h] + model.probability(h, tables) @ (world.arrival + value[h + 1])
-        q[h] = np.where(ended, (layout.horizon - h) * world.terminal_reward, found)
+        q[h] = np.where(ended, 0.0, table @ (world.arrival + value[h + 1]))
         value[h] = np.add.reduceat(weights[h] * q[h], ptr)
     occupancy = np.zeros((layout.horizon, layout.states))
     occupancy[0] = world.initial
     for h in range(layout.horizon - 1):
-        occupancy[h + 1] = (weights[h] * occupancy[h][state]) @ model.probability(h, tables)
+        occupancy[h + 1] = (weights[h] * occupancy[h][state]) @ table
     return _Run(q, value[:-1], occupancy)
 
 
-def _shares(told: Told, pick: Ints, spec: ProblemSpec, episodes: int) -> tuple[Floats, Floats]:
+def _shares(told: Told, pick: Ints, spec: ProblemSpec) -> tuple[Floats, Floats]:
     """Return the (R,) shrunk shares of actions and their standard deviations."""
     layout, noise = spec.layout, told.noise
     visits, deviation = combined_visits(told.visits, told.moves[:, :-1], noise.moves, noise.visits)
@@ -129,7 +116,7 @@ def _shares(told: Told, pick: Ints, spec: ProblemSpec, episodes: int) -> tuple[F
     usual = np.maximum(whole[layout.row_action] / np.maximum(among[layout.row_action], 1e-300), 1e-3)
     usual = usual / np.add.reduceat(usual, layout.state_ptr[:-1])[state]
     middle = np.clip(own, 0.5 / n, 1.0)
-    error = deviation**2 * ((1.0 - own) ** 2 + (count - 1) * own**2) + episodes * n * middle * (1.0 - own)
+    error = deviation**2 * ((1.0 - own) ** 2 + (count - 1) * own**2) + n * middle * (1.0 - own)
     error = np.maximum(error / n**2, 1e-12)
     several = (count > 1) & ~np.isin(state, told.question.returns.terminal)
     weight = np.where(several, error, np.inf) ** -2.0
@@ -141,24 +128,21 @@ def _shares(told: Told, pick: Ints, spec: ProblemSpec, episodes: int) -> tuple[F
     return share, np.where(several, np.sqrt(kept * error), 0.0)
 
 
-def _level(told: Told, world: WorldModel, run: _Run, episodes: int) -> Floats:
+def _level(told: Told, world: WorldModel, run: _Run) -> Floats:
     """Return the (S,) amounts by which mean returns of states exceed their values in the model."""
     states, noise = world.layout.states, told.noise
     visits, deviation = combined_visits(told.visits, told.moves[:, :-1], noise.moves, noise.visits)
     n = told.per_state(visits)[:states]
     rows = np.diff(told.layout.state_ptr)[:states]
     least, most = told.question.bounds
-    unit = (most - least) / world.units[0]
-    origin = (least - world.units[1]) / world.units[0] if told.question.returns.outcomes is None else 0.0
+    origin = (least - min(max(0.0, least), most)) / (most - least)  # the release counts from the least return
     seen = n > np.maximum(10.0, 4.0 * np.sqrt(rows) * deviation)
     seen &= ~np.isin(np.arange(states), world.terminal)
     n = np.where(seen, n, 1.0)
-    if told.question.returns.outcomes is not None:  # returns are scaled from their least value
-        origin = (least - min(max(0.0, least), most)) / (most - least)
-    mean = unit * (told.per_state(told.returns)[:states] / n + 0.5) + origin
+    mean = told.per_state(told.returns)[:states] / n + 0.5 + origin
     model = (run.occupancy * run.value).sum(axis=0) / np.maximum(run.occupancy.sum(axis=0), 1e-12)
     excess = np.where(seen, mean - model, 0.0)
-    error = unit**2 * (rows * noise.returns**2 + 0.25 * episodes * n) / n**2
+    error = (rows * noise.returns**2 + 0.25 * n) / n**2
     weight = seen / error
     if not weight.any():
         return np.zeros(states)
@@ -210,8 +194,6 @@ class PolicyQuestion:
         Actions; -1 means as before.
     ratio, chance, own : (k, H, S)
         omega (0 where the policy does not act), b and Q of the policy's action.
-    value : (H, S)
-        V.
     variance : float
         p, the sum of the variances of the k answers in the model.
     covariance : (k, k)
@@ -229,7 +211,6 @@ class PolicyQuestion:
     ratio: Floats
     chance: Floats
     own: Floats
-    value: Floats
     variance: float
     covariance: Floats
     bias: Floats
@@ -240,7 +221,7 @@ class PolicyQuestion:
 
         people : one episode of each user.
         """
-        return _answers(self, np.asarray(people.states), np.asarray(people.actions), people.rewards)
+        return _answers(self, np.asarray(people.states), np.asarray(people.actions))
 
     def clip(self, users: int, multiplier: float) -> float:
         """Return C.
@@ -290,29 +271,21 @@ class PolicyQuestion:
         return tuple(answers)
 
 
-def _returns(world: WorldModel, states: Ints, actions: Ints, rewards: Floats) -> Floats:
-    """Return the (n, H) returns of the remaining episode, in units of the model."""
-    layout = world.layout
+def _returns(world: WorldModel, states: Ints) -> Floats:
+    """Return the (n, H) returns of the remaining episode, in units of the model. A rule pays on arrival."""
     ended = np.isin(states[:, :-1], world.terminal)
-    ruled = world.spec.returns is not None and world.spec.returns.outcomes is not None
-    if world.spec.known_rewards is not None:
-        paid = world.spec.known_rewards[np.arange(layout.horizon), states[:, :-1], actions]
-    else:
-        paid = np.zeros(actions.shape) if ruled else np.asarray(rewards, np.float64)
-    paid = np.where(ended, world.terminal_reward, paid + world.arrival[states[:, 1:]])
-    return np.cumsum(paid[:, ::-1], axis=1)[:, ::-1]
+    paid = np.where(ended, 0.0, world.arrival[states[:, 1:]])
+    return np.asarray(np.cumsum(paid[:, ::-1], axis=1)[:, ::-1])
 
 
-def _answers(asked: Any, states: Ints, actions: Ints, rewards: Floats) -> Floats:
-    left = _returns(asked.world, states, actions, rewards)
+def _answers(asked: PolicyQuestion | _Asked, states: Ints, actions: Ints) -> Floats:
+    left = _returns(asked.world, states)
     found = np.zeros((len(states), len(asked.policies)))
     for h in range(actions.shape[1]):
         s, a = states[:, h], actions[:, h]
-        value = asked.value[h, s]
         for j in range(len(asked.policies)):
-            own = asked.own[j, h, s]
-            taken = np.where(a == asked.policies[j, h, s], (left[:, h] - own) / asked.chance[j, h, s], 0.0)
-            found[:, j] += asked.ratio[j, h, s] * (taken - left[:, h] + own)
+            weight = np.where(a == asked.policies[j, h, s], 1.0 / asked.chance[j, h, s], 0.0) - 1.0
+            found[:, j] += asked.ratio[j, h, s] * weight * (left[:, h] - asked.own[j, h, s])
     return found
 
 
@@ -325,37 +298,33 @@ class _Asked:
     ratio: Floats
     chance: Floats
     own: Floats
-    value: Floats
 
 
-def _simulated(model: _Model, seed: int) -> tuple[Ints, Ints, Floats]:
-    """Return states, actions and rewards of episodes in the model under the behaviour policy."""
+def _simulated(model: _Model, seed: int) -> tuple[Ints, Ints]:
+    """Return states and actions of episodes in the model under the behaviour policy."""
     world, layout = model.world, model.world.layout
     draw = np.random.default_rng(seed)
     states = np.zeros((_SIMULATED, layout.horizon + 1), np.int64)
     actions = np.zeros((_SIMULATED, layout.horizon), np.int64)
-    rewards = np.zeros((_SIMULATED, layout.horizon))
     states[:, 0] = draw.choice(layout.states, _SIMULATED, p=world.initial / world.initial.sum())
     cumulative = np.cumsum(model.share)
     before = np.concatenate([[0.0], cumulative])[layout.state_ptr[:-1]]
-    pays = model.pays
     for h in range(layout.horizon):
         at = before[states[:, h]] + draw.random(_SIMULATED) * (1.0 - 1e-9)
         row = np.searchsorted(cumulative, at, side="right")
         row = np.clip(row, layout.state_ptr[states[:, h]], layout.state_ptr[states[:, h] + 1] - 1)
-        actions[:, h], rewards[:, h] = layout.row_action[row], pays[h][row]
-        table = model.probability(h, world.probability)
+        actions[:, h] = layout.row_action[row]
         chosen, luck = np.unique(row), draw.random(_SIMULATED)
         order = np.argsort(row, kind="stable")
         ends = np.searchsorted(row[order], chosen, side="right")
         begin = 0
         for one, end in zip(chosen.tolist(), ends.tolist(), strict=True):
-            own, law = order[begin:end], np.cumsum(table[one])
+            own, law = order[begin:end], np.cumsum(world.probability[0, one])
             states[own, h + 1] = np.minimum(
                 np.searchsorted(law, luck[own] * law[-1], side="right"), layout.states - 1
             )
             begin = end
-    return states, actions, rewards
+    return states, actions
 
 
 def policy_question(release: StepwiseRelease, spec: ProblemSpec, policies: Ints) -> PolicyQuestion:
@@ -377,40 +346,47 @@ def policy_question(release: StepwiseRelease, spec: ProblemSpec, policies: Ints)
     Raises
     ------
     ValueError
-        If the release is not one of first visits, it does not determine rewards, or a policy has another
-        shape or an action that is not admissible.
+        If the release is not one of first visits, if rewards are not paid by a rule (``outcomes``), if there
+        are groups or a censored state, or if a policy has another shape or an action that is not admissible.
     """
     policies = _checked(policies, spec)
     if not spec.stationary or release.layout != FirstVisits(spec).layout:
         raise ValueError("release: must be of first visits in the environment of spec")
-    episodes = release_sizes(release)[1]
-    question = FirstVisits(spec, episodes)
+    returns = FirstVisits(spec).returns
+    if returns.outcomes is None or returns.censored is not None or spec.groups > 1:
+        raise ValueError(
+            "spec: must have rewards that a rule pays by the state in which an episode ends (outcomes), no "
+            "censored state and no groups"
+        )
+    if release_sizes(release)[1] > 1:
+        raise ValueError("release: must be of one episode per user")
+    question = FirstVisits(spec)
     world, told, layout = world_model(release, spec, part="whole"), question.read(release), spec.layout
     index = question.layout.row_index[: spec.states, : spec.actions]
     first = question.layout.state_ptr[: spec.states, None]
     pick = layout.to_rows(np.where(index < 0, first, index)[None].astype(float))[0].astype(np.int64)
-    share, deviation = _shares(told, pick, spec, episodes)
-    model = _Model(world, share, deviation, np.zeros(spec.states))
+    share, deviation = _shares(told, pick, spec)
+    model = _Model(world, share, deviation)
     usual = np.broadcast_to(share, (spec.horizon, layout.rows))
-    run = _run(model, world.probability, usual)
-    level = _level(told, world, run, episodes)
+    run = _run(world, world.probability[0], usual)
+    level = _level(told, world, run)
 
     acting = policies >= 0
     acting[:, :, list(world.terminal)] = False
     row = layout.row_index[np.arange(spec.states), np.maximum(policies, 0)]
     row = np.where(acting, row, 0)
-    weights = [_weights(layout.row_state, layout.rows, usual, acting[j], row[j]) for j in range(len(policies))]
+    weights = [
+        _weights(layout.row_state, layout.rows, usual, acting[j], row[j]) for j in range(len(policies))
+    ]
     steps = np.arange(spec.horizon)[:, None]
     ratio = np.zeros(policies.shape)
     for j, own in enumerate(weights):
-        occupancy = _run(model, world.probability, own).occupancy
+        occupancy = _run(world, world.probability[0], own).occupancy
         ratio[j] = np.clip(occupancy / np.maximum(run.occupancy, 1e-12), 0.0, _MOST_RATIO)
     ratio = np.where(acting, ratio, 0.0)
     chance = np.maximum(share[row], _LEAST_CHANCE)
     own_value = run.q[steps, row] + level
-    asked = _Asked(
-        world, np.where(acting, policies, -1), ratio, chance, own_value, run.value + level
-    )  # fmt: skip
+    asked = _Asked(world, np.where(acting, policies, -1), ratio, chance, own_value)
     bias, error = _errors(model, asked, acting, row, weights)
     answers = _answers(asked, *_simulated(model, 0))
     covariance = np.atleast_2d(np.cov(answers, rowvar=False))
@@ -437,14 +413,14 @@ def _errors(
     steps = np.arange(layout.horizon)[:, None]
     found = np.zeros((MEMBERS, len(asked.policies)))
     for m in range(MEMBERS):
-        tables = world._drawn(draw)
+        table = world._drawn(draw)[0]
         share = np.maximum(model.share + model.deviation * draw.standard_normal(layout.rows), 1e-3)
         share = share / np.add.reduceat(share, layout.state_ptr[:-1])[layout.row_state]
         usual = np.broadcast_to(share, (layout.horizon, layout.rows))
-        run = _run(model, tables, usual)
+        run = _run(world, table, usual)
         for j in range(len(asked.policies)):
             own = np.where(acting[j][:, layout.row_state], weights[j], usual)
-            gain = _run(model, tables, own).total - run.total
+            gain = _run(world, table, own).total - run.total
             taken = share[row[j]] / asked.chance[j] * (run.q[steps, row[j]] - asked.own[j])
             answer = run.occupancy * asked.ratio[j] * (taken - run.value + asked.own[j])
             found[m, j] = float(answer[acting[j]].sum()) - gain
