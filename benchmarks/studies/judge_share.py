@@ -5,7 +5,7 @@ question about it. Both groups have half of the users. Policies are those of the
 of the world model (``WorldModel.plan``). Gains over what users did are in hundredths of the range of returns.
 
     python -m benchmarks.studies.judge_share [--worlds ward clinic] [--users 25000 100000] [--epsilon 1 3 10]
-    [--draws 100] [--seed 31] [--share 0.5] [--policies learner plan]
+    [--draws 100] [--seed 31] [--share 0.5]
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 
 from benchmarks.studies.decision_points import DELTA, WORLDS, Study, World
 from benchmarks.world_model import gain, lanes, release_of
+from discreet.core.guarantee import MechanismRecord
 from discreet.core.rng import Seeded
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.rollouts.rollout import rollout_batch
@@ -33,7 +34,7 @@ _COHORTS = 10**6  # users of group B are other users than those of group A
 
 
 def stairs() -> World:
-    """Twelve levels, three actions. An action that climbs fast falls far; the best one depends on the level."""
+    """Twelve levels; three actions that climb one to three of them. The best one depends on the level."""
     draw, levels, horizon = np.random.default_rng(2027), 12, 16
     size = levels + 2
     moves = np.zeros((size, 3, size))
@@ -55,44 +56,55 @@ def stairs() -> World:
     return World(mdp, behaviour, returns)
 
 
-def drawn(study: Study, users: int, epsilon: float, draw: int, share: float, policy: str) -> dict[str, Any]:
-    """Return what one draw says, and the true gain."""
-    question, judging = study.question, round(share * users)
+def drawn(study: Study, users: int, epsilon: float, draw: int, share: float) -> dict[str, dict[str, Any]]:
+    """Return what one draw says about each policy, and the true gains."""
+    question, judging, draw = study.question, round(share * users), draw + 1000 * round(epsilon)
     told = study.released(users - judging, epsilon, draw, draw)
     release, spec = release_of(told), question.spec
-    if policy == "plan":
-        table = world_model(release, spec, part="whole").plan()
-    else:
-        path = path_of(told)
-        own = np.where(path.changed(path.default), path.action, AS_BEFORE)[: spec.states]
-        table = np.repeat(own[None], spec.horizon, axis=0)
+    path = path_of(told)
+    own = np.where(path.changed(path.default), path.action, AS_BEFORE)[: spec.states]
+    tables = {
+        "learner": np.repeat(own[None], spec.horizon, axis=0),
+        "plan": world_model(release, spec, part="whole").plan(),
+    }
     privatizer = Central(epsilon=epsilon, delta=DELTA, noise="gaussian")
     (record,) = privatizer.stored_mechanism(question.query(), Seeded()).records
-    asked, query = policy_question(release, spec, table[None]), ClippedSum.matching(record)
-    clip = asked.clip(judging, query.multiplier)
+    assert isinstance(record, MechanismRecord)
+    query = ClippedSum.matching(record)
     people = rollout_batch(study.world.mdp, study.rows, judging, _COHORTS + draw, study.seed, 0)
-    sums = query.release(asked.answers(people), clip, Seeded(study.seed, draw))
-    (answer,) = asked.read(sums, clip, judging, query.std)
-    true = gain(study, table)
-    return {
-        "true": true, "estimate": answer.estimate, "deviation": answer.deviation, "width": answer.high - answer.low,
-        "held": answer.low <= true <= answer.high, "above": answer.low > true, "shown": answer.shown,
-        "false": answer.shown and true <= 1e-9, "model": answer.model, "noise": answer.noise,
-    }  # fmt: skip
+    found = {}
+    for policy, table in tables.items():
+        asked = policy_question(release, spec, table[None])
+        clip = asked.clip(judging, query.multiplier)
+        sums = query.release(asked.answers(people), clip, Seeded(study.seed, draw))
+        (answer,) = asked.read(sums, clip, judging, query.std)
+        true = gain(study, table)
+        found[policy] = {
+            "true": true, "estimate": answer.estimate, "deviation": answer.deviation,
+            "held": answer.low <= true <= answer.high, "above": answer.low > true, "shown": answer.shown,
+            "false": answer.shown and true <= 1e-9, "model": answer.model, "noise": answer.noise,
+        }  # fmt: skip
+    return found
 
 
-def row(study: Study, name: str, users: int, epsilon: float, draws: int, share: float, policy: str) -> tuple[Any, ...]:
-    """Return one row of the table: all draws of one setting."""
-    found = [drawn(study, users, epsilon, draw, share, policy) for draw in range(draws)]
-    mean = {key: float(np.mean([one[key] for one in found])) for key in found[0]}
-    error = np.array([one["estimate"] - one["true"] for one in found])
-    return (
-        name, policy, f"{users:,}", f"{epsilon:g}", f"{100 * mean['true']:.1f}",
-        f"{sum(one['held'] for one in found)} of {draws}", f"{sum(one['above'] for one in found)}",
-        f"{100 * mean['shown']:.0f} %", f"{sum(one['false'] for one in found)}", f"{100 * error.mean():.2f}",
-        f"{100 * error.std():.2f}", f"{100 * mean['deviation']:.2f}", f"{100 * mean['noise']:.2f}",
-        f"{100 * mean['model']:.2f}",
-    )  # fmt: skip
+def rows(
+    study: Study, name: str, users: int, epsilon: float, draws: int, share: float
+) -> list[tuple[Any, ...]]:
+    """Return the rows of the table for one setting, one for each policy."""
+    every = [drawn(study, users, epsilon, draw, share) for draw in range(draws)]
+    lines = []
+    for policy in every[0]:
+        found = [one[policy] for one in every]
+        mean = {key: float(np.mean([one[key] for one in found])) for key in found[0]}
+        error = np.array([one["estimate"] - one["true"] for one in found])
+        lines.append((
+            name, policy, f"{users:,}", f"{epsilon:g}", f"{100 * mean['true']:.1f}",
+            f"{sum(one['held'] for one in found)} of {draws}", f"{sum(one['above'] for one in found)}",
+            f"{100 * mean['shown']:.0f} %", f"{sum(one['false'] for one in found)}",
+            f"{100 * error.mean():.2f}", f"{100 * error.std():.2f}", f"{100 * mean['deviation']:.2f}",
+            f"{100 * mean['noise']:.2f}", f"{100 * mean['model']:.2f}",
+        ))  # fmt: skip
+    return lines
 
 
 TITLES = (
@@ -108,23 +120,24 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--worlds", nargs="+", choices=list(own), default=["ward", "clinic", "lanes", "stairs"])
+    parser.add_argument(
+        "--worlds", nargs="+", choices=list(own), default=["ward", "clinic", "lanes", "stairs"]
+    )
     parser.add_argument("--users", nargs="+", type=int, default=[25_000, 100_000])
     parser.add_argument("--epsilon", nargs="+", type=float, default=[1.0, 3.0, 10.0])
-    parser.add_argument("--policies", nargs="+", choices=["learner", "plan"], default=["learner", "plan"])
     parser.add_argument("--draws", type=int, default=100)
     parser.add_argument("--seed", type=int, default=31, help="of users and noise, from 0")
     parser.add_argument("--share", type=float, default=0.5, help="share of users in group B")
     given = parser.parse_args(argv)
-    rows = []
+    lines = []
     for name in given.worlds:
         study = Study(own[name](), seed=given.seed)
         for users in given.users:
             for epsilon in given.epsilon:
-                for policy in given.policies:
-                    rows.append(row(study, name, users, epsilon, given.draws, given.share, policy))
-                    print(*rows[-1], sep=" | ", flush=True)
-    print(markdown([TITLES, *rows]))
+                lines += rows(study, name, users, epsilon, given.draws, given.share)
+                for line in lines[-2:]:
+                    print(*line, sep=" | ", flush=True)
+    print(markdown([TITLES, *lines]))
 
 
 if __name__ == "__main__":

@@ -870,7 +870,7 @@ class Ledger:
         parallel = tuple(parallel)
         if parallel and not filters.covers(records, parallel):
             raise ValueError(
-                "parallel: must have the kind of noise of records, cost at most as much, and list no exchanges"
+                "parallel: must have the noise of records, cost at most as much, and list no exchanges"
             )
         delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
         if users is not None:

@@ -30,7 +30,7 @@ number of users in group B, and g the noise multiplier (the standard deviation o
 1). At the second value, the standard deviation of the noise is a quarter of the sampling error.
 :mod:`discreet.mechanisms.dataset.clipped_sum` derives the sensitivity, which is 2 C.
 
-Limits. An unrecorded cause of both actions and outcomes distorts this estimate as it distorts all others here.
+Limits. An unrecorded cause of both actions and outcomes distorts this estimate as it distorts all others.
 """
 
 from __future__ import annotations

@@ -114,6 +114,11 @@ def _blocks(doc: Mapping[str, Any]) -> Iterator[Block]:
     if doc.get("verdict") is not None:
         yield _titled("Verdict on the policy.", f" {verdict_line(doc['verdict'], doc['synthetic'])}")
     yield from _mechanisms(doc["mechanisms"], said_in(doc))
+    if "second_group" in doc:
+        second = doc["second_group"]
+        words = f" {second['users']:,} other people, of whom only this sum is released:"
+        yield _titled("Second group.", words)
+        yield from _mechanisms([second["mechanism"]], said_in(doc))
     yield from _files(doc)
     for key, label in _LABELS.items():
         yield Blank(label, doc[key])

@@ -23,8 +23,8 @@ replaced, the triangle inequality gives
 
     ||v - v'|| <= ||v|| + ||v'|| <= 2,
 
-for any k and in either norm. v = -v' attains the bound. In units of y, it is 2 C. Scale and loss do not depend
-on C, so the record is known before any data are read. A vector that is not finite counts as zero.
+for any k and in either norm. v = -v' attains the bound. In units of y, it is 2 C. Scale and loss do not
+depend on C, so the record is known before any data are read. A vector that is not finite counts as zero.
 
 The sums are integers below 2^52 in units of the grid (:meth:`ClippedSum.check_people`). Secure noise is
 discrete, on the same grid (:func:`~discreet.core.rng.checked_on_grid`).
@@ -175,7 +175,9 @@ class ClippedSum:
         checks.exactly("randomness", randomness, Seeded, Secure)
         secure = isinstance(randomness, Secure)
         if secure != self.noise.startswith("discrete_"):
-            raise ValueError(f"randomness = {randomness!r}: must be of the kind that draws {self.noise} noise")
+            raise ValueError(
+                f"randomness = {randomness!r}: must be of the kind that draws {self.noise} noise"
+            )
         units = self.clipped(vectors, clip)
         self.check_people(len(units))
         whole = checked_on_grid(units.sum(axis=0), 1).astype(np.float64) / GRID
