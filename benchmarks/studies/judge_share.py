@@ -26,7 +26,7 @@ from discreet.learners.ope.transition_gains import path_of
 from discreet.mechanisms.dataset.clipped_sum import ClippedSum
 from discreet.mechanisms.interfaces import ReturnBounds
 from discreet.mechanisms.privatizers.central import Central
-from discreet.pipeline.fixed_policy import policy_question
+from discreet.pipeline.fixed_policy import kappa, policy_question
 from discreet.pipeline.world_model import AS_BEFORE, world_model
 from discreet.utils.markdown_table import markdown
 
@@ -70,13 +70,13 @@ def drawn(study: Study, users: int, epsilon: float, draw: int, share: float) -> 
     privatizer = Central(epsilon=epsilon, delta=DELTA, noise="gaussian")
     (record,) = privatizer.stored_mechanism(question.query(), Seeded()).records
     assert isinstance(record, MechanismRecord)
-    query = ClippedSum.matching(record)
+    query = ClippedSum.matching(record, 2)
     people = rollout_batch(study.world.mdp, study.rows, judging, _COHORTS + draw, study.seed, 0)
     found = {}
     for policy, table in tables.items():
         asked = policy_question(release, spec, table[None])
         clip = asked.clip(judging, query.multiplier)
-        sums = query.release(asked.answers(people), clip, Seeded(study.seed, draw))
+        sums = query.release(asked.contributions(people, clip), kappa(False) * clip, Seeded(study.seed, draw))
         (answer,) = asked.read(sums, clip, judging, query.std)
         true = gain(study, table)
         found[policy] = {

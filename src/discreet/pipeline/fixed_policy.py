@@ -24,11 +24,14 @@ Estimates from the release of group A, which are post-processing:
   answer and the gain are known. The mean of their difference is subtracted from the estimate. Its variance is
   added to the variance of the estimate.
 
-Clipping. The vector of a user's answers to k policies is scaled down to l2 norm C (l1 norm C for Laplace
-noise). C = max(6 sqrt(p), sqrt(p n) / (8 g)), where p is the variance of the answers in the model, n the
-number of users in group B, and g the noise multiplier (the standard deviation of the noise for sensitivity
-1). At the second value, the standard deviation of the noise is a quarter of the sampling error.
-:mod:`discreet.mechanisms.dataset.clipped_sum` derives the sensitivity, which is 2 C.
+Clipping. The vector y of a user's answers to k policies is scaled down to norm C: l2 for Gaussian noise, l1
+for Laplace noise. A user adds y and the squares y_j^2 / (2 C), from which the variance of the answers is
+estimated; that of the model can be a third too small. Since ||y|| <= C, the norm of all 2 k numbers is at
+most kappa C, with kappa = sqrt(5/4) (l1: 3/2). C = max(6 sqrt(p), sqrt(p n) / (8 kappa g)), where p is the
+variance of the answers in the model, n the number of users in group B, and g the noise multiplier (the
+standard deviation of the noise for sensitivity 1). At the second value, the standard deviation of the noise
+is a quarter of the sampling error. :mod:`discreet.mechanisms.dataset.clipped_sum` derives the sensitivity,
+which is 2 kappa C.
 
 Limits. An unrecorded cause of both actions and outcomes distorts this estimate as it distorts all others.
 """
@@ -51,7 +54,7 @@ from discreet.learners.ope.release_split import combined_visits, release_sizes
 from discreet.mechanisms.interfaces import ProblemSpec, StepwiseRelease
 from discreet.pipeline.world_model import WorldModel, world_model
 
-__all__ = ["PolicyAnswer", "PolicyQuestion", "policy_question"]
+__all__ = ["PolicyAnswer", "PolicyQuestion", "kappa", "policy_question"]
 
 Bools = NDArray[np.bool_]
 
@@ -60,6 +63,8 @@ _SIMULATED = 20_000  # episodes in the model, from which the variance of answers
 _MOST_RATIO = 4.0  # largest omega
 _LEAST_CHANCE = 0.01  # smallest b
 _LEAST_VARIANCE = 1e-6
+_SQUARES = 0.5  # weight of the squares of answers
+_LEAST_SHARE = 0.25  # of the variance in the model
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,32 +228,47 @@ class PolicyQuestion:
         """
         return _answers(self, np.asarray(people.states), np.asarray(people.actions))
 
-    def clip(self, users: int, multiplier: float) -> float:
+    def clip(self, users: int, multiplier: float, laplace: bool = False) -> float:
         """Return C.
 
         users : number of users in group B. multiplier : standard deviation of the noise for sensitivity 1.
+        laplace : True for Laplace noise.
         """
         sd = math.sqrt(self.variance)
-        return max(6.0 * sd, sd * math.sqrt(users) / (8.0 * multiplier))
+        return max(6.0 * sd, sd * math.sqrt(users) / (8.0 * kappa(laplace) * multiplier))
+
+    def contributions(self, people: Trajectories, clip: float, laplace: bool = False) -> Floats:
+        """Return the (n, 2 k) numbers that n users add to the sums, of norm at most kappa C.
+
+        people : one episode of each user. clip : C. laplace : True for Laplace noise.
+        """
+        y = self.answers(people)
+        norm = np.linalg.norm(y, 1 if laplace else 2, axis=1, keepdims=True)
+        y = y * (clip / np.maximum(norm, clip))
+        return np.concatenate([y, _SQUARES / clip * y**2], axis=1)
 
     def read(
-        self, sums: Floats, clip: float, users: int, std: float, level: float = 0.95
+        self, sums: Floats, clip: float, users: int, std: float, level: float = 0.95, laplace: bool = False
     ) -> tuple[PolicyAnswer, ...]:
         """Return the estimate and the interval of the gain of each of the k policies.
 
+        The gain of a policy that changes nothing is 0, without noise.
+
         Parameters
         ----------
-        sums : (k,)
-            Noisy sums of the clipped answers, in units of C.
+        sums : (2 k,)
+            Noisy sums of :meth:`contributions`, in units of kappa C.
         clip : float
             C.
         users : int
             Number of users in group B.
         std : float
-            Standard deviation of the noise in a sum, in units of C.
+            Standard deviation of the noise in a sum, in units of kappa C.
         level : float
             Probability, in (0, 1), that all k intervals hold the gains. With k > 1, each interval has level
             1 - (1 - level) / k.
+        laplace : bool
+            True for Laplace noise.
 
         Raises
         ------
@@ -257,18 +277,29 @@ class PolicyQuestion:
         """
         level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
         clip, users = checks.positive("clip", clip), checks.integer("users", users, 1)
-        std = checks.real("std", std, 0.0)
-        k, unit = len(self.policies), self.world.units[0]
-        found = unit * (checks.floats("sums", sums, (k,)) * clip / users - self.bias)
-        sampling = unit * np.sqrt(np.diag(self.covariance) / users)
-        model, noise = unit * np.sqrt(np.diag(self.error)), unit * std * clip / users
+        k, unit, bound = len(self.policies), self.world.units[0], kappa(laplace) * clip
+        means = checks.floats("sums", sums, (2 * k,)) * bound / users
+        noise = checks.real("std", std, 0.0) * bound / users
+        # the noise of the squares is added, so that the variance is rarely too small
+        variance = (means[k:] + noise) * clip / _SQUARES - means[:k] ** 2
+        variance = np.maximum(variance, _LEAST_SHARE * np.diag(self.covariance))
         z = float(ndtri(1.0 - (1.0 - level) / (2.0 * k)))
-        answers = []
-        for one, of_users, of_model in zip(found.tolist(), sampling.tolist(), model.tolist(), strict=True):
-            deviation = math.hypot(of_users, noise, of_model)
-            ends = one - z * deviation, one + z * deviation
-            answers.append(PolicyAnswer(one, *ends, deviation, of_users, noise, of_model))
-        return tuple(answers)
+        found = []
+        for j in range(k):
+            if not (self.policies[j] >= 0).any():
+                found.append(PolicyAnswer(*[0.0] * 7))
+                continue
+            mean = unit * float(means[j] - self.bias[j])
+            parts = (math.sqrt(variance[j] / users), noise, math.sqrt(self.error[j, j]))
+            deviation = unit * math.hypot(*parts)
+            ends = mean - z * deviation, mean + z * deviation
+            found.append(PolicyAnswer(mean, *ends, deviation, *(unit * part for part in parts)))
+        return tuple(found)
+
+
+def kappa(laplace: bool) -> float:
+    """Return the largest norm of a user's contributions, in units of C. laplace : True for Laplace noise."""
+    return 1.0 + _SQUARES if laplace else math.sqrt(1.0 + _SQUARES**2)
 
 
 def _returns(world: WorldModel, states: Ints) -> Floats:

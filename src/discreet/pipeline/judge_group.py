@@ -2,12 +2,12 @@
 
 Users are divided into two groups before anything is counted (:mod:`discreet.data.user_groups`). The release
 of group A gives the policy. Group B answers one question about it (:mod:`discreet.pipeline.fixed_policy`) by
-a clipped sum (:mod:`discreet.mechanisms.dataset.clipped_sum`). Each user is in one group, so both groups can
+clipped sums (:mod:`discreet.mechanisms.dataset.clipped_sum`). Each user is in one group, so both groups can
 spend the whole (epsilon, delta): the loss of a user is that of the user's group (parallel composition).
 
-Two files are written beside the policy. ``judgement.json`` contains the noisy sum, C and all other numbers.
+Two files are written beside the policy. ``judgement.json`` contains the noisy sums, C and all other numbers.
 ``judgement.md`` states the estimate, its interval and whether a gain is shown. Every number except the noisy
-sum is a function of this sum, ``release.parquet`` and the facts of the run, so
+sums is a function of these sums, ``release.parquet`` and the facts of the run, so
 :func:`discreet.pipeline.verify.verify` computes both files again.
 
 Group B's episodes are in memory from the time when they are read until the question is answered: about 4
@@ -38,7 +38,7 @@ from discreet.learners.offline.decision_points import DecisionPoints
 from discreet.learners.offline.release_files import StoredRelease, read_release
 from discreet.mechanisms.dataset.clipped_sum import GRID, ClippedSum
 from discreet.mechanisms.privatizers.central import Central
-from discreet.pipeline.fixed_policy import PolicyAnswer, PolicyQuestion, policy_question
+from discreet.pipeline.fixed_policy import PolicyAnswer, PolicyQuestion, kappa, policy_question
 from discreet.pipeline.world_model import AS_BEFORE
 from discreet.reports.policy_files import PolicyTable
 from discreet.reports.statement import SecondGroup
@@ -46,11 +46,12 @@ from discreet.reports.statement import SecondGroup
 __all__ = ["JUDGEMENT", "JUDGEMENT_PAGE", "JudgeGroup", "answer_in", "write_judgement"]
 
 JUDGEMENT, JUDGEMENT_PAGE = "judgement.json", "judgement.md"
+SUMS = 2  # of answers, and of their squares
 _FORMAT = "discreet judgement"
 
 
 class JudgeGroup(Guarded):
-    """Episodes of group B, which are raw data, and the noisy sum of their answers.
+    """Episodes of group B, which are raw data, and the noisy sums of their answers.
 
     Parameters
     ----------
@@ -120,12 +121,12 @@ class JudgeGroup(Guarded):
                 f"judge_share = {self.share:g}: nobody is in the group that judges; must be larger"
             )
         (record,) = records
-        query = ClippedSum.matching(record)
+        query = ClippedSum.matching(record, SUMS)
         query.check_people(users)
         return SecondGroup(self.share, users, query.record)
 
-    def answer(self, path: Path, schema: Schema, table: PolicyTable, facts: SecondGroup) -> float:
-        """Return the noisy sum of the answers, in units of C, and delete the episodes.
+    def answer(self, path: Path, schema: Schema, table: PolicyTable, facts: SecondGroup) -> list[float]:
+        """Return the noisy sums of the answers and of their squares, and delete the episodes.
 
         path : release of group A. table : the policy that was learned from it. facts : result of
         :meth:`told`.
@@ -136,8 +137,10 @@ class JudgeGroup(Guarded):
             states, actions = (np.concatenate(parts) for parts in (self._states, self._actions))
             self._drop()  # called before the noise is drawn, so that the question is answered once
             people = Trajectories(states.astype(np.int64), actions.astype(np.int64), np.zeros(actions.shape))
-            clip = question.clip(facts.users, query.multiplier)
-            return float(query.release(question.answers(people), clip, self._randomness)[0])
+            clip = question.clip(facts.users, query.multiplier, query.laplace)
+            given = question.contributions(people, clip, query.laplace)
+            bound = kappa(query.laplace) * clip
+            return query.release(given, bound, self._randomness).tolist()
 
 
 def _check(source: Any, schema: Schema, learner: Any, privatizer: Any) -> None:
@@ -164,7 +167,7 @@ def _check(source: Any, schema: Schema, learner: Any, privatizer: Any) -> None:
 
 
 def _query(facts: SecondGroup) -> ClippedSum:
-    return ClippedSum(1, facts.record.noise, facts.record.scales[ClippedSum.FAMILY])
+    return ClippedSum(SUMS, facts.record.noise, facts.record.scales[ClippedSum.FAMILY])
 
 
 def _question(release: StoredRelease, schema: Schema, table: PolicyTable) -> PolicyQuestion:
@@ -174,8 +177,8 @@ def _question(release: StoredRelease, schema: Schema, table: PolicyTable) -> Pol
 
 
 def write_judgement(
-    folder: Path, release: Path, schema: Schema, table: PolicyTable, facts: SecondGroup, total: float,
-    level: float, synthetic: bool,
+    folder: Path, release: Path, schema: Schema, table: PolicyTable, facts: SecondGroup,
+    sums: list[float], level: float, synthetic: bool,
 ) -> PolicyAnswer:  # fmt: skip
     """Write ``judgement.json`` and ``judgement.md`` into a folder.
 
@@ -191,8 +194,8 @@ def write_judgement(
         Policy that was learned from the release.
     facts : SecondGroup
         Facts about group B.
-    total : float
-        Noisy sum of the answers, in units of C.
+    sums : list of float
+        Noisy sums of the answers and of their squares, as :meth:`JudgeGroup.answer` returns them.
     level : float
         Confidence level of the interval.
     synthetic : bool
@@ -203,9 +206,10 @@ def write_judgement(
     PolicyAnswer
     """
     question, query = _question(read_release(release), schema, table), _query(facts)
-    clip = question.clip(facts.users, query.multiplier)
-    (answer,) = question.read(np.array([total]), clip, facts.users, query.std, level)
+    clip = question.clip(facts.users, query.multiplier, query.laplace)
+    (answer,) = question.read(np.array(sums), clip, facts.users, query.std, level, query.laplace)
     unit = question.world.units[0]
+    bound = unit * kappa(query.laplace) * clip
     document = {
         "format": _FORMAT,
         "version": 1,
@@ -214,11 +218,12 @@ def write_judgement(
         "users": facts.users,
         "changed_states": int((question.policies[0] != AS_BEFORE).any(axis=0).sum()),
         "level": level,
-        "sum": total,
+        "sums": sums,
         "clip": unit * clip,
-        "sensitivity": unit * clip * ClippedSum.SENSITIVITY,
+        "bound": bound,
+        "sensitivity": bound * ClippedSum.SENSITIVITY,
         "noise": query.noise,
-        "scale": unit * clip * query.scale,
+        "scale": bound * query.scale,
         "grid": GRID,
         **{name: getattr(answer, name) for name in ("estimate", "low", "high", "deviation")},
         "parts": {name: getattr(answer, name) for name in ("sampling", "noise", "model")},
@@ -230,19 +235,20 @@ def write_judgement(
     return answer
 
 
-def answer_in(folder: Path) -> float:
-    """Return the noisy sum in the file ``judgement.json`` of a folder.
+def answer_in(folder: Path) -> list[float]:
+    """Return the noisy sums in the file ``judgement.json`` of a folder.
 
     Raises ``ValueError`` if the file has another format.
     """
     try:
         document: Mapping[str, Any] = json.loads((folder / JUDGEMENT).read_text("utf-8"))
-        total = document["sum"]
-        if document["format"] != _FORMAT or type(total) is not float or not math.isfinite(total):
-            raise ValueError("sum must be a number")
+        sums = list(document["sums"])
+        right = len(sums) == SUMS and all(type(one) is float and math.isfinite(one) for one in sums)
+        if document["format"] != _FORMAT or not right:
+            raise ValueError(f"sums must be {SUMS} numbers")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{folder / JUDGEMENT}: must be as `discreet learn` wrote it ({error!r})") from None
-    return total
+    return sums
 
 
 def verdict(document: Mapping[str, Any], unit: str) -> str:
@@ -283,11 +289,11 @@ def _page(document: Mapping[str, Any], schema: Schema, synthetic: bool) -> str:
         "- The gain is in the units of the return of an episode.",
         f"- Standard deviation {document['deviation']:.3g}: {parts['sampling']:.3g} from the number of "
         f"{unit}s, {parts['noise']:.3g} from the noise, and {parts['model']:.3g} from the model.",
-        f"- What was released of them: one noisy sum. Each {unit} adds an answer between "
-        f"{-document['clip']:.3g} and {document['clip']:.3g}. Replacing one record changes the sum by at "
-        f"most {document['sensitivity']:.3g}.",
-        "- Condition: no cause that was not recorded influenced both actions and outcomes. `report.md` says how "
-        "strong a cause the gain withstands.",
+        f"- What was released of them: two noisy sums, of answers and of their squares. A {unit}'s answer is "
+        f"between {-document['clip']:.3g} and {document['clip']:.3g}. Replacing one record moves the pair of "
+        f"sums by at most {document['sensitivity']:.3g}.",
+        "- Condition: no cause that was not recorded influenced both actions and outcomes. `report.md` says "
+        "how strong a cause the gain withstands.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -374,8 +374,8 @@ class _LearnJob:
             planned = kind.release(session, folder / RELEASE, {**facts, "run": run.told()}, settings)
             if self.judges is not None and second is not None:
                 kind.say("ask the other users about the policy")
-                total = self.judges.answer(folder / RELEASE, schema, planned.table, second)
-                judgement = judge(folder, schema, planned, settings, second, total)
+                sums = self.judges.answer(folder / RELEASE, schema, planned.table, second)
+                judgement = judge(folder, schema, planned, settings, second, sums)
             kind.say("write policy, report, figures")
             algorithm, options = facts["algorithm"], facts["options"]
             statement, text = fill(folder, schema, planned, algorithm, options, settings, run)
@@ -384,14 +384,14 @@ class _LearnJob:
 
 def judge(
     folder: Path, schema: Schema, planned: PlannedPolicy, settings: LearnConfig, second: SecondGroup,
-    total: float,
+    sums: list[float],
 ) -> PolicyAnswer:  # fmt: skip
     """Write the answer of the second group into a folder that already contains the release.
 
-    total : noisy sum of the answers. Returns the estimate and its interval.
+    sums : noisy sums of the answers and of their squares. Returns the estimate and its interval.
     """
     return write_judgement(
-        folder, folder / RELEASE, schema, planned.table, second, total, settings.level, settings.synthetic
+        folder, folder / RELEASE, schema, planned.table, second, sums, settings.level, settings.synthetic
     )
 
 

@@ -751,7 +751,7 @@ def _second_group(second: SecondGroup, facts: RunFacts, version: int) -> dict[st
     """Return the statement's part about users who are not in the release: their number and mechanism."""
     proof = (_PROOFS["clipped"], _PROOFS["groups"], *_mechanism(second.record, facts, version)["proof"][1:])
     told = {**_mechanism(second.record, facts, version), "proof": list(proof)}
-    told["families"] = [{**family, "cells": 1} for family in told["families"]]
+    told["families"] = [{**family, "cells": 2} for family in told["families"]]  # answers and their squares
     return {
         "share": second.share,
         "users": second.users,

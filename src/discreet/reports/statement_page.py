@@ -116,7 +116,7 @@ def _blocks(doc: Mapping[str, Any]) -> Iterator[Block]:
     yield from _mechanisms(doc["mechanisms"], said_in(doc))
     if "second_group" in doc:
         second = doc["second_group"]
-        words = f" {second['users']:,} other people, of whom only this sum is released:"
+        words = f" {second['users']:,} other people, of whom only these sums are released:"
         yield _titled("Second group.", words)
         yield from _mechanisms([second["mechanism"]], said_in(doc))
     yield from _files(doc)

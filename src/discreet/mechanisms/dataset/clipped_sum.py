@@ -154,14 +154,13 @@ class ClippedSum:
         given = np.asarray(vectors, np.float64)
         if given.ndim != 2 or given.shape[1] != self.size:
             raise ValueError(f"vectors has shape {given.shape}: must be (n, {self.size})")
-        finite = np.isfinite(given).all(axis=1)
-        given = np.where(finite[:, None], given, 0.0)
+        given = np.where(np.isfinite(given).all(axis=1, keepdims=True), given, 0.0)
         most = np.abs(given).max(axis=1, initial=0.0)
         parts = given / np.where(most > 0.0, most, 1.0)[:, None]  # without overflow and underflow
         own = np.abs(parts).sum(axis=1) if self.laplace else np.sqrt((parts * parts).sum(axis=1))
-        with np.errstate(over="ignore"):
+        with np.errstate(all="ignore"):  # a warning would reveal data; infinity is a long vector
             length = most / clip * own
-        factor = np.where(length <= _MARGIN, most / clip, _MARGIN / np.where(own > 0.0, own, 1.0))
+            factor = np.where(length <= _MARGIN, most / clip, _MARGIN / np.where(own > 0.0, own, 1.0))
         return np.trunc(parts * factor[:, None] * GRID).astype(np.int64)
 
     def release(self, vectors: ArrayLike, clip: float, randomness: Randomness) -> Floats:
