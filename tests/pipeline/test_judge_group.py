@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 import discreet as dr
+from discreet import cli
 from discreet.core.layout import Layout
 from discreet.core.rng import Secure, Seeded
 from discreet.data.row_batches import open_source
-from discreet.data.schema import Schema
+from discreet.data.schema import Schema, write_schema
 from discreet.data.user_groups import group_key, in_second_group
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.learners.offline.apvi import DPAPVI
@@ -139,7 +141,7 @@ def test_the_answer_is_the_clipped_sum_of_group_b_with_noise_of_its_record(
     assert document["second_group"]["mechanism"]["loss"] == pytest.approx(document["mechanisms"][0]["loss"])
 
 
-# ------------------------------------------------------------------------------ statement, ledger, verification
+# ---------------------------------------------------------------------- statement, ledger, verification
 
 
 def test_the_folder_verifies_and_says_what_is_released(folder: Path) -> None:
@@ -265,8 +267,8 @@ def test_where_nothing_helps_no_gain_is_shown(tmp_path: Path) -> None:
 def test_what_is_said_of_each_kind_of_answer() -> None:
     base = {"changed_states": 2, "level": 0.95, "estimate": 0.4, "low": 0.1, "high": 0.7, "shown": True}
     assert verdict(base, "patient") == (
-        "Chance and noise do not explain the gain: the estimated gain of the policy over what patients did is "
-        "+0.4 (95 % interval +0.1 to +0.7)."
+        "Chance and noise do not explain the gain: the estimated gain of the policy over what patients did "
+        "is +0.4 (95 % interval +0.1 to +0.7)."
     )
     none = {**base, "low": -0.1, "shown": False}
     assert verdict(none, "patient").startswith("No gain is shown: ")
@@ -283,6 +285,34 @@ def test_a_rehearsal_says_that_it_is_about_nobody(rows: Path, tmp_path: Path) ->
     run(rows, tmp_path / "out", settings=LearnConfig(synthetic=True))
     assert "SYNTHETIC DATA" in (tmp_path / "out" / JUDGEMENT_PAGE).read_text()
     assert failed(tmp_path / "out") == []
+
+
+def test_the_command(rows: Path, tmp_path: Path) -> None:
+    write_schema(SCHEMA, tmp_path / "ward.toml")
+    common = [
+        "learn",
+        str(rows),
+        "--schema",
+        str(tmp_path / "ward.toml"),
+        "--epsilon",
+        "2",
+        "--delta",
+        "1e-6",
+    ]
+    common += ["--no-ledger", "--seed", "3", "--judge-share"]
+    runner = CliRunner()
+    plain = runner.invoke(cli.app, [*common, "0.5", "--out", str(tmp_path / "one")])
+    assert plain.exit_code == 0, plain.output
+    assert "By the other people: Chance and noise do not explain the gain:" in " ".join(plain.output.split())
+    told = runner.invoke(cli.app, [*common, "0.5", "--out", str(tmp_path / "two"), "--json"])
+    assert (
+        json.loads(told.stdout)["judgement"]
+        == judgement_of(tmp_path / "one")
+        == judgement_of(tmp_path / "two")
+    )
+    wrong = runner.invoke(cli.app, [*common, "1.5", "--out", str(tmp_path / "three")])
+    assert wrong.exit_code != 0
+    assert "judge_share = 1.5" in " ".join(wrong.output.split())
 
 
 # ------------------------------------------------------------------------------ refusals
