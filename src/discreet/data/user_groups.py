@@ -9,7 +9,7 @@ The key is nevertheless random, drawn for one run after the data exist, and not 
 
 - identifiers can be in the order of admission, or contain a site or a year. Only a hash whose key is
   independent of the data gives two groups that differ by chance alone, as the estimates assume;
-- nobody can find out later in which group a known user was.
+- it cannot be found out later in which group a known user was.
 
 The numbers of users in the groups depend on identifiers and key only, so they are as public as the number of
 all users.

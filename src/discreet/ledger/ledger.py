@@ -1293,7 +1293,7 @@ def spent(ledger: Ledger | None, reservation: Reservation | None) -> Iterator[No
 
 
 def _mechanisms(entry: LedgerEntry) -> str:
-    """Return the names of an entry's mechanisms. Those of other users follow after "other users:"."""
+    """Return the names of an entry's mechanisms; mechanisms on other users follow "other users:"."""
     own, others = ("; ".join(one.mechanism for one in some) for some in (entry.records, entry.parallel))
     return f"{own} | other users: {others}" if others else own
 

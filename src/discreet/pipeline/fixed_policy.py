@@ -7,10 +7,10 @@ returns G_h of the remaining episode, the answer is the sum over the steps h at 
     omega_h(s_h) (1{a_h = pi} / b(s_h) - 1) (G_h - Q_h(s_h)).
 
 Here b is the estimated probability of the action pi_h(s_h), and Q_h(s_h) the estimated value of this action
-if users act as before afterwards. omega_h is the ratio of the probabilities that the policy and the users are
-in the state, clipped to [0, 4]. By the performance-difference identity, the mean of the answers is the gain
+if users act as before afterwards. The ratio omega_h compares how often the policy and the users are in the
+state, and is clipped to [0, 4]. By the performance-difference identity, the mean of the answers is the gain
 of pi over what users did, if omega and b are right, for every Q. If b is wrong by the factor 1 + e, the mean
-is wrong by e times the error of Q. (With the value of the state in place of Q, it would be wrong by e times
+is wrong by e times the error of Q. (With the value of the state instead of Q, it would be wrong by e times
 the advantage.) If omega is wrong, its error is multiplied by the advantage of pi.
 
 Estimates from the release of group A, which are post-processing:
@@ -20,16 +20,16 @@ Estimates from the release of group A, which are post-processing:
 - b is the share of the action, shrunk towards its share over all states (James and Stein). Without this, b
   would be too small for actions that were selected because few noisy visits gave them a high mean return. b
   is at least 0.01;
-- the error of the model: in each of 24 worlds from the posterior distribution of the model, both the mean
+- the error of the model: in each of 24 MDPs from the posterior distribution of the model, both the mean
   answer and the gain are known. The mean of their difference is subtracted from the estimate. Its variance is
   added to the variance of the estimate.
 
 Clipping. The vector y of a user's answers to k policies is scaled down to norm C: l2 for Gaussian noise, l1
 for Laplace noise. A user adds y and the squares y_j^2 / (2 C), from which the variance of the answers is
 estimated; that of the model can be a third too small. Since ||y|| <= C, the norm of all 2 k numbers is at
-most kappa C, with kappa = sqrt(5/4) (l1: 3/2). C = max(6 sqrt(p), sqrt(p n) / (8 kappa g)), where p is the
-variance of the answers in the model, n the number of users in group B, and g the noise multiplier (the
-standard deviation of the noise for sensitivity 1). At the second value, the standard deviation of the noise
+most kappa C, with kappa = sqrt(5/4) (l1: 3/2). C = max(6 sqrt(p), sqrt(p n) / (8 kappa g)). Here p is the
+variance of the answers in the model, and n the number of users in group B. The noise multiplier g is the
+standard deviation of the noise for sensitivity 1. At the second value, the standard deviation of the noise
 is a quarter of the sampling error. :mod:`discreet.mechanisms.dataset.clipped_sum` derives the sensitivity,
 which is 2 kappa C.
 
@@ -78,7 +78,7 @@ class _Model:
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """Values and occupancies of a policy in one world."""
+    """Values and occupancies of a policy in one MDP."""
 
     q: Floats  # (H, R)
     value: Floats  # (H, S)
@@ -438,7 +438,7 @@ def _weights(state: Ints, rows: int, usual: Floats, acting: Bools, row: Ints) ->
 def _errors(
     model: _Model, asked: _Asked, acting: Bools, row: Ints, weights: list[Floats]
 ) -> tuple[Floats, Floats]:
-    """Return the mean and the covariance of (mean answer - gain) in worlds of the posterior distribution."""
+    """Return the mean and the covariance of (mean answer - gain) in MDPs of the posterior distribution."""
     world, layout = model.world, model.world.layout
     draw = np.random.default_rng(0)
     steps = np.arange(layout.horizon)[:, None]

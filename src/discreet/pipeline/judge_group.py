@@ -171,7 +171,7 @@ def _query(facts: SecondGroup) -> ClippedSum:
 
 
 def _question(release: StoredRelease, schema: Schema, table: PolicyTable) -> PolicyQuestion:
-    """Return the question. Where the policy has no support, users go on as before."""
+    """Return the question. In states without support, users go on as before."""
     policy = np.where(table.supported, table.policy, AS_BEFORE)
     return policy_question(release, schema.spec(), policy[None])
 

@@ -355,7 +355,7 @@ def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check
 
 
 def _second_group(document: Mapping[str, Any]) -> SecondGroup | None:
-    """Return the facts about users who are not in the release, or None if there are no such users."""
+    """Return the facts about users who are not in the release, or None if all users are in it."""
     stated = document.get("second_group")
     if stated is None:
         return None

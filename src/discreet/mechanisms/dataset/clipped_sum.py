@@ -1,4 +1,4 @@
-r"""Sum over users of one clipped vector each, with the same privacy loss as another release of other users.
+r"""Noisy sum of clipped vectors, one per user, with the privacy loss of a release about other users.
 
 Users are in two groups, and each user is in one group. The group of a user is a function of the user's
 identifier and of a key, and not of the record. Neighbouring data sets differ in the whole record of one user,
@@ -60,7 +60,7 @@ _SCALES = (2.0**-20, 2.0**18)  # of noise that is drawn exactly on this grid
 
 @dataclass(frozen=True)
 class ClippedSum:
-    """Sum over users of one vector each, clipped to norm 1 after division by C.
+    """Noisy sum of vectors, one per user, that are divided by C and clipped to norm 1.
 
     Parameters
     ----------
@@ -166,8 +166,7 @@ class ClippedSum:
     def release(self, vectors: ArrayLike, clip: float, randomness: Randomness) -> Floats:
         """Return the (k,) noisy sum, in units of C. Every call draws new noise, and costs the whole record.
 
-        vectors : (n, k) numbers; each user has one row. clip : C > 0. randomness : source of the noise, of
-        the kind that ``noise`` needs.
+        vectors : (n, k) numbers, one row per user. clip : C > 0. randomness : source of this kind of noise.
 
         Raises ``ValueError`` if an argument is out of range or does not fit the noise.
         """
