@@ -280,3 +280,44 @@ def test_pure_epsilons_pass_by_their_sum_or_by_rho() -> None:
     assert rule == filters.ZCDP
     assert found < 4.0 < 40.0 == pytest.approx(filters.filtered(many, 0.0)[0])
     assert filters.filtered([[laplace(0.5)], [gaussian(1.0)]], 0.0)[0] == math.inf
+
+
+# ------------------------------------------------------------------------------ parallel composition
+
+
+def sums(loss: float, noise: str = "discrete_gaussian") -> MechanismRecord:
+    return MechanismRecord("others", noise, {"w": 2.0 / loss}, {"w": 2.0}, loss)  # type: ignore[arg-type]
+
+
+def test_covering_records_cost_more_by_every_rule() -> None:
+    """Whatever else is reserved, and at every delta."""
+    for own, other, beside in (
+        (sums(0.8), sums(0.8), (sums(0.3), laplace(0.4), REPORTS)),
+        (gaussian(0.5), sums(0.49, "gaussian"), (gaussian(0.2), laplace(0.1))),
+        (laplace(0.7), sums(0.7, "discrete_laplace"), (laplace(0.2), REPORTS, discrete(3.0, 2))),
+    ):
+        assert filters.covers([own], [other])
+        for delta in (0.0, 1e-8, 1e-3):
+            for some in ([], list(beside[:1]), list(beside)):
+                for rule in (filters.closed, filters.composed):
+                    covered, total = (rule([one, *some], delta)[0] for one in (other, own))
+                    assert covered <= total * (1 + 1e-12)
+                parts = [[one, *some[:1]] for one in (other, own)]
+                covered, total = (filters.filtered([one, some[1:] or some], delta)[0] for one in parts)
+                assert covered <= total * (1 + 1e-12)
+
+
+def test_other_records_do_not_cover() -> None:
+    assert filters.covers([sums(0.3), sums(0.4)], [sums(0.5)])
+    for records, others in (
+        ([sums(0.5)], [sums(0.5 + 1e-9)]),
+        ([sums(0.5)], [sums(0.4, "gaussian")]),  # another noise has other rules
+        ([sums(0.5)], [laplace(0.1)]),
+        ([discrete(2.0, 4)], [sums(0.1)]),  # its epsilon is numerical, below the closed form
+        ([sums(0.5)], [discrete(100.0, 1)]),
+        ([REPORTS], [sums(0.1)]),
+        ([sums(0.5)], [sums(0.4), sums(0.4)]),
+        ([], [sums(0.1)]),
+        ([sums(0.1)], []),
+    ):
+        assert not filters.covers(records, others)

@@ -612,3 +612,67 @@ def test_what_passes_a_limit_is_certified_within_it(tmp_path: Path, records: lis
                 assert ledger.certified("icu", delta, upto=made.number).epsilon <= limit[0] * (1 + 1e-6), (
                     count
                 )
+
+
+# ------------------------------------------------------------------------------ two groups of users
+
+
+def test_two_groups_spend_once_and_later_releases_add_to_the_larger(tmp_path: Path) -> None:
+    """Of the same reservations, one divides its users: totals and limits are those of its records."""
+    other = MechanismRecord("judges", "discrete_gaussian", {"w": 4.0}, {"w": 2.0}, 0.5)
+    where = tmp_path / "ledger.sqlite"
+    with Ledger.open(where) as ledger:
+        for name, more in (("whole", ()), ("divided", (other,))):
+            ledger.reserve(name, [GAUSSIAN], delta=1e-6, users=50, purpose="learn", parallel=more)
+        assert ledger.totals("divided").epsilon == ledger.totals("whole").epsilon
+        for name in ("whole", "divided"):
+            ledger.reserve(name, [GAUSSIAN, LISTED], delta=1e-6)
+        one, two = (dataclasses.asdict(ledger.totals(name, delta=1e-6)) for name in ("whole", "divided"))
+        assert {**one, "dataset": ""} == {**two, "dataset": ""}
+        assert ledger.certified("divided", 1e-6) == ledger.certified("whole", 1e-6)
+        entry = next(entry for entry in ledger.entries("divided") if entry.kind == "reserve")
+        assert entry.parallel == (other,)
+        assert "sums | other users: judges" in table([entry])[0]
+        ledger.export(tmp_path / "out.jsonl", "jsonl")
+    with open(tmp_path / "out.jsonl", encoding="utf-8") as lines:
+        assert [one.parallel for one in read_export(lines)][2] == (other,)
+    with Ledger.open(where, readonly=True) as again:
+        assert again.entries("divided")[0].parallel == (other,)
+
+
+def test_a_group_that_costs_more_is_refused(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        before = ledger.head
+        for records, other in (
+            ([GAUSSIAN], dataclasses.replace(GAUSSIAN, scales={"v": 1.9}, joint=1 / 1.9)),
+            ([GAUSSIAN], LAPLACE),
+            ([LISTED], GAUSSIAN),
+        ):
+            with pytest.raises(ValueError, match="parallel: must have the noise of records"):
+                ledger.reserve("icu", records, delta=1e-6, parallel=[other])
+        assert ledger.head == before
+
+
+def test_a_forged_group_is_noticed(tmp_path: Path) -> None:
+    """The hash is right, but the second group costs more than the records."""
+    where = tmp_path / "ledger.sqlite"
+    with Ledger.open(where) as ledger:
+        ledger.reserve("icu", [GAUSSIAN], delta=1e-6, parallel=[GAUSSIAN])
+        text = ledger.entries()[-1].text
+    forged = json.loads(text)
+    forged["parallel"][0] |= {"scales": {"v": 1.0}, "joint": 1.0}
+    line = json.dumps(forged, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    digest = hashlib.sha256(line.encode()).hexdigest()
+    change(where, f"UPDATE entries SET text = '{line}', hash = '{digest}' WHERE number = 2")
+    head_of(where).write_text(f"2 {digest}\n")
+    refused(where, "parallel: must cost at most as much as records")
+
+
+def test_a_repeated_reservation_has_the_same_groups(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        how = {"delta": 1e-6, "purpose": "a round", "once": True}
+        plain = ledger.reserve("icu", [GAUSSIAN], **how)
+        divided = ledger.reserve("icu", [GAUSSIAN], parallel=[GAUSSIAN], **how)
+        assert plain.number != divided.number
+        assert ledger.reserve("icu", [GAUSSIAN], **how) == plain
+        assert ledger.reserve("icu", [GAUSSIAN], parallel=[GAUSSIAN], **how) == divided

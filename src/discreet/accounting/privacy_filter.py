@@ -78,6 +78,7 @@ __all__ = [
     "Record",
     "closed",
     "composed",
+    "covers",
     "filtered",
     "gdp_loss",
     "pure_loss",
@@ -156,6 +157,25 @@ def _coordinate_rho(coordinate: numerical.Coordinate) -> float:
     noise, scale, shift, count = coordinate
     unit = abs(shift) / scale
     return count * (0.5 * unit**2 if noise.endswith("gaussian") else pure_rho(unit))
+
+
+def covers(records: Sequence[Record], others: Sequence[Record]) -> bool:
+    """Return True if ``records`` cost at least as much as ``others`` in every rule of this module.
+
+    ``records`` and ``others`` are about different users, and no user is in both. Every rule is monotone in
+    the sum of the epsilons (Laplace noise) or in the sum of the squared losses (Gaussian noise). So a total
+    that contains ``records`` is valid for the users of ``others`` too. The result is False if the kinds of
+    noise differ, or if a record lists exchanges, because its epsilon is then below that of these sums.
+    """
+    both = (*records, *others)
+    if not records or not others or not all(type(record) is MechanismRecord for record in both):
+        return False
+    noise = {record.noise for record in both if isinstance(record, MechanismRecord)}
+    if len(noise) > 1 or any(record.numerical for record in both):
+        return False
+    power = 1 if both[0].norm == "l1" else 2
+    sums = [math.fsum(record.loss**power for record in some) for some in (records, others)]
+    return sums[1] <= sums[0]
 
 
 # ------------------------------------------------------------------------------ given mechanisms

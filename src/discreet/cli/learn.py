@@ -185,6 +185,17 @@ ThreadsOption = Annotated[
 ]
 
 
+JudgeShare = Annotated[
+    float | None,
+    typer.Option(
+        "--judge-share",
+        help="Share of people, in (0, 1), who are not learned from and judge the policy instead, with the "
+        "same budget: each person is in one of the two groups. For decision points whose rewards are paid by "
+        "a rule.",
+    ),
+]
+
+
 @command
 def learn(
     files: Annotated[
@@ -206,6 +217,7 @@ def learn(
     option: SettingOptions = None,
     unsupported: UnsupportedOption = "abstain",
     compare: CompareOption = None,
+    judge_share: JudgeShare = None,
     ledger: LedgerOption = None,
     no_ledger: Annotated[
         bool,
@@ -240,7 +252,7 @@ def learn(
     announce_compilation()
     outcome = _first(
         people, learner, _given(epsilon, delta, rho), option, out, settings, 0, ledger, no_ledger, seed,
-        scratch, workers,
+        scratch, workers, judge_share,
     )  # fmt: skip
     _print_learned(outcome, out, as_json)
 
@@ -261,6 +273,7 @@ def dry_run(
     option: SettingOptions = None,
     unsupported: UnsupportedOption = "abstain",
     compare: CompareOption = None,
+    judge_share: JudgeShare = None,
     seed: SeedOption = None,
     report: ReportOption = None,
     workers: ThreadsOption = None,
@@ -283,7 +296,7 @@ def dry_run(
     announce_compilation()
     outcome = _first(
         people, learner, _given(epsilon, delta, rho), option, out, settings, users, None, False, seed,
-        scratch, workers,
+        scratch, workers, judge_share,
     )  # fmt: skip
     _print_learned(outcome, out, as_json)
 
@@ -347,12 +360,18 @@ def _print_learned(outcome: LearnResult, out: Path, as_json: bool) -> None:
     """Print the result of learning: the first line of the report, the guarantee, warnings, files and next
     commands.
     """
-    document = outcome.statement.to_dict()
+    from discreet.pipeline.judge_group import judgement_of, verdict
+
+    document, judged = outcome.statement.to_dict(), judgement_of(out)
     if as_json:
-        print_json({"out": str(out), "statement": document})
+        more = {} if judged is None else {"judgement": judged}
+        print_json({"out": str(out), "statement": document, **more})
         return
     to = console()
     to.print(outcome.report.split("\n", 1)[0].strip("*"), style="bold")
+    if judged is not None:
+        to.print()
+        to.print(f"By the other people: {verdict(judged, document['population']['unit'])}", style="bold")
     to.print()
     to.print(document["sentence"])
     for warning in document["warnings"]:
@@ -452,6 +471,7 @@ def _first(
     seed: int | None,
     scratch: str | None,
     workers: int | None,
+    judge_share: float | None,
 ) -> LearnResult:
     """Learn a policy from user data, or from synthetic data if the source is None."""
     import tempfile
@@ -487,7 +507,7 @@ def _first(
             )
         how: dict[str, Any] = {
             "privatizer": privatizer, "ledger": book, "settings": settings, "progress": progress,
-            "randomness": Secure() if seed is None else Seeded(seed),
+            "randomness": Secure() if seed is None else Seeded(seed), "judge_share": judge_share,
         }  # fmt: skip
         if isinstance(source, list):
             return pipeline.learn(merge_aggregates(source), learner, out, schema=public, **how)

@@ -199,6 +199,9 @@ class LedgerEntry:
         otherwise empty
     recovery : for a signed limit, the public recovery key, whose holder can also hand the limit over; or ""
     to : for "owner", the public key that can change the limit after this entry
+    parallel : records of mechanisms on other users, for a reservation that divides the users into two groups.
+        No user is in both groups, and ``records`` cost at least as much as ``parallel``
+        (:func:`discreet.accounting.privacy_filter.covers`). Totals therefore contain ``records`` only.
     """
 
     number: int
@@ -221,6 +224,7 @@ class LedgerEntry:
     signature: str = ""
     recovery: str = ""
     to: str = ""
+    parallel: tuple[Record, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -320,7 +324,8 @@ def _parse(where: str, number: int, text: Any, stored: Any, previous: str) -> Le
         values = {
             name: value for name, value in content.items() if name not in ("version", "identity", "library")
         }
-        values["records"] = composable_from_dict(content.get("records", ()))
+        for key in ("records", "parallel"):
+            values[key] = composable_from_dict(content.get(key, ()))
         entry = LedgerEntry(hash=stored, text=text, **values)
         _check_types(entry, content)
         fits = (entry.number, entry.previous, content["version"]) == (number, previous, VERSION)
@@ -358,8 +363,11 @@ def _check_types(entry: LedgerEntry, content: Mapping[str, Any]) -> None:
         filters.zcdp_loss(record)  # this call raises ValueError if a number in the record is out of range
     if type(entry.checked) is not bool:
         raise ValueError(f"checked = {checks.said(entry.checked)}: must be true or false")
-    if not isinstance(entry.files, Mapping) or not isinstance(content.get("records", []), list):
+    lists = all(isinstance(content.get(name, []), list) for name in ("records", "parallel"))
+    if not isinstance(entry.files, Mapping) or not lists:
         raise ValueError("files, records: must be a table and a list")
+    if "parallel" in content and not filters.covers(entry.records, entry.parallel):
+        raise ValueError("parallel: must cost at most as much as records")
     for name, value in entry.files.items():
         _line("files", name)
         _line(f"files[{name!r}]", value)
@@ -824,6 +832,7 @@ class Ledger:
         purpose: str = "",
         limit_check: bool = True,
         once: bool = False,
+        parallel: Sequence[Record] = (),
     ) -> Reservation:
         """Record budget on the disk before it is spent. Draw no noise before this call returns.
 
@@ -841,6 +850,9 @@ class Ledger:
             reservation is returned and nothing is recorded. Use this only if ``purpose`` identifies the
             release, and if a release is marked before its noise is drawn. Then no noise was drawn for an
             unmarked reservation.
+        parallel : records of mechanisms on other users of the dataset. Every user is in ``records`` or in
+            ``parallel``, never in both, and the group of a user does not depend on the user's record. Totals
+            contain ``records`` only, so these must cost at least as much (parallel composition).
 
         Raises
         ------
@@ -855,6 +867,11 @@ class Ledger:
         """
         dataset, records = _name(dataset), tuple(records)
         _check_records(records)
+        parallel = tuple(parallel)
+        if parallel and not filters.covers(records, parallel):
+            raise ValueError(
+                "parallel: must have the noise of records, cost at most as much, and list no exchanges"
+            )
         delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
         if users is not None:
             users = checks.integer("users", users, 0)
@@ -874,6 +891,8 @@ class Ledger:
             "epsilon": epsilon if math.isfinite(epsilon) else None, "delta": delta, "method": method,
             "users": users, "purpose": purpose, "checked": limit_check,
         }  # fmt: skip
+        if parallel:
+            content["parallel"] = [record.to_dict() for record in parallel]
         return self._reserved(dataset, records, content, alone, once)
 
     def _reserved(
@@ -906,7 +925,8 @@ class Ledger:
             if entry.kind != "reserve" or entry.dataset != dataset or entry.number in marked:
                 continue
             held = json.loads(entry.text)
-            if all(held[name] == value for name, value in content.items()):
+            same = all(held.get(name) == value for name, value in content.items())
+            if same and ("parallel" in held) == ("parallel" in content):
                 return entry
         return None
 
@@ -1272,6 +1292,12 @@ def spent(ledger: Ledger | None, reservation: Reservation | None) -> Iterator[No
         raise
 
 
+def _mechanisms(entry: LedgerEntry) -> str:
+    """Return the names of an entry's mechanisms; mechanisms on other users follow "other users:"."""
+    own, others = ("; ".join(one.mechanism for one in some) for some in (entry.records, entry.parallel))
+    return f"{own} | other users: {others}" if others else own
+
+
 def table(entries: Sequence[LedgerEntry]) -> list[tuple[str, ...]]:
     """Return one row of texts per entry, with the columns :data:`COLUMNS`.
 
@@ -1300,7 +1326,7 @@ def table(entries: Sequence[LedgerEntry]) -> list[tuple[str, ...]]:
                 str(entry.number), entry.time, entry.dataset, entry.kind, epsilon,
                 "" if entry.delta is None else f"{entry.delta:g}", rho,
                 "" if entry.users is None else str(entry.users),
-                "; ".join(record.mechanism for record in entry.records), entry.purpose, state,
+                _mechanisms(entry), entry.purpose, state,
                 entry.hash[:16],
             )
         )  # fmt: skip

@@ -31,6 +31,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,6 +58,8 @@ from discreet.ledger.owner_rules import check_rules, obeyed
 from discreet.mechanisms.dataset.dataset_release import OneShotSession
 from discreet.mechanisms.interfaces import Floats
 from discreet.pipeline.federated import FederatedSum
+from discreet.pipeline.fixed_policy import PolicyAnswer
+from discreet.pipeline.judge_group import JUDGEMENT, JudgeGroup, answer_in, write_judgement
 from discreet.pipeline.learned_files import (
     LearnConfig,
     PlannedPolicy,
@@ -72,6 +75,7 @@ from discreet.reports.statement import (
     SITES,
     LedgerFacts,
     RunFacts,
+    SecondGroup,
     Statement,
     check_delta,
     check_encodable,
@@ -104,6 +108,7 @@ class LearnResult:
         and the officer's page.
     statement : the privacy statement that is in the folder.
     report : the text of ``report.md``.
+    judgement : the gain of the policy according to users who had no part in it, if there are such users.
     """
 
     __repr__ = brief
@@ -111,6 +116,7 @@ class LearnResult:
     folder: Path
     statement: Statement
     report: str
+    judgement: PolicyAnswer | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +134,7 @@ class Run:
     synthetic: bool
     purpose: str
     replanned: bool = False
+    second_group: SecondGroup | None = None
     versions: Mapping[str, str] = field(default_factory=versions)
 
     def told(self) -> dict[str, Any]:
@@ -135,6 +142,7 @@ class Run:
         return {
             "date": self.date, "purpose": self.purpose, "synthetic": self.synthetic,
             "versions": dict(self.versions), "ledger": None if self.ledger is None else asdict(self.ledger),
+            **({} if self.second_group is None else {"second_group": self.second_group.to_dict()}),
         }  # fmt: skip
 
     @classmethod
@@ -149,9 +157,11 @@ class Run:
             raise ValueError(f"{release.parent / SCHEMA}: is not the schema of the release beside it")
         try:
             told = dict(facts.run)
-            ledger = told.pop("ledger")
+            ledger, second = told.pop("ledger"), told.pop("second_group", None)
+            second = None if second is None else SecondGroup.from_dict(second)
             return cls(
-                users=facts.users,
+                users=facts.users + (0 if second is None else second.users),
+                second_group=second,
                 guarantee=facts.guarantee,
                 records=composable_from_dict(facts.records),
                 ledger=None if ledger is None else LedgerFacts(**ledger),
@@ -178,6 +188,7 @@ def learn(
     scratch: str | Path | None = None,
     schema: Schema | None = None,
     workers: int | None = None,
+    judge_share: float | None = None,
 ) -> LearnResult:
     """Learn a policy from offline trajectories with one release, and write a new folder.
 
@@ -203,6 +214,11 @@ def learn(
     schema : schema of sums that were counted in parts; must be None for other sources
     scratch, workers
         As for :func:`discreet.data.validate.episodes`.
+    judge_share : float in (0, 1), optional
+        Expected share of users who have no part in the release, and answer one question about the policy
+        instead (:mod:`discreet.pipeline.judge_group`). Both groups of users spend the whole budget, which
+        each user spends once. Only for DecisionPoints with Central, if a rule pays the rewards. None: all
+        users are in the release.
 
     Raises
     ------
@@ -223,13 +239,17 @@ def learn(
     kind = kind_of(schema, learner, progress)
     if synthetic:
         settings = replace(settings, synthetic=True)
-    job = _LearnJob(source, schema, kind, learner, privatizer, ledger, settings, out, synthetic)
-    with job.start(randomness) as session:
+    randomness = Secure() if randomness is None else randomness
+    judges = None
+    if judge_share is not None:
+        judges = JudgeGroup(source, schema, learner, privatizer, judge_share, randomness)
+    job = _LearnJob(source, schema, kind, learner, privatizer, ledger, settings, out, synthetic, judges)
+    with judges or nullcontext(), job.start(randomness) as session:
         job.submit(session, progress, scratch, workers)
-        reservation, statement, text = job.release(session)
+        reservation, statement, text, judgement = job.release(session)
     if ledger is not None and reservation is not None:
         ledger.mark(reservation, published_hashes(statement.document))
-    return LearnResult(out, statement, text)
+    return LearnResult(out, statement, text, judgement)
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,12 +265,12 @@ class _LearnJob:
     settings: LearnConfig
     out: Path
     synthetic: tuple[Facts, ...] = ()  # facts of synthetic users; empty for people
+    judges: JudgeGroup | None = None
 
-    def start(self, randomness: Randomness | None) -> Any:
+    def start(self, randomness: Randomness) -> Any:
         """Return a new session. Raises ``ValueError`` if the ledger must not record the release."""
         self.kind.check(self.settings)
         self.kind.say("find the noise")
-        randomness = Secure() if randomness is None else randomness
         session: Any = (
             self.source.session(randomness)
             if isinstance(self.source, FederatedSum)
@@ -280,11 +300,19 @@ class _LearnJob:
             session.submit_tally(source.tally)
         elif not isinstance(source, FederatedSum):
             for part in episodes(source, progress=progress, scratch=scratch, workers=workers):
-                session.submit_many(self.kind.told(part.trajectories, part.group), part.user)
+                if self.judges is None:
+                    session.submit_many(self.kind.told(part.trajectories, part.group), part.user)
+                elif (others := self.judges.others(part)) is not None:
+                    session.submit_many(self.kind.told(others[0]), others[1])
         if not session.users:
+            if self.judges is not None and self.judges.users:
+                raise ValueError(
+                    f"judge_share = {self.judges.share:g}: nobody is left to learn from; must be smaller"
+                )
             raise ValueError("source: holds no rows")
         if session.guarantee.epsilon is not None:
-            check_delta(session.guarantee.delta, session.users)
+            judging = 0 if self.judges is None else self.judges.users
+            check_delta(session.guarantee.delta, session.users + judging)
 
     def options(self) -> dict[str, Any]:
         """Return the options that the metadata of the release and the statement contain."""
@@ -292,6 +320,8 @@ class _LearnJob:
         if self.privatizer is not None:
             options["privatizer"] = options_of(self.privatizer)
         options |= {**self.settings.chosen(), **self.kind.asked}
+        if self.judges is not None:
+            options["judge_share"] = self.judges.share
         if isinstance(self.source, FederatedSum):
             options[SITES] = self.source.plan.told(self.source.sent)
         if self.synthetic:
@@ -316,8 +346,10 @@ class _LearnJob:
     def run(self, session: Any) -> Run:
         """Return the facts of the run. The facts about the ledger entry are placeholders."""
         ledger, settings = self.ledger, self.settings
+        second = None if self.judges is None else self.judges.told(session.records)
         return Run(
-            users=session.users,
+            users=session.users + (0 if second is None else second.users),
+            second_group=second,
             guarantee=session.guarantee,
             records=session.records,
             ledger=None if ledger is None else dry_run_ledger_facts(ledger, self.schema.dataset),
@@ -326,22 +358,22 @@ class _LearnJob:
             purpose=_MODEL * bool(self.synthetic) + (settings.purpose or f"learn, {name_of(self.learner)}"),
         )
 
-    def release(self, session: Any) -> tuple[Reservation | None, Statement, str]:
+    def release(self, session: Any) -> tuple[Reservation | None, Statement, str, PolicyAnswer | None]:
         """Reserve the privacy cost in the ledger, draw the noise and write the folder.
 
-        Returns the reservation, the statement and the text of the report.
+        Returns the reservation, the statement, the text of the report and the answer of the second group.
         """
         schema, kind, settings, ledger = self.schema, self.kind, self.settings, self.ledger
         facts, run = self.facts(session), self.run(session)
         _rehearse(schema, facts, settings, run)
         check_free(self.out)  # another process may have written the folder while the data were read
         _check_rules(self.source, schema, ledger)  # the owner may have added a rule while the data were read
-        reservation = None
+        reservation, judgement, second = None, None, run.second_group
         with room_for(self.out, kind.room(session)):
             if ledger is not None:
                 reservation = ledger.reserve(
-                    schema.dataset, session.records, delta=session.guarantee.delta, users=session.users,
-                    purpose=run.purpose,
+                    schema.dataset, session.records, delta=session.guarantee.delta, users=run.users,
+                    purpose=run.purpose, parallel=() if second is None else (second.record,),
                 )  # fmt: skip
         book = None if ledger is None else ledger.path
         with spent(ledger, reservation), aside(self.out, paid=RELEASE, ledger=book) as folder:
@@ -351,10 +383,43 @@ class _LearnJob:
             write_schema(schema, folder / SCHEMA)
             settings.write_rules(folder)
             planned = kind.release(session, folder / RELEASE, {**facts, "run": run.told()}, settings)
+            if self.judges is not None and second is not None:
+                kind.say("ask the other users about the policy")
+                sums = self.judges.answer(folder / RELEASE, schema, planned.table, second)
+                judgement = judge(folder, schema, planned, settings, second, sums)
             kind.say("write policy, report, figures")
             algorithm, options = facts["algorithm"], facts["options"]
             statement, text = fill(folder, schema, planned, algorithm, options, settings, run)
-        return reservation, statement, text
+        return reservation, statement, text, judgement
+
+
+def judge(
+    folder: Path, schema: Schema, planned: PlannedPolicy, settings: LearnConfig, second: SecondGroup,
+    sums: list[float],
+) -> PolicyAnswer:  # fmt: skip
+    """Write the answer of the second group into a folder that already contains the release.
+
+    sums : noisy sums of the answers and of their squares. Returns the estimate and its interval.
+    """
+    return write_judgement(
+        folder, folder / RELEASE, schema, planned.table, second, sums, settings.level, settings.synthetic
+    )
+
+
+def judge_again(
+    found: Path, folder: Path, schema: Schema, planned: PlannedPolicy, settings: LearnConfig, run: Run
+) -> Run:
+    """Write the judgement that a stopped run left in the folder ``found`` into the folder ``folder``.
+
+    Returns the facts of the run. If the second group was not asked before the run stopped, the run counts as
+    planned again from its release: the budget of the second group is spent, and the folder has no judgement.
+    """
+    if run.second_group is None:
+        return run
+    if not (found / JUDGEMENT).is_file():
+        return replace(run, replanned=True)
+    judge(folder, schema, planned, settings, run.second_group, answer_in(found))
+    return run
 
 
 _MODEL = "synthetic input, intervals describe a model, not people: "  # first words in the ledger
@@ -477,6 +542,8 @@ def replan(
         planned = kind.again(hidden / RELEASE, settings)
         options = {"learner": options_of(learner), **settings.chosen(), **kind.asked}
         options |= {name: first[name] for name in (SITES, SYNTHETIC_INPUT) if name in first}
+        if run.second_group is not None:
+            options["judge_share"] = run.second_group.share
         kind.say("write policy, report, figures")
         statement, text = fill(hidden, schema, planned, name_of(learner), options, settings, run)
     return LearnResult(out, statement, text)

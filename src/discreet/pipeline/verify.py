@@ -60,7 +60,9 @@ from discreet.learners.offline.linear_pevi import schema_features
 from discreet.learners.offline.linear_query_log import LinearRelease, fingerprint
 from discreet.learners.offline.release_files import FIRST_VISITS, StoredTables, read_release, read_tables
 from discreet.learners.ope.first_visit_query import FirstVisits
+from discreet.mechanisms.dataset.clipped_sum import ClippedSum
 from discreet.mechanisms.linear.adaptive_queries import planned_records
+from discreet.pipeline.judge_group import JUDGEMENT, answer_in, write_judgement
 from discreet.pipeline.learned_files import LearnConfig, kind_of, learner_of, name_of, options_of, write_plan
 from discreet.pipeline.synthesize import POSTPROCESSING, processed, remade
 from discreet.reports.evaluation_report import JUDGED
@@ -71,6 +73,7 @@ from discreet.reports.statement import (
     LedgerFacts,
     LedgerLike,
     RunFacts,
+    SecondGroup,
     Statement,
     count_query,
     file_hash,
@@ -345,6 +348,7 @@ def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check
         ledger=None if ledger is None else LedgerFacts(**ledger),
         # report.json itself is compared with the report that is recomputed from the release
         verdict=stated_verdict(read_json(folder / "report.json")) if "verdict" in document else None,
+        second_group=_second_group(document),
         **{name: document["configuration"][name] for name in ("algorithm", "options")},
         **{name: document[name] for name in _FACTS},
     )
@@ -356,6 +360,15 @@ def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check
     )
     if ledger is not None:
         yield _compared("statement.ledger.dataset of the schema", ledger["dataset"], schema.dataset)
+
+
+def _second_group(document: Mapping[str, Any]) -> SecondGroup | None:
+    """Return the facts about users who are not in the release, or None if all users are in it."""
+    stated = document.get("second_group")
+    if stated is None:
+        return None
+    record = MechanismRecord.from_dict(stated["mechanism"]["record"])
+    return SecondGroup(stated["share"], stated["users"], record)
 
 
 def _order(tree: Any) -> Any:
@@ -396,6 +409,11 @@ def _check_sensitivities(folder: Path, document: Mapping[str, Any]) -> Iterator[
             found = additive and calibration.is_listed(record, query.counted_steps)
             words = "as stated" if found else "another list"
             yield Check(f"{name}: exchanges", "as stated", words, found)
+    second = _second_group(document)
+    if second is not None:
+        (record,) = composable_from_dict([one["record"] for one in document["mechanisms"]])
+        expected = ClippedSum.matching(record).record.to_dict()  # type: ignore[arg-type]
+        yield from _leaves("mechanism of the second group", second.record.to_dict(), expected)
 
 
 def _joint(query: CountQuery, record: MechanismRecord) -> float:
@@ -440,6 +458,14 @@ def _check_accounting(document: Mapping[str, Any]) -> Iterator[Check]:
     records = composable_from_dict([one["record"] for one in document["mechanisms"]])
     name = "guarantee by another route: epsilon"
     yield Check(name, guarantee.epsilon, numerical.verify(guarantee, records), True)
+    second = _second_group(document)
+    if second is not None:  # parallel composition: no user is in both groups
+        alone = guarantee_of(
+            guarantee.trust, [second.record], randomness=guarantee.randomness, delta=guarantee.delta or None
+        )
+        other = numerical.verify(alone, [second.record])
+        same = math.isclose(alone.epsilon or 0.0, guarantee.epsilon or 0.0, rel_tol=1e-9)
+        yield Check(f"{name} of the second group", guarantee.epsilon, other, same)
 
 
 def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
@@ -453,8 +479,9 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
     release.check()
     found, population = release.facts.to_dict(), document["population"]
     found["guarantee"] = of_guarantee(release.facts.guarantee, document["version"])
+    second = _second_group(document)
     stated = {
-        "users": population["users"],
+        "users": population["users"] - (0 if second is None else second.users),
         "guarantee": document["guarantee"],
         "records": [one["record"] for one in document["mechanisms"]],
         "episodes": population["episodes_per_user"],
@@ -462,6 +489,9 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
         "schema": population["schema"],
         "run": {name: document[name] for name in ("date", "purpose", "synthetic", "ledger")},
     }
+    if second is not None or "second_group" in found["run"]:
+        stated["run"]["second_group"] = None if second is None else second.to_dict()
+        found["run"] = {"second_group": None, **found["run"]}
     # A run that planned again may have used another version of the library and other options.
     if document["replanned"]:
         found["run"] = {name: value for name, value in found["run"].items() if name != "versions"}
@@ -519,7 +549,7 @@ def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) 
     known = np.load(rewards) if document["replanned"] and rewards.exists() else None
     kind = kind_of(schema if known is None else replace(schema, known=known, outcomes=None), learner)
     planned = kind.again(folder / "release.parquet", settings)
-    guarantee = Guarantee.from_dict(document["guarantee"])
+    guarantee, second = Guarantee.from_dict(document["guarantee"]), _second_group(document)
     with TemporaryDirectory() as name:
         again = Path(name)
         write_schema(schema, again / "schema.toml")
@@ -528,13 +558,17 @@ def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) 
             again, planned, guarantee, settings, replanned=document["replanned"], version=document["version"],
             drawn=folder,
         )  # fmt: skip
+        if second is not None and not document["replanned"]:
+            given = schema, planned.table, second, answer_in(folder), settings.level, settings.synthetic
+            write_judgement(again, folder / "release.parquet", *given)
         made = {path.name: path for path in sorted(again.iterdir())}
         expected = {*made, "release.parquet"} | ({REWARDS_NAME} if known is not None else set())
         stated = set(document["files"])
         yield Check("files of such a run", sorted(stated), sorted(expected), stated == expected)
         # If the numbers are equal, all files must be equal byte by byte. If the numbers are from a machine
         # that rounds differently, the last digits can differ.
-        steady = all((folder / one).read_bytes() == made[one].read_bytes() for one in _NUMBERS)
+        numbers = [*_NUMBERS, *({JUDGEMENT} & set(made))]
+        steady = all((folder / one).read_bytes() == made[one].read_bytes() for one in numbers)
         drawn = document["versions"].get("matplotlib") == versions().get("matplotlib")
         for one, path in made.items():
             yield from _check_file(folder / one, path, steady, drawn)
@@ -631,6 +665,11 @@ def _check_ledger(folder: Path, document: Mapping[str, Any], ledger: LedgerLike)
     yield _compared("ledger: purpose", document["purpose"], entry.purpose)
     records = [record.to_dict() for record in entry.records]
     yield from _leaves("ledger: records", [one["record"] for one in document["mechanisms"]], records)
+    second = _second_group(document)
+    others = [] if second is None else [second.record.to_dict()]
+    yield from _leaves(
+        "ledger: records of the second group", others, [one.to_dict() for one in entry.parallel]
+    )
     facts = vars(LedgerFacts.of(ledger, entry))
     yield from _leaves("ledger", {k: v for k, v in stated.items() if k != "name"}, {
         name: dict(value) if isinstance(value, Mapping) else value

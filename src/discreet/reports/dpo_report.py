@@ -472,7 +472,7 @@ def _of_releases(doc: Document, said: Answers) -> str:
 
 
 def _of_mechanisms(doc: Document, said: Answers) -> str:
-    number = len(doc["mechanisms"])
+    number = len(doc["mechanisms"]) + ("second_group" in doc)
     if not number:
         return said["mechanisms, none"]
     return said["mechanisms"].format(number=number, s="s" if number > 1 else "")

@@ -46,6 +46,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from discreet.accounting.privacy_filter import covers
 from discreet.accounting.randomized_response_event import ReportRecord
 from discreet.accounting.serialization import of_guarantee
 from discreet.accounting.text.guarantee_sentences import up
@@ -79,9 +80,9 @@ from discreet.utils.document import Line, text_of
 Records = tuple[MechanismRecord | ReportRecord, ...]
 
 __all__ = [
-    "PAGES", "LedgerFacts", "LedgerLike", "RunFacts", "Statement", "check_delta", "check_encodable",
-    "configuration_of", "count_query", "file_hash", "fingerprint_of", "dry_run_ledger_facts",
-    "published_hashes", "make_statement", "versions", "write_statement",
+    "PAGES", "LedgerFacts", "LedgerLike", "RunFacts", "SecondGroup", "Statement", "check_delta",
+    "check_encodable", "configuration_of", "count_query", "file_hash", "fingerprint_of",
+    "dry_run_ledger_facts", "published_hashes", "make_statement", "versions", "write_statement",
 ]  # fmt: skip
 
 
@@ -214,6 +215,45 @@ def dry_run_ledger_facts(ledger: _ReadableLedger, dataset: str) -> LedgerFacts:
     return LedgerFacts(ledger.path.name, ledger.identity, False, dataset, 1, "0" * 64, none, none, together)
 
 
+@dataclass(frozen=True)
+class SecondGroup:
+    """Mechanism on a second group of users, whose records are not in the release of the run.
+
+    A keyed hash of the identifier divides users into the two groups before anything is counted. Each user is
+    in one group, and both mechanisms have the same privacy loss. The guarantee of the run is therefore that
+    of every user (parallel composition; :mod:`discreet.mechanisms.dataset.clipped_sum`).
+
+    share : expected share of users in this group, in (0, 1).
+
+    users : number of users in this group, at least 1.
+
+    record : record of the mechanism.
+    """
+
+    share: float
+    users: int
+    record: MechanismRecord
+
+    def __post_init__(self) -> None:
+        checks.real("share", self.share, 0.0, 1.0, open_low=True, open_high=True)
+        checks.integer("users", self.users, 1)
+        checks.exactly("record", self.record, MechanismRecord)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the facts as plain values."""
+        return {"share": self.share, "users": self.users, "record": self.record.to_dict()}
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> SecondGroup:
+        """Return the facts that :meth:`to_dict` returned.
+
+        Raises ``ValueError`` if a value is missing or wrong.
+        """
+        if set(table) != {"share", "users", "record"}:
+            raise ValueError("second_group: must have share, users and record")
+        return cls(table["share"], table["users"], MechanismRecord.from_dict(table["record"]))
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunFacts:
     """Facts of one run, from which the statement is computed.
@@ -222,7 +262,7 @@ class RunFacts:
     ----------
     schema : Schema
     users : int
-        Number of users in the release, at least 1.
+        Number of users, at least 1; with a second group, of both groups together.
     guarantee : Guarantee
         Privacy guarantee of the release.
     records : tuple
@@ -249,6 +289,8 @@ class RunFacts:
     verdict : mapping, optional
         For decision points, the result of :func:`discreet.reports.verdict_text.stated_verdict`; None for
         other learners.
+    second_group : SecondGroup, optional
+        Facts about users who are not in the release and answered a question about the policy.
     versions : mapping
         Result of :func:`versions`.
     operator, approval : str
@@ -273,6 +315,7 @@ class RunFacts:
     synthetic: bool = False
     replanned: bool = False
     verdict: Mapping[str, Any] | None = None
+    second_group: SecondGroup | None = None
     versions: Mapping[str, str] = field(default_factory=lambda: versions())
     operator: str = ""
     approval: str = ""
@@ -301,6 +344,12 @@ class RunFacts:
         if not any(name.startswith("policy.") for name in self.files):
             raise ValueError("files lacks the policy: must hold policy.csv or another policy.*")
         check_delta(self.guarantee.delta, self.users)
+        second = self.second_group
+        if second is not None:
+            if not covers(self.records, (second.record,)):
+                raise ValueError("second_group: must cost at most as much as the records of the release")
+            if second.users >= self.users:
+                raise ValueError(f"second_group.users = {second.users}: must be below users = {self.users}")
 
 
 def check_encodable(name: str, value: str) -> None:
@@ -411,6 +460,9 @@ def make_statement(facts: RunFacts, version: int = VERSION) -> Statement:
         "covered": list(_covered(facts, said)),
         "not_covered": list(_not_covered(facts, said)),
         "mechanisms": [_mechanism(record, facts, version) for record in facts.records],
+        **({} if facts.second_group is None else {
+            "second_group": _second_group(facts.second_group, facts, version),
+        }),
         "verdict": None if facts.verdict is None else dict(facts.verdict),
         "configuration": configuration_of(facts.algorithm, facts.options),
         "files": dict(sorted(facts.files.items())),
@@ -462,6 +514,7 @@ def _check_known_to(version: int, facts: RunFacts) -> None:
     newer = {
         "groups": facts.schema.groups is not None, "censored ends": facts.schema.censored is not None,
         "rules to compare with": "compare" in facts.options,
+        "a second group": facts.second_group is not None,
     }  # fmt: skip
     for what in (name for name, there in newer.items() if there):
         raise ValueError(f"version = {version}: must be at least {_GROUPED} for a run with {what}")
@@ -645,6 +698,10 @@ _PROOFS = {
     "numerical": "epsilon at delta: numerical privacy-loss distributions, "
     "discreet.accounting.pld_calibration and discreet.accounting.pld",
     "secure": "exact samplers: discreet.core.noise.discrete_samplers",
+    "clipped": "sensitivity of a clipped sum: derivation in the module "
+    "discreet.mechanisms.dataset.clipped_sum, tested by brute force over all records of a small problem",
+    "groups": "two groups of users: parallel composition, in discreet.mechanisms.dataset.clipped_sum and "
+    "discreet.data.user_groups",
     "reports": "likelihood ratios of reports: discreet.mechanisms.local.randomized_response",
     "sites": "noise in shares of several sites: discreet.pipeline.distributed_noise",
     "attacker": "attacker's table and groups: discreet.reports.trade_off_function and "
@@ -690,6 +747,19 @@ def _mechanism(record: MechanismRecord | ReportRecord, facts: RunFacts, version:
         "source_of_randomness": _SOURCES[facts.guarantee.randomness],
         "proof": [with_modules_of(version, one) for one in (*proof, _PROOFS["attacker"])],
         "record": record.to_dict(),
+    }
+
+
+def _second_group(second: SecondGroup, facts: RunFacts, version: int) -> dict[str, Any]:
+    """Return the statement's part about users who are not in the release: their number and mechanism."""
+    proof = (_PROOFS["clipped"], _PROOFS["groups"], *_mechanism(second.record, facts, version)["proof"][1:])
+    told = {**_mechanism(second.record, facts, version), "proof": list(proof)}
+    told["families"] = [{**family, "cells": 2} for family in told["families"]]  # answers and their squares
+    return {
+        "share": second.share,
+        "users": second.users,
+        "users_of_release": facts.users - second.users,
+        "mechanism": told,
     }
 
 
@@ -800,6 +870,11 @@ def _covered(facts: RunFacts, said: Mapping[str, str]) -> Iterator[str]:
     yield said["covered.attackers"].format(attackers=said["covered.seeded" if seeded else "attackers"])
     if m > 1 and schema.contribute == "random":
         yield said["covered.random"].format(m=m)
+    second = facts.second_group
+    if second is not None:
+        yield said["covered.second group"].format(
+            unit=schema.unit, judges=second.users, others=facts.users - second.users
+        )
 
 
 def _of_sites(facts: RunFacts, said: Mapping[str, str]) -> Iterator[str]:
@@ -821,6 +896,8 @@ def _not_covered(facts: RunFacts, said: Mapping[str, str]) -> Iterator[str]:
     yield words["messages"]
     if facts.guarantee.users_public:
         yield words["users"].format(users=facts.users)
+    if facts.second_group is not None:
+        yield words["second group"]
     yield words["member"]
     yield from _facts_of_schema("not covered", facts.schema, said)
     if facts.options.get("compare"):

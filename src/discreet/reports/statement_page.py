@@ -117,6 +117,11 @@ def _blocks(doc: Mapping[str, Any]) -> Iterator[Block]:
         line = verdict_line(doc["verdict"], doc["synthetic"], model)
         yield _titled("Verdict on the policy.", f" {line}")
     yield from _mechanisms(doc["mechanisms"], said_in(doc))
+    if "second_group" in doc:
+        second = doc["second_group"]
+        words = f" {second['users']:,} other people, of whom only these sums are released:"
+        yield _titled("Second group.", words)
+        yield from _mechanisms([second["mechanism"]], said_in(doc))
     yield from _files(doc)
     for key, label in _LABELS.items():
         yield Blank(label, doc[key])

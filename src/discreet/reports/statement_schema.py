@@ -89,11 +89,34 @@ _ATTACKER = _table(
     }
 )
 
+_MECHANISM = _table(
+    {
+        "description": _TEXT,
+        "loss": _NUMBER,
+        "families": _list(
+            _table(
+                {
+                    "family": _LINE,
+                    "norm": {"enum": ["l1", "l2"]},
+                    "sensitivity": _NUMBER,
+                    "scale": _NUMBER,
+                    "std": _NUMBER,
+                    "cells": {"type": ["integer", "null"], "minimum": 1},
+                }
+            )
+        ),
+        "source_of_randomness": _TEXT,
+        "proof": _list(_TEXT),
+        "record": _RECORD,
+    }
+)
+
 JSON_SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": FORMAT,
     **_table(
-        {
+        optional=("second_group",),
+        properties={
             "format": {"const": FORMAT},
             "version": {"const": VERSION},
             "synthetic": _FLAG,
@@ -188,28 +211,10 @@ JSON_SCHEMA: dict[str, Any] = {
             ),
             "covered": _list(_TEXT),
             "not_covered": _list(_TEXT),
-            "mechanisms": _list(
-                _table(
-                    {
-                        "description": _TEXT,
-                        "loss": _NUMBER,
-                        "families": _list(
-                            _table(
-                                {
-                                    "family": _LINE,
-                                    "norm": {"enum": ["l1", "l2"]},
-                                    "sensitivity": _NUMBER,
-                                    "scale": _NUMBER,
-                                    "std": _NUMBER,
-                                    "cells": {"type": ["integer", "null"], "minimum": 1},
-                                }
-                            )
-                        ),
-                        "source_of_randomness": _TEXT,
-                        "proof": _list(_TEXT),
-                        "record": _RECORD,
-                    }
-                )
+            "mechanisms": _list(_MECHANISM),
+            # users who are not in the release and answered a question about the policy; missing without them
+            "second_group": _table(
+                {"share": _RATE, "users": _COUNT, "users_of_release": _COUNT, "mechanism": _MECHANISM}
             ),
             "verdict": {  # null for learners other than decision-points
                 "anyOf": [
@@ -270,7 +275,7 @@ JSON_SCHEMA: dict[str, Any] = {
             "operator": _LINE,
             "approval": _LINE,
             "fingerprint": _HASH,
-        }
+        },
     ),
 }
 

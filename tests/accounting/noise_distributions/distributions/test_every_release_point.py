@@ -47,6 +47,7 @@ from discreet.device import shuffle_encoder as device_encoders
 from discreet.device.feature_map import FeatureMap
 from discreet.device.shuffle_payload import read as read_bits
 from discreet.mechanisms import seeded_noise_kernels as seeded_kernels
+from discreet.mechanisms.dataset import clipped_sum as clipped_sums
 from discreet.mechanisms.dataset import dataset_release as one_shot
 from discreet.mechanisms.features import Features, MixtureFeatures
 from discreet.mechanisms.interfaces import Plan, Response, Schedule
@@ -329,6 +330,41 @@ def stored(
                 block.unit and 1.0 / block.unit,
             )
             for block in blocks
+        ]
+
+    return found
+
+
+def two_groups(budget: dict[str, float]) -> Callable[[Start], list[Piece]]:
+    """A release of some people, and a clipped sum of others whose noise matches its record."""
+
+    def found(source: Start) -> list[Piece]:
+        vectors = np.random.default_rng(12).standard_normal((40, 1200))
+        query, laplace = CENTRED, "epsilon" in budget
+        noises, values, others, scale = [], [], [], 0.0
+        for run in range(7):
+            people = lives(query.layout, 3, run)
+            whole = sum(query.to_cells(query.contribution(one)) for one in people)
+            with dr.Central(**budget).stored(query, source(run)) as session:
+                session.submit_many(stacked(people), np.arange(3))
+                (record,) = session.records
+                block = blocks_of(session, source(run))[0]
+                first = next(iter(session.release())).transitions.ravel()[: vectors.shape[1]]
+            asked = clipped_sums.ClippedSum.matching(record, vectors.shape[1])
+            assert asked.record.loss <= record.loss * (1 + 1e-15)
+            released = asked.release(vectors, 3.0, source(run))
+            exact_sum = asked.clipped(vectors, 3.0).sum(axis=0) / clipped_sums.GRID
+            scale = asked.record.scales[asked.FAMILY]
+            noises.append(released - exact_sum)
+            values.append(released)
+            others.append((first - whole[block.part][: vectors.shape[1]]) / block.scale)
+        noise, unit = np.concatenate(noises), 1.0 if laplace else 0.5
+        together = np.concatenate(others) * noise / scale
+        released = np.concatenate(values)
+        grid = clipped_sums.GRID if isinstance(source(0), Secure) else None
+        return [
+            Piece("sums", noise, law_of(laplace, scale), released, grid),
+            Piece("both groups", together, Law(4.0 * unit**2, 36.0 if laplace else 9.0)),
         ]
 
     return found
@@ -792,6 +828,7 @@ CORE = {"seeded": SEEDED, "secure": (count_channels, "SecureRng")}
 STORED = {"seeded": (one_shot.seeded_kernels, "fill_noise"), "secure": (one_shot, "SecureRng")}
 LINEAR = {"seeded": SEEDED, "secure": (linear_session, "SecureRng")}
 ANSWERS = {"seeded": (responses, "SeededRng"), "secure": (responses, "SecureRng")}
+CLIPPED = {"seeded": (clipped_sums, "SeededRng"), "secure": (clipped_sums, "SecureRng")}
 ON_DEVICE = {"seeded": (device_counts, "drawn"), "secure": (device_counts, "drawn")}
 LINEAR_DEVICE = {"seeded": (device_linear, "drawn"), "secure": (device_linear, "drawn")}
 CODEBOOK = {"seeded": (person_sums, "discrete_gaussian"), "secure": (person_sums, "discrete_gaussian")}
@@ -867,6 +904,8 @@ CASES: dict[str, Case] = {
         ("mechanisms.dataset.dataset_release", "mechanisms.dataset.partial_aggregate"),
         STORED,
     ),
+    "two groups": Case(two_groups(GAUSSIAN), ("mechanisms.dataset.clipped_sum",), CLIPPED),
+    "two groups, Laplace": Case(two_groups(LAPLACE), ("mechanisms.dataset.clipped_sum",), CLIPPED),
     "sites": Case(split_sites, ("pipeline.federated",), {"secure": (sites, "SecureRng")}),
     "linear sums in batches": Case(batches(MODEL, GAUSSIAN, 67), IN_LINEAR, LINEAR),
     "linear sums in batches, Laplace": Case(batches(MODEL, LAPLACE, 67), IN_LINEAR, LINEAR),
@@ -952,7 +991,7 @@ def test_noise_is_of_the_size_that_its_record_says(name: str, source: str, tmp_p
 
 LARGE = 2**27  # units: beside it the rounding of rewards, and what people add up to, are nothing
 EVERY_CELL = (
-    "counts, Gaussian", "counts, Laplace", "centred counts", "counts pooled beside",
+    "counts, Gaussian", "counts, Laplace", "centred counts", "counts pooled beside", "two groups",
     "tree, Gaussian", "stored people", "stored people, Laplace", "first visits", "a tally's people", "sites",
     "linear sums in batches", "linear sums in batches, Laplace", "mixtures in batches", "answers",
     "contexts in batches", "devices' contexts", "answers, Laplace", "devices' counts", "devices' linear sums",
@@ -972,7 +1011,8 @@ class SameCoins(SecureRng):
 @pytest.mark.parametrize("name", EVERY_CELL)
 def test_no_cell_is_without_noise(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One cell in thousands moves no mean square, and shows a person as she is."""
-    for home in (count_channels, one_shot, responses, linear_session, sites, sys.modules[__name__]):
+    homes = count_channels, one_shot, clipped_sums, responses, linear_session, sites, sys.modules[__name__]
+    for home in homes:
         monkeypatch.setattr(home, "SecureRng", SameCoins)
     with fixed_bytes(35):
         pieces = case_of(name, tmp_path).run(secure)
@@ -1156,7 +1196,7 @@ NO_NOISE_LEAVES = {
     "hands coins to a device's code": ("experiments.offline_runs",),
     "draws names, keys, nonces and waiting times": (
         "device.http_client", "data.validate", "mechanisms.local.message_inbox", "service.release_worker",
-        "pipeline.partial_aggregates",
+        "pipeline.partial_aggregates", "data.user_groups",
     ),
     "draws the seed of a simulation": ("envs.world_env",),
     "lists the classes of values in files": ("mechanisms.saved_state.save",),
