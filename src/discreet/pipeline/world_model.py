@@ -60,12 +60,14 @@ from discreet.learners.estimation.linear_regression import simplex_rows
 from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.learners.ope.release_split import (
     ReleasePart,
+    ReturnSteps,
     check_spec,
     combined_visits,
     content_hash,
     release_sizes,
     split_release,
 )
+from discreet.learners.ope.transition_gains import return_steps
 from discreet.mechanisms.interfaces import ProblemSpec, StepSums, StepwiseRelease
 from discreet.utils.system import optional
 
@@ -677,6 +679,10 @@ def _added(one: StepSums, other: StepSums) -> StepSums:
     return StepSums(0, one.transitions + other.transitions, visits, rewards)
 
 
+def _steps_of(release: StepwiseRelease, spec: ProblemSpec) -> ReturnSteps:
+    return return_steps(FirstVisits(spec, release_sizes(release)[1]).read(release))
+
+
 def world_model(
     release: StepwiseRelease,
     spec: ProblemSpec,
@@ -716,16 +722,20 @@ def world_model(
     checks.choice("part", part, ("train", "held_out", "whole"))
     check_spec(spec)
     returns = checks.flag("returns", returns)
+    first = spec.stationary and release.layout == FirstVisits(spec).layout
     if isinstance(release, ReleasePart):
         if part != release.part:
             raise ValueError(f"part = {part!r}: must be {release.part!r}, which the release is")
         made_from: Mapping[str, Any] = release.made_from
+        if first and returns and release.steps is None:  # else the other part cannot evaluate the policy
+            release = replace(release, steps=_steps_of(release.release, spec))
     elif part == "whole":
         made_from = {"release": content_hash(release), "part": part, "share": 1.0}
     else:
-        release = split_release(release, share)[("train", "held_out").index(part)]
+        steps = _steps_of(release, spec) if first and returns else None
+        release = split_release(release, share, steps)[("train", "held_out").index(part)]
         made_from = release.made_from
-    if spec.stationary and release.layout == FirstVisits(spec).layout:
+    if first:
         model = _from_first_visits(release, spec, returns)
     elif release.layout == spec.layout:
         model = _from_steps(release, spec)

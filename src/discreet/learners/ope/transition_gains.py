@@ -85,11 +85,12 @@ from discreet.learners.ope.deviation_gains import (
     prior_of,
 )
 from discreet.learners.ope.first_visit_query import Told
-from discreet.learners.ope.release_split import thinning_errors
+from discreet.learners.ope.release_split import ReturnSteps, thinning_errors
 from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, ROLE_SAMPLES, generator_at
 
 __all__ = [
     "Chain", "TransitionCounts", "GroupGain", "TransitionPath", "capped", "group_gains", "halves", "path_of",
+    "return_steps",
 ]  # fmt: skip
 
 _CLEAR = (
@@ -446,6 +447,31 @@ class TransitionPath(Path):
     def points(self) -> Ints:
         """Return all available numbers of changed states."""
         return self.kept
+
+
+def return_steps(told: Told) -> ReturnSteps:
+    """Return the steps of which returns are made, in the model of a release.
+
+    c(t) is the mean over steps, weighted by arrivals in t. A user who visits the row (s, a) later visits the
+    state s' with the probability min(1, k(s, a, s') / k(s', s')), where k is the expected number of visits
+    within the mean number of steps that remain.
+    """
+    projected = told.consistent()
+    chain = Chain(told, TransitionCounts(projected, projected.sum(axis=1)), 1.0)
+    state, steps = told.layout.row_state, told.layout.horizon
+    arrivals = np.concatenate([chain.reached[1:], [chain.reached[-1] @ chain.usual]])
+    every = np.maximum(arrivals.sum(axis=0), 1e-300)
+    worth = chain.paid + (arrivals * chain.worth[1:]).sum(axis=0) / every
+    left = chain.reached.sum(axis=1) @ np.arange(steps - 1, -1, -1) / chain.reached.sum()
+    ahead = np.eye(told.layout.states)
+    visits = ahead.copy()
+    for _ in range(round(float(left)) - 1):
+        ahead = ahead @ chain.usual
+        visits += ahead
+    reach = np.minimum(visits / np.maximum(np.diag(visits), 1.0), 1.0)
+    later = projected @ reach / chain.seen
+    later[np.arange(state.size), state] = 0.0  # a first visit is the only one that is counted
+    return ReturnSteps(worth, np.minimum(later, 1.0))
 
 
 class GroupGain(NamedTuple):
