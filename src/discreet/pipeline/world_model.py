@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from discreet.envs.world_env import VectorWorld, WorldEnv
     from discreet.envs.world_env_kernels import WorldTables
 
-__all__ = ["AS_BEFORE", "WorldModel", "world_model"]
+__all__ = ["AS_BEFORE", "StatePlan", "WorldModel", "world_model"]
 
 Bools = NDArray[np.bool_]
 Part = Literal["train", "held_out", "whole"]
@@ -85,6 +85,7 @@ PENALTY = 0.5  # default multiple of the standard deviation of an action's value
 _LEAST_VARIANCE = 1e-6  # of true distributions around their mean
 _LEAST_ALPHA = 0.5
 _TAKEN = (0.005, 0.995)  # shares of the decisions in a state at which a row counts as an action
+_TURNS = 20  # largest number of improvements of a policy
 _STANDS_OUT = 3.0  # standard deviations of the noise that the visits of an action must exceed
 
 
@@ -210,6 +211,17 @@ def _tilted(rows: Floats, value: Floats, target: Floats, chosen: Bools) -> Float
 
 
 # ---------------------------------------------------------------------------------------- model
+class StatePlan(NamedTuple):
+    """Policy that acts in the same way at every step.
+
+    Means over steps are weighted by visits of the behaviour policy, and advantages are those of one decision.
+    """
+
+    row: Ints  # (S,) row of the new action in each state; -1 means as before
+    advantage: Floats  # (R,) expected advantage of each row over the behaviour policy
+    visits: Floats  # (S,) expected number of visits in an episode
+
+
 @dataclass(frozen=True, eq=False)
 class WorldModel:
     """MDP that is estimated from one release, with its uncertainty; :func:`world_model` creates it.
@@ -377,6 +389,69 @@ class WorldModel:
             policy[h, better] = table.argmax(axis=1)[better]
             value = np.where(better, best, before)
         return policy
+
+    def plan_by_state(self, penalty: float = PENALTY, usable: Bools | None = None) -> StatePlan:
+        """Return the best policy that acts in the same way at every step, with pessimism.
+
+        It changes actions until no change of one state is expected to help. The environment must be
+        stationary.
+
+        Parameters
+        ----------
+        penalty : float
+            As for :meth:`plan`.
+        usable : (R,) bool, optional
+            Rows of :attr:`layout` that can be used; all other rows act as before.
+
+        Returns
+        -------
+        StatePlan
+
+        Raises
+        ------
+        ValueError
+            If ``penalty`` is negative, or the model differs between steps.
+        """
+        penalty = checks.real("penalty", penalty, 0.0)
+        if len(self.probability) > 1 or len(self.reward) > 1:
+            raise ValueError("plan_by_state: must be called on a model that is the same at every step")
+        layout, moves, cost = self.layout, self.probability[0], penalty * self.deviation[0]
+        state, begins, each = layout.row_state, layout.state_ptr[:-1], np.arange(layout.states)
+        acts = self.acts[0] if usable is None else self.acts[0] & usable
+        acts = acts & ~np.isin(state, self.terminal)
+        paid = self._paid(self.probability)[0]
+        usual, usually = (
+            np.add.reduceat(w * x, begins)
+            for w, x in ((self.share[0][:, None], moves), (self.share[0], paid))
+        )
+        chosen = np.full(layout.states, -1)
+        best, found, plain = -np.inf, chosen, np.zeros(layout.rows)
+        for turn in range(_TURNS):
+            own = np.flatnonzero(chosen >= 0)
+            ours, earned = usual.copy(), usually.copy()
+            ours[own], earned[own] = moves[chosen[own]], (paid - cost)[chosen[own]]
+            value, reached = (
+                np.zeros((layout.horizon + 1, layout.states)),
+                np.zeros((layout.horizon, layout.states)),
+            )
+            for h in range(layout.horizon - 1, -1, -1):
+                value[h] = earned + ours @ value[h + 1]
+            reached[0] = self.initial
+            for h in range(1, layout.horizon):
+                reached[h] = reached[h - 1] @ ours
+            total = float(self.initial @ value[0])
+            if total <= best + 1e-12:
+                break
+            best, found = total, chosen
+            visits = reached.sum(axis=0)
+            later = (reached.T @ value[1:]) / np.maximum(visits, 1e-12)[:, None]
+            q = paid + (moves * later[state]).sum(axis=1)
+            advantage = q - (usually + (usual * later).sum(axis=1))[state]
+            if not turn:
+                plain, often = advantage, visits
+            table = layout.from_rows(np.where(acts, advantage - cost, -np.inf)[None], fill=-np.inf)[0]
+            chosen = np.where(table.max(axis=1) > 0.0, layout.row_index[each, table.argmax(axis=1)], -1)
+        return StatePlan(found, plain, often)
 
     # ------------------------------------------------------------------------------ environments
     def _tables(self, members: int, seed: int, penalty: float, as_before: bool) -> WorldTables:

@@ -81,6 +81,7 @@ from discreet.learners.ope.deviation_gains import (
     STANDS_OUT,
     Gain,
     Path,
+    ProposedChanges,
     first_visits,
     prior_of,
 )
@@ -89,7 +90,7 @@ from discreet.learners.ope.release_split import ReturnSteps, thinning_errors
 from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, ROLE_SAMPLES, generator_at
 
 __all__ = [
-    "Chain", "TransitionCounts", "GroupGain", "TransitionPath", "capped", "group_gains", "halves", "path_of",
+    "Chain", "TransitionCounts", "GroupGain", "TransitionPath", "capped", "group_gains", "halves", "halves_of", "path_of",
     "return_steps",
 ]  # fmt: skip
 
@@ -121,6 +122,17 @@ def halves(told: Told, key: NDArray[np.uint64]) -> tuple[TransitionCounts, Trans
     return (
         TransitionCounts(told.moves + moves, told.visits + visits),
         TransitionCounts(told.moves - moves, told.visits - visits),
+    )
+
+
+def halves_of(path: Path) -> tuple[TransitionCounts, TransitionCounts]:
+    """Return the counts from which the changes of a path were chosen, and those that evaluate them."""
+    if path.proposed is None:
+        return halves(path.told, path.key)
+    first, second = path.proposed.train, path.proposed.held_out
+    return (
+        TransitionCounts(2.0 * first.moves, 2.0 * first.visits),
+        TransitionCounts(2.0 * second.moves, 2.0 * second.visits),
     )
 
 
@@ -371,7 +383,7 @@ class _Judged(NamedTuple):
     noise: Floats  # (n,) standard deviations of the errors that privacy noise causes
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class TransitionPath(Path):
     """Path whose gains are estimated from transitions.
 
@@ -395,8 +407,8 @@ class TransitionPath(Path):
 
     def point(self, caution: float) -> int:
         """Return the number of changed states that maximises expected gain minus ``caution`` deviations."""
-        if not self.order.size:
-            return 0
+        if not self.order.size or self.proposed is not None:
+            return int(self.order.size)
         return int(self.kept[(self.expected - caution * self.risk).argmax()])
 
     def at_most(self, count: int) -> int:
@@ -494,7 +506,7 @@ def group_gains(path: TransitionPath, count: int, begins: Ints) -> tuple[GroupGa
     count : number of changed states, at least 1. begins : rows of the start state, one for each requested
     group.
     """
-    choosing, judging = (Chain(path.told, half) for half in halves(path.told, path.key))
+    choosing, judging = (Chain(path.told, half) for half in halves_of(path))
     counts, found = np.array([count]), []
     for row in begins.tolist():
         gain, errors, noise = judging.gains(path.order, path.action, counts, row)
@@ -504,7 +516,7 @@ def group_gains(path: TransitionPath, count: int, begins: Ints) -> tuple[GroupGa
     return tuple(found)
 
 
-def path_of(told: Told, level: float = 0.95) -> Path:
+def path_of(told: Told, level: float = 0.95, proposed: ProposedChanges | None = None) -> Path:
     """Return the path of nested policies, with gains estimated from returns or from transitions.
 
     Transitions are used if a rule determines the rewards, and if the gain of the default policy has a smaller
@@ -513,9 +525,9 @@ def path_of(told: Told, level: float = 0.95) -> Path:
     always used if they exceed the noise, because returns do not show how many episodes end censored after an
     action.
 
-    level : joint confidence level of all intervals, in (0, 1).
+    level : joint confidence level of all intervals, in (0, 1). proposed : changes from another planner.
     """
-    returns = deviations.path_of(told, level)
+    returns = deviations.path_of(told, level, proposed)
     return _by_transitions(returns) or returns
 
 
@@ -534,13 +546,17 @@ def _by_transitions(returns: Path) -> TransitionPath | None:
         told.visits[rows] > 0.5 * _least(told)
     ).mean() < 0.5:  # most transition counts do not exceed the noise
         return None
-    choosing, judging = halves(told, key)
+    choosing, judging = halves_of(returns)
     first = Chain(told, choosing)
     risk = math.sqrt(float(first.gains(returns.order, returns.action, count)[1][0, 0]))
     censored = told.question.returns.censored is not None
     if not (censored or risk < returns.default_risk):
         return None
-    order, action, shrunk, spread, worth, plain = _order(returns, first)
+    if returns.proposed is None:
+        order, action, shrunk, spread, worth, plain = _order(returns, first)
+    else:
+        order, action, shrunk, spread = returns.order, returns.action, returns.shrunk, returns.spread
+        worth = plain = returns.visits[order] * shrunk[order]
     if not order.size:
         return None
     kept = _kept(order.size)
