@@ -1,14 +1,17 @@
-"""Planner in a model of half of a release, for the reports of decision points.
+"""Learner that plans in a model of half of a release, and is evaluated with the other half.
 
 :class:`ModelPlanner` reads the same release of first visits as
-:class:`~discreet.learners.offline.decision_points.DecisionPoints`. It splits the release into two parts
-(:mod:`discreet.learners.ope.release_split`). A policy is planned in a model of the training part
-(:mod:`discreet.pipeline.world_model`), and its gain is estimated from the held-out part. The policy acts in the
-same way at every step, so it is a path of changed states: verdict, report and comparisons are those of decision
-points. All computations are post-processing of the release.
+:class:`~discreet.learners.offline.decision_points.DecisionPoints`. It splits the release into two halves
+(:mod:`discreet.learners.ope.release_split`). It plans in the model of the first half
+(:mod:`discreet.pipeline.world_model`) and uses the second half only to estimate the gain. The policy acts in
+the same way at every step, so it changes some states, as decision points do: path, verdict, report and
+comparisons are the same. All computations are post-processing of the release.
 
-Decision points change a state if this is expected to help while all other states stay as before. A plan also
-counts on later changes. It gains more with few users, and its interval is wider.
+Choice of the estimate. As for decision points, the gain is estimated from returns or from transitions,
+whichever has the smaller standard deviation. Both standard deviations are estimated from the first half.
+
+Two learners. An interval holds for the policy of one learner. If both learners are applied to one release and
+the better result is used, the interval must have the level 1 - failure / 2 in both reports.
 """
 
 from __future__ import annotations
@@ -35,28 +38,62 @@ _LEAST_GAIN = 1e-4  # smallest expected gain of one decision, in units of the ra
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPlanner(DecisionPoints):
+    """Learner that plans in a private model of the environment.
+
+    Decision points change a state if this is expected to help while users act as before in all other states.
+    A plan also counts on changes in later states, and uses transitions and returns together. The schema must
+    define rewards by outcomes, and the environment must be declared stationary.
+
+    Parameters
+    ----------
+    caution : float
+        Every changed action costs this multiple of the standard deviation of its value, at least 0. Larger
+        values give fewer changes.
+    most_changes : int, optional
+        Largest number of changed states, at least 1. None: the whole plan.
+    hidden_cause : float
+        As for :class:`~discreet.learners.offline.decision_points.DecisionPoints`.
+
+    The intervals hold for all values of ``most_changes`` together. Another ``caution`` gives another plan,
+    for which they do not hold together with the first one.
+    """
+
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {"caution": PENALTY, "hidden_cause": ASKED}
     }
 
     def path(self, release: StepwiseRelease, question: FirstVisits, level: float = 0.95) -> Path:
+        """Plan in the first half of a release, and estimate the gain of the plan from the second half.
+
+        release : release of first visits. question : its query. level : joint confidence level of the
+        intervals.
+
+        Raises ``ValueError`` if no rule determines the rewards.
+        """
+        check_outcomes(question)
         whole = question.read(release)
         parts = split_release(release, 0.5, return_steps(whole))
         train, held_out = (question.read(part) for part in parts)
         layout, own = question.layout, question.spec.layout
-        usable = rows_in_use(whole, train)[layout.row_index[own.row_state, own.row_action]]
-        usable &= layout.row_index[own.row_state, own.row_action] >= 0
+        index = layout.row_index[own.row_state, own.row_action]  # terminal states have one row in the query
         model = world_model(parts[0], question.spec, part="train")
-        plan = model.plan_by_state(self.caution or 0.0, usable)
+        plan = model.plan_by_state(self.caution or 0.0, (index >= 0) & rows_in_use(whole, train)[index])
         changed = np.flatnonzero(plan.row >= 0)
         rows = plan.row[changed]
-        gain, spread, action = (
-            np.zeros(layout.states),
-            np.zeros(layout.states),
-            np.zeros(layout.states, np.int64),
-        )
+        gain, spread = np.zeros((2, layout.states))
+        action = np.zeros(layout.states, np.int64)
         gain[changed] = np.maximum(plan.advantage[rows], _LEAST_GAIN)
         spread[changed], action[changed] = model.deviation[0][rows], own.row_action[rows]
-        ratio = gain[changed] / (np.maximum(plan.visits[changed], 1e-12) * spread[changed] ** 2 + 1e-18)
-        order = changed[np.argsort(-ratio, kind="stable")]
+        surest = gain[changed] / (np.maximum(plan.visits[changed], 1e-12) * spread[changed] ** 2 + 1e-18)
+        order = changed[np.argsort(-surest, kind="stable")]
         return path_of(whole, level, ProposedChanges(train, held_out, order, action, gain, spread))
+
+
+def check_outcomes(question: FirstVisits) -> None:
+    """Raise ``ValueError`` if no rule pays rewards by the state in which an episode ends."""
+    if question.returns.outcomes is None:
+        raise ValueError(
+            "learner = 'world-model': must be decision-points if no rule pays rewards by the state in which "
+            "an episode ends (reward = { outcomes = ... } in the schema), because returns do not tell the "
+            "rewards of steps"
+        )

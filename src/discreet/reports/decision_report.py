@@ -51,6 +51,10 @@ _STATES, _PANELS = 25, 9  # largest number of states in the table of outcomes an
 
 __all__ = ["StateChange", "DecisionReport", "decision_report_of"]
 
+_OTHER_PLAN = (
+    " or another learner gives another plan, and these intervals do not hold for it. To use the better of k "
+    "results of one release, make each of them at the level 1 - (1 - level) / k."
+)
 _NO_GAIN = Paragraph(
     "No row of this table says what a policy would gain: the release contradicts what all rows suppose (see "
     "the first line)."
@@ -133,6 +137,7 @@ class DecisionReport(ReportPage):
     measured : data from which the gain is estimated, "returns" or "transitions"
     outcomes : outcomes of actions, by state; changed states come first
     groups : label and result of each declared group of users
+    planned : True if the changes are a plan in a model of half of the release
     """
 
     __repr__ = brief
@@ -160,6 +165,7 @@ class DecisionReport(ReportPage):
     outcomes: tuple[tuple[StateOutcome, ...], ...]
     groups: tuple[tuple[str, GroupResult], ...] = ()
     compared: tuple[Compared, ...] = ()
+    planned: bool = False
 
     again: ClassVar[str] = "discreet replan release.parquet --set most_changes=N"
     made: ClassVar[str] = "This report is made from the release of {people} alone, and costs no more privacy."
@@ -207,6 +213,7 @@ class DecisionReport(ReportPage):
             "path": [list(point) for point in self.path],
             "noise": dict(self.noise),
             **plain_comparisons(self.compared),
+            **({"planned": "world model"} if self.planned else {}),
             **({"groups": [_plain_group(*one) for one in self.groups]} if self.groups else {}),
         }
 
@@ -337,9 +344,9 @@ class DecisionReport(ReportPage):
             Paragraph((
                 "Any of these can be had from the same release (",
                 Code(self.again),
-                ", or ",
-                Code("caution"),
+                *(() if self.planned else (", or ", Code("caution"))),
                 "): the intervals hold for all of them together, however often one looks.",
+                *((" Another ", Code("caution"), _OTHER_PLAN) if self.planned else ()),
             )),
             Table("", ("states changed", "gain", "interval"), points),
             *self._path_picture(),
@@ -552,6 +559,7 @@ def decision_report_of(
         measured=path.measured,
         outcomes=_outcomes(learned, names),
         groups=_groups(learned, schema),
+        planned=path.proposed is not None,
         compared=_compared(learned, rules, names, ended),
     )
 

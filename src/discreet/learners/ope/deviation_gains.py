@@ -644,7 +644,7 @@ def _parts(told: Told, proposed: ProposedChanges) -> tuple[_Half, _Half, _Half]:
 
 
 def _judged(told: Told, first: tuple[Floats, Floats], second: tuple[Floats, Floats]) -> tuple[_Half, _Half]:
-    """Return the estimates from the visits and returns of two halves; the first selects rows for the second."""
+    """Return the estimates from the visits and returns of two halves. The first half selects the rows."""
     choosing = _half(told, *first, 2.0, None, None)
     seen = np.clip(choosing.q, 0.0, 1.0)
     usual = np.clip(choosing.value, 0.0, 1.0)[told.layout.row_state]
@@ -660,8 +660,8 @@ def rows_in_use(told: Told, train: Told) -> Bools:
 def path_of(told: Told, level: float = 0.95, proposed: ProposedChanges | None = None) -> Path:
     """Return the path of nested policies, with their gains estimated from returns.
 
-    level : confidence level in (0, 1), which holds for all intervals together. proposed : changes from another
-    planner, in rows that are in use (:func:`rows_in_use`).
+    level : confidence level in (0, 1), which holds for all intervals together. proposed : changes from
+    another planner, in rows that are in use (:func:`rows_in_use`).
     """
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
     layout = told.layout

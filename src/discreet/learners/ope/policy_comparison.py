@@ -586,7 +586,10 @@ def _difference(path: Path, count: int, learned: Policy, policy: Policy, level: 
     told = path.told
     if not isinstance(path, TransitionPath):
         half = 0.5 * (1.0 + level)
-        ours, theirs = deviations.path_of(told, half).gain(count), judge(told, policy, half).gain
+        ours, theirs = (
+            deviations.path_of(told, half, path.proposed).gain(count),
+            judge(told, policy, half).gain,
+        )
         assert theirs is not None
         least, most = told.question.bounds
         scale = most - least

@@ -59,8 +59,8 @@ from discreet.mechanisms.interfaces import NoiseDistribution, ProblemSpec, StepS
 from discreet.utils.random_streams_kernels import ROLE_SAMPLES, generator_at
 
 __all__ = [
-    "ReleasePart", "ReturnSteps", "ThinningErrors", "check_spec", "combined_visits", "consistent_counts", "content_hash",
-    "release_sizes", "split_release", "thinning_errors",
+    "ReleasePart", "ReturnSteps", "ThinningErrors", "check_spec", "combined_visits", "consistent_counts",
+    "content_hash", "release_sizes", "split_release", "thinning_errors",
 ]  # fmt: skip
 
 _VERSION = b"discreet split 1"

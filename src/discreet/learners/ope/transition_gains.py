@@ -90,8 +90,8 @@ from discreet.learners.ope.release_split import ReturnSteps, thinning_errors
 from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, ROLE_SAMPLES, generator_at
 
 __all__ = [
-    "Chain", "TransitionCounts", "GroupGain", "TransitionPath", "capped", "group_gains", "halves", "halves_of", "path_of",
-    "return_steps",
+    "Chain", "TransitionCounts", "GroupGain", "TransitionPath", "capped", "group_gains", "halves",
+    "halves_of", "path_of", "return_steps",
 ]  # fmt: skip
 
 _CLEAR = (
