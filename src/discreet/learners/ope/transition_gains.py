@@ -464,9 +464,10 @@ class TransitionPath(Path):
 def return_steps(told: Told) -> ReturnSteps:
     """Return the steps of which returns are made, in the model of a release.
 
-    c(t) is the mean over steps, weighted by arrivals in t. A user who visits the row (s, a) later visits the
-    state s' with the probability min(1, k(s, a, s') / k(s', s')), where k is the expected number of visits
-    within the mean number of steps that remain.
+    c(t) is the mean over steps, weighted by arrivals in t. A user who visits the row (s, a) visits s' later
+    with the probability min(1, k(s, a, s') / k(s', s')), where k is the expected number of visits within the
+    mean number of steps that remain. With to(s, s'), the mean of this probability in s, the share x(s, s') of
+    the users in s who visited s' before follows from N(s) x(s, s') = N(s') (1 - x(s', s)) to(s', s).
     """
     projected = told.consistent()
     chain = Chain(told, TransitionCounts(projected, projected.sum(axis=1)), 1.0)
@@ -481,7 +482,10 @@ def return_steps(told: Told) -> ReturnSteps:
         ahead = ahead @ chain.usual
         visits += ahead
     reach = np.minimum(visits / np.maximum(np.diag(visits), 1.0), 1.0)
-    later = projected @ reach / chain.seen
+    to = chain.usual @ reach  # (S + 1, S + 1) probability that a user who is in s visits s' later
+    both = to * to.T
+    before = (chain.seen * to.T / chain.seen[:, None] - both) / np.maximum(1.0 - both, 1e-9)
+    later = projected @ reach * (1.0 - np.clip(before, 0.0, 1.0))[state] / chain.seen
     later[np.arange(state.size), state] = 0.0  # a first visit is the only one that is counted
     return ReturnSteps(worth, np.minimum(later, 1.0))
 
