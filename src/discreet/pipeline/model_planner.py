@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from discreet.learners.offline.decision_points import DecisionPoints
-from discreet.learners.ope.deviation_gains import Path, ProposedChanges, rows_in_use
+from discreet.learners.ope.deviation_gains import Parts, Path, ProposedChanges, rows_in_use
 from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.learners.ope.release_split import split_release
 from discreet.learners.ope.transition_gains import path_of, return_steps
@@ -86,7 +86,7 @@ class ModelPlanner(DecisionPoints):
         spread[changed], action[changed] = model.deviation[0][rows], own.row_action[rows]
         surest = gain[changed] / (np.maximum(plan.visits[changed], 1e-12) * spread[changed] ** 2 + 1e-18)
         order = changed[np.argsort(-surest, kind="stable")]
-        return path_of(whole, level, ProposedChanges(train, held_out, order, action, gain, spread))
+        return path_of(whole, level, Parts(train, held_out), ProposedChanges(order, action, gain, spread))
 
 
 def check_outcomes(question: FirstVisits) -> None:

@@ -107,7 +107,7 @@ from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, ROLE_SAMPLES, 
 
 Bools = NDArray[np.bool_]
 
-__all__ = ["CAUTION", "Gain", "Path", "ProposedChanges", "path_of", "rows_in_use"]
+__all__ = ["CAUTION", "Gain", "Path", "Parts", "ProposedChanges", "path_of", "rows_in_use"]
 
 CAUTION = 1.3
 STANDS_OUT = {"gaussian": 6.0, "laplace": 9.0}  # A count is used if it exceeds this many std of its noise.
@@ -169,18 +169,23 @@ class _Half(NamedTuple):
 
 
 class ProposedChanges(NamedTuple):
-    """Changes that were chosen from one part of a release, for evaluation with the other part.
+    """Changes from another planner. Gains are in units of the range of returns."""
 
-    Both parts are those of :func:`~discreet.learners.ope.release_split.split_release` with the share 1/2 and
+    order: Ints  # (K,) states in the order of change
+    action: Ints  # (S + 1,) new action of each state
+    gain: Floats  # (S + 1,) expected gain of one decision, which is above 0 in these states.
+    spread: Floats  # (S + 1,) standard deviation of this gain
+
+
+class Parts(NamedTuple):
+    """Training part and held-out part of a release, from which changes are chosen and evaluated.
+
+    They are those of :func:`~discreet.learners.ope.release_split.split_release` with the share 1/2 and
     :class:`~discreet.learners.ope.release_split.ReturnSteps`.
     """
 
     train: Told
     held_out: Told
-    order: Ints  # (K,) states in the order of change
-    action: Ints  # (S + 1,) new action of each state
-    gain: Floats  # (S + 1,) expected gain of one decision, in units of the range of returns; above 0 in order
-    spread: Floats  # (S + 1,) standard deviation of this gain
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,6 +217,8 @@ class Path:
         Prior variance of the gain of one decision.
     supported : (R,)
         True for rows whose visits exceed the noise.
+    parts : Parts, optional
+        Parts of the release from which the changes were chosen and evaluated; None: the halves of ``key``.
     proposed : ProposedChanges, optional
         Source of the order, if another planner chose it. Then the default policy makes all changes.
     """
@@ -236,6 +243,7 @@ class Path:
     whole: _Half
     prior: float
     key: NDArray[np.uint64]
+    parts: Parts | None = None
     proposed: ProposedChanges | None = None
 
     def point(self, caution: float) -> int:
@@ -637,9 +645,9 @@ def _halves(told: Told, key: NDArray[np.uint64]) -> tuple[_Half, _Half, _Half]:
     return plain, *_judged(told, (told.visits + u, told.returns + w), (told.visits - u, told.returns - w))
 
 
-def _parts(told: Told, proposed: ProposedChanges) -> tuple[_Half, _Half, _Half]:
-    """Return the estimates from the whole release and from both parts from which changes were proposed."""
-    sums = ((2.0 * part.visits, 2.0 * part.returns) for part in (proposed.train, proposed.held_out))
+def _parts(told: Told, parts: Parts) -> tuple[_Half, _Half, _Half]:
+    """Return the estimates from the whole release, the training part and the held-out part."""
+    sums = ((2.0 * part.visits, 2.0 * part.returns) for part in parts)
     return _half(told, told.visits, told.returns, 1.0, None, None), *_judged(told, *sums)
 
 
@@ -657,18 +665,20 @@ def rows_in_use(told: Told, train: Told) -> Bools:
     return _half(told, 2.0 * train.visits, 2.0 * train.returns, 2.0, None, None).used
 
 
-def path_of(told: Told, level: float = 0.95, proposed: ProposedChanges | None = None) -> Path:
+def path_of(
+    told: Told, level: float = 0.95, parts: Parts | None = None, proposed: ProposedChanges | None = None
+) -> Path:
     """Return the path of nested policies, with their gains estimated from returns.
 
-    level : confidence level in (0, 1), which holds for all intervals together. proposed : changes from
-    another planner, in rows that are in use (:func:`rows_in_use`).
+    level : confidence level in (0, 1), which holds for all intervals together. parts : as for :class:`Path`.
+    proposed : changes from another planner, in rows that are in use (:func:`rows_in_use`).
     """
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
     layout = told.layout
     state = layout.row_state
     content = hashlib.sha256(np.ascontiguousarray(told.returns, "<f8").tobytes())
     key = np.frombuffer(content.digest()[:16], "<u8").astype(np.uint64)
-    whole, choosing, judging = _halves(told, key) if proposed is None else _parts(told, proposed)
+    whole, choosing, judging = _halves(told, key) if parts is None else _parts(told, parts)
     visits, share = choosing.visits, choosing.share
     offered = choosing.used & (share > LEAST_TAKEN) & (share < MOST_TAKEN) & (state != told.question.start)
     prior = prior_of(choosing.gain, choosing.variance, visits[state], offered)
@@ -709,6 +719,7 @@ def path_of(told: Told, level: float = 0.95, proposed: ProposedChanges | None = 
         whole=whole,
         prior=prior,
         key=key,
+        parts=parts,
         proposed=proposed,
     )
 

@@ -587,7 +587,7 @@ def _difference(path: Path, count: int, learned: Policy, policy: Policy, level: 
     if not isinstance(path, TransitionPath):
         half = 0.5 * (1.0 + level)
         ours, theirs = (
-            deviations.path_of(told, half, path.proposed).gain(count),
+            deviations.path_of(told, half, path.parts, path.proposed).gain(count),
             judge(told, policy, half).gain,
         )
         assert theirs is not None

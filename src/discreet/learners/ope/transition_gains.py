@@ -80,6 +80,7 @@ from discreet.learners.ope.deviation_gains import (
     MOST_TAKEN,
     STANDS_OUT,
     Gain,
+    Parts,
     Path,
     ProposedChanges,
     first_visits,
@@ -127,9 +128,9 @@ def halves(told: Told, key: NDArray[np.uint64]) -> tuple[TransitionCounts, Trans
 
 def halves_of(path: Path) -> tuple[TransitionCounts, TransitionCounts]:
     """Return the counts from which the changes of a path were chosen, and those that evaluate them."""
-    if path.proposed is None:
+    if path.parts is None:
         return halves(path.told, path.key)
-    first, second = path.proposed.train, path.proposed.held_out
+    first, second = path.parts
     return (
         TransitionCounts(2.0 * first.moves, 2.0 * first.visits),
         TransitionCounts(2.0 * second.moves, 2.0 * second.visits),
@@ -520,7 +521,9 @@ def group_gains(path: TransitionPath, count: int, begins: Ints) -> tuple[GroupGa
     return tuple(found)
 
 
-def path_of(told: Told, level: float = 0.95, proposed: ProposedChanges | None = None) -> Path:
+def path_of(
+    told: Told, level: float = 0.95, parts: Parts | None = None, proposed: ProposedChanges | None = None
+) -> Path:
     """Return the path of nested policies, with gains estimated from returns or from transitions.
 
     Transitions are used if a rule determines the rewards, and if the gain of the default policy has a smaller
@@ -529,9 +532,10 @@ def path_of(told: Told, level: float = 0.95, proposed: ProposedChanges | None = 
     always used if they exceed the noise, because returns do not show how many episodes end censored after an
     action.
 
-    level : joint confidence level of all intervals, in (0, 1). proposed : changes from another planner.
+    level : joint confidence level of all intervals, in (0, 1). parts, proposed : as for
+    :func:`discreet.learners.ope.deviation_gains.path_of`.
     """
-    returns = deviations.path_of(told, level, proposed)
+    returns = deviations.path_of(told, level, parts, proposed)
     return _by_transitions(returns) or returns
 
 
