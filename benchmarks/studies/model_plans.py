@@ -7,6 +7,9 @@ cause and coverage; the consistency test is left out), and whether the interval 
     python -m benchmarks.studies.model_plans [--worlds NAMES] [--users 5000 25000] [--epsilon 1 3 10]
     [--penalty 0 0.5 1] [--draws 40] [--seed 41]
 
+The column ``world-model`` is the learner with its default options, which can fall back to decision points.
+``plan, λ`` is the plan without this choice.
+
 The worlds were written for this page, and no constant of the model was chosen on them. ``ladder``: twelve
 levels, and a dose that is too high or too low for most of them. ``detour``: the better way begins with a step
 that does not pay by itself. ``grid``: 5 x 5 fields with slippery steps, two ends. ``many actions``: ten
@@ -170,7 +173,8 @@ def rows(
                 told = study.released(n, None if epsilon == "none" else float(epsilon), draw, draw)
                 release = release_of(told)
                 paths: list[Path] = [path_of(told)]
-                paths += [ModelPlanner(caution=x).path(release, study.question) for x in penalties]
+                learners = [ModelPlanner(), *(ModelPlanner(caution=x, fall_back=False) for x in penalties)]
+                paths += [learner.path(release, study.question) for learner in learners]
                 seen.append([_judged(study, path) for path in paths])
             table = np.array(seen, float)
             mean, error = table.mean(axis=0), table[:, :, 0].std(axis=0) / np.sqrt(draws)
@@ -197,12 +201,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--worlds", nargs="+", choices=[*NEW, *FALSE], default=list(NEW))
     parser.add_argument("--users", nargs="+", type=int, default=[5000, 25_000])
     parser.add_argument("--epsilon", nargs="+", default=["1", "3", "10"])
-    parser.add_argument("--penalty", nargs="+", type=float, default=[0.0, 0.5, 1.0])
+    parser.add_argument("--penalty", nargs="*", type=float, default=[0.0, 0.5, 1.0])
     parser.add_argument("--draws", type=int, default=40)
     parser.add_argument("--seed", type=int, default=41, help="of users and noise, from 0")
     given = parser.parse_args(argv)
-    titles = ("environment (best)", "users", "ε", "decision points")
-    lines = [(*titles, *(f"model, λ = {x:g}" for x in given.penalty))]
+    titles = ("environment (best)", "users", "ε", "decision points", "world-model")
+    lines = [(*titles, *(f"plan, λ = {x:g}" for x in given.penalty))]
     for name in given.worlds:
         lines += rows(name, given.users, given.epsilon, given.penalty, given.draws, given.seed)
     print(f"\nδ = {DELTA:g}, {given.draws} draws, seed {given.seed}\n\n{markdown(lines)}")

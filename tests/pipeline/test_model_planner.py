@@ -85,7 +85,7 @@ def test_where_no_action_helps_nothing_is_shown(tmp_path: Path) -> None:
     """The sentence that someone acts on, in the environment in which it is false."""
     path = tmp_path / "people.parquet"
     write_cohort(*world(effect=0.0), 20_000, path, replace(SCHEMA, outcomes=None), seed=6)
-    for name, learner in (("a", ModelPlanner()), ("b", ModelPlanner(caution=0.0))):
+    for name, learner in (("a", ModelPlanner()), ("b", ModelPlanner(caution=0.0, fall_back=False))):
         how = {"privatizer": CENTRAL, "ledger": None, "randomness": Seeded(3)}
         made = learn(open_source(path, SCHEMA), learner, tmp_path / name, **how)  # type: ignore[arg-type]
         assert made.report.splitlines()[0].startswith(("**Not shown", "**Nothing is changed"))
@@ -126,7 +126,7 @@ def test_intervals_hold_where_nothing_helps(epsilon: float | None) -> None:
     study, above = Study(none_better(), seed=78), 0
     for draw in range(30):
         release = release_of(study.released(5_000, epsilon, draw, draw))
-        path = ModelPlanner(caution=0.0).path(release, study.question)
+        path = ModelPlanner(caution=0.0, fall_back=False).path(release, study.question)
         above += path.gain(path.default).low > 0.0
     assert above < 5
 

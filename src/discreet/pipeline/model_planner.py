@@ -7,6 +7,11 @@
 the same way at every step, so it changes some states, as decision points do: path, verdict, report and
 comparisons are the same. All computations are post-processing of the release.
 
+Choice of the policy. Some environments mislead a model, for example if users nearly always act in the best
+way. The learner therefore also chooses decision points from the first half. It proposes the plan if its
+expected gain in the model, minus half of its standard deviation, is larger than the same number for decision
+points. Only the first half decides, so the interval from the second half needs no correction for the choice.
+
 Choice of the estimate. As for decision points, the gain is estimated from returns or from transitions,
 whichever has the smaller standard deviation. Both standard deviations are estimated from the first half.
 
@@ -22,23 +27,25 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from discreet.core import checks
 from discreet.learners.offline.decision_points import DecisionPoints
 from discreet.learners.ope.deviation_gains import Parts, Path, ProposedChanges, rows_in_use
 from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.learners.ope.release_split import split_release
-from discreet.learners.ope.transition_gains import path_of, return_steps
+from discreet.learners.ope.transition_gains import forecast, path_of, return_steps
 from discreet.learners.ope.verdict import ASKED
 from discreet.mechanisms.interfaces import StepwiseRelease
 from discreet.pipeline.world_model import PENALTY, world_model
 
 __all__ = ["ModelPlanner"]
 
+_SURER = 0.5  # A proposal is chosen by its expected gain minus this many standard deviations.
 _LEAST_GAIN = 1e-4  # smallest expected gain of one decision, in units of the range of returns
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPlanner(DecisionPoints):
-    """Learner that plans in a private model of the environment.
+    """Learner that plans in a private model of the environment, or falls back to decision points.
 
     Decision points change a state if this is expected to help while users act as before in all other states.
     A plan also counts on changes in later states, and uses transitions and returns together. The schema must
@@ -53,17 +60,29 @@ class ModelPlanner(DecisionPoints):
         Largest number of changed states, at least 1. None: the whole plan.
     hidden_cause : float
         As for :class:`~discreet.learners.offline.decision_points.DecisionPoints`.
+    fall_back : bool
+        True: decision points are proposed if their expected gain is surer. False: always the plan.
 
     The intervals hold for all values of ``most_changes`` together. Another ``caution`` gives another plan,
     for which they do not hold together with the first one.
     """
 
+    fall_back: bool | None = None
+
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "default": {"caution": PENALTY, "hidden_cause": ASKED}
+        "default": {"caution": PENALTY, "hidden_cause": ASKED, "fall_back": True}
     }
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.flag("fall_back", self.fall_back)
+
+    def count(self, path: Path) -> int:
+        """Return the number of changes of the whole proposal."""
+        return path.default
+
     def path(self, release: StepwiseRelease, question: FirstVisits, level: float = 0.95) -> Path:
-        """Plan in the first half of a release, and estimate the gain of the plan from the second half.
+        """Choose a policy from the first half of a release, and estimate its gain from the second half.
 
         release : release of first visits. question : its query. level : joint confidence level of the
         intervals.
@@ -86,7 +105,13 @@ class ModelPlanner(DecisionPoints):
         spread[changed], action[changed] = model.deviation[0][rows], own.row_action[rows]
         surest = gain[changed] / (np.maximum(plan.visits[changed], 1e-12) * spread[changed] ** 2 + 1e-18)
         order = changed[np.argsort(-surest, kind="stable")]
-        return path_of(whole, level, Parts(train, held_out), ProposedChanges(order, action, gain, spread))
+        both = Parts(train, held_out)
+        planned = path_of(whole, level, both, ProposedChanges(order, action, gain, spread))
+        if not self.fall_back:
+            return planned
+        plain = path_of(whole, level, both)
+        (usual, usual_risk), risk = forecast(plain), forecast(planned)[1]
+        return planned if plan.gain - _SURER * risk > usual - _SURER * usual_risk else plain
 
 
 def check_outcomes(question: FirstVisits) -> None:

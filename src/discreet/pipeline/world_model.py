@@ -217,9 +217,10 @@ class StatePlan(NamedTuple):
     Means over steps are weighted by visits of the behaviour policy, and advantages are those of one decision.
     """
 
-    row: Ints  # (S,) row of the new action in each state; -1 means as before
-    advantage: Floats  # (R,) expected advantage of each row over the behaviour policy
-    visits: Floats  # (S,) expected number of visits in an episode
+    row: Ints  # (S,) row of the new action in each state; -1 means as before.
+    advantage: Floats  # (R,) expected advantage of each row over the behaviour policy.
+    visits: Floats  # (S,) expected number of visits in an episode.
+    gain: float  # expected gain over the behaviour policy, without the penalty, in units of the model
 
 
 @dataclass(frozen=True, eq=False)
@@ -424,18 +425,21 @@ class WorldModel:
             np.add.reduceat(w * x, begins)
             for w, x in ((self.share[0][:, None], moves), (self.share[0], paid))
         )
-        chosen = np.full(layout.states, -1)
+
+        def values(rows: Ints, pays: Floats) -> tuple[Floats, Floats]:
+            changed = np.flatnonzero(rows >= 0)
+            law, earned = usual.copy(), usually.copy()
+            law[changed], earned[changed] = moves[rows[changed]], pays[rows[changed]]
+            value = np.zeros((layout.horizon + 1, layout.states))
+            for h in range(layout.horizon - 1, -1, -1):
+                value[h] = earned + law @ value[h + 1]
+            return law, value
+
+        chosen = nothing = np.full(layout.states, -1)
         best, found, plain = -np.inf, chosen, np.zeros(layout.rows)
         for turn in range(_TURNS):
-            own = np.flatnonzero(chosen >= 0)
-            ours, earned = usual.copy(), usually.copy()
-            ours[own], earned[own] = moves[chosen[own]], (paid - cost)[chosen[own]]
-            value, reached = (
-                np.zeros((layout.horizon + 1, layout.states)),
-                np.zeros((layout.horizon, layout.states)),
-            )
-            for h in range(layout.horizon - 1, -1, -1):
-                value[h] = earned + ours @ value[h + 1]
+            ours, value = values(chosen, paid - cost)
+            reached = np.zeros((layout.horizon, layout.states))
             reached[0] = self.initial
             for h in range(1, layout.horizon):
                 reached[h] = reached[h - 1] @ ours
@@ -451,7 +455,8 @@ class WorldModel:
                 plain, often = advantage, visits
             table = layout.from_rows(np.where(acts, advantage - cost, -np.inf)[None], fill=-np.inf)[0]
             chosen = np.where(table.max(axis=1) > 0.0, layout.row_index[each, table.argmax(axis=1)], -1)
-        return StatePlan(found, plain, often)
+        gain = self.initial @ (values(found, paid)[1][0] - values(nothing, paid)[1][0])
+        return StatePlan(found, plain, often, float(gain))
 
     # ------------------------------------------------------------------------------ environments
     def _tables(self, members: int, seed: int, penalty: float, as_before: bool) -> WorldTables:

@@ -184,10 +184,14 @@ class DecisionPoints(Knobs):
         confidence level of all intervals, in (0, 1).
         """
         path = self.path(release, question, level)
-        count = path.point(self.caution or 0.0)
+        count = self.count(path)
         if self.most_changes is not None:
             count = path.at_most(min(count, self.most_changes))
         return _policy(path, count, question.spec, self.hidden_cause or ASKED, release.guarantee)
+
+    def count(self, path: Path) -> int:
+        """Return the number of changes that maximises the expected gain minus ``caution`` deviations."""
+        return path.point(self.caution or 0.0)
 
     def path(self, release: StepwiseRelease, question: FirstVisits, level: float = 0.95) -> Path:
         """Return the sequence of nested policies from which :meth:`of` selects one.

@@ -171,8 +171,8 @@ class _Half(NamedTuple):
 class ProposedChanges(NamedTuple):
     """Changes from another planner. Gains are in units of the range of returns."""
 
-    order: Ints  # (K,) states in the order of change
-    action: Ints  # (S + 1,) new action of each state
+    order: Ints  # (K,) states in the order of change.
+    action: Ints  # (S + 1,) new action of each state.
     gain: Floats  # (S + 1,) expected gain of one decision, which is above 0 in these states.
     spread: Floats  # (S + 1,) standard deviation of this gain
 
@@ -670,8 +670,9 @@ def path_of(
 ) -> Path:
     """Return the path of nested policies, with their gains estimated from returns.
 
-    level : confidence level in (0, 1), which holds for all intervals together. parts : as for :class:`Path`.
-    proposed : changes from another planner, in rows that are in use (:func:`rows_in_use`).
+    - level : confidence level in (0, 1), which holds for all intervals together.
+    - parts : as for :class:`Path`.
+    - proposed : changes from another planner, in rows that are in use (:func:`rows_in_use`).
     """
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
     layout = told.layout

@@ -12,7 +12,7 @@ deviation sqrt(f) sigma and sqrt(1 - f) sigma. E has two summands, one for the u
 * m = rounded consistent counts (:func:`consistent_counts`); e = binomial(m, f) - f m for transitions, times
   sqrt(k) with k episodes per user. Visits have the sum of e over next states. A centred sum R of rewards or
   returns has r Sum e + sqrt(v k N (1/4 - r^2)) z with r = R / N. If :class:`ReturnSteps` are given, returns
-  also follow the errors of their own and of later transitions, and z has the rest of this variance.
+  also follow the errors of transitions, those of the row and later ones, and z has the rest of the variance.
 * sqrt(v) sigma z for each cell. Every z is a new standard normal variable, or a Laplace variable of the same
   variance if the noise of the release is Laplace noise.
 

@@ -91,7 +91,7 @@ from discreet.learners.ope.release_split import ReturnSteps, thinning_errors
 from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, ROLE_SAMPLES, generator_at
 
 __all__ = [
-    "Chain", "TransitionCounts", "GroupGain", "TransitionPath", "capped", "group_gains", "halves",
+    "Chain", "TransitionCounts", "GroupGain", "TransitionPath", "capped", "forecast", "group_gains", "halves",
     "halves_of", "path_of", "return_steps",
 ]  # fmt: skip
 
@@ -462,13 +462,29 @@ class TransitionPath(Path):
         return self.kept
 
 
+def forecast(path: Path) -> tuple[float, float]:
+    """Return the expected gain of the default policy, and the standard deviation of its estimate.
+
+    Both are computed from the choosing half only, in units of the range of returns.
+    """
+    count = path.default
+    if not count:
+        return 0.0, 0.0
+    if isinstance(path, TransitionPath):
+        at = path._at(count)
+        return float(path.expected[at]), float(path.risk[at])
+    moves = path.told.consistent(*halves_of(path)[0])
+    ratio = float(path._in_model(moves, np.array([count]))[0][0])
+    return ratio * float(path.expected[count - 1]), ratio * float(path.risk[count - 1])
+
+
 def return_steps(told: Told) -> ReturnSteps:
     """Return the steps of which returns are made, in the model of a release.
 
-    c(t) is the mean over steps, weighted by arrivals in t. A user who visits the row (s, a) visits s' later
-    with the probability min(1, k(s, a, s') / k(s', s')), where k is the expected number of visits within the
-    mean number of steps that remain. With to(s, s'), the mean of this probability in s, the share x(s, s') of
-    the users in s who visited s' before follows from N(s) x(s, s') = N(s') (1 - x(s', s)) to(s', s).
+    c(t) is the mean over steps, weighted by arrivals in t. Let k(s, s') be the expected number of visits to
+    s' within the mean number of steps that remain. A user who is in s visits s' later with the probability
+    to(s, s'). It is the mean of min(1, k(t, s') / k(s', s')) over next states t. Some users in s visited s'
+    before. Their share x(s, s') follows from N(s) x(s, s') = N(s') (1 - x(s', s)) to(s', s).
     """
     projected = told.consistent()
     chain = Chain(told, TransitionCounts(projected, projected.sum(axis=1)), 1.0)
