@@ -88,7 +88,7 @@ def rows(
     """One row for each n and epsilon."""
     study = Study(lanes() if name == "lanes" else WORLDS[name](), seed=seed)
     best = study.world.mdp.initial @ optimal_values(study.world.mdp)[0][0] - study.usual
-    found = []
+    found: list[tuple[str, ...]] = []
     for n in users:
         for epsilon in epsilons:
             gains = []
@@ -116,8 +116,9 @@ def coverage(
     name: str, users: Sequence[int], epsilons: Sequence[str], draws: int, seed: int
 ) -> list[tuple[str, ...]]:
     """One row for each n and epsilon: intervals of one policy, and of three policies together."""
+    found: list[tuple[str, ...]] = []
     study = Study(lanes() if name == "lanes" else WORLDS[name](), seed=seed)
-    spec, found = study.question.spec, []
+    spec = study.question.spec
     for n in users:
         for epsilon in epsilons:
             seen = []

@@ -156,7 +156,9 @@ def test_built_in_names_are_those_of_the_documentation() -> None:
         )),
         *(
             ("offline learner", n)
-            for n in ("dp-apvi", "apvi", "decision-points", "dp-pevi", "dp-vapvi", "pevi", "vapvi")
+            for n in (
+                "dp-apvi", "apvi", "decision-points", "world-model", "dp-pevi", "dp-vapvi", "pevi", "vapvi",
+            )
         ),
         *(("privatizer", n) for n in ("none", "central", "local", "shuffle")),
         *(("environment", n) for n in (

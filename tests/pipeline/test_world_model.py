@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -147,6 +148,37 @@ def test_noisy_models_are_models(budget: dict[str, Any]) -> None:
     assert (policy[model.layout.row_index[np.arange(7), policy] < 0] == AS_BEFORE).all()
     assert np.array_equal(policy, world_model(release, spec).plan())
     assert (model.plan(1e6) == AS_BEFORE).all()
+
+
+def test_a_plan_by_state_is_the_best_of_all_such_plans(many: WorldModel) -> None:
+    """All 4^5 policies of the five live states are evaluated in the model."""
+    model = many
+    layout, plan = model.layout, many.plan_by_state(0.0)
+    share, moves, paid = model.share[0], model.probability[0], model._paid(model.probability)[0]
+    begins = layout.state_ptr[:-1]
+
+    def value(rows: tuple[int, ...]) -> float:
+        law, earned = np.add.reduceat(share[:, None] * moves, begins), np.add.reduceat(share * paid, begins)
+        for s, row in enumerate(rows):
+            if row >= 0:
+                law[s], earned[s] = moves[row], paid[row]
+        v = np.zeros(layout.states)
+        for _ in range(layout.horizon):
+            v = earned + law @ v
+        return float(model.initial @ v)
+
+    choices = [
+        [-1, *(r for r in range(layout.rows) if layout.row_state[r] == s and model.acts[0, r])]
+        for s in range(5)
+    ]
+    best = max(value(rows) for rows in itertools.product(*choices))
+    assert value(tuple(plan.row[:5].tolist())) == pytest.approx(best, abs=2e-3)
+    assert (plan.row[5:] == -1).all()
+    none = many.plan_by_state(0.0, np.zeros(layout.rows, bool))
+    assert (none.row == -1).all()
+    assert (many.plan_by_state(1e6).row == -1).all()
+    with pytest.raises(ValueError, match="penalty = -1"):
+        many.plan_by_state(-1.0)
 
 
 def test_members_have_the_mean_and_the_variance_of_their_distribution(many: WorldModel) -> None:

@@ -637,7 +637,10 @@ def _asked_again(release: Path, algorithm: str | None, option: list[str] | None)
     return registry.build("offline learner", name, preset, options)
 
 
-_EITHER = ("decision-points",)  # these learners, and plug-ins, can learn from noisy sums and from exact sums
+_EITHER = (
+    "decision-points",
+    "world-model",
+)  # these learners, and plug-ins, can learn from noisy sums and from exact sums
 
 
 def _asked(

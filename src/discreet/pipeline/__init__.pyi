@@ -20,6 +20,7 @@ from discreet.pipeline.linear_power_analysis import linear_smallest_epsilon as l
 from discreet.pipeline.linear_power_analysis import (
     synthetic_linear_mdp_from_schema as synthetic_linear_mdp_from_schema,
 )
+from discreet.pipeline.model_planner import ModelPlanner as ModelPlanner
 from discreet.pipeline.partial_aggregates import PartialAggregateFile as PartialAggregateFile
 from discreet.pipeline.partial_aggregates import aggregate_part as aggregate_part
 from discreet.pipeline.partial_aggregates import merge_aggregates as merge_aggregates

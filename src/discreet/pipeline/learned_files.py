@@ -48,6 +48,7 @@ from discreet.mechanisms.dataset.dataset_release import OneShotSession
 from discreet.mechanisms.linear.adaptive_queries import ResponseSession
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+from discreet.pipeline.model_planner import ModelPlanner, check_outcomes
 from discreet.reports.decision_report import DecisionReport, decision_report_of
 from discreet.reports.earlier_report import SINCE, EarlierReport
 from discreet.reports.linear_report import LinearReport
@@ -308,7 +309,9 @@ class _FirstVisits(_OneRelease):
         self.query = self.question.query()
 
     def check(self, settings: LearnConfig) -> None:
-        """Raise ``ValueError`` for settings that this learner does not support."""
+        """Raise ``ValueError`` for settings or rewards that this learner does not support."""
+        if isinstance(self.learner, ModelPlanner):
+            check_outcomes(self.question)
         if settings.unsupported == "policy":
             raise ValueError(
                 "unsupported = 'policy': must be 'abstain' or 'behaviour', decision points say nothing else "
@@ -518,6 +521,7 @@ def refuse_groups(schema: Schema, algorithm: str) -> None:
 
 _LEARNERS: dict[str, type[Any]] = {
     "apvi": tabular.APVI, "dp-apvi": tabular.DPAPVI, "decision-points": DecisionPoints,
+    "world-model": ModelPlanner,
     "pevi": linear.PEVI, "vapvi": linear.VAPVI, "dp-pevi": linear.DPPEVI, "dp-vapvi": linear.DPVAPVI,
 }  # fmt: skip
 

@@ -61,6 +61,7 @@ from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.learners.ope.policy_origin import PolicyArray
 from discreet.learners.ope.release_split import (
     ReleasePart,
+    ReturnSteps,
     check_kind,
     check_spec,
     combined_visits,
@@ -69,6 +70,7 @@ from discreet.learners.ope.release_split import (
     split_release,
 )
 from discreet.learners.ope.session_release import by_step
+from discreet.learners.ope.transition_gains import return_steps
 from discreet.mechanisms.interfaces import ProblemSpec, StepSums, StepwiseRelease
 from discreet.utils.system import optional
 
@@ -76,7 +78,7 @@ if TYPE_CHECKING:
     from discreet.envs.world_env import VectorWorld, WorldEnv
     from discreet.envs.world_env_kernels import WorldTables
 
-__all__ = ["AS_BEFORE", "WorldModel", "world_model"]
+__all__ = ["AS_BEFORE", "StatePlan", "WorldModel", "world_model"]
 
 Bools = NDArray[np.bool_]
 Part = Literal["train", "held_out", "whole"]
@@ -86,6 +88,7 @@ PENALTY = 0.5  # default multiple of the standard deviation of an action's value
 _LEAST_VARIANCE = 1e-6  # of true distributions around their mean
 _LEAST_ALPHA = 0.5
 _TAKEN = (0.005, 0.995)  # shares of the decisions in a state at which a row counts as an action
+_TURNS = 20  # largest number of improvements of a policy
 _STANDS_OUT = 3.0  # standard deviations of the noise that the visits of an action must exceed
 
 
@@ -211,6 +214,18 @@ def _tilted(rows: Floats, value: Floats, target: Floats, chosen: Bools) -> Float
 
 
 # ---------------------------------------------------------------------------------------- model
+class StatePlan(NamedTuple):
+    """Policy that acts in the same way at every step.
+
+    Means over steps are weighted by visits of the behaviour policy, and advantages are those of one decision.
+    """
+
+    row: Ints  # (S,) row of the new action in each state; -1 means as before.
+    advantage: Floats  # (R,) expected advantage of each row over the behaviour policy.
+    visits: Floats  # (S,) expected number of visits in an episode.
+    gain: float  # expected gain over the behaviour policy, without the penalty, in units of the model
+
+
 @dataclass(frozen=True, eq=False)
 class WorldModel:
     """MDP that is estimated from one release, with its uncertainty; :func:`world_model` creates it.
@@ -379,6 +394,73 @@ class WorldModel:
             policy[h, better] = table.argmax(axis=1)[better]
             value = np.where(better, best, before)
         return PolicyArray.of(policy, self.made_from)
+
+    def plan_by_state(self, penalty: float = PENALTY, usable: Bools | None = None) -> StatePlan:
+        """Return the best policy that acts in the same way at every step, with pessimism.
+
+        It changes actions until no change of one state is expected to help. The environment must be
+        stationary.
+
+        Parameters
+        ----------
+        penalty : float
+            As for :meth:`plan`.
+        usable : (R,) bool, optional
+            Rows of :attr:`layout` that can be used; all other rows act as before.
+
+        Returns
+        -------
+        StatePlan
+
+        Raises
+        ------
+        ValueError
+            If ``penalty`` is negative, or the model differs between steps.
+        """
+        penalty = checks.real("penalty", penalty, 0.0)
+        if len(self.probability) > 1 or len(self.reward) > 1:
+            raise ValueError("plan_by_state: must be called on a model that is the same at every step")
+        layout, moves, cost = self.layout, self.probability[0], penalty * self.deviation[0]
+        state, begins, each = layout.row_state, layout.state_ptr[:-1], np.arange(layout.states)
+        acts = self.acts[0] if usable is None else self.acts[0] & usable
+        acts = acts & ~np.isin(state, self.terminal)
+        paid = self._paid(self.probability)[0]
+        usual, usually = (
+            np.add.reduceat(w * x, begins)
+            for w, x in ((self.share[0][:, None], moves), (self.share[0], paid))
+        )
+
+        def values(rows: Ints, pays: Floats) -> tuple[Floats, Floats]:
+            changed = np.flatnonzero(rows >= 0)
+            law, earned = usual.copy(), usually.copy()
+            law[changed], earned[changed] = moves[rows[changed]], pays[rows[changed]]
+            value = np.zeros((layout.horizon + 1, layout.states))
+            for h in range(layout.horizon - 1, -1, -1):
+                value[h] = earned + law @ value[h + 1]
+            return law, value
+
+        chosen = nothing = np.full(layout.states, -1)
+        best, found, plain = -np.inf, chosen, np.zeros(layout.rows)
+        for turn in range(_TURNS):
+            ours, value = values(chosen, paid - cost)
+            reached = np.zeros((layout.horizon, layout.states))
+            reached[0] = self.initial
+            for h in range(1, layout.horizon):
+                reached[h] = reached[h - 1] @ ours
+            total = float(self.initial @ value[0])
+            if total <= best + 1e-12:
+                break
+            best, found = total, chosen
+            visits = reached.sum(axis=0)
+            later = (reached.T @ value[1:]) / np.maximum(visits, 1e-12)[:, None]
+            q = paid + (moves * later[state]).sum(axis=1)
+            advantage = q - (usually + (usual * later).sum(axis=1))[state]
+            if not turn:
+                plain, often = advantage, visits
+            table = layout.from_rows(np.where(acts, advantage - cost, -np.inf)[None], fill=-np.inf)[0]
+            chosen = np.where(table.max(axis=1) > 0.0, layout.row_index[each, table.argmax(axis=1)], -1)
+        gain = self.initial @ (values(found, paid)[1][0] - values(nothing, paid)[1][0])
+        return StatePlan(found, plain, often, float(gain))
 
     # ------------------------------------------------------------------------------ environments
     def _tables(self, members: int, seed: int, penalty: float, as_before: bool) -> WorldTables:
@@ -681,6 +763,10 @@ def _added(one: StepSums, other: StepSums) -> StepSums:
     return StepSums(0, one.transitions + other.transitions, visits, rewards)
 
 
+def _steps_of(release: StepwiseRelease, spec: ProblemSpec) -> ReturnSteps:
+    return return_steps(FirstVisits(spec, release_sizes(release)[1]).read(release))
+
+
 def world_model(
     release: StepwiseRelease | Release,
     spec: ProblemSpec,
@@ -722,16 +808,20 @@ def world_model(
     returns = checks.flag("returns", returns)
     release = by_step(release, spec.layout)
     check_kind(release, spec)
+    first = spec.stationary and release.layout == FirstVisits(spec).layout
     if isinstance(release, ReleasePart):
         if part != release.part:
             raise ValueError(f"part = {part!r}: must be {release.part!r}, which the release is")
         made_from: Mapping[str, Any] = release.made_from
+        if first and returns and release.steps is None:  # else the other part cannot evaluate the policy
+            release = replace(release, steps=_steps_of(release.release, spec))
     elif part == "whole":
         made_from = {"release": content_hash(release), "part": part, "share": 1.0}
     else:
-        release = split_release(release, share)[("train", "held_out").index(part)]
+        steps = _steps_of(release, spec) if first and returns else None
+        release = split_release(release, share, steps)[("train", "held_out").index(part)]
         made_from = release.made_from
-    if spec.stationary and release.layout == FirstVisits(spec).layout:
+    if first:
         model = _from_first_visits(release, spec, returns)
     elif release.layout == spec.layout:
         model = _from_steps(release, spec)

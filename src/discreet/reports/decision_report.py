@@ -51,6 +51,19 @@ _STATES, _PANELS = 25, 9  # largest number of states in the table of outcomes an
 
 __all__ = ["StateChange", "DecisionReport", "decision_report_of"]
 
+_OTHER_PLAN = (
+    " or another learner gives another plan, and these intervals do not hold for it. To use the better of k "
+    "results of one release, make each of them at the level 1 - (1 - level) / k."
+)
+_PLANNED = ("decision points", "world model")
+_CHOSEN = {
+    "": "",
+    "world model": " The changes are one plan in a model of the first half: each counts on the others.",
+    "decision points": (
+        " A plan in a model of the first half was expected to gain less than these decision points, or less "
+        "surely."
+    ),
+}
 _NO_GAIN = Paragraph(
     "No row of this table says what a policy would gain: the release contradicts what all rows suppose (see "
     "the first line)."
@@ -121,18 +134,17 @@ class DecisionReport(ReportPage):
     behaviour, learned : values of the users' behaviour and of the learned policy
     others : gains of policies that are defined without outcomes, for example the uniform policy, by name;
         None if too few users acted like the policy
-    lacking : for each policy in ``others``, the share of its decisions that lack support
-    changes : the changed states, in decreasing order of visits
-    changed_decisions : expected number of decisions in changed states, per episode
-    agreeing : share of the decisions in changed states in which users took the action of the policy
-    effective : effective number of decisions on which the gain is based (Kish's effective sample size)
-    path : (number of changed states, estimate, low, high) of the gain of policies with more or fewer changes
-    supported : share of decisions at (state, action) pairs whose counts are significantly above the noise
-    ended : share of episodes that reached a terminal state before the last step
-    compared : comparisons of the learned policy with rules
-    measured : data from which the gain is estimated, "returns" or "transitions"
-    outcomes : outcomes of actions, by state; changed states come first
-    groups : label and result of each declared group of users
+    lacking : for each policy in ``others``, the share of its decisions that lack support changes : the
+    changed states, in decreasing order of visits changed_decisions : expected number of decisions in changed
+    states, per episode agreeing : share of the decisions in changed states in which users took the action of
+    the policy effective : effective number of decisions on which the gain is based (Kish's effective sample
+    size) path : (number of changed states, estimate, low, high) of the gain of policies with more or fewer
+    changes supported : share of decisions at (state, action) pairs whose counts are significantly above the
+    noise ended : share of episodes that reached a terminal state before the last step compared : comparisons
+    of the learned policy with rules measured : data from which the gain is estimated, "returns" or
+    "transitions" outcomes : outcomes of actions, by state; changed states come first groups : label and
+    result of each declared group of users planned : "world model" or "decision points", which the learner
+    ``world-model`` has chosen; otherwise empty
     """
 
     __repr__ = brief
@@ -160,6 +172,7 @@ class DecisionReport(ReportPage):
     outcomes: tuple[tuple[StateOutcome, ...], ...]
     groups: tuple[tuple[str, GroupResult], ...] = ()
     compared: tuple[Compared, ...] = ()
+    planned: str = ""
 
     again: ClassVar[str] = "discreet replan release.parquet --set most_changes=N"
     made: ClassVar[str] = "This report is made from the release of {people} alone, and costs no more privacy."
@@ -207,6 +220,7 @@ class DecisionReport(ReportPage):
             "path": [list(point) for point in self.path],
             "noise": dict(self.noise),
             **plain_comparisons(self.compared),
+            **({"planned": self.planned} if self.planned else {}),
             **({"groups": [_plain_group(*one) for one in self.groups]} if self.groups else {}),
         }
 
@@ -329,7 +343,7 @@ class DecisionReport(ReportPage):
                 f"{self.states_changed} changed; elsewhere go on as before. An episode comes to a changed "
                 f"state {number(self.changed_decisions)} times on average (first visits); "
                 f"{percent(self.agreeing)} of these decisions were taken that way already. The comparison "
-                f"rests on {self.effective:,.0f} effective decisions."
+                f"rests on {self.effective:,.0f} effective decisions.{_CHOSEN[self.planned]}"
             ),
             Table("", head, tuple(rows)),
             *(left if more > 0 else []),
@@ -337,9 +351,9 @@ class DecisionReport(ReportPage):
             Paragraph((
                 "Any of these can be had from the same release (",
                 Code(self.again),
-                ", or ",
-                Code("caution"),
+                *(() if self.planned else (", or ", Code("caution"))),
                 "): the intervals hold for all of them together, however often one looks.",
+                *((" Another ", Code("caution"), _OTHER_PLAN) if self.planned else ()),
             )),
             Table("", ("states changed", "gain", "interval"), points),
             *self._path_picture(),
@@ -551,6 +565,7 @@ def decision_report_of(
         measured=path.measured,
         outcomes=_outcomes(learned, names),
         groups=_groups(learned, schema),
+        planned=_PLANNED[path.proposed is not None] if path.parts is not None else "",
         compared=_compared(learned, rules, names, ended),
     )
 

@@ -24,8 +24,9 @@ from discreet.learners.offline.release_files import FIRST_VISITS, ReleaseFacts, 
 from discreet.learners.ope.count_estimates import BEHAVIOUR, PolicyEstimate, evaluate
 from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.learners.ope.release_split import content_hash, split_release
+from discreet.learners.ope.transition_gains import return_steps
 from discreet.mechanisms.dataset.dataset_release import KeptRelease
-from discreet.mechanisms.interfaces import ProblemSpec, StepSums
+from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds, StepSums
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 
@@ -128,6 +129,75 @@ def test_parts_add_up_to_the_release() -> None:
                 assert np.array_equal(one + other, whole)
             np.testing.assert_allclose(one + other, whole, atol=1e-12, rtol=1e-14)
         assert next(iter(train)).step == 0
+
+
+def test_returns_follow_transitions_as_those_of_users_do() -> None:
+    """Errors of returns and of their own transitions have the covariance that users give them, within 3 %.
+
+    The covariance of two Poisson sums is the sum of the products of what one user adds to both. Visits, first
+    visits and returns are counted by a loop, apart from the code that is tested.
+    """
+    draw, n, horizon = np.random.default_rng(7), 60_000, 6
+    law = draw.dirichlet(np.ones(4), (2, 2))  # of going to 0, 1, the bad end 2 and the good end 3
+    states, actions = np.zeros((n, horizon + 1), int), draw.integers(2, size=(n, horizon))
+    states[:, 0] = draw.integers(2, size=n)
+    for h in range(horizon):
+        s, a = states[:, h], actions[:, h]
+        going = (draw.random(n)[:, None] > np.cumsum(law[np.minimum(s, 1), a], axis=1)).sum(axis=1)
+        states[:, h + 1] = np.where(s < 2, np.minimum(going, 3), s)
+    returns = ReturnBounds(terminal=(2, 3), outcomes={3: 1.0})
+    asked = FirstVisits(ProblemSpec(Layout(4, 2, horizon), stationary=True, returns=returns))
+    people = Trajectories(states, actions, np.zeros((n, horizon)))
+    told = asked.read(kept(asked.query(), asked.told(people), NoPrivacy()))
+    layout = asked.layout
+    moved, earned = np.zeros((n, layout.rows, layout.states)), np.zeros((n, layout.rows))
+    for i in range(n):
+        seen = set()
+        for h in range(horizon):
+            s = int(states[i, h])
+            if s in seen or s >= 2:
+                continue
+            seen.add(s)
+            row = layout.row_index[s, actions[i, h]]
+            moved[i, row, states[i, h + 1]] += 1.0
+            earned[i, row] = float(states[i, -1] == 3) - 0.5
+    truth = np.einsum("ir,ist->rst", earned, moved, optimize=True)
+    steps = return_steps(told)
+    each = np.zeros_like(truth)
+    consistent, mean = told.consistent(), told.returns / np.maximum(told.visits, 1.0)
+    for s, t in np.ndindex(layout.rows, layout.states):
+        e = np.zeros((layout.rows, layout.states))
+        e[s, t] = consistent[s, t]
+        each[:, s, t] = steps.errors(e, consistent, layout.state_ptr)[0] + mean * e.sum(axis=1)
+    live = layout.row_state < 2
+    truth, each = (table[live][:, live] for table in (truth, each))
+    counts = consistent[live]
+    truth, each = (
+        x - x.sum(axis=2, keepdims=True) * counts / counts.sum(axis=1)[:, None] for x in (truth, each)
+    )
+    own = np.arange(4)
+    apart = np.abs(truth - each)
+    assert apart[own, own].max() < 0.03 * np.abs(truth[own, own]).sum(axis=1).max()
+    apart[own, own] = truth[own, own] = 0.0
+    assert (
+        apart.sum() < 0.45 * np.abs(truth).sum()
+    )  # of later steps, the model knows the mean over steps only
+
+
+def test_steps_of_returns_change_returns_only() -> None:
+    returns = ReturnBounds(terminal=(2,), outcomes={2: 1.0})
+    asked = FirstVisits(ProblemSpec(LAYOUT, stationary=True, returns=returns))
+    drawn = episodes(3000)
+    people = Trajectories(np.maximum.accumulate(drawn.states, axis=1), drawn.actions, drawn.rewards)
+    release = kept(asked.query(), asked.told(people), Central(epsilon=1.0, delta=1e-6))
+    plain, followed = (split_release(release, 0.5, x) for x in (None, return_steps(asked.read(release))))
+    for one, other in zip(plain, followed, strict=True):
+        visits, moves, returns = arrays(other)
+        assert np.array_equal(visits, arrays(one)[0])
+        assert np.array_equal(moves, arrays(one)[1])
+        assert not np.array_equal(returns, arrays(one)[2])
+    whole, train, held_out = (arrays(x)[2] for x in (release, *followed))
+    np.testing.assert_allclose(train + held_out, whole, atol=1e-9)
 
 
 def test_same_values_same_split_whether_in_memory_or_in_a_file(tmp_path: Path) -> None:

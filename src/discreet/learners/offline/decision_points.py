@@ -183,12 +183,23 @@ class DecisionPoints(Knobs):
         release : release of counts of first visits. question : the query to which it belongs. level : joint
         confidence level of all intervals, in (0, 1).
         """
-        told = question.read(release)
-        path = path_of(told, level)
-        count = path.point(self.caution or 0.0)
+        path = self.path(release, question, level)
+        count = self.count(path)
         if self.most_changes is not None:
             count = path.at_most(min(count, self.most_changes))
         return _policy(path, count, question.spec, self.hidden_cause or ASKED, release.guarantee)
+
+    def count(self, path: Path) -> int:
+        """Return the number of changes that maximises the expected gain minus ``caution`` deviations."""
+        return path.point(self.caution or 0.0)
+
+    def path(self, release: StepwiseRelease, question: FirstVisits, level: float = 0.95) -> Path:
+        """Return the sequence of nested policies from which :meth:`of` selects one.
+
+        release : release of first visits. question : its query. level : joint confidence level of the
+        intervals.
+        """
+        return path_of(question.read(release), level)
 
 
 def _policy(path: Path, count: int, spec: ProblemSpec, asked: float, guarantee: Guarantee) -> DecisionPolicy:

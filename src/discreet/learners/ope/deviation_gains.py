@@ -107,7 +107,7 @@ from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, ROLE_SAMPLES, 
 
 Bools = NDArray[np.bool_]
 
-__all__ = ["CAUTION", "Gain", "Path", "path_of"]
+__all__ = ["CAUTION", "Gain", "Path", "Parts", "ProposedChanges", "path_of", "rows_in_use"]
 
 CAUTION = 1.3
 STANDS_OUT = {"gaussian": 6.0, "laplace": 9.0}  # A count is used if it exceeds this many std of its noise.
@@ -168,6 +168,26 @@ class _Half(NamedTuple):
     noise: Floats  # (R,) part of this variance that is due to privacy noise.
 
 
+class ProposedChanges(NamedTuple):
+    """Changes from another planner. Gains are in units of the range of returns."""
+
+    order: Ints  # (K,) states in the order of change.
+    action: Ints  # (S + 1,) new action of each state.
+    gain: Floats  # (S + 1,) expected gain of one decision, which is above 0 in these states.
+    spread: Floats  # (S + 1,) standard deviation of this gain
+
+
+class Parts(NamedTuple):
+    """Training part and held-out part of a release, from which changes are chosen and evaluated.
+
+    They are those of :func:`~discreet.learners.ope.release_split.split_release` with the share 1/2 and
+    :class:`~discreet.learners.ope.release_split.ReturnSteps`.
+    """
+
+    train: Told
+    held_out: Told
+
+
 @dataclass(frozen=True, eq=False)
 class Path:
     """Nested policies that change the first k states of one order, and the estimates of their gains.
@@ -197,6 +217,10 @@ class Path:
         Prior variance of the gain of one decision.
     supported : (R,)
         True for rows whose visits exceed the noise.
+    parts : Parts, optional
+        Parts of the release from which the changes were chosen and evaluated; None: the halves of ``key``.
+    proposed : ProposedChanges, optional
+        Source of the order, if another planner chose it. Then the default policy makes all changes.
     """
 
     __repr__ = brief
@@ -219,14 +243,16 @@ class Path:
     whole: _Half
     prior: float
     key: NDArray[np.uint64]
+    parts: Parts | None = None
+    proposed: ProposedChanges | None = None
 
     def point(self, caution: float) -> int:
         """Return the number of changed states that maximises the expected gain minus ``caution`` deviations.
 
         The result is in 0 .. K.
         """
-        if not self.order.size:
-            return 0
+        if not self.order.size or self.proposed is not None:
+            return int(self.order.size)
         return int((self.expected - caution * self.risk).argmax()) + 1
 
     @property
@@ -616,24 +642,44 @@ def _halves(told: Told, key: NDArray[np.uint64]) -> tuple[_Half, _Half, _Half]:
     many = np.rint(np.maximum(told.visits, 0.0)).astype(np.int64)
     mean = np.clip(plain.value, 0.0, 1.0)[told.layout.row_state]
     w = w + math.sqrt(told.question.episodes) * (draw.binomial(many, mean) - many * mean)
-    choosing = _half(told, told.visits + u, told.returns + w, 2.0, None, None)
+    return plain, *_judged(told, (told.visits + u, told.returns + w), (told.visits - u, told.returns - w))
+
+
+def _parts(told: Told, parts: Parts) -> tuple[_Half, _Half, _Half]:
+    """Return the estimates from the whole release, the training part and the held-out part."""
+    sums = ((2.0 * part.visits, 2.0 * part.returns) for part in parts)
+    return _half(told, told.visits, told.returns, 1.0, None, None), *_judged(told, *sums)
+
+
+def _judged(told: Told, first: tuple[Floats, Floats], second: tuple[Floats, Floats]) -> tuple[_Half, _Half]:
+    """Return the estimates from the visits and returns of two halves. The first half selects the rows."""
+    choosing = _half(told, *first, 2.0, None, None)
     seen = np.clip(choosing.q, 0.0, 1.0)
     usual = np.clip(choosing.value, 0.0, 1.0)[told.layout.row_state]
     luck = 0.5 * (seen * (1.0 - seen) + usual * (1.0 - usual))
-    return plain, choosing, _half(told, told.visits - u, told.returns - w, 2.0, choosing.used, luck)
+    return choosing, _half(told, *second, 2.0, choosing.used, luck)
 
 
-def path_of(told: Told, level: float = 0.95) -> Path:
+def rows_in_use(told: Told, train: Told) -> Bools:
+    """Return an (R,) mask of the rows whose visits exceed the noise in the training part of a release."""
+    return _half(told, 2.0 * train.visits, 2.0 * train.returns, 2.0, None, None).used
+
+
+def path_of(
+    told: Told, level: float = 0.95, parts: Parts | None = None, proposed: ProposedChanges | None = None
+) -> Path:
     """Return the path of nested policies, with their gains estimated from returns.
 
-    level : confidence level in (0, 1), which holds for all intervals together.
+    - level : confidence level in (0, 1), which holds for all intervals together.
+    - parts : as for :class:`Path`.
+    - proposed : changes from another planner, in rows that are in use (:func:`rows_in_use`).
     """
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
     layout = told.layout
     state = layout.row_state
     content = hashlib.sha256(np.ascontiguousarray(told.returns, "<f8").tobytes())
     key = np.frombuffer(content.digest()[:16], "<u8").astype(np.uint64)
-    whole, choosing, judging = _halves(told, key)
+    whole, choosing, judging = _halves(told, key) if parts is None else _parts(told, parts)
     visits, share = choosing.visits, choosing.share
     offered = choosing.used & (share > LEAST_TAKEN) & (share < MOST_TAKEN) & (state != told.question.start)
     prior = prior_of(choosing.gain, choosing.variance, visits[state], offered)
@@ -648,6 +694,11 @@ def path_of(told: Told, level: float = 0.95) -> Path:
     cost = np.where(best > 0.0, visits**2 * choosing.variance[row], 0.0)
     order = np.argsort(-np.where(best > 0.0, worth / (cost + 1e-18), -1.0), kind="stable")
     order = order[best[order] > 0.0]
+    spread = np.sqrt(prior * choosing.variance[row] / (prior + choosing.variance[row]))
+    if proposed is not None:
+        order, action, best, spread = proposed.order, proposed.action, proposed.gain, proposed.spread
+        row = np.maximum(layout.row_index[np.arange(layout.states), action], 0)
+        worth, cost = visits * best, visits**2 * choosing.variance[row]
     judged = (visits**2 * judging.variance[row])[order]
     noise = np.cumsum((visits**2 * judging.noise[row])[order])
     return Path(
@@ -664,11 +715,13 @@ def path_of(told: Told, level: float = 0.95) -> Path:
         visits=whole.visits,
         share=whole.share,
         shrunk=np.maximum(best, 0.0),
-        spread=np.sqrt(prior * choosing.variance[row] / (prior + choosing.variance[row])),
+        spread=spread,
         supported=whole.used,
         whole=whole,
         prior=prior,
         key=key,
+        parts=parts,
+        proposed=proposed,
     )
 
 

@@ -92,7 +92,7 @@ from discreet.learners.ope.consistency_test import ProjectedModel, covered, mode
 from discreet.learners.ope.deviation_gains import DEFAULT, STANDS_OUT, Gain, Path, first_visits
 from discreet.learners.ope.first_visit_query import FirstVisits, Told
 from discreet.learners.ope.hidden_cause import ConfoundingLoss, largest_strength, lowest
-from discreet.learners.ope.transition_gains import Chain, TransitionCounts, TransitionPath, capped, halves
+from discreet.learners.ope.transition_gains import Chain, TransitionCounts, TransitionPath, capped, halves_of
 from discreet.learners.ope.verdict import COVERED, Verdict, kind_of
 from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, generator_at
 
@@ -421,7 +421,7 @@ def state_values(path: Path, count: int, within: float = math.inf) -> StateValue
     value, deviation = _values(whole, own, rows, np.ones(count, bool))
     known = deviation <= within
     value, deviation = np.where(known, value, np.nan), np.where(known, deviation, np.nan)
-    choosing, judging = (_values(Chain(told, counts), own, rows, known) for counts in halves(told, path.key))
+    choosing, judging = (_values(Chain(told, counts), own, rows, known) for counts in halves_of(path))
     off = -float(ndtri(0.5 * (1.0 - path.level))) * np.maximum(choosing[1], judging[1])
     middle = np.where(np.isfinite(judging[0]), judging[0], value)
     off = np.where(
@@ -588,7 +588,10 @@ def _difference(path: Path, count: int, learned: Policy, policy: Policy, level: 
     told = path.told
     if not isinstance(path, TransitionPath):
         half = 0.5 * (1.0 + level)
-        ours, theirs = deviations.path_of(told, half).gain(count), judge(told, policy, half).gain
+        ours, theirs = (
+            deviations.path_of(told, half, path.parts, path.proposed).gain(count),
+            judge(told, policy, half).gain,
+        )
         assert theirs is not None
         least, most = told.question.bounds
         scale = most - least
@@ -601,7 +604,7 @@ def _difference(path: Path, count: int, learned: Policy, policy: Policy, level: 
         )  # fmt: skip
     known = known_rows(told)
     parts = []
-    for counts in halves(told, path.key):
+    for counts in halves_of(path):
         chain = Chain(told, counts)
         parts.append(_less(chain, _side(chain, learned, known), _side(chain, policy, known)))
     choosing, judging = parts

@@ -11,12 +11,17 @@ deviation sqrt(f) sigma and sqrt(1 - f) sigma. E has two summands, one for the u
 
 * m = rounded consistent counts (:func:`consistent_counts`); e = binomial(m, f) - f m for transitions, times
   sqrt(k) with k episodes per user. Visits have the sum of e over next states. A centred sum R of rewards or
-  returns has r Sum e + sqrt(v k N (1/4 - r^2)) z with r = R / N.
+  returns has r Sum e + sqrt(v k N (1/4 - r^2)) z with r = R / N. If :class:`ReturnSteps` are given, returns
+  also follow the errors of transitions, those of the row and later ones, and z has the rest of the variance.
 * sqrt(v) sigma z for each cell. Every z is a new standard normal variable, or a Laplace variable of the same
   variance if the noise of the release is Laplace noise.
 
-The parts are independent if counts are Poisson variables and noise is Gaussian, and uncorrelated for Laplace
-noise. If noise makes m larger than x, they are negatively correlated. Sources: data fission (arXiv
+Each family of sums is independent in the parts if counts are Poisson variables and noise is Gaussian, and
+uncorrelated for Laplace noise. If noise makes m larger than x, the parts are negatively correlated. Returns
+of one part and transitions of the other are uncorrelated only with :class:`ReturnSteps`, because users with
+lucky transitions have high returns. Otherwise a policy that was planned from returns of ``train`` seems too
+good if it is evaluated with transitions of ``held_out``.
+Sources: data fission (arXiv
 2112.11079) and data thinning (arXiv 2301.07276). The split is post-processing: both parts have the guarantee
 of the release. Its random stream is keyed by the content of the release and by f, so every user of a release
 gets the same parts.
@@ -47,14 +52,15 @@ from discreet.core import checks
 from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
-from discreet.core.releases import Floats, Release
+from discreet.core.releases import Floats, Ints, Release
 from discreet.core.short_repr import brief
 from discreet.learners.estimation import model_kernels as kernels
 from discreet.mechanisms.interfaces import NoiseDistribution, ProblemSpec, StepSums, StepwiseRelease
 from discreet.utils.random_streams_kernels import ROLE_SAMPLES, generator_at
 
 __all__ = [
-    "ReleasePart", "ThinningErrors", "check_kind", "check_spec", "combined_visits", "consistent_counts",
+    "ReleasePart", "ReturnSteps", "ThinningErrors", "check_kind", "check_spec", "combined_visits",
+    "consistent_counts",
     "content_hash", "release_sizes", "split_release", "thinning_errors",
 ]  # fmt: skip
 
@@ -109,6 +115,7 @@ class ThinningErrors(NamedTuple):
     visits: Floats  # (R,)
     counts: Floats  # (R,) rounded consistent visits N
     luck: Floats  # (R,) Sum e
+    users: Floats  # (R, S) e
 
 
 def thinning_errors(
@@ -131,7 +138,38 @@ def thinning_errors(
     moves = luck + _noise(of_moves, luck.shape, share, draw, heavy)
     whole = luck.sum(axis=1)
     visits = whole + _noise(of_visits, whole.shape, share, draw, heavy)
-    return ThinningErrors(moves, visits, many.sum(axis=1).astype(np.float64), whole)
+    return ThinningErrors(moves, visits, many.sum(axis=1).astype(np.float64), whole, luck)
+
+
+class ReturnSteps(NamedTuple):
+    """Steps of which returns are made, in a model of the release.
+
+    A return minus its mean is a sum over transitions (s, a, t). The first transition adds c(t) minus its mean
+    after (s, a), and every later one adds c(t) minus its mean in s.
+    """
+
+    worth: Floats  # (S,) c(t), the reward of an arrival in t and the mean later return, up to a constant
+    later: Floats  # (R, S) share of the users who visit a state that visited the row before
+
+    def errors(self, e: Floats, consistent: Floats, ptr: Ints) -> tuple[Floats, Floats]:
+        """Return the (R,) errors of returns that follow from the errors e of transitions, and their variance.
+
+        The variance is a multiple of that of one user in e.
+
+        e, consistent : (R, S) errors and counts of transitions. ptr : (S + 1,) first row of each state.
+        """
+
+        def of_mean(table: Floats) -> tuple[Floats, Floats]:
+            whole = np.maximum(table.sum(axis=1), 1e-300)
+            mean = table @ self.worth / whole
+            return mean, np.maximum(table @ self.worth**2 - whole * mean**2, 0.0)
+
+        together = np.add.reduceat(consistent, ptr[:-1], axis=0)
+        (own, of_own), (usual, of_usual) = of_mean(consistent), of_mean(together)
+        first = e @ self.worth - own * e.sum(axis=1)
+        step = np.add.reduceat(e, ptr[:-1], axis=0)
+        after = step @ self.worth - usual * step.sum(axis=1)
+        return first + self.later @ after, of_own + self.later**2 @ of_usual
 
 
 def _noise(
@@ -163,6 +201,8 @@ class ReleasePart:
         Share f of the training part, in (0, 1).
     made_from : mapping
         ``release`` is the SHA-256 of the values of the release; ``part`` and ``share`` are as above.
+    steps : ReturnSteps, optional
+        For a release of first visits: steps of which returns are made.
     """
 
     __repr__ = brief
@@ -176,6 +216,7 @@ class ReleasePart:
     share: float
     made_from: Mapping[str, Any]
     _key: NDArray[np.uint64]
+    steps: ReturnSteps | None = None
 
     @property
     def layout(self) -> Layout:
@@ -192,8 +233,9 @@ class ReleasePart:
         h = checks.integer("h", h, 0, self.slots - 1)
         sums = self.release.step(h)
         train = _train(
-            sums, self.release.laws, self.share, self.episodes, generator_at(self._key, ROLE_SAMPLES, h)
-        )
+            sums, self.release.laws, self.share, self.episodes, generator_at(self._key, ROLE_SAMPLES, h),
+            self.layout.state_ptr, self.steps,
+        )  # fmt: skip
         tables = {}
         for name, table in _tables(sums).items():
             tables[name] = train[name] if self.part == "train" else table - train[name]
@@ -215,6 +257,8 @@ def _train(
     share: float,
     episodes: int,
     draw: np.random.Generator,
+    ptr: Ints,
+    steps: ReturnSteps | None,
 ) -> dict[str, Floats]:
     """Return the tables f X + E of the training part, by family."""
     tables = _tables(sums)
@@ -225,8 +269,12 @@ def _train(
     errors = {TRANSITIONS: drawn.moves, VISITS: drawn.visits}
     if CENTERED_REWARDS in tables:
         mean = np.clip(tables[CENTERED_REWARDS] / np.maximum(drawn.counts, 1.0), -0.5, 0.5)
-        variance = share * (1.0 - share) * episodes * drawn.counts * (0.25 - mean * mean)
-        luck = mean * drawn.luck + np.sqrt(variance) * draw.standard_normal(mean.shape)
+        variance = drawn.counts * (0.25 - mean * mean)
+        luck = mean * drawn.luck
+        if steps is not None:
+            followed, explained = steps.errors(drawn.users, consistent, ptr)
+            luck, variance = luck + followed, np.maximum(variance - explained, 0.0)
+        luck = luck + np.sqrt(share * (1.0 - share) * episodes * variance) * draw.standard_normal(mean.shape)
         errors[CENTERED_REWARDS] = luck + _noise(std[CENTERED_REWARDS], mean.shape, share, draw, heavy)
     return {
         name: np.ldexp(np.rint(np.ldexp(share * table + errors[name], _GRID)), -_GRID)
@@ -308,7 +356,9 @@ def content_hash(release: StepwiseRelease) -> str:
     return digest.hexdigest()
 
 
-def split_release(release: StepwiseRelease, share: float = 0.5) -> tuple[ReleasePart, ReleasePart]:
+def split_release(
+    release: StepwiseRelease, share: float = 0.5, steps: ReturnSteps | None = None
+) -> tuple[ReleasePart, ReleasePart]:
     """Split a release into a training part and a held-out part.
 
     The parts look like releases of two disjoint shares of the users, although each is computed from the sums
@@ -322,6 +372,10 @@ def split_release(release: StepwiseRelease, share: float = 0.5) -> tuple[Release
         Release of counts of offline data, per step or of first visits, in memory or from a file.
     share : float
         Share of the users in the training part, in (0, 1).
+    steps : ReturnSteps, optional
+        For a release of first visits: steps of which returns are made
+        (:func:`discreet.learners.ope.transition_gains.return_steps`). They change only the returns of the
+        parts.
 
     Returns
     -------
@@ -343,7 +397,7 @@ def split_release(release: StepwiseRelease, share: float = 0.5) -> tuple[Release
         return ReleasePart(
             release, max(round(of_part * release.users), 1),
             {family: _law(law, of_part) for family, law in release.laws.items()},
-            slots, episodes, name, share, {"release": content, "part": name, "share": share}, stream,
+            slots, episodes, name, share, {"release": content, "part": name, "share": share}, stream, steps,
         )  # fmt: skip
 
     return part("train", share), part("held_out", 1.0 - share)

@@ -80,16 +80,19 @@ from discreet.learners.ope.deviation_gains import (
     MOST_TAKEN,
     STANDS_OUT,
     Gain,
+    Parts,
     Path,
+    ProposedChanges,
     first_visits,
     prior_of,
 )
 from discreet.learners.ope.first_visit_query import Told
-from discreet.learners.ope.release_split import thinning_errors
+from discreet.learners.ope.release_split import ReturnSteps, thinning_errors
 from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, ROLE_SAMPLES, generator_at
 
 __all__ = [
-    "Chain", "TransitionCounts", "GroupGain", "TransitionPath", "capped", "group_gains", "halves", "path_of",
+    "Chain", "TransitionCounts", "GroupGain", "TransitionPath", "capped", "forecast", "group_gains", "halves",
+    "halves_of", "path_of", "return_steps",
 ]  # fmt: skip
 
 _CLEAR = (
@@ -120,6 +123,17 @@ def halves(told: Told, key: NDArray[np.uint64]) -> tuple[TransitionCounts, Trans
     return (
         TransitionCounts(told.moves + moves, told.visits + visits),
         TransitionCounts(told.moves - moves, told.visits - visits),
+    )
+
+
+def halves_of(path: Path) -> tuple[TransitionCounts, TransitionCounts]:
+    """Return the counts from which the changes of a path were chosen, and those that evaluate them."""
+    if path.parts is None:
+        return halves(path.told, path.key)
+    first, second = path.parts
+    return (
+        TransitionCounts(2.0 * first.moves, 2.0 * first.visits),
+        TransitionCounts(2.0 * second.moves, 2.0 * second.visits),
     )
 
 
@@ -370,7 +384,7 @@ class _Judged(NamedTuple):
     noise: Floats  # (n,) standard deviations of the errors that privacy noise causes
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class TransitionPath(Path):
     """Path whose gains are estimated from transitions.
 
@@ -394,8 +408,8 @@ class TransitionPath(Path):
 
     def point(self, caution: float) -> int:
         """Return the number of changed states that maximises expected gain minus ``caution`` deviations."""
-        if not self.order.size:
-            return 0
+        if not self.order.size or self.proposed is not None:
+            return int(self.order.size)
         return int(self.kept[(self.expected - caution * self.risk).argmax()])
 
     def at_most(self, count: int) -> int:
@@ -448,6 +462,51 @@ class TransitionPath(Path):
         return self.kept
 
 
+def forecast(path: Path) -> tuple[float, float]:
+    """Return the expected gain of the default policy, and the standard deviation of its estimate.
+
+    Both are computed from the choosing half only, in units of the range of returns.
+    """
+    count = path.default
+    if not count:
+        return 0.0, 0.0
+    if isinstance(path, TransitionPath):
+        at = path._at(count)
+        return float(path.expected[at]), float(path.risk[at])
+    moves = path.told.consistent(*halves_of(path)[0])
+    ratio = float(path._in_model(moves, np.array([count]))[0][0])
+    return ratio * float(path.expected[count - 1]), ratio * float(path.risk[count - 1])
+
+
+def return_steps(told: Told) -> ReturnSteps:
+    """Return the steps of which returns are made, in the model of a release.
+
+    c(t) is the mean over steps, weighted by arrivals in t. Let k(s, s') be the expected number of visits to
+    s' within the mean number of steps that remain. A user who is in s visits s' later with the probability
+    to(s, s'). It is the mean of min(1, k(t, s') / k(s', s')) over next states t. Some users in s visited s'
+    before. Their share x(s, s') follows from N(s) x(s, s') = N(s') (1 - x(s', s)) to(s', s).
+    """
+    projected = told.consistent()
+    chain = Chain(told, TransitionCounts(projected, projected.sum(axis=1)), 1.0)
+    state, steps = told.layout.row_state, told.layout.horizon
+    arrivals = np.concatenate([chain.reached[1:], [chain.reached[-1] @ chain.usual]])
+    every = np.maximum(arrivals.sum(axis=0), 1e-300)
+    worth = chain.paid + (arrivals * chain.worth[1:]).sum(axis=0) / every
+    left = chain.reached.sum(axis=1) @ np.arange(steps - 1, -1, -1) / chain.reached.sum()
+    ahead = np.eye(told.layout.states)
+    visits = ahead.copy()
+    for _ in range(round(float(left)) - 1):
+        ahead = ahead @ chain.usual
+        visits += ahead
+    reach = np.minimum(visits / np.maximum(np.diag(visits), 1.0), 1.0)
+    to = chain.usual @ reach  # (S + 1, S + 1) probability that a user who is in s visits s' later
+    both = to * to.T
+    before = (chain.seen * to.T / chain.seen[:, None] - both) / np.maximum(1.0 - both, 1e-9)
+    later = projected @ reach * (1.0 - np.clip(before, 0.0, 1.0))[state] / chain.seen
+    later[np.arange(state.size), state] = 0.0  # a first visit is the only one that is counted
+    return ReturnSteps(worth, np.minimum(later, 1.0))
+
+
 class GroupGain(NamedTuple):
     """Gain of one group, with its standard deviation and the part of it that is due to privacy noise.
 
@@ -468,7 +527,7 @@ def group_gains(path: TransitionPath, count: int, begins: Ints) -> tuple[GroupGa
     count : number of changed states, at least 1. begins : rows of the start state, one for each requested
     group.
     """
-    choosing, judging = (Chain(path.told, half) for half in halves(path.told, path.key))
+    choosing, judging = (Chain(path.told, half) for half in halves_of(path))
     counts, found = np.array([count]), []
     for row in begins.tolist():
         gain, errors, noise = judging.gains(path.order, path.action, counts, row)
@@ -478,7 +537,9 @@ def group_gains(path: TransitionPath, count: int, begins: Ints) -> tuple[GroupGa
     return tuple(found)
 
 
-def path_of(told: Told, level: float = 0.95) -> Path:
+def path_of(
+    told: Told, level: float = 0.95, parts: Parts | None = None, proposed: ProposedChanges | None = None
+) -> Path:
     """Return the path of nested policies, with gains estimated from returns or from transitions.
 
     Transitions are used if a rule determines the rewards, and if the gain of the default policy has a smaller
@@ -487,9 +548,10 @@ def path_of(told: Told, level: float = 0.95) -> Path:
     always used if they exceed the noise, because returns do not show how many episodes end censored after an
     action.
 
-    level : joint confidence level of all intervals, in (0, 1).
+    level : joint confidence level of all intervals, in (0, 1). parts, proposed : as for
+    :func:`discreet.learners.ope.deviation_gains.path_of`.
     """
-    returns = deviations.path_of(told, level)
+    returns = deviations.path_of(told, level, parts, proposed)
     return _by_transitions(returns) or returns
 
 
@@ -508,13 +570,17 @@ def _by_transitions(returns: Path) -> TransitionPath | None:
         told.visits[rows] > 0.5 * _least(told)
     ).mean() < 0.5:  # most transition counts do not exceed the noise
         return None
-    choosing, judging = halves(told, key)
+    choosing, judging = halves_of(returns)
     first = Chain(told, choosing)
     risk = math.sqrt(float(first.gains(returns.order, returns.action, count)[1][0, 0]))
     censored = told.question.returns.censored is not None
     if not (censored or risk < returns.default_risk):
         return None
-    order, action, shrunk, spread, worth, plain = _order(returns, first)
+    if returns.proposed is None:
+        order, action, shrunk, spread, worth, plain = _order(returns, first)
+    else:
+        order, action, shrunk, spread = returns.order, returns.action, returns.shrunk, returns.spread
+        worth = plain = returns.visits[order] * shrunk[order]
     if not order.size:
         return None
     kept = _kept(order.size)
