@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,30 +86,28 @@ def test_a_copy_by_pickle_goes_on_in_the_same_way() -> None:
         env.step(np.full(8, 5))
 
 
-@pytest.mark.parametrize(("observation", "time"), [("index", False), ("one-hot", True), ("one-hot", False)])
-def test_agents_learn_in_it(observation: str, time: bool, tmp_path: Any) -> None:
+@pytest.mark.parametrize("kind", ["PPO", "DQN"])
+def test_agents_learn_in_it(kind: str, tmp_path: Path) -> None:
     """Both kinds of algorithms run, are saved and loaded, and choose better than at random."""
-    env = VecMonitor(world(8, observation, time))
-    agents = (
-        PPO("MlpPolicy", env, n_steps=64, batch_size=128, gamma=1.0, seed=0, device="cpu"),
-        DQN("MlpPolicy", env, learning_starts=200, gamma=1.0, seed=0, device="cpu", gradient_steps=8,
-            target_update_interval=200, exploration_fraction=0.5, policy_kwargs={"net_arch": [32]}),
-    )  # fmt: skip
-    chance = np.mean([random_return(observation, time, s) for s in range(5)])
-    for agent in agents:
-        agent.learn(8_000)
-        agent.save(tmp_path / "agent")
-        again = type(agent).load(tmp_path / "agent", env=world(8, observation, time))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            again.env.seed(3)
-            found, _ = evaluate_policy(again, again.env, 400)
-        assert found > chance + 0.1, type(agent).__name__
+    env = VecMonitor(world(8, time=True))
+    if kind == "PPO":
+        agent = PPO("MlpPolicy", env, n_steps=64, batch_size=128, gamma=1.0, seed=0, device="cpu")
+    else:
+        agent = DQN(
+            "MlpPolicy", env, 1e-3, learning_starts=200, gamma=1.0, seed=0, device="cpu", gradient_steps=4,
+            target_update_interval=200, exploration_fraction=0.5,
+        )  # fmt: skip
+    agent.learn(8_000)
+    agent.save(tmp_path / "agent")
+    again = type(agent).load(tmp_path / "agent", env=world(8, time=True))
+    again.env.seed(3)
+    found, _ = evaluate_policy(again, again.env, 400)
+    assert found > np.mean([random_return(s) for s in range(5)]) + 0.1
 
 
-def random_return(observation: str, time: bool, seed: int) -> float:
+def random_return(seed: int) -> float:
     """Mean return of an episode of random actions."""
-    env = world(64, observation, time)
+    env = world(64, time=True)
     env.seed(seed)
     env.reset()
     draw, paid, ends = np.random.default_rng(seed), 0.0, 0
