@@ -78,7 +78,7 @@ TORCH ?= torch<2.14
 test-agents: warmup ## The tutorial, gallery and tests of agents with Stable-Baselines3, d3rlpy and Minari
 	$(PYTHON) -m venv $(VENV)-agents
 	$(VENV)-agents/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,agents]' '$(TORCH)'
-	$(VENV)-agents/bin/python -m pytest -n 0 -m "docs or not docs" tests/envs/test_world_env_sb3.py tests/agents tests/docs/test_pages.py -k "world_env_sb3 or agents"
+	$(VENV)-agents/bin/python -m pytest -n 0 tests/envs/test_world_env.py tests/envs/test_world_env_sb3.py tests/docs -k "world_env or agents"
 
 test-chance: warmup ## Repeat RUNS times what is not fixed: tests that draw fresh bytes or wait, every second run under load
 	$(BIN)/python tests/helpers/chance_runs.py --runs $(or $(RUNS),30) --workers $(WORKERS)
