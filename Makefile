@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The order of sets is the same in every run.
 export PYTHONHASHSEED := 0
 
-.PHONY: run test test-statistics test-chance test-engines test-service serve-demo test-docs docs linkcheck goldens mutate coverage bytecode lint format types imports wheel-check bench warmup setup clean help
+.PHONY: run test test-statistics test-chance test-engines test-agents test-service serve-demo test-docs docs linkcheck goldens mutate coverage bytecode lint format types imports wheel-check bench warmup setup clean help
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -72,6 +72,13 @@ test-engines: warmup ## Dask, Ray, submitit and Flower with real workers, some o
 	$(PYTHON) -m venv $(VENV)-flower
 	$(VENV)-flower/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,flower]' 'flwr[simulation]'
 	$(VENV)-flower/bin/python -m pytest -n 0 -m engines tests/engines/test_flower.py
+
+# d3rlpy holds back Gymnasium. TORCH is where and which PyTorch to take: on Linux the newest one brings CUDA.
+TORCH ?= torch<2.14
+test-agents: warmup ## The tutorial, gallery and tests of agents with Stable-Baselines3, d3rlpy and Minari
+	$(PYTHON) -m venv $(VENV)-agents
+	$(VENV)-agents/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,agents]' '$(TORCH)'
+	$(VENV)-agents/bin/python -m pytest -n 0 tests/envs/test_world_env.py tests/envs/test_world_env_sb3.py tests/docs -k "world_env or agents"
 
 test-chance: warmup ## Repeat RUNS times what is not fixed: tests that draw fresh bytes or wait, every second run under load
 	$(BIN)/python tests/helpers/chance_runs.py --runs $(or $(RUNS),30) --workers $(WORKERS)
@@ -136,4 +143,4 @@ bench: warmup ## Microseconds per episode, side by side
 	$(BIN)/python benchmarks/run.py
 
 clean: ## Forget the environment and every cache in this folder
-	rm -rf $(VENV) $(VENV)-flower site docs/made docs/sg_execution_times.rst .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-flower $(VENV)-agents site docs/made docs/sg_execution_times.rst .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-import importlib
+import importlib.util
 import inspect
 import os
 import re
@@ -98,10 +98,11 @@ viewcode_line_numbers = True
 reference.write(HERE / "made" / "reference")
 
 # ----------------------------------------------------------------------------------------- gallery
+_AGENTS = all(map(importlib.util.find_spec, ("stable_baselines3", "d3rlpy", "minari")))  # else not run
 sphinx_gallery_conf = {
     "examples_dirs": "gallery",
     "gallery_dirs": "made/gallery",
-    "filename_pattern": r"/[a-z_0-9]+\.py$",
+    "filename_pattern": r"/[a-z_0-9]+\.py$" if _AGENTS else r"/(?!agents_)[a-z_0-9]+\.py$",
     "ignore_pattern": r"(^|/)shown\.py$",
     "within_subsection_order": "FileNameSortKey",
     "backreferences_dir": "made/backreferences",

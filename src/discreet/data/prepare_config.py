@@ -192,13 +192,13 @@ class ColumnValue:
     def readings(self) -> Floats:
         """Return the (k, d) readings of the k ``names``: centres of bins, or an indicator of each category.
 
-        The centre of a bin without an end is its cut. Missing numbers are 0, with an indicator in the last
-        column.
+        The centre of a bin without an end is its cut; if there is only one cut, the bins are 0 and 1. Missing
+        numbers are 0, with an indicator in the last column.
         """
         if self.cuts is None or self.categories is not None:
             return np.eye(len(self.names))
         edges = np.array([self.cuts[0], *self.cuts, self.cuts[-1]], np.float64)
-        found = 0.5 * (edges[1:] + edges[:-1])[:, None]
+        found = 0.5 * (edges[1:] + edges[:-1])[:, None] if len(self.cuts) > 1 else np.array([[0.0], [1.0]])
         if self.missing != "category":
             return np.asarray(found)
         table = np.zeros((len(found) + 1, 2))

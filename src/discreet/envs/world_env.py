@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
@@ -25,6 +26,9 @@ from discreet.envs.world_env_kernels import WorldState, WorldTables
 from discreet.utils.random_streams_kernels import run_key
 
 __all__ = ["VectorWorld", "WorldEnv", "observations", "world_tables"]
+
+_MODES = getattr(gymnasium.vector, "AutoresetMode", None)  # Gymnasium 1.0 has none
+_SAME_STEP = _MODES.SAME_STEP if _MODES else "SameStep"
 
 
 def world_tables(
@@ -111,7 +115,7 @@ class VectorWorld(VectorEnv):
         Hash of the release, part and share.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}
+    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": _SAME_STEP, "render_modes": []}
 
     def __init__(
         self,
@@ -217,12 +221,9 @@ class WorldEnv(gymnasium.Env[Any, np.int64]):
         self._waiting: NDArray[Any] | None = None  # first observation of an episode that has begun
         self._open = False
 
-        def again(made_from: Mapping[str, Any]) -> WorldEnv:
-            return WorldEnv(tables, table, time, made_from)
-
         self.spec = EnvSpec(
-            "discreet/PrivateWorld-v0", entry_point=again, kwargs={"made_from": self._inner.made_from},
-            disable_env_checker=True, order_enforce=False,
+            "discreet/PrivateWorld-v0", entry_point=partial(WorldEnv, tables, table, time),
+            kwargs={"made_from": self._inner.made_from}, disable_env_checker=True, order_enforce=False,
         )  # fmt: skip
 
     def reset(

@@ -463,17 +463,27 @@ class WorldModel:
         return StatePlan(found, plain, often, float(gain))
 
     # ------------------------------------------------------------------------------ environments
-    def _tables(self, members: int, seed: int, penalty: float, as_before: bool) -> WorldTables:
-        """Return the tables of environments: R rows of actions, then S rows that act as before."""
+    def _tables(
+        self, members: int, seed: int, penalty: float, as_before: bool, unsupported: str
+    ) -> WorldTables:
+        """Return the tables of environments: R rows of actions, then S rows that act as before.
+
+        With ``unsupported="end"``, one more row leads to state S, which is terminal.
+        """
         from discreet.envs.world_env import world_tables
 
         layout = self.layout
         members, seed = checks.integer("members", members, 0), checks.integer("seed", seed, 0)
         penalty = checks.real("penalty", penalty, 0.0)
+        as_before = checks.flag("as_before", as_before)
+        checks.choice("unsupported", unsupported, ("before", "end"))
+        more = int(unsupported == "end")
 
         def extended(rows: Floats, weight: Floats) -> Floats:
             mixed = np.add.reduceat(weight * rows, layout.state_ptr[:-1], axis=1)
-            return np.concatenate([rows, mixed], axis=1)
+            found = np.pad(np.concatenate([rows, mixed], axis=1), ((0, 0), (0, more), (0, more)))
+            found[:, layout.rows + layout.states :, layout.states :] = 1.0
+            return found
 
         draw = np.random.default_rng(seed)
         drawn = (self._drawn(draw) for _ in range(members)) if members else iter([self.probability])
@@ -482,7 +492,8 @@ class WorldModel:
         before = layout.rows + np.arange(layout.states)
         index = np.broadcast_to(layout.row_index, (len(self.acts), layout.states, layout.actions))
         acts = (index >= 0) & self.acts[:, layout.row_index]
-        action_row = np.where(acts, index, before[:, None])
+        last = layout.rows + layout.states
+        action_row = np.where(acts, index, last if more else before[:, None])
         if as_before:
             also = np.broadcast_to(before[:, None], (len(self.acts), layout.states, 1))
             action_row = np.concatenate([action_row, also], axis=2)
@@ -491,11 +502,15 @@ class WorldModel:
         own, reward = (np.broadcast_to(x, (slots, layout.rows)) for x in (self.share, self.reward))
         mixed = np.add.reduceat(own * reward, layout.state_ptr[:-1], axis=1)
         pays = np.concatenate([reward - penalty * self.deviation, mixed], axis=1) + origin
-        ended = np.zeros(layout.states, bool)
-        ended[list(self.terminal)] = True
+        lowest = min(self.units[1] / self.units[0], 0.0)
+        pays = np.pad(pays, ((0, 0), (0, more)), constant_values=lowest)
+        action_row = np.pad(action_row, ((0, 0), (0, more), (0, 0)), constant_values=last)
+        ended = np.zeros(layout.states + more, bool)
+        ended[[*self.terminal, *range(layout.states, layout.states + more)]] = True
+        arrival, initial = np.pad(self.arrival, (0, more)), np.pad(self.initial, (0, more))
         return world_tables(
-            (extended(rows, weight) for rows in drawn), possible, action_row, (pays, self.arrival), ended,
-            self.initial, layout.horizon,
+            (extended(rows, weight) for rows in drawn), possible, action_row, (pays, arrival), ended,
+            initial, layout.horizon,
         )  # fmt: skip
 
     def vector_env(
@@ -508,11 +523,13 @@ class WorldModel:
         observation: str | ArrayLike = "index",
         time: bool = False,
         as_before: bool = True,
-    ) -> VectorWorld:
-        """Return n Gymnasium environments with one compiled step.
+        unsupported: str = "before",
+        sb3: bool = False,
+    ) -> Any:
+        """Return n environments with one compiled step.
 
-        The sum of an episode's rewards times ``units[0]`` is its return in the user's units. Use discount 1.
-        Actions that do not count as actions act as before.
+        The sum of an episode's rewards times ``units[0]`` is its return in the user's units. Set the agent's
+        discount to 1: with a smaller one (PPO's default is 0.99) an agent prefers early outcomes.
 
         Parameters
         ----------
@@ -534,20 +551,37 @@ class WorldModel:
             episodes.
         as_before : bool
             True: there are A + 1 actions, of which the last acts as before.
+        unsupported : "before" or "end"
+            What an action does that does not count as an action in its state. "before": it acts as before.
+            "end": it ends the episode with the lowest return that is possible from there, or a lower one
+            (MOReL, arXiv 2005.05951). The episode then ends in an additional state S, whose readings are 0.
+        sb3 : bool
+            True: return a vectorized environment of Stable-Baselines3. False: one of Gymnasium.
+
+        Returns
+        -------
+        VectorWorld or SB3World
 
         Raises
         ------
         ValueError
             If an argument is out of range.
         ImportError
-            If Gymnasium is not installed.
+            If Gymnasium, or with ``sb3`` Stable-Baselines3, is not installed.
         """
         optional("gymnasium", "gymnasium", "a Gymnasium environment")
+        if sb3 := checks.flag("sb3", sb3):
+            optional("stable_baselines3", "agents", "an environment of Stable-Baselines3")
         from discreet.envs.world_env import VectorWorld, observations
 
         table = observations(self.layout.states, observation)
-        as_before = checks.flag("as_before", as_before)
-        return VectorWorld(self._tables(members, seed, penalty, as_before), n, table, time, self.made_from)
+        tables = self._tables(members, seed, penalty, as_before, unsupported)
+        env = VectorWorld(tables, n, table, time, self.made_from)
+        if not sb3:
+            return env
+        from discreet.envs.world_env_sb3 import SB3World
+
+        return SB3World(env)
 
     def env(
         self,
@@ -558,11 +592,12 @@ class WorldModel:
         observation: str | ArrayLike = "index",
         time: bool = False,
         as_before: bool = True,
+        unsupported: str = "before",
     ) -> WorldEnv:
         """Return one Gymnasium environment; see :meth:`vector_env`.
 
         - members, seed, penalty : arguments of :meth:`vector_env`.
-        - observation, time, as_before : arguments of :meth:`vector_env`.
+        - observation, time, as_before, unsupported : arguments of :meth:`vector_env`.
 
         Raises its ``ValueError`` and ``ImportError``.
         """
@@ -570,12 +605,12 @@ class WorldModel:
         from discreet.envs.world_env import WorldEnv, observations
 
         table = observations(self.layout.states, observation)
-        as_before = checks.flag("as_before", as_before)
-        return WorldEnv(self._tables(members, seed, penalty, as_before), table, time, self.made_from)
+        tables = self._tables(members, seed, penalty, as_before, unsupported)
+        return WorldEnv(tables, table, time, self.made_from)
 
     def policy_table(
         self,
-        act: Callable[[NDArray[Any]], ArrayLike],
+        act: Callable[[NDArray[Any]], ArrayLike | tuple[Any, ...]],
         observation: str | ArrayLike = "index",
         time: bool = False,
     ) -> Ints:
@@ -584,7 +619,8 @@ class WorldModel:
         Parameters
         ----------
         act : callable
-            Maps the (S,) or (S, d) observations of all states to (S,) actions.
+            Maps the (S,) or (S, d) observations of all states to (S,) actions, or to a tuple that begins
+            with them, as ``predict`` of Stable-Baselines3 does. It must be deterministic.
         observation, time
             Those of the environment.
 
@@ -608,7 +644,8 @@ class WorldModel:
             if time:
                 passed = np.full((layout.states, 1), h / layout.horizon, np.float32)
                 seen = np.concatenate([seen, passed], axis=1)
-            chosen = np.asarray(act(seen))
+            found = act(seen)
+            chosen = np.asarray(found[0] if isinstance(found, tuple) else found)
             if chosen.shape != (layout.states,) or chosen.dtype.kind not in "iu":
                 raise ValueError(f"act returns shape {chosen.shape}: must return {layout.states} integers")
             if not ((chosen >= 0) & (chosen <= layout.actions)).all():

@@ -1,0 +1,106 @@
+"""Environments of an ensemble as Stable-Baselines3's own ``VecEnv``, which differs from Gymnasium's.
+
+Stable-Baselines3 expects one dictionary of information for each environment. Where an episode ends, it has the
+last observation (``terminal_observation``) and says whether the episode was truncated
+(``TimeLimit.truncated``). This is a separate module because it imports Stable-Baselines3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import VecEnv
+
+from discreet.envs.world_env import VectorWorld
+
+__all__ = ["SB3World"]
+
+Indices = int | Sequence[int] | None
+
+
+class SB3World(VecEnv):
+    """Many environments for Stable-Baselines3; see ``WorldModel.vector_env`` with ``sb3=True``.
+
+    Parameters
+    ----------
+    world : VectorWorld
+        The same environments for Gymnasium. They are stepped here, and must not be stepped elsewhere.
+    """
+
+    def __init__(self, world: VectorWorld) -> None:
+        self.world = world
+        super().__init__(world.num_envs, world.single_observation_space, world.single_action_space)
+        self._actions: NDArray[Any] | None = None
+
+    def reset(self) -> NDArray[Any]:
+        """Begin an episode in every environment, and return the first observations.
+
+        A seed of ``seed`` is used once: all following episodes are reproducible.
+        """
+        seen, _ = self.world.reset(seed=self._seeds[0])
+        self._reset_seeds()
+        self._reset_options()
+        return seen
+
+    def step_async(self, actions: NDArray[Any]) -> None:
+        """Keep the (n,) actions for ``step_wait``."""
+        self._actions = actions
+
+    def step_wait(self) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
+        """Take the actions of ``step_async``, and return observations, rewards, ends and information.
+
+        Raises ``ValueError`` if an action does not exist, or ``reset`` was never called.
+        """
+        seen, rewards, terminated, truncated, info = self.world.step(self._actions)
+        ends = terminated | truncated
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        for i in np.flatnonzero(ends):
+            infos[i] = {
+                "terminal_observation": info["final_obs"][i],
+                "TimeLimit.truncated": bool(truncated[i]),
+            }
+        return seen, rewards.astype(np.float32), ends, infos
+
+    def close(self) -> None:
+        """Do nothing: no process or file is open."""
+
+    def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
+        """Return an attribute of the common :class:`VectorWorld`, once for each environment.
+
+        attr_name : name of the attribute. indices : environments; None: all.
+
+        Raises ``AttributeError`` if there is none.
+        """
+        return [getattr(self.world, attr_name)] * self._count(indices)
+
+    def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
+        """Set an attribute of the common :class:`VectorWorld`.
+
+        attr_name : name of the attribute. value : its value. indices : not used, because all share it.
+        """
+        setattr(self.world, attr_name, value)
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
+    ) -> list[Any]:
+        """Call a method of the common :class:`VectorWorld` once, and return its result for each environment.
+
+        method_name : name of the method. method_args, method_kwargs : its arguments. indices : environments;
+        None: all.
+
+        Raises ``AttributeError`` if there is none.
+        """
+        return [getattr(self.world, method_name)(*method_args, **method_kwargs)] * self._count(indices)
+
+    def env_is_wrapped(self, wrapper_class: type[Any], indices: Indices = None) -> list[bool]:
+        """Return False for each environment: none is wrapped.
+
+        wrapper_class : class of the wrapper. indices : environments; None: all.
+        """
+        return [False] * self._count(indices)
+
+    def _count(self, indices: Indices) -> int:
+        return len(list(self._get_indices(indices)))
