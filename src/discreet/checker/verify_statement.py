@@ -13,7 +13,6 @@ that noise was drawn as stated: signatures, and the check of the noise below, ar
 """
 
 import argparse
-import csv
 import hashlib
 import json
 import math
@@ -223,109 +222,92 @@ def losses(noise, scale, shift):
     return ends + inner
 
 
-class Exchange:
-    """Sum of the losses of one way to exchange a user's record, by Fourier transforms on a grid of losses.
+class Grid:
+    """Laws of losses on a grid of n points, by Fourier transforms.
 
     Each loss is split between its two neighbours on the grid so that E[1] and E[e^-L] are kept. The split law
     dominates the true one, so every delta is an upper bound. Probabilities are tilted by e^{theta L} before
     the transform, so that rounding errors are small relative to the tail beyond epsilon.
     """
 
-    cache: dict = {}
+    def __init__(self, n, width, theta, centre, laws):
+        self.n, self.h, self.theta, self.low = n, width / n, theta, round(centre * n / width) - n // 4
+        self.transforms = {key: self._transform(law) for key, law in laws.items()}
 
-    def __init__(self, terms, n, width, theta):
-        self.h, self.theta = width / n, theta
-        whole, self.log_mass, self.lost = [1.0 + 0j] * n, 0.0, 0.0
-        for (noise, scale, shift), count in terms.items():
-            key = (noise, scale, shift, n, width, theta)
-            if key not in self.cache:
-                self.cache[key] = self._transform(losses(noise, scale, shift), n)
-            transform, log_mass = self.cache[key]
-            whole = [a * b**count for a, b in zip(whole, transform, strict=True)]
-            self.log_mass += count * log_mass
-        self.mass = [z.real / n for z in fft(whole, 1)]
-
-    def _transform(self, law, n):
-        h, cells = self.h, [0.0] * n
+    def _transform(self, law):
+        h, n, split, down = self.h, self.n, {}, math.expm1(-self.h)
         for loss, p in law:
             i = math.floor(loss / h)
-            up = min(1.0, max(0.0, math.expm1(i * h - loss) / math.expm1(-h)))
-            cells[i % n] += (1.0 - up) * p * math.exp(self.theta * i * h)
-            cells[(i + 1) % n] += up * p * math.exp(self.theta * (i + 1) * h)
-        total = math.fsum(cells)
-        return fft([complex(p / total) for p in cells], -1), math.log(total)
+            up = min(1.0, max(0.0, math.expm1(i * h - loss) / down)) * p
+            split[i] = split.get(i, 0.0) + p - up
+            split[i + 1] = split.get(i + 1, 0.0) + up
+        cells = [0j] * n
+        for i, p in split.items():
+            cells[i % n] += p * math.exp(self.theta * i * h)
+        total = math.fsum(z.real for z in cells)
+        return fft([z / total for z in cells], -1), math.log(total)
 
-    def curve(self, centre):
-        """Return points (L, probability of L) from ``centre`` up to half a window above it."""
-        n, low = len(self.mass), round(centre / self.h)
-        return [(i * self.h, max(0.0, self.mass[i % n]) * math.exp(self.log_mass - self.theta * i * self.h))
-                for i in range(low - n // 4, low + n // 2)]  # fmt: skip
+    def points(self, terms):
+        """Return (loss, probability) of a way from a quarter of the window below the centre up."""
+        whole, log_mass, n = None, 0.0, self.n
+        for key, count in terms.items():
+            transform, log_total = self.transforms[key]
+            power = [z**count for z in transform]
+            whole = power if whole is None else [a * b for a, b in zip(whole, power, strict=True)]
+            log_mass += count * log_total
+        mass, h, theta = fft(whole, 1), self.h, self.theta
+        return [(i * h, max(0.0, mass[i % n].real / n) * math.exp(log_mass - theta * i * h))
+                for i in range(self.low, self.low + 3 * n // 4)]  # fmt: skip
 
 
 def delta_at(points, epsilon):
     return math.fsum(p * -math.expm1(epsilon - loss) for loss, p in points if loss > epsilon)
 
 
-def moments(terms):
-    """Return mean, variance and largest single loss of a way of exchange (for discrete Gaussian, 12 sd)."""
-    mean = variance = most = 0.0
-    for (noise, scale, shift), count in terms.items():
-        law = losses(noise, scale, shift)
-        one = math.fsum(p * loss for loss, p in law)
-        mean += count * one
-        variance += count * math.fsum(p * (loss - one) ** 2 for loss, p in law)
-        most = max(most, *(abs(loss) for loss, p in law if p > 1e-40))
-    return mean, variance, most
+def exchange_epsilon(ways, delta, stated, sizes=(2**14, 2**15)):
+    """Return (upper bound, Richardson limit) of the largest epsilon of the listed ways, and a bound on delta.
 
+    The error of epsilon is proportional to h^2. All ways are compared on small grids, the worst on fine ones.
+    """
+    laws = {key: losses(*key) for key in sorted({key for way in ways for key in way})}
+    means = {key: math.fsum(p * loss for loss, p in law) for key, law in laws.items()}
+    squares = {key: math.fsum(p * (loss - means[key]) ** 2 for loss, p in law) for key, law in laws.items()}
+    most = max(abs(loss) for law in laws.values() for loss, p in law if p > 1e-40)
+    variances = [math.fsum(count * squares[key] for key, count in way.items()) for way in ways]
+    mean = max(math.fsum(count * means[key] for key, count in way.items()) for way in ways)
+    width = 24.0 * math.sqrt(max(variances)) + 8.0 * most
+    theta = min(max(0.0, (stated - mean) / max(variances)), 500.0 / width)
 
-def exchange_epsilon(ways, delta, stated, sizes=(2**15, 2**16)):
-    """Return (upper bound, Richardson limit) of the largest epsilon of the listed ways, and a bound on delta."""
-    facts = [moments(terms) for terms in ways]
-    spread = max(math.sqrt(v) for _, v, _ in facts)
-    width = 24.0 * spread + 8.0 * max(most for *_, most in facts)
-    mean, variance, _ = max(facts)
-    theta = max(0.0, (stated - mean) / variance)
-    theta = min(theta, 500.0 / width)
+    def epsilons(grids, way):
+        every = [grid.points(way) for grid in grids]
+        return every[-1], [bisect(lambda e, p=p: delta_at(p, e) <= delta, p[0][0], p[-1][0], 40) for p in every]
 
-    def epsilon(terms, n):
-        points = Exchange(terms, n, width, theta).curve(stated)
-        return bisect(lambda e: delta_at(points, e) <= delta, points[0][0], points[-1][0], 60)
-
-    curves = [Exchange(terms, 2**12, width, theta).curve(stated) for terms in ways]
-    rough = [bisect(lambda e, p=p: delta_at(p, e) <= delta, p[0][0], p[-1][0], 60) for p in curves]  # never too low
-    order, best = sorted(range(len(ways)), key=lambda i: -rough[i]), (-math.inf, -math.inf, 0)
-    for i in order:
-        if rough[i] > best[1]:
-            coarse, fine = (epsilon(ways[i], n) for n in sizes)
-            best = max(best, ((4.0 * fine - coarse) / 3.0, fine, i))
-    return best[1], best[0], lambda e: max(delta_at(points, e) for points in curves)
+    small = [Grid(n, width, theta, stated, laws) for n in (2**12, 2**13)]
+    rough = [epsilons(small, way) for way in ways]
+    limits = sorted(((4.0 * fine - coarse) / 3.0, i) for i, (_, (coarse, fine)) in enumerate(rough))
+    large, best = [Grid(n, width, theta, stated, laws) for n in sizes], (-math.inf, -math.inf)
+    for limit, i in reversed(limits):
+        if limit > best[0] - 1e-6 * abs(best[0]):
+            coarse, fine = epsilons(large, ways[i])[1]
+            best = max(best, ((4.0 * fine - coarse) / 3.0, fine))
+    return best[1], best[0], lambda e: max(delta_at(points, e) for points, _ in rough)
 
 
 # ---------------------------------------------------------------------- 4, 5. sensitivity, completeness
 
 
-def ways_of(steps, states, actions, one_start=False):
+def ways_of(steps):
     """Return the reachable triples (different pairs, same pair and other successor, all equal) over H steps.
 
     The automaton has two states: both records are in one state, or in two. From one state, a step is a
     different action (then one or two states), an equal action with another successor (then two), or equal.
     From two states, the pairs differ.
     """
-    apart_possible = states > 1
-    at = {True: {(0, 0, 0)}, False: {(0, 0, 0)} if apart_possible and not one_start else set()}
+    at = {True: {(0, 0, 0)}, False: {(0, 0, 0)}}
     for _ in range(steps):
-        to = {True: set(), False: set()}
-        for together, triples in at.items():
-            for d, o, e in triples:
-                if not together or actions > 1:
-                    to[True].add((d + 1, o, e))
-                    if apart_possible:
-                        to[False].add((d + 1, o, e))
-                if together:
-                    to[True].add((d, o, e + 1))
-                    if apart_possible:
-                        to[False].add((d, o + 1, e))
-        at = to
+        other = {(d + 1, o, e) for triples in at.values() for d, o, e in triples}
+        at = {True: other | {(d, o, e + 1) for d, o, e in at[True]},
+              False: other | {(d, o + 1, e) for d, o, e in at[True]}}  # fmt: skip
     return at[True] | at[False]
 
 
@@ -348,46 +330,53 @@ def count_sensitivity(query, p, weights):
     """Return the joint sensitivity of counts or of first visits; weights are 1/scale^p for each family."""
     different, other, equal = step_costs(set(weights), p, weights)
     if query["first"]:
-        # At most m different states are visited by one user. Both visit c of them, each visits others.
-        m, both = min(query["states"] + 1, query["steps"] + 1), max(different, other, equal)
+        # At most m different states are visited by one user: both visit c of them, each visits others.
+        m, both = min(query["states"], query["steps"]), max(different, other, equal)
         cost = max(c * both + (m - c) * different for c in range(m + 1))
     else:
-        triples = ways_of(query["steps"], query["states"], query["actions"], query.get("start") is not None)
-        cost = max(d * different + o * other + e * equal for d, o, e in triples)
+        cost = max(d * different + o * other + e * equal for d, o, e in ways_of(query["steps"]))
     return query["episodes"] * (cost if p == 1 else math.sqrt(cost))
 
 
-def linear_sensitivity(query, p, scales, m):
-    """Return the joint sensitivity of linear sums, from the bounds on the features.
+def question_cost(weights, features, states, centred, p):
+    """Return the cost of one question about linear sums: a loss (p = 1) or a squared loss (p = 2).
 
-    A user adds phi phi' (Gram), phi y with y in a range of length 1 around its centre (response, rewards), or
-    phi e_s (next states). With c the cosine between the features of both records, and |phi| <= B:
-    Gram, upper triangle with double variance on the diagonal: (1 - c^2) B^4; response: (1 + c)/2 B^2; next
-    states: 2 B^2. If features can have any sign, c is in [-1, 1], else in [0, 1].
-    For p = 1: |phi|_1 <= l1; Gram (whole matrix or triangle) 2 l1^2; response: l1; next states: 2 l1.
+    A user adds x x' (Gram), x y (response, rewards; the range of y has length 1) or x (e_s - 1/S) (next states),
+    with |x| <= B and |x|_1 <= l1. With t the cosine of both vectors: Gram, on the upper triangle with twice the
+    variance on the diagonal, (1 - t^2) B^4; y centred (1 + |t|)/2 B^2, or y in [0, 1] 2 (1 - t) B^2 and at least
+    B^2; next states 2 ((1 - 1/S) (1 - t)) B^2 if equal, 2 (1 - 1/S + t/S) B^2 if not. If x >= 0, then t >= 0.
+    For p = 1: triangle l1^2 + B^2; y centred l1, else 2 l1; next states 4 l1 (1 - 1/S). Start states: 2 counts.
     """
-    features, total, parts = query["features"], 0.0, {}
+    g, s, start = (weights.get(kind, 0.0) for kind in ("gram", "successors", "start"))
+    r, b, l1, other = weights.get("response", 0.0) + weights.get("rewards", 0.0), features["bound"], features["l1"], 1.0 - 1.0 / states
+    if set(weights) - {"gram", "successors", "start", "response", "rewards"}:
+        raise ValueError(f"sums {sorted(weights)}: not known here")
+    if p == 1:
+        return g * (l1**2 + b**2) + r * l1 * (1.0 if centred else 2.0) + 4.0 * s * l1 * other + 2.0 * start
+    g, r, s, low = g * b**4, r * b**2, 2.0 * s * b**2, 0.0 if features["nonneg"] else -1.0
+
+    def cost(t):
+        y = 0.5 * (1.0 + abs(t)) if centred else max(2.0 * (1.0 - t), 1.0)
+        return g * (1.0 - t * t) + r * y + s * max(other * (1.0 - t), other + t / states) + 2.0 * start
+
+    slopes = [y + z for y in (-2.0 * r, -0.5 * r, 0.0, 0.5 * r) for z in (-s * other, s / states)]
+    tops = [min(1.0, max(low, slope / (2.0 * g))) for slope in slopes] if g else []
+    return max(map(cost, (low, 0.0, 0.5, 1.0, *tops)))  # a maximum is at an end, a kink, or a stationary point
+
+
+def linear_sensitivity(query, p, scales):
+    """Return the joint sensitivity of linear sums: costs of questions add up over each half of the users."""
+    weights, totals = {}, {}
     for name, scale in scales.items():
         number, _, rest = name.partition(".")
-        parts.setdefault(number, {})[rest.partition("[")[0]] = 1.0 / scale**p
-    by_group = {}
-    for number, weights in parts.items():
-        g, r, s = (sum(weights.get(kind, 0.0) for kind in kinds)
-                   for kinds in (("gram",), ("response", "rewards"), ("successors",)))  # fmt: skip
-        if set(weights) - {"gram", "response", "rewards", "successors"}:
-            raise ValueError(f"question {number}: {sorted(weights)} are not known here")
-        if p == 1:
-            bound = features["l1"]
-            cost = 2.0 * g * bound**2 + r * bound + 2.0 * s * bound
-        else:
-            bound, low = features["bound"], 0.0 if features["nonneg"] else -1.0
-            g, r, s = g * bound**4, r * bound**2, s * bound**2
-            best = min(1.0, max(low, r / (4.0 * g))) if g else 1.0
-            cost = max(g * (1.0 - c * c) + 0.5 * r * (1.0 + c) for c in (low, best, 0.0, 1.0)) + 2.0 * s
-        part = (query.get("parts") or {}).get(number, 0)
-        by_group[part] = by_group.get(part, 0.0) + cost
-    total = max(by_group.values())
-    return m * (total if p == 1 else math.sqrt(total))
+        weights.setdefault(int(number), {})[rest.partition("[")[0]] = 1.0 / scale**p
+    for number, parts in weights.items():
+        question = query["questions"][number]
+        cost = question_cost(parts, query["features"], query["states"], question["centre"] or question["low"] < 0, p)
+        for half in (0, 1) if question["half"] is None else (question["half"],):
+            totals[half] = totals.get(half, 0.0) + cost
+    total = max(totals.values())
+    return query["episodes"] * (total if p == 1 else math.sqrt(total))
 
 
 def check_sensitivities(query, record, doc):
@@ -396,17 +385,15 @@ def check_sensitivities(query, record, doc):
     if query is None:
         report("sensitivities", record["joint"], "the query is not described", None)
         return
-    m, linear = query["episodes"], query["kind"] == "linear sums"
-    joint = (linear_sensitivity(query, p, scales, m) if linear
+    linear = query["kind"] == "linear sums"
+    joint = (linear_sensitivity(query, p, scales) if linear
              else count_sensitivity(query, p, {k: 1.0 / s**p for k, s in scales.items()}))  # fmt: skip
     for family, stated in record["sensitivities"].items():
-        found = (linear_sensitivity(query, p, {family: 1.0}, m) if linear
+        found = (linear_sensitivity(query, p, {family: 1.0}) if linear
                  else count_sensitivity(query, p, {family: 1.0}))  # fmt: skip
         near(f"{name} of {family}", stated, found)
     near(f"joint {name}, in units of the noise", record["joint"], joint)
     report("noisy sums with one user", record["levels"], 1, record["levels"] == 1)
-    if linear and query["features"].get("sha256") and "features.csv" in doc["files"]:
-        pass
     if record["exchanges"]:
         check_complete(query, record)
 
@@ -426,7 +413,7 @@ def check_complete(query, record):
         for noise, scale, shift, count in way:
             shifts.setdefault((noise, round(scale, 6)), []).extend([float(shift)] * count)
         listed.append({key: sorted(values, reverse=True) for key, values in shifts.items()})
-    for d, o, e in ways_of(query["steps"], query["states"], query["actions"], query.get("start") is not None):
+    for d, o, e in ways_of(query["steps"]):
         needed = {}
         for family, scale in record["scales"].items():
             grid = query["families"][family]["grid"]
@@ -641,7 +628,7 @@ def check_guarantee(doc):
             ok = limit * (1.0 - 2e-6) <= epsilon <= limit * (1.0 + 5e-3)
             report("epsilon, numerical", epsilon, f"limit {limit!r}, upper bound {upper!r}", ok)
             low = best_exceedance(curve, epsilon)
-            high = low * 1.05
+            high = 2.0 * low
     elif mu is not None:
         near("epsilon, Gaussian", epsilon, gaussian_epsilon(mu, delta))
         low = high = best_exceedance(lambda t: gaussian_delta(mu, t), epsilon)
@@ -977,7 +964,7 @@ def check_numerical_total(part, reserved, delta, stated, closed):
         lower = 0.0 if closed is None else stated <= closed * (1 + 1e-9)
         report(f"{part}: epsilon, numerical", stated, f"at most {closed!r}; no list of exchanges", None if lower else False)
         return
-    upper, limit, _ = exchange_epsilon(ways, delta, stated, (2**14, 2**15))
+    upper, limit, _ = exchange_epsilon(ways, delta, stated)
     ok = limit * (1.0 - 1e-5) <= stated <= limit * (1.0 + 5e-3)
     report(f"{part}: epsilon, numerical", stated, f"limit {limit!r}, upper bound {upper!r}", ok)
 
@@ -1082,10 +1069,10 @@ def read_release(path):
     """Return (header, {family: {(step, indices): value}}) of ``release.csv``."""
     header, tables = {}, {}
     with open(path, encoding="utf-8", newline="") as stream:
-        rows = csv.reader(stream)
-        for row in rows:
-            if row and row[0].startswith("# "):
-                name, _, value = ",".join(row)[2:].partition("=")
+        for line in stream:
+            row = line.rstrip("\n").split(",")
+            if line.startswith("# "):
+                name, _, value = line[2:-1].partition("=")
                 header[name] = value
             elif row[0] != "family":
                 place = tuple(int(part) for part in row[1:-1] if part)
@@ -1136,7 +1123,7 @@ def check_noise(folder, doc, query):
     variance = {name: scale**2 * (2.0 if laplace else 1.0) for r in records for name, scale in r["scales"].items()}
     sums = {}
     for place, value in tables[TRANSITIONS].items():
-        start = query["kind"] == "counts" or place[1] == query["states"]
+        start = query["kind"] == "counts" or place[1] == query["states"] - 1
         if start:
             sums.setdefault(place[0], []).append(value)
     spread = 7.0 * math.sqrt(max(map(len, sums.values())) * variance.get(TRANSITIONS, 0.0)) + 1e-6
@@ -1182,15 +1169,14 @@ def query_of(doc):
         return None
     grids = {f["family"]: {"grid": 2.0**-10 if f["family"] in (RAW, CENTRED) else 1.0, "cells": f["cells"]}
              for f in families}  # fmt: skip
-    return {"kind": "first visits" if first else "counts", "steps": p["horizon"], "first": first,
-            "states": p["states"], "actions": p["actions"], "episodes": p["episodes_per_user"],
+    return {"kind": "first visits" if first else "counts", "steps": p["horizon"] + first, "first": first,
+            "states": p["states"] + first, "actions": p["actions"], "episodes": p["episodes_per_user"],
             "families": grids}  # fmt: skip
 
 
 def verify(folder, ledger=None, keys=()):
     """Run all checks on a folder. Returns the list of results."""
     RESULTS.clear()
-    Exchange.cache.clear()
     folder = Path(folder)
     try:
         doc = strict_json((folder / "statement.json").read_bytes())
