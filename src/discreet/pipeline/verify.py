@@ -59,6 +59,7 @@ from discreet.learners.offline.release_files import FIRST_VISITS, StoredTables, 
 from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.mechanisms.linear.adaptive_queries import planned_records
 from discreet.pipeline.learned_files import LearnConfig, kind_of, learner_of, name_of, options_of, write_plan
+from discreet.reports.checkable_files import LEDGER_NAME, ledger_lines, stated_query, write_csv
 from discreet.reports.signature_file import SIGNATURES_NAME, found_in
 from discreet.reports.statement import (
     PAGES,
@@ -337,6 +338,7 @@ def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check
         ledger=None if ledger is None else LedgerFacts(**ledger),
         # report.json itself is compared with the report that is recomputed from the release
         verdict=stated_verdict(read_json(folder / "report.json")) if "verdict" in document else None,
+        query=stated_query(read_tables(folder / "release.parquet")) if "query" in document else None,
         **{name: document["configuration"][name] for name in ("algorithm", "options")},
         **{name: document[name] for name in _FACTS},
     )
@@ -517,9 +519,14 @@ def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) 
             again, planned, guarantee, settings, replanned=document["replanned"], version=document["version"],
             drawn=folder,
         )  # fmt: skip
+        if "query" in document:
+            write_csv(read_tables(folder / "release.parquet"), again)
         made = {path.name: path for path in sorted(again.iterdir())}
         expected = {*made, "release.parquet"} | ({REWARDS_NAME} if known is not None else set())
         stated = set(document["files"])
+        if LEDGER_NAME in stated and document["ledger"] is not None:
+            expected |= {LEDGER_NAME}
+            yield from _check_lines(folder, document)
         yield Check("files of such a run", sorted(stated), sorted(expected), stated == expected)
         # If the numbers are equal, all files must be equal byte by byte. If the numbers are from a machine
         # that rounds differently, the last digits can differ.
@@ -527,6 +534,17 @@ def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) 
         drawn = document["versions"].get("matplotlib") == versions().get("matplotlib")
         for one, path in made.items():
             yield from _check_file(folder / one, path, steady, drawn)
+
+
+def _check_lines(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
+    """Check that ``ledger.jsonl`` ends with the entry of the run, and that its hashes fit its texts."""
+    stated, last = document["ledger"], {}
+    for number, line in enumerate((folder / LEDGER_NAME).read_bytes().decode("utf-8").splitlines(), 1):
+        last = json.loads(line)
+        if "text" in last:
+            found = hashlib.sha256(last["text"].encode()).hexdigest()
+            yield _compared(f"{LEDGER_NAME}: entry {number}", last["hash"], found)
+    yield _compared(f"{LEDGER_NAME}: entry of the run", stated["head"], last.get("hash"))
 
 
 REWARDS_NAME = "rewards.npy"
@@ -610,6 +628,10 @@ def _check_ledger(folder: Path, document: Mapping[str, Any], ledger: LedgerLike)
     yield _compared("ledger: purpose", document["purpose"], entry.purpose)
     records = [record.to_dict() for record in entry.records]
     yield from _leaves("ledger: records", [one["record"] for one in document["mechanisms"]], records)
+    if LEDGER_NAME in document["files"]:
+        lines = ledger_lines(ledger.entries(), stated["dataset"], entry.number).encode()
+        same = (folder / LEDGER_NAME).read_bytes() == lines
+        yield Check(f"ledger: {LEDGER_NAME}", "as in the ledger", "so" if same else "other entries", same)
     facts = vars(LedgerFacts.of(ledger, entry))
     yield from _leaves("ledger", {k: v for k, v in stated.items() if k != "name"}, {
         name: dict(value) if isinstance(value, Mapping) else value

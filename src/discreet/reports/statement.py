@@ -247,6 +247,8 @@ class RunFacts:
     verdict : mapping, optional
         For decision points, the result of :func:`discreet.reports.verdict_text.stated_verdict`; None for
         other learners.
+    query : mapping, optional
+        Result of :func:`discreet.reports.checkable_files.stated_query`; None before the release is made.
     versions : mapping
         Result of :func:`versions`.
     operator, approval : str
@@ -271,6 +273,7 @@ class RunFacts:
     synthetic: bool = False
     replanned: bool = False
     verdict: Mapping[str, Any] | None = None
+    query: Mapping[str, Any] | None = None
     versions: Mapping[str, str] = field(default_factory=lambda: versions())
     operator: str = ""
     approval: str = ""
@@ -408,6 +411,7 @@ def make_statement(facts: RunFacts, version: int = VERSION) -> Statement:
         "covered": list(_covered(facts, said)),
         "not_covered": list(_not_covered(facts, said)),
         "mechanisms": [_mechanism(record, facts, version) for record in facts.records],
+        "query": None if facts.query is None else dict(facts.query),
         "verdict": None if facts.verdict is None else dict(facts.verdict),
         "configuration": configuration_of(facts.algorithm, facts.options),
         "files": dict(sorted(facts.files.items())),
