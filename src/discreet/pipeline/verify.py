@@ -538,13 +538,15 @@ def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) 
 
 def _check_lines(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
     """Check that ``ledger.jsonl`` ends with the entry of the run, and that its hashes fit its texts."""
-    stated, last = document["ledger"], {}
-    for number, line in enumerate((folder / LEDGER_NAME).read_bytes().decode("utf-8").splitlines(), 1):
+    stated, last, number = document["ledger"], {}, 0
+    text = (folder / LEDGER_NAME).read_bytes().decode("utf-8")
+    for number, line in enumerate(text.splitlines(), 1):
         last = json.loads(line)
         if "text" in last:
             found = hashlib.sha256(last["text"].encode()).hexdigest()
             yield _compared(f"{LEDGER_NAME}: entry {number}", last["hash"], found)
     yield _compared(f"{LEDGER_NAME}: entry of the run", stated["head"], last.get("hash"))
+    yield _compared(f"{LEDGER_NAME}: entries", (stated["number"], "\n"), (number, text[-1:]))
 
 
 REWARDS_NAME = "rewards.npy"
