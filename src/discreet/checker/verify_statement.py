@@ -3,12 +3,12 @@
 
     python verify_statement.py DIR [--ledger FILE] [--public-key HEX] [--json]
 
-DIR is a folder with ``statement.json``. Every line of the output names a check, the stated value and the found
-value. Exit status: 0 if all checks agree, 1 if one differs, 2 if none differs but one was not possible.
+DIR is a folder with ``statement.json``. Every line of the output names a check, the stated and the found value.
+Exit status: 0 if all checks agree, 1 if one differs, 2 if none differs but one was not possible.
 
-Neighbours: the whole record of one user (at most m episodes of H steps) is replaced by any other record, and
-the number of users stays the same. L = ln(P(o) / P'(o)) is the privacy loss of an outcome o drawn from P.
-This file imports nothing of the library that wrote the folder, and shares no code with it. No file can prove
+Neighbours: the whole record of one user (at most m episodes of H steps) is replaced by any other record; the
+number of users stays the same. L = ln(P(o) / P'(o)) is the privacy loss of an outcome o drawn from P.
+This file imports nothing of the library that wrote the folder and shares no code with it. No file can prove
 that noise was drawn as stated: signatures, and the check of the noise below, are the only evidence for this.
 """
 
@@ -27,12 +27,16 @@ from pathlib import Path
 RESULTS = []
 PAGES = ("statement.md", "officer.md", "officer.html")
 FREE = ("operator", "approval", "fingerprint")
+VISITS, TRANSITIONS, RAW, CENTRED = "visits", "transition_counts", "reward_sums", "centered_reward_sums"
+NOISES = ("laplace", "discrete_laplace", "gaussian", "discrete_gaussian")
 
 
 def report(name, stated, found, ok):
     """Record one check. ``ok`` is True, False, or None if the check was not possible."""
     RESULTS.append((name, stated, found, "not checkable" if ok is None else "agrees" if ok else "DIFFERS"))
 
+def equal(name, stated, found):
+    report(name, stated, found, type(stated) is type(found) and stated == found)
 
 def near(name, stated, found, tolerance=1e-9):
     """Record whether two numbers (or None) agree to a relative tolerance."""
@@ -40,9 +44,21 @@ def near(name, stated, found, tolerance=1e-9):
     same = math.isclose(stated, found, rel_tol=tolerance, abs_tol=1e-300) if both else stated is found
     report(name, stated, found, same)
 
+def same_tree(name, stated, found):
+    """Compare two JSON values number by number."""
+    if isinstance(stated, dict) and isinstance(found, dict) and set(stated) == set(found):
+        for key in stated:
+            same_tree(f"{name}.{key}", stated[key], found[key])
+    elif isinstance(stated, list) and isinstance(found, list) and len(stated) == len(found):
+        for i, pair in enumerate(zip(stated, found, strict=True)):
+            same_tree(f"{name}[{i}]", *pair)
+    elif isinstance(stated, float) and isinstance(found, (int, float)):
+        near(name, stated, found)
+    else:
+        equal(name, stated, found)
 
-# ---------------------------------------------------------------------- 1. files, strict JSON, hashes
 
+# 1. Files, strict JSON, hashes
 
 class Number(float):
     """Float of a JSON file that keeps its text."""
@@ -54,25 +70,17 @@ class Number(float):
         value.text = text
         return value
 
-
 def strict_json(data):
     """Parse JSON. Refuses repeated names, NaN, infinity, -0 as an integer, and text that is not UTF-8."""
-
     def unique(pairs):
         table = dict(pairs)
         if len(table) < len(pairs):
             raise ValueError("a name occurs twice in one object")
         return table
-
     def refused(text):
         raise ValueError(f"{text} is not a number of JSON")
-
-    def whole(text):
-        return refused(text) if text == "-0" else int(text)
-
-    return json.loads(data.decode("utf-8"), object_pairs_hook=unique, parse_constant=refused,
-                      parse_float=Number, parse_int=whole)  # fmt: skip
-
+    return json.loads(data.decode("utf-8"), object_pairs_hook=unique, parse_constant=refused, parse_float=Number,
+                      parse_int=lambda text: refused(text) if text == "-0" else int(text))
 
 def canonical(value):
     """Return JSON text with sorted keys, no spaces, ASCII escapes, and each number as its text in the file."""
@@ -82,17 +90,14 @@ def canonical(value):
         return "[" + ",".join(map(canonical, value)) + "]"
     return value.text if isinstance(value, Number) else json.dumps(value)
 
-
 def sha256(data):
     return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
-
 
 def check_files(folder, doc):
     """Compare the hashes of all named files. Links, unnamed files and unnamed folders differ."""
     present, own = {}, {"statement.json", *PAGES}
     for place, folders, names in os.walk(folder):
-        for name in [*folders, *names]:
-            path = Path(place, name)
+        for path in (Path(place, name) for name in [*folders, *names]):
             mode, where = path.lstat().st_mode, path.relative_to(folder).as_posix()
             if not stat.S_ISDIR(mode):
                 present[where] = path if stat.S_ISREG(mode) else None
@@ -100,33 +105,25 @@ def check_files(folder, doc):
                 report(f"folder {where}", "not named", "is in the folder", False)
     for name, digest in doc["files"].items():
         path = present.get(name)
-        found = sha256(path.read_bytes()) if path else "no such file, or a link"
-        report(f"SHA-256 of {name}", digest, found, digest == found)
+        equal(f"SHA-256 of {name}", digest, sha256(path.read_bytes()) if path else "no such file, or a link")
     for name in sorted(own | ({"signatures.json"} & set(present))):
-        report(f"file {name}", "a file", "a file" if present.get(name) else "missing, or a link",
-               bool(present.get(name)))  # fmt: skip
+        equal(f"file {name}", "a file", "a file" if present.get(name) else "missing, or a link")
     for name in sorted(set(present) - set(doc["files"]) - own - {"signatures.json"}):
         report(f"file {name}", "not named", "is in the folder", False)
-    found = sha256(canonical({key: value for key, value in doc.items() if key not in FREE}))
-    report("fingerprint", doc["fingerprint"], found, doc["fingerprint"] == found)
-    conf = doc["configuration"]
-    found = sha256(canonical({key: conf[key] for key in ("algorithm", "options")}))
-    report("hash of the configuration", conf["hash"], found, conf["hash"] == found)
+    kept = {key: value for key, value in doc.items() if key not in FREE}
+    equal("fingerprint", doc["fingerprint"], sha256(canonical(kept)))
+    conf = {key: doc["configuration"][key] for key in ("algorithm", "options")}
+    equal("hash of the configuration", doc["configuration"]["hash"], sha256(canonical(conf)))
 
 
-# ---------------------------------------------------------------------- 2. closed forms
-
+# 2. Closed forms
 
 def _nodes():
-    """Return tanh-sinh nodes and weights on (0, 1)."""
-    for i in range(-384, 385):
-        u = i / 96.0
+    for u in (i / 96.0 for i in range(-384, 385)):
         s, c = 0.5 * math.pi * math.sinh(u), 0.5 * math.pi * math.cosh(u)
         yield 1.0 / (1.0 + math.exp(-2.0 * s)), 0.5 * c / math.cosh(s) ** 2 / 96.0
 
-
-NODES = [(x, w) for x, w in _nodes() if w > 0.0]
-
+NODES = [(x, w) for x, w in _nodes() if w > 0.0]  # tanh-sinh rule on (0, 1)
 
 def gaussian_delta(mu, epsilon):
     """Return delta(epsilon) of mu-Gaussian privacy.
@@ -138,10 +135,8 @@ def gaussian_delta(mu, epsilon):
     if a > 40.0:
         return 0.0
     end = max(0.0, -a) + 40.0 / max(1.0, a)
-    terms = (w * math.exp(-a * x * end - 0.5 * (x * end) ** 2 - 0.5 * a * a) * -math.expm1(-mu * x * end)
-             for x, w in NODES)  # fmt: skip
-    return end * math.fsum(terms) / math.sqrt(2.0 * math.pi)
-
+    return end / math.sqrt(2.0 * math.pi) * math.fsum(
+        w * math.exp(-0.5 * (a + x * end) ** 2) * -math.expm1(-mu * x * end) for x, w in NODES)
 
 def bisect(good, low, high, steps=200):
     """Return the end of the interval at which ``good`` holds, where it fails at low and holds at high."""
@@ -152,14 +147,12 @@ def bisect(good, low, high, steps=200):
         low, high = (low, middle) if good(middle) else (middle, high)
     return high
 
-
 def gaussian_epsilon(mu, delta):
     """Return the smallest epsilon >= 0 at which mu-Gaussian privacy has this delta."""
     if gaussian_delta(mu, 0.0) <= delta:
         return 0.0
     high = mu * mu / 2.0 + mu * math.sqrt(2.0 * math.log(1.0 / delta))  # Chernoff bound of P(L > epsilon)
     return bisect(lambda e: gaussian_delta(mu, e) <= delta, 0.0, high)
-
 
 def zcdp_epsilon(rho, delta):
     """Return the smallest epsilon of rho-zCDP at delta > 0: the best Renyi order is 1 + t.
@@ -173,54 +166,56 @@ def zcdp_epsilon(rho, delta):
     t = bisect(lambda t: rho * t * t + math.log1p(t) >= g, 0.0, math.sqrt(g / rho))
     return max(0.0, (2.0 * t + 1.0) * rho - math.log1p(1.0 / t))
 
-
 def zcdp_delta(rho, epsilon):
     """Return the smallest delta of rho-zCDP at epsilon.
 
-    ln delta(t) = t ((1 + t) rho - epsilon) + t ln t - (1 + t) ln(1 + t); it is convex in t > 0.
+    ln delta(t) = t ((1 + t) rho - epsilon) + t ln t - (1 + t) ln(1 + t) is convex in t > 0.
     """
-    slope = lambda t: (1.0 + 2.0 * t) * rho - epsilon - math.log1p(1.0 / t)  # noqa: E731
+    def rising(t):
+        return (1.0 + 2.0 * t) * rho - epsilon - math.log1p(1.0 / t) >= 0.0
     high = 1.0
-    while slope(high) < 0.0:
+    while not rising(high):
         high *= 2.0
-    t = bisect(lambda t: slope(t) >= 0.0, 0.0, high)
+    t = bisect(rising, 0.0, high)
     return min(1.0, math.exp(t * ((1 + t) * rho - epsilon) + t * math.log(t) - (1 + t) * math.log1p(t)))
 
 
-# ---------------------------------------------------------------------- 3. listed exchanges
-
-
-def fft(x, sign):
-    """Return the discrete Fourier transform (sign = -1) or its unscaled inverse (sign = 1); 2^k values."""
-    n = len(x)
-    if n == 1:
-        return x
-    if (n, sign) not in ROOTS:
-        ROOTS[n, sign] = [complex(math.cos(a), math.sin(a))
-                          for a in (sign * 2.0 * math.pi * i / n for i in range(n // 2))]  # fmt: skip
-    even, odd = fft(x[::2], sign), fft(x[1::2], sign)
-    odd = [w * b for w, b in zip(ROOTS[n, sign], odd, strict=True)]
-    return [a + b for a, b in zip(even, odd, strict=True)] + [a - b for a, b in zip(even, odd, strict=True)]
-
+# 3. Listed exchanges
 
 ROOTS = {}
 LARGEST_SCALE = 1e5  # in units of the grid: wider noise has too many values for a sum in this file
 
+def fft(x, sign):
+    """Return the discrete Fourier transform (sign = -1) or its unscaled inverse (sign = 1) of 2^k values."""
+    n = len(x)
+    if n == 1:
+        return x
+    if (n, sign) not in ROOTS:
+        angles = (sign * 2.0 * math.pi * i / n for i in range(n // 2))
+        ROOTS[n, sign] = [complex(math.cos(a), math.sin(a)) for a in angles]
+    even, odd = fft(x[::2], sign), fft(x[1::2], sign)
+    odd = [w * b for w, b in zip(ROOTS[n, sign], odd, strict=True)]
+    return [a + b for a, b in zip(even, odd, strict=True)] + [a - b for a, b in zip(even, odd, strict=True)]
 
 def losses(noise, scale, shift):
     """Return (loss, probability) of one coordinate that a neighbour moves by ``shift`` grid units."""
-    shift = int(shift)
     if noise == "discrete_gaussian":
         reach = math.ceil(12.0 * scale) + shift
         mass = [math.exp(-0.5 * (x / scale) ** 2) for x in range(-reach, reach + 1)]
         total = math.fsum(mass)
-        return [(shift * (shift - 2 * (i - reach)) / (2.0 * scale * scale), p / total)
-                for i, p in enumerate(mass)]  # fmt: skip
-    t = math.exp(-1.0 / scale)
+        return [(shift * (shift - 2 * (i - reach)) / (2.0 * scale * scale), p / total) for i, p in enumerate(mass)]
+    t, lead = math.exp(-1.0 / scale), math.tanh(0.5 / scale)
     ends = [(shift / scale, 1.0 / (1.0 + t)), (-shift / scale, math.exp(-shift / scale) / (1.0 + t))]
-    inner = [((shift - 2 * x) / scale, math.tanh(0.5 / scale) * math.exp(-x / scale)) for x in range(1, shift)]
-    return ends + inner
+    return ends + [((shift - 2 * x) / scale, lead * math.exp(-x / scale)) for x in range(1, shift)]
 
+def way_of(way):
+    """Return a listed way {(noise, scale, shift): count}; equal coordinates are added."""
+    terms = {}
+    for noise, scale, shift, count in way:
+        if noise not in ("discrete_gaussian", "discrete_laplace") or shift != int(shift) or count < 1:
+            raise ValueError(f"exchange {noise, scale, shift, count}: not known here")
+        terms[noise, float(scale), int(shift)] = terms.get((noise, float(scale), int(shift)), 0) + count
+    return terms
 
 class Grid:
     """Laws of losses on a grid of n points, by Fourier transforms.
@@ -230,8 +225,9 @@ class Grid:
     the transform, so that rounding errors are small relative to the tail beyond epsilon.
     """
 
-    def __init__(self, n, width, theta, centre, laws):
-        self.n, self.h, self.theta, self.low = n, width / n, theta, round(centre * n / width) - n // 4
+    def __init__(self, n, width, unit, theta, centre, laws):
+        self.h = unit / max(1, math.floor(unit * n / width)) if unit * n > width else width / n
+        self.n, self.theta, self.low = n, theta, round(centre / self.h) - n // 4
         self.transforms = {key: self._transform(law) for key, law in laws.items()}
 
     def _transform(self, law):
@@ -248,7 +244,7 @@ class Grid:
         return fft([z / total for z in cells], -1), math.log(total)
 
     def points(self, terms):
-        """Return (loss, probability) of a way from a quarter of the window below the centre up."""
+        """Return (loss, probability) of a way, from a quarter of the window below the centre up."""
         whole, log_mass, n = None, 0.0, self.n
         for key, count in terms.items():
             transform, log_total = self.transforms[key]
@@ -257,44 +253,46 @@ class Grid:
             log_mass += count * log_total
         mass, h, theta = fft(whole, 1), self.h, self.theta
         return [(i * h, max(0.0, mass[i % n].real / n) * math.exp(log_mass - theta * i * h))
-                for i in range(self.low, self.low + 3 * n // 4)]  # fmt: skip
-
+                for i in range(self.low, self.low + 3 * n // 4)]
 
 def delta_at(points, epsilon):
     return math.fsum(p * -math.expm1(epsilon - loss) for loss, p in points if loss > epsilon)
 
-
 def exchange_epsilon(ways, delta, stated, sizes=(2**14, 2**15)):
     """Return (upper bound, Richardson limit) of the largest epsilon of the listed ways, and a bound on delta.
 
-    The error of epsilon is proportional to h^2. All ways are compared on small grids, the worst on fine ones.
+    The error of epsilon is proportional to h^2. All ways are compared on small grids, the worst on fine ones. The
+    widest lattice of losses, multiples of a unit, lies on the grid.
     """
     laws = {key: losses(*key) for key in sorted({key for way in ways for key in way})}
     means = {key: math.fsum(p * loss for loss, p in law) for key, law in laws.items()}
     squares = {key: math.fsum(p * (loss - means[key]) ** 2 for loss, p in law) for key, law in laws.items()}
-    most = max(abs(loss) for law in laws.values() for loss, p in law if p > 1e-40)
-    variances = [math.fsum(count * squares[key] for key, count in way.items()) for way in ways]
+    most = max(abs(loss) for law in laws.values() for loss, p in law if p > 1e-16)
+    variance = max(math.fsum(count * squares[key] for key, count in way.items()) for way in ways)
     mean = max(math.fsum(count * means[key] for key, count in way.items()) for way in ways)
-    width = 24.0 * math.sqrt(max(variances)) + 8.0 * most
-    theta = min(max(0.0, (stated - mean) / max(variances)), 500.0 / width)
+    width = 24.0 * math.sqrt(variance) + 2.0 * most
+    units = [1.0 / scale if "laplace" in noise else 0.5 * shift / scale**2 for noise, scale, shift in laws]
+    unit = min(units)  # of the finest lattice if all others are multiples, else of the widest
+    unit = unit if unit * sizes[0] > 8.0 * width and all(abs(u / unit - round(u / unit)) < 1e-9 for u in units) else max(units)
+    theta = min(max(0.0, (stated - mean) / variance), 500.0 / width)
 
     def epsilons(grids, way):
         every = [grid.points(way) for grid in grids]
-        return every[-1], [bisect(lambda e, p=p: delta_at(p, e) <= delta, p[0][0], p[-1][0], 40) for p in every]
+        coarse, fine = (bisect(lambda e, p=p: delta_at(p, e) <= delta, p[0][0], p[-1][0], 40) for p in every)
+        ratio = (grids[0].h / grids[1].h) ** 2
+        return every[-1], (ratio * fine - coarse) / (ratio - 1.0), fine
 
-    small = [Grid(n, width, theta, stated, laws) for n in (2**12, 2**13)]
+    small = [Grid(n, width, unit, theta, stated, laws) for n in (2**12, 2**13)]
     rough = [epsilons(small, way) for way in ways]
-    limits = sorted(((4.0 * fine - coarse) / 3.0, i) for i, (_, (coarse, fine)) in enumerate(rough))
-    large, best = [Grid(n, width, theta, stated, laws) for n in sizes], (-math.inf, -math.inf)
+    limits = sorted((limit, i) for i, (_, limit, _) in enumerate(rough))
+    large, best = [Grid(n, width, unit, theta, stated, laws) for n in sizes], (-math.inf, -math.inf)
     for limit, i in reversed(limits):
         if limit > best[0] - 1e-6 * abs(best[0]):
-            coarse, fine = epsilons(large, ways[i])[1]
-            best = max(best, ((4.0 * fine - coarse) / 3.0, fine))
-    return best[1], best[0], lambda e: max(delta_at(points, e) for points, _ in rough)
+            best = max(best, epsilons(large, ways[i])[1:])
+    return best[1], best[0], lambda e: max(delta_at(points, e) for points, *_ in rough)
 
 
-# ---------------------------------------------------------------------- 4, 5. sensitivity, completeness
-
+# 4. Sensitivity from the query
 
 def ways_of(steps):
     """Return the reachable triples (different pairs, same pair and other successor, all equal) over H steps.
@@ -307,36 +305,27 @@ def ways_of(steps):
     for _ in range(steps):
         other = {(d + 1, o, e) for triples in at.values() for d, o, e in triples}
         at = {True: other | {(d, o, e + 1) for d, o, e in at[True]},
-              False: other | {(d, o + 1, e) for d, o, e in at[True]}}  # fmt: skip
+              False: other | {(d, o + 1, e) for d, o, e in at[True]}}
     return at[True] | at[False]
 
-
-VISITS, TRANSITIONS, RAW, CENTRED = "visits", "transition_counts", "reward_sums", "centered_reward_sums"
-
-
-def step_costs(names, p, weights):
-    """Return the costs of (different pairs, other successor, all equal) in the p-th power.
-
-    Counts move by 1 in each of two cells. A reward in [0, 1] moves its cell by at most 1 if both records are
-    in it; otherwise two cells move by at most 1 each, or 1/2 if 1/2 is subtracted from rewards.
-    """
-    v, t = (2.0 * weights.get(name, 0.0) if name in names else 0.0 for name in (VISITS, TRANSITIONS))
-    raw, centred = (weights.get(name, 0.0) if name in names else 0.0 for name in (RAW, CENTRED))
-    r = raw + centred
-    return v + t + 2.0 * raw + 2.0 * 0.5**p * centred, t + r, r
-
-
 def count_sensitivity(query, p, weights):
-    """Return the joint sensitivity of counts or of first visits; weights are 1/scale^p for each family."""
-    different, other, equal = step_costs(set(weights), p, weights)
+    """Return the joint sensitivity of counts or of first visits; weights are 1/scale^p for each family.
+
+    Counts move by 1 in each of two cells. A reward in [0, 1] moves its cell by at most 1 if both records are in
+    it; otherwise two cells move by at most 1 each, or 1/2 if 1/2 is subtracted. Costs are p-th powers.
+    """
+    v, t, raw, centred = (weights.get(name, 0.0) for name in (VISITS, TRANSITIONS, RAW, CENTRED))
+    equal_pair = raw + centred
+    different, successor = 2.0 * (v + t + raw + 0.5**p * centred), 2.0 * t + equal_pair
+    if query["pooled"] and p == 2 or set(weights) - {VISITS, TRANSITIONS, RAW, CENTRED}:
+        raise ValueError(f"families {sorted(weights)}, or pooled steps: not known here")
     if query["first"]:
         # At most m different states are visited by one user: both visit c of them, each visits others.
-        m, both = min(query["states"], query["steps"]), max(different, other, equal)
+        m, both = min(query["states"], query["steps"]), max(different, successor, equal_pair)
         cost = max(c * both + (m - c) * different for c in range(m + 1))
     else:
-        cost = max(d * different + o * other + e * equal for d, o, e in ways_of(query["steps"]))
+        cost = max(d * different + o * successor + e * equal_pair for d, o, e in ways_of(query["steps"]))
     return query["episodes"] * (cost if p == 1 else math.sqrt(cost))
-
 
 def question_cost(weights, features, states, centred, p):
     """Return the cost of one question about linear sums: a loss (p = 1) or a squared loss (p = 2).
@@ -344,11 +333,12 @@ def question_cost(weights, features, states, centred, p):
     A user adds x x' (Gram), x y (response, rewards; the range of y has length 1) or x (e_s - 1/S) (next states),
     with |x| <= B and |x|_1 <= l1. With t the cosine of both vectors: Gram, on the upper triangle with twice the
     variance on the diagonal, (1 - t^2) B^4; y centred (1 + |t|)/2 B^2, or y in [0, 1] 2 (1 - t) B^2 and at least
-    B^2; next states 2 ((1 - 1/S) (1 - t)) B^2 if equal, 2 (1 - 1/S + t/S) B^2 if not. If x >= 0, then t >= 0.
+    B^2; next states 2 (1 - 1/S) (1 - t) B^2 if equal, 2 (1 - 1/S + t/S) B^2 if not. If x >= 0, then t >= 0.
     For p = 1: triangle l1^2 + B^2; y centred l1, else 2 l1; next states 4 l1 (1 - 1/S). Start states: 2 counts.
     """
-    g, s, start = (weights.get(kind, 0.0) for kind in ("gram", "successors", "start"))
-    r, b, l1, other = weights.get("response", 0.0) + weights.get("rewards", 0.0), features["bound"], features["l1"], 1.0 - 1.0 / states
+    g, r, s, start = (sum(weights.get(kind, 0.0) for kind in kinds)
+                      for kinds in (("gram",), ("response", "rewards"), ("successors",), ("start",)))
+    b, l1, other = features["bound"], features["l1"], 1.0 - 1.0 / states
     if set(weights) - {"gram", "successors", "start", "response", "rewards"}:
         raise ValueError(f"sums {sorted(weights)}: not known here")
     if p == 1:
@@ -363,7 +353,6 @@ def question_cost(weights, features, states, centred, p):
     tops = [min(1.0, max(low, slope / (2.0 * g))) for slope in slopes] if g else []
     return max(map(cost, (low, 0.0, 0.5, 1.0, *tops)))  # a maximum is at an end, a kink, or a stationary point
 
-
 def linear_sensitivity(query, p, scales):
     """Return the joint sensitivity of linear sums: costs of questions add up over each half of the users."""
     weights, totals = {}, {}
@@ -371,32 +360,32 @@ def linear_sensitivity(query, p, scales):
         number, _, rest = name.partition(".")
         weights.setdefault(int(number), {})[rest.partition("[")[0]] = 1.0 / scale**p
     for number, parts in weights.items():
-        question = query["questions"][number]
-        cost = question_cost(parts, query["features"], query["states"], question["centre"] or question["low"] < 0, p)
-        for half in (0, 1) if question["half"] is None else (question["half"],):
+        one = query["questions"][number]
+        cost = question_cost(parts, query["features"], query["states"], one["centre"] or one["low"] < 0, p)
+        for half in (0, 1) if one["half"] is None else (one["half"],):
             totals[half] = totals.get(half, 0.0) + cost
     total = max(totals.values())
     return query["episodes"] * (total if p == 1 else math.sqrt(total))
 
-
-def check_sensitivities(query, record, doc):
+def check_sensitivities(query, record):
     """Compare sensitivities, joint sensitivity and exchanges of one record with the query."""
-    p, scales, name = (1 if "laplace" in record["noise"] else 2), record["scales"], "sensitivity"
+    p, scales = (1 if "laplace" in record["noise"] else 2), record["scales"]
     if query is None:
         report("sensitivities", record["joint"], "the query is not described", None)
         return
-    linear = query["kind"] == "linear sums"
-    joint = (linear_sensitivity(query, p, scales) if linear
-             else count_sensitivity(query, p, {k: 1.0 / s**p for k, s in scales.items()}))  # fmt: skip
+    def found(scales):
+        if query["kind"] == "linear sums":
+            return linear_sensitivity(query, p, scales)
+        return count_sensitivity(query, p, {name: 1.0 / scale**p for name, scale in scales.items()})
     for family, stated in record["sensitivities"].items():
-        found = (linear_sensitivity(query, p, {family: 1.0}) if linear
-                 else count_sensitivity(query, p, {family: 1.0}))  # fmt: skip
-        near(f"{name} of {family}", stated, found)
-    near(f"joint {name}, in units of the noise", record["joint"], joint)
-    report("noisy sums with one user", record["levels"], 1, record["levels"] == 1)
+        near(f"sensitivity of {family}", stated, found({family: 1.0}))
+    near("joint sensitivity, in units of the noise", record["joint"], found(scales))
+    equal("noisy sums with one user", record["levels"], 1)
     if record["exchanges"]:
         check_complete(query, record)
 
+
+# 5. Exchanges are complete
 
 def check_complete(query, record):
     """Check that each reachable way to exchange a record is dominated by a listed one.
@@ -404,89 +393,74 @@ def check_complete(query, record):
     A way is dominated if its coordinates can be matched with coordinates of the listed way that have the same
     noise and an equal or larger shift.
     """
-    if query["kind"] != "counts" or query["episodes"] != 1:
+    if query["kind"] != "counts" or query["episodes"] != 1 or query["pooled"]:
         report("exchanges are complete", len(record["exchanges"]), f"unknown for {query['kind']}", None)
         return
-    listed, wrong = [], []
-    for way in record["exchanges"]:
+    def sorted_shifts(pairs):
         shifts = {}
-        for noise, scale, shift, count in way:
-            shifts.setdefault((noise, round(scale, 6)), []).extend([float(shift)] * count)
-        listed.append({key: sorted(values, reverse=True) for key, values in shifts.items()})
+        for key, values in pairs:
+            shifts.setdefault(key, []).extend(values)
+        return {key: sorted(values, reverse=True) for key, values in shifts.items() if values}
+    listed = [sorted_shifts(((noise, round(scale, 6)), [float(shift)] * count) for noise, scale, shift, count in way)
+              for way in record["exchanges"]]
+    wrong = []
     for d, o, e in ways_of(query["steps"]):
-        needed = {}
+        pairs = []
         for family, scale in record["scales"].items():
-            grid = query["families"][family]["grid"]
-            units = 1 if grid is None else round(1.0 / grid)
-            half = units / 2.0 if family == CENTRED else float(units)
-            count = {VISITS: [1.0] * 2 * d, TRANSITIONS: [1.0] * 2 * (d + o)}.get(family)
-            moved = count if count is not None else [float(units)] * (o + e) + [half] * 2 * d
-            needed.setdefault((record["noise"], round(scale * units, 6)), []).extend(moved)
-        needed = {key: sorted(values, reverse=True) for key, values in needed.items() if values}
-        if not any(all(len(way.get(key, ())) >= len(values) and
-                       all(a <= b for a, b in zip(values, way[key], strict=False))
-                       for key, values in needed.items()) for way in listed):  # fmt: skip
+            unit = 1.0 / query["families"][family]["grid"]
+            moved = {VISITS: [unit] * 2 * d, TRANSITIONS: [unit] * 2 * (d + o)}.get(family)
+            apart = unit / 2.0 if family == CENTRED else unit
+            moved = [unit] * (o + e) + [apart] * 2 * d if moved is None else moved
+            pairs.append(((record["noise"], round(scale * unit, 6)), moved))
+        needed = sorted_shifts(pairs)
+        if not any(all(len(way.get(key, ())) >= len(values) and all(a <= b for a, b in zip(values, way[key]))
+                       for key, values in needed.items()) for way in listed):
             wrong.append((d, o, e))
-    found = "all ways are covered" if not wrong else f"not covered: (different, other, equal) {wrong[:3]}"
-    report("exchanges are complete", f"{len(listed)} ways", found, not wrong)
+    report("exchanges are complete", f"{len(listed)} ways", f"not covered: {wrong[:3]}", not wrong)
 
 
-# ---------------------------------------------------------------------- 6. guarantee, attacker, words
+# 6. Guarantee, attacker, words, totals
 
-
-def loss_of(record):
-    """Return (pure epsilon or None, rho) of a mechanism record.
+def composed(records):
+    """Return (pure epsilon or None, rho, mu or None) of mechanisms on the same users.
 
     A pure epsilon has rho = epsilon tanh(epsilon/2). If exchanges are listed, each coordinate has its own pure
     epsilon = shift/scale, independent noise adds its rho, and the worst way counts.
     """
-    if record["kind"] != "noise" or record["noise"] not in NOISES:
-        return None
-    if "laplace" not in record["noise"]:
-        return None, record["levels"] * record["joint"] ** 2 / 2.0
-    parts = [[(n, shift / scale) for _, scale, shift, n in way] for way in record["exchanges"]]
-    parts = parts or [[(1, record["levels"] * record["joint"])]]
-    rho = max(math.fsum(n * e * math.tanh(e / 2.0) for n, e in way) for way in parts)
-    return record["levels"] * record["joint"], rho
-
-
-NOISES = ("laplace", "discrete_laplace", "gaussian", "discrete_gaussian")
-
-
-def composed(records):
-    """Return (pure epsilon or None, rho, mu or None) of mechanisms on the same users."""
-    found = [loss_of(record) for record in records]
-    if not found or None in found:
-        return None, None, None
-    pure = math.fsum(e for e, _ in found) if all(e is not None for e, _ in found) else None
-    rho = math.fsum(one for _, one in found)
-    gaussian = all(record["noise"] == "gaussian" for record in records)
+    pure = rho = 0.0
+    for one in records:
+        if one["kind"] != "noise" or one["noise"] not in NOISES:
+            return None, None, None
+        if "laplace" in one["noise"]:
+            pure = None if pure is None else pure + one["levels"] * one["joint"]
+            ways = [[(n, shift / scale) for _, scale, shift, n in way] for way in one["exchanges"]]
+            ways = ways or [[(1, one["levels"] * one["joint"])]]
+            rho += max(math.fsum(n * e * math.tanh(e / 2.0) for n, e in way) for way in ways)
+        else:
+            pure, rho = None, rho + one["levels"] * one["joint"] ** 2 / 2.0
+    gaussian = bool(records) and all(one["noise"] == "gaussian" for one in records)
     return pure, rho, math.sqrt(2.0 * rho) if gaussian else None
 
-
-ORDERS = [1.0 + 10.0 ** (-4.0 + i / 40.0) for i in range(401)]
-
-
-def renyi(a, p, q):
-    """Return the Renyi divergence of order a between Bernoulli laws with means p and q in (0, 1)."""
-    if not (0.0 < p < 1.0 and 0.0 < q < 1.0):
-        return math.inf if p != q else 0.0
-    x = a * math.log(p) + (1.0 - a) * math.log(q)
-    y = a * math.log1p(-p) + (1.0 - a) * math.log1p(-q)
-    return (max(x, y) + math.log1p(math.exp(-abs(x - y)))) / (a - 1.0)
-
+def phi(x):
+    return 0.5 * math.erfc(-x / math.sqrt(2.0))
 
 def zcdp_power(rho, f=None):
-    """Return the largest true positive rate at rate f of false positives (None: f = 1 - t) under rho-zCDP."""
+    """Return the largest true positive rate at rate f of false positives (None: f = 1 - t) under rho-zCDP.
+
+    Each Renyi divergence of order a between Bernoulli laws with means t and f is at most a rho, both ways.
+    """
+    def renyi(a, p, q):
+        if not (0.0 < p < 1.0 and 0.0 < q < 1.0):
+            return math.inf if p != q else 0.0
+        x, y = ((a * math.log(u) + (1.0 - a) * math.log(v)) for u, v in ((p, q), (1.0 - p, 1.0 - q)))
+        return (max(x, y) + math.log1p(math.exp(-abs(x - y)))) / (a - 1.0)
     best, low = 1.0, 0.5 if f is None else f
-    for a in ORDERS:
+    for a in (1.0 + 10.0 ** (-4.0 + i / 40.0) for i in range(401)):
         def broken(t, a=a):
             q = 1.0 - t if f is None else f
             return max(renyi(a, t, q), renyi(a, q, t)) > a * rho
-        if broken(best * (1.0 - 1e-15)):
-            best = bisect(broken, low, best, 60)
+        best = bisect(broken, low, best, 60) if broken(best * (1.0 - 1e-15)) else best
     return best
-
 
 class Bounds:
     """Bounds on attackers: pairs (epsilon, delta), mu of Gaussian privacy, rho of zCDP; the smallest holds."""
@@ -496,348 +470,211 @@ class Bounds:
         self.pure = min((e for e, d in self.points if d == 0.0), default=None)
 
     def power(self, f):
-        found = [1.0]
-        for e, d in self.points:
-            found += [math.exp(min(e, 700.0)) * f + d, 1.0 - math.exp(-e) * (1.0 - d - f)]
+        found = [math.exp(min(e, 700.0)) * f + d for e, d in self.points]
+        found += [1.0 - math.exp(-e) * (1.0 - d - f) for e, d in self.points]
         if self.mu is not None:
-            found.append(1.0 - phi(-phi_inverse(f) - self.mu))
-        if self.rho is not None:
-            found.append(zcdp_power(self.rho, f))
-        return max(f, min(found))
+            found.append(1.0 - phi(-bisect(lambda x: phi(x) >= f, -40.0, 40.0) - self.mu))
+        return max(f, min([1.0, *found, *([] if self.rho is None else [zcdp_power(self.rho, f)])]))
 
     def excess(self, epsilon):
         """Return an upper bound on P(E) - e^epsilon P'(E) over all events E."""
-        found = [1.0]
-        for e, d in self.points:
-            gain = -math.expm1(epsilon - e) / (1.0 + math.exp(-e)) if e > epsilon else 0.0
-            found.append(d + (1.0 - d) * gain)
-        if self.mu is not None:
-            found.append(gaussian_delta(self.mu, epsilon))
-        if self.rho is not None:
-            found.append(zcdp_delta(self.rho, epsilon))
-            if epsilon == 0.0:
-                found.append(2.0 * zcdp_power(self.rho) - 1.0)
-        return min(found)
+        found = [1.0] + [d + (1.0 - d) * max(0.0, -math.expm1(min(0.0, epsilon - e))) / (1.0 + math.exp(-e))
+                         for e, d in self.points]
+        found += [] if self.mu is None else [gaussian_delta(self.mu, epsilon)]
+        found += [] if self.rho is None else [zcdp_delta(self.rho, epsilon)]
+        return min(found + ([2.0 * zcdp_power(self.rho) - 1.0] if self.rho is not None and epsilon == 0.0 else []))
 
     def table(self):
-        rates = (0.01, 0.05, 0.1)
-        power = {f: self.power(f) for f in rates}
-        return {
-            "advantage": self.excess(0.0),
-            "tests": [{"false_positives": f, "true_positives": power[f]} for f in rates],
-            "priors": [{
-                "prior": p,
-                "right_guess": 1.0 - p + p * self.excess(math.log((1.0 - p) / p)),
-                "posterior_of_any_outcome":
-                    None if self.pure is None else p / (p + (1.0 - p) * math.exp(-self.pure)),
-                "posteriors": [{"false_positives": f, "posterior": p * power[f] / (p * power[f] + (1 - p) * f)}
-                               for f in rates],
-            } for p in (0.5, 0.1, 0.01)],
-        }  # fmt: skip
+        power = {f: self.power(f) for f in (0.01, 0.05, 0.1)}
+        return {"advantage": self.excess(0.0), "tests": [
+            {"false_positives": f, "true_positives": t} for f, t in power.items()], "priors": [
+            {"prior": p, "right_guess": 1.0 - p + p * self.excess(math.log((1.0 - p) / p)),
+             "posterior_of_any_outcome": None if self.pure is None else p / (p + (1.0 - p) * math.exp(-self.pure)),
+             "posteriors": [{"false_positives": f, "posterior": p * t / (p * t + (1 - p) * f)}
+                            for f, t in power.items()]} for p in (0.5, 0.1, 0.01)]}
 
-    def group(self, people):
+    def group(self, k):
         """Return the bounds for k records at once: (k e, delta (e^{ke} - 1)/(e^e - 1)), k mu, k^2 rho."""
-        points = []
-        for e, d in self.points:
-            ratio = people if e == 0.0 else math.inf if people * e > 700.0 else math.expm1(people * e) / math.expm1(e)
-            points.append((people * e, d * ratio if d else 0.0))
-        mu, rho = self.mu and people * self.mu, self.rho and people**2 * self.rho
-        return Bounds(points, mu, rho)
+        ratio = {e: k if e == 0.0 else math.inf if k * e > 700.0 else math.expm1(k * e) / math.expm1(e)
+                 for e, _ in self.points}
+        points = [(k * e, d * ratio[e] if d else 0.0) for e, d in self.points]
+        return Bounds(points, self.mu and k * self.mu, self.rho and k**2 * self.rho)
 
     def epsilon(self, delta):
         found = [e for e, d in self.points if d <= delta]
         found += [gaussian_epsilon(self.mu, delta)] if self.mu is not None and delta else []
-        found += [zcdp_epsilon(self.rho, delta)] if self.rho is not None and delta else []
-        return min(found, default=None)
+        return min(found + ([zcdp_epsilon(self.rho, delta)] if self.rho is not None and delta else []), default=None)
 
-
-def phi(x):
-    return 0.5 * math.erfc(-x / math.sqrt(2.0))
-
-
-def phi_inverse(p):
-    return bisect(lambda x: phi(x) >= p, -40.0, 40.0)
-
-
-def same_tree(name, stated, found, tolerance=1e-9):
-    """Compare two JSON values number by number."""
-    if isinstance(stated, dict) and isinstance(found, dict) and set(stated) == set(found):
-        for key in stated:
-            same_tree(f"{name}.{key}", stated[key], found[key], tolerance)
-    elif isinstance(stated, list) and isinstance(found, list) and len(stated) == len(found):
-        for i, pair in enumerate(zip(stated, found, strict=True)):
-            same_tree(f"{name}[{i}]", *pair, tolerance)
-    elif isinstance(stated, float) and isinstance(found, (int, float)):
-        near(name, stated, found, tolerance)
-    else:
-        report(name, stated, found, type(stated) is type(found) and stated == found)
-
-
-def best_exceedance(curve, epsilon):
+def exceedance(curve, epsilon):
     """Return the minimum over t < epsilon of curve(t) / (1 - e^(t - epsilon)), a bound on P(L > epsilon).
 
     It holds since delta(t) = E[(1 - e^(t - L))+] >= (1 - e^(t - epsilon)) P(L > epsilon).
     """
-    ratio = lambda t: curve(t) / -math.expm1(t - epsilon)  # noqa: E731
-    steps = [epsilon * (1.0 - i / 40.0) for i in range(1, 41)]
+    ratio, steps = (lambda t: curve(t) / -math.expm1(t - epsilon)), [epsilon * i / 40.0 for i in range(40)]
     i = min(range(40), key=lambda i: ratio(steps[i]))
-    low, high = steps[min(i + 1, 39)], steps[i - 1] if i else epsilon * (1.0 - 1e-6)
-    for _ in range(50):  # golden section
+    low, high = steps[max(i - 1, 0)], steps[i + 1] if i < 39 else epsilon * (1.0 - 1e-6)
+    for _ in range(40):  # golden section
         a, b = high - 0.618 * (high - low), low + 0.618 * (high - low)
         low, high = (low, b) if ratio(a) < ratio(b) else (a, high)
-    return min(ratio(low), ratio(high), ratio(steps[i]))
-
-
-def between(name, stated, low, high):
-    report(name, stated, f"{low!r} to {high!r}", stated is not None and low <= stated <= high)
-
+    return min(ratio(low), ratio(high))
 
 def check_guarantee(doc):
-    """Recompute epsilon, rho, mu and ``exceeds`` from the records. Returns bounds for this release, or None."""
+    """Recompute epsilon, rho, mu and ``exceeds`` from the records. Returns bounds on attackers of this release."""
     g, records = doc["guarantee"], [one["record"] for one in doc["mechanisms"]]
-    report("records, stated twice", len(records), len(g["mechanisms"]), records == g["mechanisms"])
+    equal("records, stated twice", g["mechanisms"], records)
     if g["epsilon"] is None:
-        report("exact release has no records", len(records), 0, not records)
+        equal("records of an exact release", records, [])
         return Bounds()
-    pure, rho, mu = composed(records)
-    if rho is None:
-        report("guarantee", g["epsilon"], "a record of a kind that is not known here", None)
-        return None
+    (pure, rho, mu), epsilon, delta = composed(records), g["epsilon"], g["delta"]
+    if not records or rho is None:
+        raise NotImplementedError("a record of a kind that is not known here")
     for one in doc["mechanisms"]:
-        near("loss of a mechanism", one["loss"], math.sqrt(one["record"]["levels"]) * one["record"]["joint"]
-             if "gaussian" in one["record"]["noise"] else one["record"]["levels"] * one["record"]["joint"])  # fmt: skip
-    epsilon, delta = g["epsilon"], g["delta"]
+        levels = one["record"]["levels"] if "laplace" in one["record"]["noise"] else one["record"]["levels"] ** 0.5
+        near("loss of a mechanism", one["loss"], levels * one["record"]["joint"])
+    rho = None if any("laplace" in one["noise"] for one in records) else rho
     near("mu", g["mu"], mu)
-    l1 = any("laplace" in record["noise"] for record in records)
-    near("rho", g["rho"], None if l1 else rho)
-    exchanges = [record["exchanges"] for record in records if record.get("exchanges")]
-    exceeds, stated = g.get("exceeds"), None if g.get("exceeds") is None else g["exceeds"]["at_most"]
-    if exceeds:
-        near("exceeds: epsilon", exceeds["epsilon"], epsilon)
-    if delta == 0.0:
-        near("epsilon, sum of pure losses", epsilon, pure)
-        low = high = 0.0
-    elif exchanges:
-        ways = [way_of(way) for way in exchanges[0]]
-        wide = max(scale for way in ways for _, scale, _ in way) > LARGEST_SCALE
-        if len(records) > 1 or wide or delta < 1e-13:
-            report("epsilon, numerical", epsilon, "several records, wide noise, or tiny delta", None)
-            low, high = 0.0, 1.0
-        else:
-            upper, limit, curve = exchange_epsilon(ways, delta, epsilon)
-            ok = limit * (1.0 - 2e-6) <= epsilon <= limit * (1.0 + 5e-3)
-            report("epsilon, numerical", epsilon, f"limit {limit!r}, upper bound {upper!r}", ok)
-            low = best_exceedance(curve, epsilon)
-            high = 2.0 * low
+    near("rho", g["rho"], rho)
+    low = high = 0.0
+    if delta and any(one["exchanges"] for one in records):
+        low, high = check_numerical("epsilon", records, delta, epsilon)
     elif mu is not None:
         near("epsilon, Gaussian", epsilon, gaussian_epsilon(mu, delta))
-        low = high = best_exceedance(lambda t: gaussian_delta(mu, t), epsilon)
-    elif l1:
-        near("epsilon, sum of pure losses", epsilon, pure)
-        low, high = 0.0, delta
-    else:
+        low = high = exceedance(lambda t: gaussian_delta(mu, t), epsilon)
+    elif rho is not None:
         near("epsilon, zCDP", epsilon, zcdp_epsilon(rho, delta))
-        low = best_exceedance(lambda t: gaussian_delta(math.sqrt(2.0 * rho), t), epsilon)
-        high = best_exceedance(lambda t: zcdp_delta(rho, t), epsilon)
-    if exceeds:
-        between("exceeds: probability of a larger loss", stated, low * (1 - 1e-3), high * 1.011)
-    points = [(epsilon, delta)] + ([(pure, 0.0)] if delta and pure is not None else [])
-    return Bounds(points, mu, None if l1 else rho)
+        low, high = (exceedance(lambda t: curve(t), epsilon) for curve in (
+            lambda t: gaussian_delta(math.sqrt(2.0 * rho), t), lambda t: zcdp_delta(rho, t)))
+    else:
+        near("epsilon, sum of pure losses", epsilon, pure)
+    stated = g["exceeds"]["at_most"]
+    near("exceeds: epsilon", g["exceeds"]["epsilon"], epsilon)
+    report("exceeds: at most", stated, f"{low} to {high}", low * (1 - 1e-3) <= stated <= high * 1.011)
+    return Bounds([(epsilon, delta)] + ([(pure, 0.0)] if delta and pure is not None else []), mu, rho)
 
-
-def way_of(way):
-    """Return a listed way {(noise, scale, shift): count}; equal coordinates are added."""
-    terms = {}
-    for noise, scale, shift, count in way:
-        if noise not in ("discrete_gaussian", "discrete_laplace") or shift != int(shift) or count < 1:
-            raise ValueError(f"exchange {noise, scale, shift, count}: not known here")
-        terms[noise, float(scale), int(shift)] = terms.get((noise, float(scale), int(shift)), 0) + count
-    return terms
-
+def check_numerical(name, records, delta, stated):
+    """Compare epsilon with the listed exchanges, in all combinations. Returns bounds on P(L > epsilon)."""
+    ways = [{}]
+    for record in records:
+        listed = [way_of(way) for way in record["exchanges"]]
+        ways = [{key: a.get(key, 0) + b.get(key, 0) for key in {**a, **b}} for a in ways for b in listed][:101]
+    if not 0 < len(ways) <= 100 or delta < 1e-13 or max(key[1] for way in ways for key in way) > LARGEST_SCALE:
+        report(f"{name}, numerical", stated, "no list of exchanges, many, wide noise, or tiny delta", None)
+        return 0.0, 1.0
+    upper, limit, curve = exchange_epsilon(ways, delta, stated)
+    ok = limit * (1.0 - 2e-6) <= stated <= limit * (1.0 + 5e-3)
+    report(f"{name}, numerical", stated, f"limit {limit!r}, upper bound {upper!r}", ok)
+    low = exceedance(curve, stated) if name == "epsilon" else 0.0
+    return low, 2.0 * low
 
 def check_attacker(doc, alone):
-    """Recompute the attacker's tables, and the table of groups, for all releases together."""
-    g, ledger = doc["guarantee"], doc["ledger"]
-    whole, delta, epsilon = alone, g["delta"], g["epsilon"]
-    if ledger is not None and ledger["together"]["reservations"] > 1:
-        t = ledger["together"]
+    """Recompute the attacker's tables and the groups. Returns (bounds, epsilon, delta) of all releases together."""
+    g, t, delta, whole = doc["guarantee"], (doc["ledger"] or {}).get("together"), doc["guarantee"]["delta"], alone
+    epsilon, several = g["epsilon"], bool(t) and t["reservations"] > 1
+    if several:
         epsilon, delta = t["epsilon"], t["delta"]
-        points = [] if epsilon is None else [(epsilon, delta)]
-        points += [(t["pure"], 0.0)] if t["pure"] is not None and delta else []
+        points = ([] if epsilon is None else [(epsilon, delta)]) + ([(t["pure"], 0.0)] if t["pure"] and delta else [])
         whole = Bounds(points, t["mu"], t["rho"])
-        same_tree("alone", doc["alone"], alone.table())
-    else:
-        report("alone", doc["alone"], None, doc["alone"] is None)
+    same_tree("alone", doc["alone"], alone.table() if several else None)
     same_tree("attacker", doc["attacker"], whole.table())
-    for group in doc["groups"]:
-        k = group["people"]
+    for group, k in zip(doc["groups"], (2, 5, 10), strict=True):
         many = whole.group(k)
-        found = {"people": k, "epsilon": many.epsilon(delta), "delta": delta, "rho": many.rho, "mu": many.mu,
-                 "advantage": many.excess(0.0)}  # fmt: skip
-        same_tree(f"group of {k}", group, found)
-    report("groups", [group["people"] for group in doc["groups"]], [2, 5, 10],
-           [group["people"] for group in doc["groups"]] == [2, 5, 10])  # fmt: skip
+        same_tree(f"group of {k}", group, {"people": k, "epsilon": many.epsilon(delta), "delta": delta,
+                                           "rho": many.rho, "mu": many.mu, "advantage": many.excess(0.0)})
     return whole, epsilon, delta
-
 
 def check_population(folder, doc):
     """Compare population and data with ``schema.toml``, and facts that the statement gives twice."""
-    with open(folder / "schema.toml", "rb") as stream:
-        schema = tomllib.load(stream)
+    schema = tomllib.loads((folder / "schema.toml").read_text("utf-8"))
     p, g, d = doc["population"], doc["guarantee"], doc["delta"]
-    same = {name: schema.get(name) for name in ("dataset", "unit", "horizon", "episodes_per_user", "contribute")}
-    for name, found in same.items():
-        if found is not None:
-            report(f"schema.toml: {name}", p[name], found, p[name] == found)
+    for name in ("dataset", "unit", "horizon", "episodes_per_user", "contribute"):
+        equal(f"schema.toml: {name}", p[name], schema.get(name, p[name]))
     for name in ("states", "actions"):
-        table = schema.get(name)
-        size = len(table.get("labels", [])) or table.get("count") if isinstance(table, dict) else None
-        if size is not None:
-            report(f"schema.toml: {name}", p[name], size, p[name] == size)
+        table = schema.get(name) if isinstance(schema.get(name), dict) else {}
+        equal(f"schema.toml: {name}", p[name], len(table.get("labels", [])) or table.get("count", p[name]))
+    equal("schema.toml: provenance", p["provenance"], schema.get("provenance", {}))
+    reward = schema.get("reward") if isinstance(schema.get("reward"), dict) else {}
     for name in ("low", "high"):
-        if isinstance(schema.get("reward"), dict) and name in schema["reward"]:
-            near(f"schema.toml: reward {name}", doc["data"]["reward"][name], float(schema["reward"][name]))
-    for name, source in schema.get("provenance", {}).items():
-        report(f"schema.toml: provenance of {name}", p["provenance"].get(name), source,
-               p["provenance"].get(name) == source)  # fmt: skip
-    report("users are public", p["users_public"], g["users_public"], p["users_public"] == g["users_public"])
-    report("episodes", g["episodes"], p["episodes_per_user"], g["episodes"] == p["episodes_per_user"])
-    near("delta: stated twice", d["delta"], g["delta"])
-    near("delta: per user", d["per_user"], 1.0 / p["users"])
-    near("delta: ratio", d["ratio"], g["delta"] * p["users"])
-    size = g["delta"] * p["users"]
-    words = "none" if g["epsilon"] is None else "pure" if not size else "warn" if size > 0.1 else "small"
-    report("delta: verdict", d["verdict"], words, d["verdict"] == words and size <= 1.0)
-    secure = g["randomness"] == "secure"
-    promised = secure and g["epsilon"] is not None
-    report("holds if the seed is guessed", g["holds_if_seed_is_guessed"], promised,
-           g["holds_if_seed_is_guessed"] is promised)  # fmt: skip
-    for one in doc["mechanisms"]:
-        exact = str(one["record"].get("noise", "")).startswith("discrete")
-        report("randomness", g["randomness"], one["record"].get("noise"), exact == secure)
-        said = one["source_of_randomness"].startswith("operating system")
-        report("source of randomness", one["source_of_randomness"][:40], g["randomness"], said == secure)
-        spread = math.sqrt(2.0) if "laplace" in str(one["record"].get("noise")) else 1.0
-        report("families", [f["family"] for f in one["families"]], list(one["record"].get("scales", {})),
-               [f["family"] for f in one["families"]] == list(one["record"].get("scales", {})))  # fmt: skip
+        near(f"schema.toml: reward {name}", doc["data"]["reward"][name], float(reward.get(name, doc["data"]["reward"][name])))
+    equal("users are public", p["users_public"], g["users_public"])
+    equal("episodes", p["episodes_per_user"], g["episodes"])
+    for name, value in (("delta", g["delta"]), ("per_user", 1 / p["users"]), ("ratio", g["delta"] * p["users"])):
+        near(f"delta: {name}", d[name], value)
+    size, secure = g["delta"] * p["users"], g["randomness"] == "secure"
+    equal("delta: verdict", d["verdict"], "none" if g["epsilon"] is None else "warn" if size > 0.1 else "small" if size
+          else "pure")
+    equal("holds if the seed is guessed", g["holds_if_seed_is_guessed"], secure and g["epsilon"] is not None)
+    for one, record in ((one, one["record"]) for one in doc["mechanisms"]):
+        equal("randomness", secure, str(record.get("noise")).startswith("discrete"))
+        equal("source of randomness", one["source_of_randomness"].startswith("operating system"), secure)
+        equal("families", [f["family"] for f in one["families"]], list(record.get("scales", {})))
         for f in one["families"]:
-            near(f"scale of {f['family']}", f["scale"], one["record"]["scales"][f["family"]])
-            near(f"sensitivity of {f['family']}", f["sensitivity"], one["record"]["sensitivities"][f["family"]])
-            near(f"standard deviation of {f['family']}", f["std"], spread * f["scale"])
+            spread = 2.0 ** (0.5 * ("laplace" in record["noise"]))
+            same_tree(f"family {f['family']}", [f["scale"], f["sensitivity"], f["std"]], [record["scales"][
+                f["family"]], record["sensitivities"][f["family"]], spread * record["scales"][f["family"]]])
 
-
-SAID = (
-    (r"at most ([e^\d.,]+) times what", lambda s: math.exp(min(s["epsilon"], 700.0)), 1.011),
-    (r"plus 1 in ([\d,]+)", lambda s: s["delta"], None),
-    (r"guess is right at most ([\d.]+) times in 100", lambda s: 100.0 * s["right"], 1.002),
-    (r"For this release alone: at most ([e^\d.,]+) times", lambda s: math.exp(min(s["own"], 700.0)), 1.011),
-    (r"alone: .*a guess is right at most ([\d.]+) times", lambda s: 100.0 * s["own_right"], 1.002),
-)
 NOT_COVERED = (
     "The raw data where they are stored", "Messages about invalid rows", "Whether a person is in the data set",
-    "Conclusions about people in general", "Releases of the same people that are not counted|Other releases of the same people.",
-    "Side channels:", "More than one person at once",
-)  # fmt: skip
-
+    "Conclusions about people in general", "Side channels:", "More than one person at once")
 
 def check_words(folder, doc, whole, alone, epsilon, delta):
     """Compare numbers in the sentence, required warnings and limits, and the pages with the statement."""
     g, p, ledger, sentence = doc["guarantee"], doc["population"], doc["ledger"], doc["sentence"]
-    together = ledger and ledger["together"]["reservations"]
-    if g["epsilon"] is not None and not doc["synthetic"]:
-        values = {"epsilon": math.inf if epsilon is None else epsilon, "delta": delta, "own": g["epsilon"]}
-        values |= {"right": whole.table()["priors"][0]["right_guess"]}
-        values |= {"own_right": alone.table()["priors"][0]["right_guess"]}
-        for pattern, value, slack in SAID[: 5 if (together or 1) > 1 else 3]:
-            found, wanted = re.search(pattern, sentence), value(values)
-            said = found and found[1].replace(",", "").rstrip(".")
-            said = said and (math.exp(float(said[2:])) if said[:2] == "e^" else float(said))
-            if slack is None:
-                ok = (said is None) == (wanted == 0.0) and (not said or wanted <= 1 / said <= wanted * 1.011 + 1e-300)
-            else:
-                ok = said is not None and wanted * (1 - 1e-12) <= said <= wanted * slack + 0.1
-            report(f"sentence: {pattern[:30]}", said, wanted, ok)
-        text = g["statement"].replace("−", "-")
-        for symbol, value in (("ε", g["epsilon"]), ("δ", delta if together is None else g["delta"]), ("ρ", g["rho"])):
-            for said in re.findall(rf"{symbol} = (\d[\d.e+-]*\d|\d)", text):
-                ok = value is not None and value * (1 - 1e-9) <= float(said) <= value * 1.011 + 1e-12
-                report(f"guarantee's text: {symbol}", said, value, ok)
-    else:
+    several = bool(ledger) and ledger["together"]["reservations"] > 1
+    exact = g["epsilon"] is None
+    def in_text(pattern, text, value, slack=1.011, needed=True):
+        for said in re.findall(pattern, text) or ([""] if needed else []):
+            number = said.replace(",", "").rstrip(".")
+            number = math.exp(float(number[2:])) if number[:2] == "e^" else float(number or "nan")
+            report(f"numbers in words: {pattern}", said, value, value * (1 - 1e-9) <= number <= value * slack + 1e-300)
+    if exact or doc["synthetic"]:
         words = "No person's data" if doc["synthetic"] else "NOT PROTECTED"
         report("sentence", sentence[:60], words, words in sentence)
-    warned = {
-        "SYNTHETIC DATA": doc["synthetic"], "SEEDED NOISE": g["randomness"] == "seeded",
-        "NO PRIVACY GUARANTEE": g["epsilon"] is None, "NO LEDGER": ledger is None,
-        "NEW LEDGER": bool(ledger and ledger["new"]),
-        "NO LIMIT": bool(ledger and ledger["after"]["limit_epsilon"] is None),
-        "RELEASES of the same people": bool(together and together > 1 and g["epsilon"] is not None),
-        "THIS DATA": "this data" in p["provenance"].values(),
-    }  # fmt: skip
+    else:
+        main, _, own = sentence.partition("For this release alone:")
+        parts = [(main, epsilon, delta, whole), (own, g["epsilon"], g["delta"], alone)][: 1 + several]
+        for text, e, d, bounds in parts:
+            in_text(r"at most ([e^\d.,]+) times(?: what|, plus|; a)", text, math.exp(min(700.0, math.inf if e is None else e)))
+            in_text(r"right at most ([\d.]+) times in 100", text, 100 * bounds.table()["priors"][0]["right_guess"], 1.002)
+            one_in = [1 / int(n.replace(",", "")) for n in re.findall(r"plus 1 in ([\d,]+)", text)]
+            report("numbers in words: plus", one_in, d, len(one_in) == (d > 0) and all(d <= n <= 1.5 * d for n in one_in))
+        for sign, value in (("ε", g["epsilon"]), ("δ", g["delta"]), ("ρ", g["rho"])):
+            in_text(rf"{sign} = (\d[\d.e+-]*\d|\d)", g["statement"], value or 0.0, needed=False)
+    warned = {"SYNTHETIC DATA": doc["synthetic"], "SEEDED NOISE": g["randomness"] == "seeded", "NO LEDGER": not ledger,
+              "NO PRIVACY GUARANTEE": exact, "NEW LEDGER": bool(ledger and ledger["new"]), "times 1/users": doc["delta"]["verdict"] == "warn",
+              "NO LIMIT": bool(ledger and ledger["after"]["limit_epsilon"] is None),
+              "RELEASES of the same": several and not exact, "THIS DATA": "this data" in p["provenance"].values()}
     for words, needed in warned.items():
-        there = any(words in one for one in doc["warnings"])
-        report(f"warning {words}", there, needed, there == needed)
-    there = any(one.startswith("delta =") for one in doc["warnings"])
-    report("warning about delta", there, doc["delta"]["verdict"] == "warn", there == (doc["delta"]["verdict"] == "warn"))
-    if g["epsilon"] is not None:
-        needed = [*NOT_COVERED, *([f"The number of people, {p['users']}"] if p["users_public"] else [])]
-        for words in needed:
-            there = any(one.startswith(part) for one in doc["not_covered"] for part in words.split("|"))
-            report(f"not covered: {words[:40]}", there, True, there)
-        words = f"after entry {ledger['number']} of this ledger" if ledger else "NO LEDGER"
-        there = any(words in one and (not ledger or repr(ledger["dataset"]) in one) for one in doc["not_covered"])
-        report(f"not covered: {words}", there, True, there)
-    texts = [sentence, *doc["warnings"], *doc["covered"], *doc["not_covered"]]
+        equal(f"warning {words}", any(words in one for one in doc["warnings"]), needed)
+    needed = [*NOT_COVERED, f"after entry {ledger['number']} of this ledger" if ledger else "NO LEDGER was kept"]
+    needed += [f"The number of people, {p['users']}"] if p["users_public"] and not exact else []
+    for words in needed + ([repr(ledger["dataset"])] if ledger else []):
+        equal(f"not covered: {words}", any(words in one for one in doc["not_covered"]), True)
+    flat = lambda text: re.sub(r"[\s\\]+|<[^>]*>", "", text)  # noqa: E731
     for name in PAGES:
-        page = (folder / name).read_text("utf-8")
-        plain = flat(re.sub(r"<[^>]*>", "", page) if name.endswith("html") else page)
-        wanted = texts if name == "statement.md" else [sentence, *doc["warnings"]]
-        lacking = [text for text in wanted if flat(text) not in plain]
-        report(f"{name}: sentences of the statement", len(wanted), lacking[:2] or len(wanted), not lacking)
-        if name != "officer.html":
-            check_numbers(name, page, doc, {"epsilon": epsilon})
+        plain = flat((folder / name).read_text("utf-8"))
+        for entity, sign in (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&#x27;", "'"), ("&#39;", "'"), ("&amp;", "&")):
+            plain = plain.replace(entity, sign)
+        texts = [sentence, *doc["warnings"], *(doc["covered"] + doc["not_covered"] if name == "statement.md" else [])]
+        lacking = [text for text in texts if flat(text) not in plain]
+        report(f"{name}: sentences of the statement", len(texts), lacking[:2], not lacking)
+        if not name.endswith("html"):
+            check_numbers(name, (folder / name).read_text("utf-8"), doc)
 
-
-def flat(text):
-    """Return text without Markdown escapes, HTML entities and spaces."""
-    for entity, sign in (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&#x27;", "'"), ("&#39;", "'"), ("&amp;", "&")):
-        text = text.replace(entity, sign)
-    return re.sub(r"[\s\\]+", "", text)
-
-
-def numbers_in(value):
-    if isinstance(value, dict):
-        for one in value.values():
-            yield from numbers_in(one)
-    elif isinstance(value, list):
-        for one in value:
-            yield from numbers_in(one)
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        yield float(value)
-
-
-def check_numbers(name, page, doc, more):
-    """Check that each decimal number of a page is a number of the statement, a percentage of it, or e to it.
-
-    Numbers are printed with at most six digits, some rounded up and some to the nearest.
-    """
-    known = set()
-    for value in [*numbers_in(doc), *numbers_in(more)]:
-        known |= {value, 100.0 * value} | ({math.exp(value)} if 0 < value < 700 else set())
-    known = sorted(known)
-    body = re.split(r"Files and hashes|## Glossary|## What was checked", page)[0]
-    for text in {*map(flat, [doc["sentence"], *doc["warnings"], *(m["description"] for m in doc["mechanisms"])])}:
-        body = body.replace(text, "")
-    wrong = []
-    for said in set(re.findall(r"(?<![\w.:+-])\d+\.\d+(?:e[+-]?\d+)?(?![\w:+-]|\.\d)", body)):
-        digits = said.partition("e")
-        unit = 10.0 ** (int(digits[2] or 0) - len(digits[0].partition(".")[2]))
-        if not any(abs(float(said) - value) <= 1.001 * unit for value in known):
-            wrong.append(said)
-    report(f"{name}: numbers", "in the statement", wrong[:5] or "in the statement", not wrong)
-
-
-# ---------------------------------------------------------------------- 6. ledger
-
+def check_numbers(name, page, doc):
+    """Check that each decimal number of a page is one of the statement, 100 times one, or e to one, when rounded."""
+    def numbers(value):
+        if isinstance(value, (dict, list)):
+            for one in value.values() if isinstance(value, dict) else value:
+                yield from numbers(one)
+        elif isinstance(value, (int, float)):
+            yield from (value, 100.0 * value, math.exp(value) if 0 < value < 700 else value)
+    known, wrong = list(numbers(doc)), []
+    body = re.split(r"Files and hashes|## Glossary", page)[0]
+    for said in set(re.findall(r"(?<![\w.:+^-])\d+\.\d+(?:e[+-]?\d+)?(?![\w:+-]|\.\d)", body)):
+        digits, _, power = said.partition("e")
+        unit = 1.001 * 10.0 ** (int(power or 0) - len(digits.partition(".")[2]))
+        wrong += [] if any(abs(float(said) - value) <= unit for value in known) else [said]
+    report(f"{name}: numbers", "in the statement", wrong[:5], not wrong)
 
 def read_ledger(path):
     """Return rows (text or None, hash) of a ledger: the SQLite file, its export, or ``ledger.jsonl``."""
@@ -845,145 +682,73 @@ def read_ledger(path):
     if data[:15] == b"SQLite format 3":
         with sqlite3.connect(f"file:{os.path.abspath(path)}?mode=ro", uri=True) as connection:
             return [tuple(row) for row in connection.execute("SELECT text, hash FROM entries ORDER BY number")]
-    return [(row.get("text"), row["hash"]) for row in map(strict_json, data.splitlines()) if row]
-
-
-def check_chain(rows):
-    """Check hashes, numbers and links. Returns the entries; None where only a hash is given."""
-    entries, hidden = [], 0
-    for i, (text, stated) in enumerate(rows):
-        entry = None
-        if text is None:
-            hidden += 1
-        else:
-            entry = strict_json(text.encode())
-            previous = rows[i - 1][1] if i else ""
-            good = (sha256(text), entry["number"], entry["previous"]) == (stated, i + 1, previous)
-            if not good or canonical(entry) != text:
-                report(f"ledger: entry {i + 1}", stated, sha256(text), False)
-            entry["hash"] = stated
-        entries.append(entry)
-    report("ledger: chain of hashes", len(rows), f"{len(rows)} entries, {hidden} of them by hash only", True)
-    return entries
-
-
-def filtered(reservations, delta):
-    """Return (epsilon, pure, mu, rho) that the ledger's filter certifies for reservations.
-
-    The filter holds if later mechanisms depend on earlier results: sums of pure epsilon; sums of rho, with
-    rho = epsilon tanh(epsilon/2) for pure epsilon; sums of mu^2 if all noise is continuous Gaussian.
-    """
-    records = [record for one in reservations for record in one["records"]]
-    pure, rho, mu = composed(records)
-    found = [] if pure is None else [pure]
-    found += [zcdp_epsilon(rho, delta)] if delta and rho is not None else []
-    found += [gaussian_epsilon(mu, delta)] if delta and mu is not None else []
-    return min(found, default=None), pure, mu, rho
-
+    return [(row.get("text"), row["hash"]) for row in map(strict_json, data.splitlines())]
 
 def check_ledger(doc, rows):
-    """Recompute the totals of the dataset from the entries, and compare the entry of the run."""
-    stated, entries = doc["ledger"], check_chain(rows)
-    own = next((one for one in entries if one and one["hash"] == stated["head"]), None)
-    if own is None:
-        report("ledger: entry of the run", stated["head"], "not in this ledger", False)
+    """Check the chain, recompute the totals of the dataset from its entries, and compare the entry of the run.
+
+    An entry without text is known by its hash only: the next entry with text confirms the hash, not its content.
+    """
+    stated, entries = doc["ledger"], []
+    for i, (text, digest) in enumerate(rows):
+        entry = None if text is None else strict_json(text.encode())
+        if entry is not None:
+            good = (sha256(text), entry["number"], entry["previous"]) == (digest, i + 1, rows[i - 1][1] if i else "")
+            report(f"ledger: entry {i + 1}", digest, sha256(text), good and canonical(entry) == text)
+            entries.append({**entry, "hash": digest})
+    own = next((one for one in entries if one["hash"] == stated["head"]), None)
+    if own is None or not entries or entries[0]["kind"] != "begin":
+        report("ledger: entry of the run, after its beginning", stated["head"], "not in this ledger", False)
         return
-    first = entries[0] or {}
-    report("ledger: identity", stated["identity"], first.get("identity"), stated["identity"] == first.get("identity"))
-    pairs = {
-        "number": (stated["number"], own["number"]), "kind": ("reserve", own["kind"]),
-        "dataset": (stated["dataset"], own["dataset"]), "users": (doc["population"]["users"], own["users"]),
-        "date": (doc["date"], own["time"]), "purpose": (doc["purpose"], own["purpose"]),
-        "records": ([m["record"] for m in doc["mechanisms"]], own["records"]),
-    }  # fmt: skip
-    for name, (one, other) in pairs.items():
-        short = name if name == "records" else one
-        report(f"ledger: {name}", short, "equal" if one == other else other, one == other)
-    dataset = [one for one in entries if one and one["dataset"] == own["dataset"] and one["number"] <= own["number"]]
-    reserved = [one for one in dataset if one["kind"] == "reserve"]
-    firsts = [one["number"] for one in entries if one and one["kind"] == "reserve"]
-    whole = None not in entries
-    report("ledger: new", stated["new"], firsts[0] == own["number"] if whole else "other datasets are hidden",
-           stated["new"] == (firsts[0] == own["number"]) if whole else not stated["new"] or None)  # fmt: skip
-    limits = [one for one in dataset if one["kind"] == "limit"]
-    for one in [o for o in entries if o and o["kind"] in ("limit", "owner") and o.get("signature")]:
-        signed = {key: value for key, value in one.items() if key not in ("signature", "hash")}
-        good = verify_signature(one["key"], f"discreet {one['kind']}, 1", {**signed, "ledger": first["identity"]},
-                                one["signature"])  # fmt: skip
-        report(f"ledger: signature of entry {one['number']}", one["key"], "valid" if good else "not valid", good)
-    t = stated["together"]
-    report("together: releases", t["reservations"], len(reserved), t["reservations"] == len(reserved))
-    epsilon, pure, mu, rho = filtered(reserved, t["delta"])
-    if len(reserved) == 1 and doc["guarantee"]["epsilon"] is not None:
-        epsilon = min(epsilon, doc["guarantee"]["epsilon"]) if t["delta"] == doc["guarantee"]["delta"] else epsilon
-    near("together: epsilon", t["epsilon"], epsilon)
-    for name, found in (("pure", pure), ("rho", rho), ("mu", mu)):
-        near(f"together: {name}", t[name], found)
-    for part, before in (("before", reserved[:-1]), ("after", reserved)):
-        t = stated[part]
-        report(f"{part}: releases", t["reservations"], len(before), t["reservations"] == len(before))
-        epsilon, pure, mu, rho = filtered(before, t["delta"]) if before else (0.0, 0.0, None, 0.0)
-        near(f"{part}: pure", t["pure"], pure)
-        near(f"{part}: mu", t["mu"], mu)
-        only_l1 = all("laplace" in r["noise"] for one in before for r in one["records"])
-        near(f"{part}: rho", t["rho"], t["rho"] if only_l1 and t["rho"] is None else rho)
-        if t["method"].startswith("numerical"):
-            check_numerical_total(part, before, t["delta"], t["epsilon"], epsilon)
+    equal("ledger: entry", [stated["identity"], stated["number"], "reserve", stated["dataset"], doc["population"]["users"],
+                            doc["date"], doc["purpose"], [m["record"] for m in doc["mechanisms"]]],
+          [entries[0]["identity"], *(own[key] for key in ("number", "kind", "dataset", "users", "time", "purpose", "records"))])
+    first = min(one["number"] for one in entries if one["kind"] == "reserve")
+    hidden = any(text is None for text, _ in rows[: own["number"]])
+    report("ledger: new", stated["new"], first == own["number"], stated["new"] == (first == own["number"]) or hidden and not stated["new"])
+    mine = [one for one in entries if one["dataset"] == own["dataset"] and one["number"] <= own["number"]]
+    limit = next((one for one in reversed(mine) if one["kind"] == "limit"), {})
+    for one in (o for o in entries if o["kind"] in ("limit", "owner") and o.get("signature")):
+        signed = {**{key: v for key, v in one.items() if key not in ("signature", "hash")}, "ledger": stated["identity"]}
+        equal(f"ledger: signature of entry {one['number']}", verified(one["key"], f"discreet {one['kind']}, 1", signed, one["signature"]), True)
+    reserved = [one for one in mine if one["kind"] == "reserve"]
+    for part, some in (("before", reserved[:-1]), ("after", reserved), ("together", reserved)):
+        t, records = stated[part], [record for one in some for record in one["records"]]
+        (pure, rho, mu), delta = composed(records), t["delta"]
+        found = ([] if pure is None else [pure]) + ([zcdp_epsilon(rho, delta)] if delta and rho is not None else [])
+        found += [gaussian_epsilon(mu, delta)] if delta and mu is not None else []
+        equal(f"{part}: releases", t["reservations"], len(some))
+        for name, value in (("pure", pure), ("rho", rho), ("mu", mu)):
+            near(f"{part}: {name}", t[name], value)
+        own_total = len(some) == 1 and t["epsilon"] == doc["guarantee"]["epsilon"] and part != "before"
+        if str(t.get("method", t.get("rule"))).startswith("numerical") and not own_total:
+            check_numerical(part, records, delta, t["epsilon"])
         else:
-            near(f"{part}: epsilon", t["epsilon"], epsilon)
-        if limits:
-            near(f"{part}: limit", t["limit_epsilon"], limits[-1]["epsilon"])
-            near(f"{part}: limit's delta", t["limit_delta"], limits[-1]["delta"])
-            key = limits[-1].get("key") or None
-            report(f"{part}: key of the limit", t["limit_key"], key, t["limit_key"] == key
-                   or None if any(o and o["kind"] == "owner" for o in entries) else t["limit_key"] == key)  # fmt: skip
-            if part == "after" and own.get("checked"):
-                used = filtered(reserved, limits[-1]["delta"])[0] or math.inf
-                used = min(used, doc["guarantee"]["epsilon"]) if len(reserved) == 1 else used
-                report("within the owner's limit", limits[-1]["epsilon"], used, used <= limits[-1]["epsilon"] * (1 + 1e-6))
-        else:
-            near(f"{part}: limit", t["limit_epsilon"], None)
-    mark = next((o for o in entries if o and o["kind"] == "mark" and o["reservation"] == own["number"]), None)
+            near(f"{part}: epsilon", t["epsilon"], t["epsilon"] if own_total else min(found, default=None))
+        if part != "together":
+            equal(f"{part}: limit", [t["limit_epsilon"], t["limit_delta"]], [limit.get("epsilon"), limit.get("delta")])
+            heirs = {limit.get("key") or None, *(one.get("to") for one in mine if one["kind"] == "owner")}
+            report(f"{part}: key of the limit", t["limit_key"], sorted(map(str, heirs)), t["limit_key"] in heirs)
+    if limit and own["checked"]:
+        used = min([pure or math.inf, zcdp_epsilon(rho, limit["delta"]) if limit["delta"] else math.inf,
+                    gaussian_epsilon(mu, limit["delta"]) if mu and limit["delta"] else math.inf, *([own["epsilon"]] if len(reserved) == 1 else [])])
+        report("within the owner's limit", limit["epsilon"], used, used <= limit["epsilon"] * (1 + 1e-6))
+    mark = next((one["files"] for one in entries if one["kind"] == "mark" and one["reservation"] == own["number"]), None)
     if mark is not None and not doc["replanned"]:
-        for name, digest in {**doc["files"], "statement.json": doc["fingerprint"]}.items():
-            report(f"ledger: mark of {name}", digest, mark["files"].get(name), digest == mark["files"].get(name))
+        same_tree("ledger: mark", {**mark, **dict.fromkeys(PAGES)}, {**doc["files"], "statement.json": doc["fingerprint"], **dict.fromkeys(PAGES)})
 
 
-def check_numerical_total(part, reserved, delta, stated, closed):
-    """Check a total by listed exchanges: the largest epsilon over all combinations of ways."""
-    records = [record for one in reserved for record in one["records"]]
-    ways = [{}]
-    for record in records:
-        if not record.get("exchanges"):
-            ways = []
-        listed = [way_of(way) for way in record.get("exchanges", ())]
-        ways = [{key: one.get(key, 0) + way.get(key, 0) for key in {**one, **way}} for one in ways for way in listed]
-        if len(ways) > 100:
-            break
-    if not ways or len(ways) > 100 or max(scale for way in ways for _, scale, _ in way) > LARGEST_SCALE:
-        lower = 0.0 if closed is None else stated <= closed * (1 + 1e-9)
-        report(f"{part}: epsilon, numerical", stated, f"at most {closed!r}; no list of exchanges", None if lower else False)
-        return
-    upper, limit, _ = exchange_epsilon(ways, delta, stated)
-    ok = limit * (1.0 - 1e-5) <= stated <= limit * (1.0 + 5e-3)
-    report(f"{part}: epsilon, numerical", stated, f"limit {limit!r}, upper bound {upper!r}", ok)
+# 7. Ed25519 (RFC 8032) in integers, on the curve -x^2 + y^2 = 1 + d x^2 y^2
 
-
-# ---------------------------------------------------------------------- 7. Ed25519 (RFC 8032) in integers
-
-Q = 2**255 - 19
-ORDER = 2**252 + 27742317777372353535851937790883648493
-D = -121665 * pow(121666, -1, Q) % Q
-ROOT = pow(2, (Q - 1) // 4, Q)
-
+Q, ORDER = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
+D, ROOT = -121665 * pow(121666, -1, Q) % Q, pow(2, (Q - 1) // 4, Q)
 
 def add(p, q):
-    """Add two points of the twisted Edwards curve in extended coordinates (X, Y, Z, T)."""
+    """Add two points in extended coordinates (X, Y, Z, T) with x = X/Z, y = Y/Z, xy = T/Z."""
     a, b = (p[1] - p[0]) * (q[1] - q[0]) % Q, (p[1] + p[0]) * (q[1] + q[0]) % Q
     c, d = 2 * p[3] * q[3] * D % Q, 2 * p[2] * q[2] % Q
     e, f, g, h = b - a, d - c, d + c, b + a
     return e * f % Q, g * h % Q, f * g % Q, e * h % Q
-
 
 def multiply(n, p):
     total = (0, 1, 1, 0)
@@ -991,27 +756,22 @@ def multiply(n, p):
         total, p, n = add(total, p) if n & 1 else total, add(p, p), n >> 1
     return total
 
-
 def point_of(data):
     """Return the point of 32 bytes; None if y is not below 2^255 - 19 or no x exists."""
     y = int.from_bytes(data, "little")
     sign, y = y >> 255, y & (2**255 - 1)
-    if y >= Q:
-        return None
     square = (y * y - 1) * pow(D * y * y + 1, -1, Q) % Q
     x = pow(square, (Q + 3) // 8, Q)
     x = x if x * x % Q == square else x * ROOT % Q
-    if x * x % Q != square or (x == 0 and sign):
+    if y >= Q or x * x % Q != square or (x == 0 and sign):
         return None
     x = x if x & 1 == sign else Q - x
     return x, y, 1, x * y % Q
 
-
 BASE = point_of((4 * pow(5, -1, Q) % Q).to_bytes(32, "little"))
 
-
 def ed25519(key, message, signature):
-    """Return True if the signature is valid: [S]B = R + [k]A with k = SHA-512(R, A, message), S below the order."""
+    """Return True if [S]B = R + [k]A with k = SHA-512(R, A, message), S below the order, and canonical points."""
     if len(key) != 32 or len(signature) != 64:
         return False
     a, r, s = point_of(key), point_of(signature[:32]), int.from_bytes(signature[32:], "little")
@@ -1019,15 +779,13 @@ def ed25519(key, message, signature):
         return False
     k = int.from_bytes(hashlib.sha512(signature[:32] + key + message).digest(), "little") % ORDER
     one, other = multiply(s, BASE), add(r, multiply(k, a))
-    return (one[0] * other[2] - other[0] * one[2]) % Q == 0 and (one[1] * other[2] - other[1] * one[2]) % Q == 0
+    return all((one[i] * other[2] - other[i] * one[2]) % Q == 0 for i in (0, 1))
 
-
-def verify_signature(key, kind, content, signature):
+def verified(key, kind, content, signature):
     try:
         return ed25519(bytes.fromhex(key), f"{kind}\n{canonical(content)}".encode(), bytes.fromhex(signature))
     except ValueError:
         return False
-
 
 def check_signatures(folder, doc, keys):
     """Check every signature of ``signatures.json``, and that each of the given keys has signed."""
@@ -1036,189 +794,151 @@ def check_signatures(folder, doc, keys):
     hashes = {name: sha256((folder / name).read_bytes()) for name in ("statement.json", *PAGES)}
     for one in entries:
         content = {key: value for key, value in one.items() if key != "signature"}
-        good = verify_signature(one["key"], "discreet statement, 1", content, one["signature"])
-        report(f"signature of {one['name']}", one["key"], "valid" if good else "not valid", good)
+        good = verified(one["key"], "discreet statement, 1", content, one["signature"])
         same = one["fingerprint"] == doc["fingerprint"] and one["files"] == hashes
-        report(f"signed files of {one['name']}", one["fingerprint"], doc["fingerprint"] if same else "other files", same)
+        report(f"signature of {one['name']}", one["key"], f"valid: {good}, of these files: {same}", good and same)
         signed |= {one["key"]} if good and same else set()
-    report("keys that signed once", len(entries), len({one["key"] for one in entries}),
-           len(entries) == len({one["key"] for one in entries}))  # fmt: skip
+    equal("keys that signed once", len(entries), len({one["key"] for one in entries}))
     for key in keys:
-        report("signed with the given key", key, key if key in signed else "no such signature", key in signed)
+        report("signed with the given key", key, sorted(signed), key in signed)
 
 
-# ---------------------------------------------------------------------- 8. noise of the release
-
+# 8. Noise of the release
 
 def gamma_lower(a, x):
     """Return the regularised lower incomplete gamma function, by its power series."""
-    if x <= 0.0:
-        return 0.0
-    if x > a + 40.0 * math.sqrt(a) + 40.0:
-        return 1.0
-    term = total = 1.0 / a
-    n = a
+    if x <= 0.0 or x > a + 40.0 * math.sqrt(a) + 40.0:
+        return float(x > 0.0)
+    term, total, n = 1.0 / a, 1.0 / a, a
     while term > total * 1e-17:
         n += 1.0
         term *= x / n
         total += term
     return min(1.0, total * math.exp(a * math.log(x) - x - math.lgamma(a)))
 
-
 def read_release(path):
     """Return (header, {family: {(step, indices): value}}) of ``release.csv``."""
     header, tables = {}, {}
-    with open(path, encoding="utf-8", newline="") as stream:
-        for line in stream:
-            row = line.rstrip("\n").split(",")
-            if line.startswith("# "):
-                name, _, value = line[2:-1].partition("=")
-                header[name] = value
-            elif row[0] != "family":
-                place = tuple(int(part) for part in row[1:-1] if part)
-                table = tables.setdefault(row[0], {})
-                if place in table or not math.isfinite(float(row[-1])):
-                    raise ValueError(f"{path}: cell {row} twice, or not finite")
-                table[place] = float(row[-1])
+    for line in path.read_text("utf-8").splitlines():
+        if line.startswith("# "):
+            name, _, header_value = line[2:].partition("=")
+            header[name] = header_value
+        elif not line.startswith("family,"):
+            family, *place, value = line.split(",")
+            place, table = tuple(int(part) for part in place if part), tables.setdefault(family, {})
+            if place in table or not math.isfinite(float(value)):
+                raise ValueError(f"{path}: cell {line} twice, or not finite")
+            table[place] = float(value)
     return header, tables
 
-
 def relations_of(query, tables):
-    """Return linear relations {(family, cell): coefficient} that are 0 before noise is added."""
-    found, flow = [], {}
-    for place, value in tables.get(TRANSITIONS, {}).items():
-        h, s, a, to = place
-        flow.setdefault(("row", h, s, a), {})[TRANSITIONS, place] = -1.0
-        if query["kind"] == "counts" and not query.get("absorbing"):
-            flow.setdefault(("state", h + 1, to), {})[TRANSITIONS, place] = 1.0
-            flow.setdefault(("state", h, s), {})[TRANSITIONS, place] = -1.0
-    for key, relation in flow.items():
-        if key[0] == "row" and (key[1:]) in tables.get(VISITS, {}):
-            found.append({**relation, (VISITS, key[1:]): 1.0})
-        elif key[0] == "state" and 0 < key[1] < query["steps"]:
-            found.append(relation)
-    return found
+    """Return linear relations {(family, cell): coefficient} that are 0 before noise is added.
 
+    Visits of a pair are the sum of its transitions. Transitions into a state are those out of it a step later.
+    """
+    found = {}
+    for place in tables.get(TRANSITIONS, {}):
+        h, s, a, to = place
+        if (h, s, a) in tables.get(VISITS, {}):
+            found.setdefault((h, s, a), {(VISITS, (h, s, a)): 1.0})[TRANSITIONS, place] = -1.0
+        if query["kind"] == "counts":
+            for key, sign in (((h + 1, to), 1.0), ((h, s), -1.0)):
+                if 0 < key[0] < query["steps"]:
+                    relation = found.setdefault(key, {})
+                    relation[TRANSITIONS, place] = relation.get((TRANSITIONS, place), 0.0) + sign
+    return list(found.values())
 
 def check_noise(folder, doc, query):
     """Check header, cells and grid of ``release.csv``, the number of users, and the size of the noise."""
     header, tables = read_release(folder / "release.csv")
-    g, p = doc["guarantee"], doc["population"]
-    stated = {"dataset": p["dataset"], "users": p["users"], "trust": g["trust"], "randomness": g["randomness"],
-              "synthetic": json.dumps(doc["synthetic"])}  # fmt: skip
-    for name, value in stated.items():
-        report(f"release.csv: {name}", value, header.get(name), str(value) == header.get(name))
-    for family, facts in query["families"].items():
-        table = tables.get(family, {})
-        report(f"release.csv: cells of {family}", facts["cells"], len(table), facts["cells"] == len(table))
-        if facts["grid"] is not None:
-            off = sum(abs(v / facts["grid"] - round(v / facts["grid"])) > 1e-6 for v in table.values())
-            report(f"release.csv: {family} on its grid", facts["grid"], f"{off} values off it", not off)
-    report("release.csv: families", sorted(query["families"]), sorted(tables), sorted(query["families"]) == sorted(tables))
-    records = [m["record"] for m in doc["mechanisms"]]
+    g, p, records = doc["guarantee"], doc["population"], [m["record"] for m in doc["mechanisms"]]
+    equal("release.csv: facts", {"dataset": p["dataset"], "users": str(p["users"]), "trust": g["trust"],
+          "randomness": g["randomness"], "synthetic": json.dumps(doc["synthetic"])}, header)
+    equal("release.csv: cells", {name: one["cells"] for name, one in query["families"].items()}, {k: len(v) for k, v in tables.items()})
+    for family, one in query["families"].items():
+        units = [v / one["grid"] for v in tables[family].values()] if one["grid"] else []
+        equal(f"release.csv: {family} off its grid", 0, sum(abs(v - round(v)) > 1e-6 for v in units))
     if query["kind"] == "linear sums" or len(records) > 1:
-        report("size of the noise", "as stated", "no relations for this query: not tested", True)
-        return
+        return report("size of the noise", "as stated", "no relations for this query: not tested", True)
     laplace = bool(records) and "laplace" in records[0]["noise"]
-    variance = {name: scale**2 * (2.0 if laplace else 1.0) for r in records for name, scale in r["scales"].items()}
-    sums = {}
+    variance = {name: scale**2 * (1.0 + laplace) for r in records for name, scale in r["scales"].items()}
+    sums, users = {}, p["users"]
     for place, value in tables[TRANSITIONS].items():
-        start = query["kind"] == "counts" or place[1] == query["states"] - 1
-        if start:
+        if query["kind"] == "counts" or place[1] == query["states"] - 1:
             sums.setdefault(place[0], []).append(value)
     spread = 7.0 * math.sqrt(max(map(len, sums.values())) * variance.get(TRANSITIONS, 0.0)) + 1e-6
     low, high = min(map(math.fsum, sums.values())), max(map(math.fsum, sums.values()))
-    users, episodes = p["users"], p["users"] * query["episodes"]
-    report("release.csv: number of users", users, f"steps count {low:.1f} to {high:.1f} episodes",
-           users - spread <= low and high <= episodes + spread)  # fmt: skip
-    relations = relations_of(query, tables)
-    relations = relations[:: math.ceil(len(relations) / 160)] if relations else []
-    if not relations or not variance:
-        report("size of the noise", "as stated", "no relations: not tested", True)
-        return
-    square, solved = 0.0, []
+    report("release.csv: users", users, f"{low:.1f} to {high:.1f} episodes in a step",
+           users - spread <= low and high <= users * query["episodes"] + spread)
+    relations, square, solved = relations_of(query, tables), 0.0, []
+    relations = relations[:: math.ceil(len(relations) / 160)] if relations and variance else []
     for i, relation in enumerate(relations):  # Cholesky factor of the covariance, row by row
         row = []
         for j in range(i + 1):
             shared = math.fsum(c * relations[j].get(key, 0.0) * variance[key[0]] for key, c in relation.items())
-            rest = shared - math.fsum(x * y for x, y in zip(row, solved[j][0] if j < i else row, strict=False))
+            rest = shared - math.fsum(x * y for x, y in zip(row, solved[j][0] if j < i else row))
             row.append(math.sqrt(max(rest, 1e-12)) if i == j else rest / solved[j][0][j])
         value = math.fsum(c * tables[key[0]][key[1]] for key, c in relation.items())
-        z = (value - math.fsum(x * s[1] for x, s in zip(row, solved, strict=False))) / row[i]
-        solved.append((row, z))
-        square += z * z
-    n = len(relations)
-    # The mean square of Laplace noise varies more: at most by (2 + 3)/2. Both tails are bounds on false alarms.
-    shape = n / (5.0 if laplace else 2.0)
-    chance = gamma_lower(shape, shape * square / n)
-    report("size of the noise", "as stated", f"{n} relations: mean square {square / n:.4f}, P = {chance:.3g}",
-           chance >= 1e-6 if n >= 30 or chance < 1e-6 else True)  # fmt: skip
-    report("noise is not larger than stated", "as stated", f"P = {1 - chance:.3g}", 1 - chance >= 1e-9)
-
-
-# ---------------------------------------------------------------------- main
+        solved.append((row, (value - math.fsum(x * s[1] for x, s in zip(row, solved))) / row[i]))
+        square += solved[-1][1] ** 2
+    # The mean square of Laplace noise varies by at most (2 + 3)/2 times that of Gaussian noise.
+    n, shape = len(relations), len(relations) / (5.0 if laplace else 2.0)
+    chance = gamma_lower(shape, shape * square / n) if n else 1.0
+    report("size of the noise", "as stated", f"{n} relations: mean square {square / max(n, 1):.4g}, P = {chance:.3g}",
+           chance >= 1e-6 and 1.0 - chance >= 1e-12 * (n > 0))
 
 
 def query_of(doc):
     """Return the query: that of the statement, or for version 5 that of the population and the families."""
-    if "query" in doc:
-        return doc["query"]
     p, families = doc["population"], [f for m in doc["mechanisms"] for f in m["families"]]
     first = doc["configuration"]["options"].get("question") == "first visits"
-    if any(f["family"] not in (VISITS, TRANSITIONS, RAW, CENTRED) for f in families):
-        return None
-    grids = {f["family"]: {"grid": 2.0**-10 if f["family"] in (RAW, CENTRED) else 1.0, "cells": f["cells"]}
-             for f in families}  # fmt: skip
-    return {"kind": "first visits" if first else "counts", "steps": p["horizon"] + first, "first": first,
-            "states": p["states"] + first, "actions": p["actions"], "episodes": p["episodes_per_user"],
-            "families": grids}  # fmt: skip
-
+    if "query" in doc or any(f["family"] not in (VISITS, TRANSITIONS, RAW, CENTRED) for f in families):
+        return doc.get("query")
+    return {"kind": "first visits" if first else "counts", "steps": p["horizon"] + first, "states": p["states"] + first,
+            "first": first, "pooled": False, "episodes": p["episodes_per_user"], "families": {f["family"]: {
+                "grid": 2.0**-10 if f["family"] in (RAW, CENTRED) else 1.0, "cells": f["cells"]} for f in families}}
 
 def verify(folder, ledger=None, keys=()):
     """Run all checks on a folder. Returns the list of results."""
     RESULTS.clear()
-    folder = Path(folder)
+    folder, state = Path(folder), {}
     try:
         doc = strict_json((folder / "statement.json").read_bytes())
         known = doc["format"] == "discreet privacy statement" and doc["version"] in (5, 6)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        report("statement.json", "JSON", repr(error), False)
-        return RESULTS
-    report("format and version", [doc.get("format"), doc.get("version")], "versions 5 and 6", known or None)
+        report("format and version", [doc["format"], doc["version"]], "versions 5 and 6", known or None)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        known = report("statement.json", "JSON", repr(error), False)
     if not known:
         return RESULTS
-    state = {}
-
+    def guarantee():
+        state["alone"] = check_guarantee(doc)
     def attacker():
         state["whole"] = check_attacker(doc, state["alone"])
-
     def words():
-        whole, epsilon, delta = state["whole"]
-        check_words(folder, doc, whole, state["alone"], epsilon, delta)
-
-    query = query_of(doc)
-    parts = [("files", lambda: check_files(folder, doc)), ("population", lambda: check_population(folder, doc)),
-             ("guarantee", lambda: state.update(alone=check_guarantee(doc))), ("attacker", attacker), ("words", words),
-             ("signatures", lambda: check_signatures(folder, doc, keys))]  # fmt: skip
-    for one in doc["mechanisms"]:
-        parts.append(("sensitivities", lambda one=one: check_sensitivities(query, one["record"], doc)))
-    if "release.csv" in doc["files"]:
-        parts.append(("release.csv", lambda: check_noise(folder, doc, query)))
-    else:
-        report("noise of the release", "release.parquet", "cannot be read here; version 6 has release.csv", None)
-    given = ledger or (folder / "ledger.jsonl" if "ledger.jsonl" in doc["files"] else None)
-    if doc["ledger"] is not None and given:
-        parts.append(("ledger", lambda: check_ledger(doc, read_ledger(given))))
-    elif doc["ledger"] is not None:
-        report("ledger", doc["ledger"]["name"], "not given", None)
-    for name, part in parts:
+        check_words(folder, doc, state["whole"][0], state["alone"], *state["whole"][1:])
+    def sensitivities():
+        for one in doc["mechanisms"]:
+            check_sensitivities(query_of(doc), one["record"])
+    def noise():
+        if "release.csv" not in doc["files"]:
+            raise NotImplementedError("release.parquet cannot be read here, and there is no release.csv")
+        check_noise(folder, doc, query_of(doc))
+    def book():
+        given = ledger or (folder / "ledger.jsonl" if "ledger.jsonl" in doc["files"] else None)
+        if doc["ledger"] is not None and not given:
+            raise NotImplementedError("no ledger is given")
+        if doc["ledger"] is not None:
+            check_ledger(doc, read_ledger(given))
+    for part in (lambda: check_files(folder, doc), lambda: check_population(folder, doc), guarantee, attacker, words,
+                 sensitivities, noise, book, lambda: check_signatures(folder, doc, keys)):
         try:
             part()
+        except NotImplementedError as error:
+            report(part.__name__, "can be checked", str(error), None)
         except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, OSError, RecursionError) as error:
-            impossible = name in ("attacker", "words") and state.get("alone", 0) is None
-            report(name, "can be checked", repr(error), None if impossible else False)
+            missing = part in (attacker, words) and "alone" not in state
+            report(part.__name__, "can be checked", repr(error), None if missing else False)
     return RESULTS
-
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -1229,14 +949,12 @@ def main(arguments=None):
     given = parser.parse_args(arguments)
     results = verify(given.folder, given.ledger, given.public_key)
     if given.json:
-        names = ("check", "stated", "found", "result")
-        print(json.dumps([dict(zip(names, result, strict=True)) for result in results], indent=1, default=str))
+        print(json.dumps([dict(zip(("check", "stated", "found", "result"), one)) for one in results], indent=1, default=str))
     else:
         for name, stated, found, result in results:
             print(f"{result:14} {name}: stated {stated}, found {found}")
-    kinds = {result[3] for result in results}
+    kinds = {one[3] for one in results}
     return 1 if "DIFFERS" in kinds else 2 if "not checkable" in kinds else 0
-
 
 if __name__ == "__main__":
     sys.exit(main())
