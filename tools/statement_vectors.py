@@ -48,8 +48,10 @@ def closed_forms() -> list[dict[str, Any]]:
     for mu in ("0.01", "0.05", "0.2367", "0.5", "1", "2", "3.5", "5", "8", "12"):
         for delta in DELTAS:
             exact, d = mp.mpf(float(mu)), mp.mpf(float(delta))
-            epsilon = root(lambda e: d - gaussian_delta(exact, e), mp.mpf(0), mp.mpf(400))  # noqa: B023
-            found.append({"kind": "gaussian", "mu": float(mu), "delta": float(delta), "epsilon": text(epsilon)})
+            epsilon = root(lambda e: d - gaussian_delta(exact, e), mp.mpf(0), mp.mpf(400))
+            found.append(
+                {"kind": "gaussian", "mu": float(mu), "delta": float(delta), "epsilon": text(epsilon)}
+            )
     for mu, epsilon in itertools.product((0.05, 0.3, 1.0, 4.0), (0.0, 0.1, 1.0, 3.0, 8.0)):
         value = gaussian_delta(mp.mpf(mu), mp.mpf(epsilon))
         if value > mp.mpf(10) ** -200:
@@ -57,12 +59,23 @@ def closed_forms() -> list[dict[str, Any]]:
     for rho in (1e-4, 1e-3, 0.0243, 0.1, 0.5, 1.0, 2.0, 5.0, 20.0, 100.0):
         for delta in DELTAS:
             r, g = mp.mpf(rho), -mp.log(mp.mpf(float(delta)))
-            t = root(lambda t: r * t * t + mp.log(1 + t) - g, mp.mpf(0), mp.sqrt(g / r))  # noqa: B023
+            t = root(lambda t: r * t * t + mp.log(1 + t) - g, mp.mpf(0), mp.sqrt(g / r))
             value = max(mp.mpf(0), (1 + t) * r + mp.log(t / (1 + t)) + (g - mp.log(1 + t)) / t)
             found.append({"kind": "zcdp", "rho": rho, "delta": float(delta), "epsilon": text(value)})
-    for parts in ((0.5,), (1.0,), (0.1, 0.2), (1.0, 1.0, 1.0), (3.0, 0.01), (10.0,), (0.001,) * 5, (2.5, 7.5)):
+    for parts in (
+        (0.5,),
+        (1.0,),
+        (0.1, 0.2),
+        (1.0, 1.0, 1.0),
+        (3.0, 0.01),
+        (10.0,),
+        (0.001,) * 5,
+        (2.5, 7.5),
+    ):
         rho = mp.fsum(mp.mpf(e) * mp.tanh(mp.mpf(e) / 2) for e in parts)
-        found.append({"kind": "pure", "losses": parts, "epsilon": text(mp.fsum(map(mp.mpf, parts))), "rho": text(rho)})
+        found.append(
+            {"kind": "pure", "losses": parts, "epsilon": text(mp.fsum(map(mp.mpf, parts))), "rho": text(rho)}
+        )
     return found
 
 
@@ -92,7 +105,16 @@ def sensitivities() -> list[dict[str, Any]]:
             if all(b == "d" for a, b in itertools.pairwise(path) if a == "o"):
                 best = max(best, mp.fsum(cost(case, scales, p) for case in path))
         value = m * (best if p == 1 else mp.sqrt(best))
-        found.append({"kind": "counts", "steps": steps, "norm": f"l{p}", "episodes": m, "scales": scales, "joint": text(value)})
+        found.append(
+            {
+                "kind": "counts",
+                "steps": steps,
+                "norm": f"l{p}",
+                "episodes": m,
+                "scales": scales,
+                "joint": text(value),
+            }
+        )
     for names, steps, states, p in itertools.product(sets[1:4], (2, 5), (3, 4, 9), (1, 2)):
         scales = {name: 1.5 + 1.75 * FAMILIES.index(name) for name in names}
         most, both = min(states, steps), max(cost(case, scales, p) for case in "dos")
@@ -116,8 +138,12 @@ def linear() -> list[dict[str, Any]]:
         ((2.0, 3.0), (3.0, 1.0), (5.0, 2.0)), (1.0, 0.7), (True, False), (2, 6)
     ):
         for kind in ("pair", "model"):
+
             def change(angle: Any, kind: str = kind) -> Any:
-                x, y = (mp.mpf(bound), mp.mpf(0)), (mp.mpf(bound) * mp.cos(angle), mp.mpf(bound) * mp.sin(angle))
+                x, y = (
+                    (mp.mpf(bound), mp.mpf(0)),
+                    (mp.mpf(bound) * mp.cos(angle), mp.mpf(bound) * mp.sin(angle)),
+                )
                 squares = mp.fsum((x[i] * x[j] - y[i] * y[j]) ** 2 * (1 if i != j else mp.mpf("0.5"))
                                   for i in range(2) for j in range(i, 2))  # fmt: skip
                 total = squares / mp.mpf(gram) ** 2
@@ -133,13 +159,15 @@ def linear() -> list[dict[str, Any]]:
                 return total
 
             end = mp.pi / 2 if nonneg else mp.pi
-            best = max(range(401), key=lambda i: float(change(end * i / 400)))  # noqa: B023
+            best = max(range(401), key=lambda i: float(change(end * i / 400)))
             low, high = end * max(best - 1, 0) / 400, end * min(best + 1, 400) / 400
             ratio = (mp.sqrt(5) - 1) / 2
             for _ in range(120):
                 a, b = high - ratio * (high - low), low + ratio * (high - low)
                 low, high = (low, b) if change(a) > change(b) else (a, high)
-            value = mp.sqrt(max(change(low), change(high), change((low + high) / 2), change(end * best / 400)))
+            value = mp.sqrt(
+                max(change(low), change(high), change((low + high) / 2), change(end * best / 400))
+            )
             names = {"pair": ("gram", "response"), "model": ("gram", "rewards", "successors")}[kind]
             found.append({"kind": "linear", "question": kind, "bound": bound, "nonneg": nonneg, "states": states,
                           "scales": {name: gram if name == "gram" else other for name in names}, "joint": text(value)})  # fmt: skip
@@ -163,10 +191,10 @@ def law(noise: str, scale: float, shift: int) -> tuple[Any, Any]:
 def merged(loss: Any, mass: Any, h: float) -> tuple[Any, Any]:
     """Merge all outcomes in one cell of the loss: their probabilities under both records add up."""
     cell = np.floor(loss / h).astype(np.int64)
-    cell -= (low := cell.min())
+    cell -= cell.min()
     p, q = np.bincount(cell, mass), np.bincount(cell, mass * np.exp(-loss))
     kept = p > 0
-    return np.log(p[kept] / q[kept]), p[kept] if low is not None else p[kept]
+    return np.log(p[kept] / q[kept]), p[kept]
 
 
 def split(loss: Any, mass: Any, h: float) -> tuple[int, Any]:

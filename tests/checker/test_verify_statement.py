@@ -13,12 +13,11 @@ import pytest
 import discreet
 import discreet as dr
 from discreet.accounting import budget
-from discreet.core import checks
 from discreet.core.count_query import CountQuery
 from discreet.core.epsilon_conversions import gdp_epsilon, zcdp_epsilon
 from discreet.core.guarantee import joint_loss
-from discreet.data.schema import Schema
 from discreet.data.row_batches import open_source
+from discreet.data.schema import Schema
 from discreet.ledger.ledger import Ledger
 from discreet.mechanisms.linear import sensitivities
 from discreet.pipeline.learn import learn
@@ -80,15 +79,15 @@ def test_closed_forms(checker):
 def test_sensitivities_of_counts(checker, kind):
     for one in of_kind(kind):
         p = int(one["norm"][1])
-        query = {"first": kind != "counts", "pooled": False, "steps": one["steps"], "episodes": one["episodes"],
-                 "states": one.get("states", 3)}  # fmt: skip
+        query = {"first": kind != "counts", "pooled": False, "states": one.get("states", 3)}
+        query |= {name: one[name] for name in ("steps", "episodes")}
         weights = {name: scale**-p for name, scale in one["scales"].items()}
         close(checker.count_sensitivity(query, p, weights), one["joint"])
         if kind == "counts":
             names = set(one["scales"])
             asked = CountQuery(
                 dr.Layout(3, 2, one["steps"]), visits="visits" in names, episodes=one["episodes"],
-                center_rewards="centered_reward_sums" in names, known_rewards=not {n for n in names if "reward" in n},
+                center_rewards="centered_reward_sums" in names, known_rewards=names <= {"visits", "transition_counts"},
             )  # fmt: skip
             if set(asked.row_families) == names:
                 close(joint_loss(asked, one["norm"], one["scales"]), one["joint"])
@@ -100,7 +99,10 @@ def test_sensitivities_of_linear_sums(checker):
         features = {"bound": bound, "l1": 1.0, "nonneg": one["nonneg"]}
         weights = {name: scale**-2 for name, scale in scales.items()}
         close(checker.question_cost(weights, features, one["states"], True, 2) ** 0.5, one["joint"])
-        alpha, gamma = bound**4 / scales["gram"] ** 2, bound**2 / scales.get("rewards", scales.get("response")) ** 2
+        alpha, gamma = (
+            bound**4 / scales["gram"] ** 2,
+            bound**2 / scales.get("rewards", scales.get("response")) ** 2,
+        )
         if one["question"] == "pair":
             close(sensitivities.pair_mu(alpha, gamma, "centred"), one["joint"])
         else:
@@ -113,7 +115,7 @@ def test_exchanges(checker, one):
     way = [checker.way_of(one["way"])]
     upper, limit, _ = checker.exchange_epsilon(way, one["delta"], one["lower"], (2**13, 2**14))
     assert one["lower"] * (1 - 1e-9) <= upper <= one["upper"] * (1 + 1e-5)
-    assert one["lower"] * (1 - 1e-6) <= limit <= one["upper"] * (1 + 1e-6)
+    assert one["lower"] * (1 - 5e-6) <= limit <= one["upper"] * (1 + 5e-6)
     assert one["upper"] <= one["lower"] * (1 + 2e-6)
 
 
@@ -163,7 +165,10 @@ def made(out, learner, privatizer, ledger=None, users=60):
     rows = ["user,episode,step,state,action,reward,next_state"]
     for user in range(users):
         states = rng.integers(0, 3, 5)
-        rows += [f"u{user},0,{h},{states[h]},{rng.integers(0, 2)},{rng.integers(0, 2)},{states[h + 1]}" for h in range(4)]
+        rows += [
+            f"u{user},0,{h},{states[h]},{rng.integers(0, 2)},{rng.integers(0, 2)},{states[h + 1]}"
+            for h in range(4)
+        ]
     data = out.with_suffix(".csv")
     data.write_text("\n".join(rows) + "\n", "utf-8")
     schema = Schema("vectors", "person", dr.Layout(3, 2, 4), stationary=True)
@@ -182,8 +187,8 @@ def test_a_folder_agrees(checker, folder):
 
 @pytest.mark.parametrize(
     ("learner", "privatizer"),
-    [(dr.DecisionPoints(), dr.Central(epsilon=1.0, delta=1e-6)), (dr.DPPEVI(epsilon=3.0, delta=1e-6), None),
-     (dr.learners.DPAPVI(), dr.Central(epsilon=1.0, delta=0.0)), (dr.DPPEVI(rho=1.0, response="model"), None)],
+    [(dr.DecisionPoints(), dr.Central(epsilon=1.0, delta=1e-6)), (dr.DPPEVI(rho=0.3), None),
+     (dr.DPAPVI(), dr.Central(epsilon=1.0, delta=0.0)), (dr.DPPEVI(rho=1.0, response="model"), None)],
 )  # fmt: skip
 def test_other_folders_agree(checker, tmp_path, learner, privatizer):
     made(tmp_path / "run", learner, privatizer)
@@ -196,7 +201,9 @@ def resealed(checker, folder, document):
         if (folder / name).is_file():
             document["files"][name] = checker.sha256((folder / name).read_bytes())
     plain = checker.strict_json(json.dumps(document).encode())
-    document["fingerprint"] = checker.sha256(checker.canonical({k: v for k, v in plain.items() if k not in checker.FREE}))
+    document["fingerprint"] = checker.sha256(
+        checker.canonical({k: v for k, v in plain.items() if k not in checker.FREE})
+    )
     (folder / "statement.json").write_text(json.dumps(document), "utf-8")
 
 
@@ -236,4 +243,4 @@ def test_the_command(checker, folder, capsys):
     assert checker.main([str(folder), "--json"]) == 0
     assert all(one["result"] == "agrees" for one in json.loads(capsys.readouterr().out))
     assert checker.main([str(folder), "--public-key", "0" * 64]) == 1
-    assert checks.integer("lines", len(capsys.readouterr().out.splitlines()), 100)
+    assert len(capsys.readouterr().out.splitlines()) > 100

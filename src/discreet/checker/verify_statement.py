@@ -317,7 +317,7 @@ def count_sensitivity(query, p, weights):
     v, t, raw, centred = (weights.get(name, 0.0) for name in (VISITS, TRANSITIONS, RAW, CENTRED))
     equal_pair = raw + centred
     different, successor = 2.0 * (v + t + raw + 0.5**p * centred), 2.0 * t + equal_pair
-    if query["pooled"] and p == 2 or set(weights) - {VISITS, TRANSITIONS, RAW, CENTRED}:
+    if (query["pooled"] and p == 2) or set(weights) - {VISITS, TRANSITIONS, RAW, CENTRED}:
         raise ValueError(f"families {sorted(weights)}, or pooled steps: not known here")
     if query["first"]:
         # At most m different states are visited by one user: both visit c of them, each visits others.
@@ -542,7 +542,7 @@ def check_guarantee(doc):
         low = high = exceedance(lambda t: gaussian_delta(mu, t), epsilon)
     elif rho is not None:
         near("epsilon, zCDP", epsilon, zcdp_epsilon(rho, delta))
-        low, high = (exceedance(lambda t: curve(t), epsilon) for curve in (
+        low, high = (exceedance(curve, epsilon) for curve in (
             lambda t: gaussian_delta(math.sqrt(2.0 * rho), t), lambda t: zcdp_delta(rho, t)))
     else:
         near("epsilon, sum of pure losses", epsilon, pure)
@@ -616,6 +616,8 @@ NOT_COVERED = (
     "The raw data where they are stored", "Messages about invalid rows", "Whether a person is in the data set",
     "Conclusions about people in general", "Side channels:", "More than one person at once")
 
+COVERED = ("One ", "Everything that is computed from release.parquet", "The group of the ", "If a person has more than ")
+
 def check_words(folder, doc, whole, alone, epsilon, delta):
     """Compare numbers in the sentence, required warnings and limits, and the pages with the statement."""
     g, p, ledger, sentence = doc["guarantee"], doc["population"], doc["ledger"], doc["sentence"]
@@ -649,6 +651,8 @@ def check_words(folder, doc, whole, alone, epsilon, delta):
     needed += [f"The number of people, {p['users']}"] if p["users_public"] and not exact else []
     for words in needed + ([repr(ledger["dataset"])] if ledger else []):
         equal(f"not covered: {words}", any(words in one for one in doc["not_covered"]), True)
+    report("covered: known lines", len(doc["covered"]), COVERED, all(one.startswith(COVERED) for one in doc["covered"]))
+    report("trust", g["trust"], "central", g["trust"] == "central" or None)
     flat = lambda text: re.sub(r"[\s\\]+|<[^>]*>", "", text)  # noqa: E731
     for name in PAGES:
         plain = flat((folder / name).read_text("utf-8"))
@@ -694,7 +698,8 @@ def check_ledger(doc, rows):
         entry = None if text is None else strict_json(text.encode())
         if entry is not None:
             good = (sha256(text), entry["number"], entry["previous"]) == (digest, i + 1, rows[i - 1][1] if i else "")
-            report(f"ledger: entry {i + 1}", digest, sha256(text), good and canonical(entry) == text)
+            good = good and canonical(entry) == text and entry["time"] >= (entries[-1]["time"] if entries else "")
+            report(f"ledger: entry {i + 1}", digest, sha256(text), good)
             entries.append({**entry, "hash": digest})
     own = next((one for one in entries if one["hash"] == stated["head"]), None)
     if own is None or not entries or entries[0]["kind"] != "begin":
@@ -705,7 +710,7 @@ def check_ledger(doc, rows):
           [entries[0]["identity"], *(own[key] for key in ("number", "kind", "dataset", "users", "time", "purpose", "records"))])
     first = min(one["number"] for one in entries if one["kind"] == "reserve")
     hidden = any(text is None for text, _ in rows[: own["number"]])
-    report("ledger: new", stated["new"], first == own["number"], stated["new"] == (first == own["number"]) or hidden and not stated["new"])
+    report("ledger: new", stated["new"], first == own["number"], stated["new"] == (first == own["number"]) or (hidden and not stated["new"]))
     mine = [one for one in entries if one["dataset"] == own["dataset"] and one["number"] <= own["number"]]
     limit = next((one for one in reversed(mine) if one["kind"] == "limit"), {})
     for one in (o for o in entries if o["kind"] in ("limit", "owner") and o.get("signature")):
@@ -866,10 +871,10 @@ def check_noise(folder, doc, query):
     for place, value in tables[TRANSITIONS].items():
         if query["kind"] == "counts" or place[1] == query["states"] - 1:
             sums.setdefault(place[0], []).append(value)
-    spread = 7.0 * math.sqrt(max(map(len, sums.values())) * variance.get(TRANSITIONS, 0.0)) + 1e-6
-    low, high = min(map(math.fsum, sums.values())), max(map(math.fsum, sums.values()))
-    report("release.csv: users", users, f"{low:.1f} to {high:.1f} episodes in a step",
-           users - spread <= low and high <= users * query["episodes"] + spread)
+    cells, mean = sum(map(len, sums.values())), math.fsum(map(math.fsum, sums.values())) / len(sums)
+    spread = 6.0 * math.sqrt(cells * variance.get(TRANSITIONS, 0.0)) / len(sums) + 1e-6
+    report("release.csv: users", users, f"{mean:.1f} episodes in a step, +- {spread:.1f}",
+           users - spread <= mean <= users * query["episodes"] + spread)
     relations, square, solved = relations_of(query, tables), 0.0, []
     relations = relations[:: math.ceil(len(relations) / 160)] if relations and variance else []
     for i, relation in enumerate(relations):  # Cholesky factor of the covariance, row by row
@@ -921,6 +926,8 @@ def verify(folder, ledger=None, keys=()):
             check_sensitivities(query_of(doc), one["record"])
     def noise():
         if "release.csv" not in doc["files"]:
+            if "query" in doc and sum(one["cells"] for one in doc["query"]["families"].values()) <= 10**6:
+                raise ValueError("there is no release.csv")
             raise NotImplementedError("release.parquet cannot be read here, and there is no release.csv")
         check_noise(folder, doc, query_of(doc))
     def book():

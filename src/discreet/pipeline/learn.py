@@ -482,7 +482,7 @@ def _check_kind(path: Path, learner: Any) -> None:
 
 
 def copy_ledger(source: Path, folder: Path) -> None:
-    """Copy ``ledger.jsonl`` from the folder of a release to a new folder of the same release, if it exists."""
+    """Copy ``ledger.jsonl``, if it exists, from the folder of a release to a new folder of this release."""
     if (source / LEDGER_NAME).is_file():
         shutil.copyfile(source / LEDGER_NAME, folder / LEDGER_NAME)
 
@@ -505,9 +505,7 @@ def fill(
     write_csv(tables, folder)
     files = {path.name: file_hash(path) for path in sorted(folder.iterdir())}
     verdict = stated_verdict(planned.report.to_dict())
-    statement = _statement(
-        schema, algorithm, options, settings, run, files, verdict, stated_query(tables)
-    )
+    statement = _statement(schema, algorithm, options, settings, run, files, verdict, stated_query(tables))
     write_statement(folder, statement)
     return statement, text
 

@@ -193,8 +193,8 @@ class _Told(ABC):
     def room(self, session: Any) -> int:
         """Return an upper bound on the size of the folder in bytes.
 
-        The bound covers the release (also as text), the policy files with a row for each step and state, the pages and the
-        figures.
+        The bound covers the release (also as text), the policy files with a row for each step and state,
+        the pages and the figures.
         """
         labels = max(
             map(len, (*(self.schema.state_labels or ()), *(self.schema.action_labels or ()))), default=0

@@ -33,7 +33,7 @@ _DERIVATIONS = {
     "both records visit costs at most one step of counts, a state that only one visits half of different "
     "pairs.",
     "linear sums": "A user adds phi phi^T, phi y or phi (e_s - 1/S)^T to the sums of each question about "
-    "their step. The worst cosine of two feature vectors within the bound gives the sensitivity of a question.",
+    "their step. The worst cosine of two feature vectors within the bound gives a question's sensitivity.",
 }
 
 

@@ -31,7 +31,10 @@ FORMAT = "discreet privacy statement"
 # 2, the sentence was about one release only, and the statement contained the command. Version 3 did not state
 # the declarations, nor who signed the limit. Version 4 can be read; its sentences about epsilon, delta, rho
 # and mu are different (discreet.accounting.text.earlier_sentences). Version 5 has no query.
-ADDED: Mapping[int, tuple[str, ...]] = {5: ("guarantee.exceeds", "verdict", "data.reward.censored"), 6: ("query",)}
+ADDED: Mapping[int, tuple[str, ...]] = {
+    5: ("guarantee.exceeds", "verdict", "data.reward.censored"),
+    6: ("query",),
+}
 """Keys that each version of the statement added, as dotted paths. Earlier versions do not have these keys."""
 
 _TEXT = {"type": "string"}
