@@ -66,7 +66,12 @@ shown.stamp([release.guarantee], 1)
 shown.Table(
     ("policy", "gain over what people did", "95 % interval", "shown"),
     [
-        (name, f"{gain.estimate:.3f}", f"{gain.low:.3f} to {gain.high:.3f}", "yes" if found.shown(name) else "no")
+        (
+            name,
+            f"{gain.estimate:.3f}",
+            f"{gain.low:.3f} to {gain.high:.3f}",
+            "yes" if found.shown(name) else "no",
+        )
         for name, gain in found.gains.items()
     ],
 )

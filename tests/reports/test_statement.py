@@ -19,12 +19,13 @@ from discreet.core.guarantee import MechanismRecord, guarantee_of, joint_loss
 from discreet.core.layout import Layout
 from discreet.data.schema import Schema, write_schema
 from discreet.learners.offline.apvi import APVI, DPAPVI
-from discreet.learners.offline.release_files import ReleaseFacts, write_release
+from discreet.learners.offline.release_files import ReleaseFacts, read_tables, write_release
 from discreet.ledger.ledger import Ledger
 from discreet.pipeline import verify as checking
 from discreet.pipeline.learned_files import LearnConfig, kind_of, name_of, options_of, write_plan
 from discreet.pipeline.verify import verify
 from discreet.reports import statement as module
+from discreet.reports.checkable_files import stated_query, write_csv
 from discreet.reports.statement import (
     LedgerFacts,
     RunFacts,
@@ -98,6 +99,8 @@ def made(folder, privatizer=None, randomness=None, users=200, schema=None, ledge
     write_schema(schema, folder / "schema.toml")
     planned = kind_of(schema, learner).again(folder / "release.parquet", SETTINGS)
     write_plan(folder, planned, guarantee, SETTINGS, replanned=False)
+    tables = read_tables(folder / "release.parquet")
+    write_csv(tables, folder)
     files = {
         path.relative_to(folder).as_posix(): file_hash(path) for path in folder.rglob("*") if path.is_file()
     }
@@ -112,6 +115,7 @@ def made(folder, privatizer=None, randomness=None, users=200, schema=None, ledge
         files=files,
         ledger=ledger_facts,
         date=told["date"],
+        query=stated_query(tables),
         **more,
     )
     statement = make_statement(run)
@@ -344,7 +348,7 @@ def test_fewer_ways_to_exchange_a_user_are_found(kept, place):
         lambda d: d["guarantee"].update(epsilon=None, rho=None, mu=None),
         lambda d: d.update(version=1),
         lambda d: d.update(version=4),
-        lambda d: d.update(version=6),
+        lambda d: d.update(version=7),
         lambda d: d["guarantee"].update(exceeds=None),
         lambda d: d["guarantee"]["exceeds"].update(at_most=1e-9),
         lambda d: d["guarantee"].pop("holds_if_seed_is_guessed"),

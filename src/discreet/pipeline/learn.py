@@ -70,6 +70,7 @@ from discreet.pipeline.learned_files import (
     write_plan,
 )
 from discreet.pipeline.partial_aggregates import PartialAggregateFile, facts_of
+from discreet.reports.checkable_files import LEDGER_NAME, ledger_lines, stated_query, write_csv
 from discreet.reports.statement import (
     PAGES,
     SITES,
@@ -380,6 +381,8 @@ class _LearnJob:
             if ledger is not None and reservation is not None:
                 time = next(e.time for e in ledger.entries() if e.number == reservation.number)
                 run = replace(run, ledger=LedgerFacts.of(ledger, reservation), date=time)
+                lines = ledger_lines(ledger.entries(), schema.dataset, reservation.number)
+                (folder / LEDGER_NAME).write_text(lines, "utf-8", newline="\n")
             write_schema(schema, folder / SCHEMA)
             settings.write_rules(folder)
             planned = kind.release(session, folder / RELEASE, {**facts, "run": run.told()}, settings)
@@ -539,6 +542,7 @@ def replan(
         if rewards is not None:
             np.save(hidden / REWARDS, rewards)
         shutil.copyfile(path, hidden / RELEASE)
+        copy_ledger(folder, hidden)
         planned = kind.again(hidden / RELEASE, settings)
         options = {"learner": options_of(learner), **settings.chosen(), **kind.asked}
         options |= {name: first[name] for name in (SITES, SYNTHETIC_INPUT) if name in first}
@@ -576,6 +580,12 @@ def _check_kind(path: Path, learner: Any) -> None:
         raise ValueError(f"learner = {name_of(learner)!r}: {path} holds {held}")
 
 
+def copy_ledger(source: Path, folder: Path) -> None:
+    """Copy ``ledger.jsonl``, if it exists, from the folder of a release to a new folder of this release."""
+    if (source / LEDGER_NAME).is_file():
+        shutil.copyfile(source / LEDGER_NAME, folder / LEDGER_NAME)
+
+
 def fill(
     folder: Path,
     schema: Schema,
@@ -590,9 +600,11 @@ def fill(
     Returns the statement and the text of the report.
     """
     text = write_plan(folder, planned, run.guarantee, settings, replanned=run.replanned)
+    tables = read_tables(folder / RELEASE)
+    write_csv(tables, folder)
     files = {path.name: file_hash(path) for path in sorted(folder.iterdir())}
     verdict = stated_verdict(planned.report.to_dict())
-    statement = _statement(schema, algorithm, options, settings, run, files, verdict)
+    statement = _statement(schema, algorithm, options, settings, run, files, verdict, stated_query(tables))
     write_statement(folder, statement)
     return statement, text
 
@@ -600,6 +612,7 @@ def fill(
 def _statement(
     schema: Schema, algorithm: str, options: Mapping[str, Any], settings: LearnConfig, run: Run,
     files: Mapping[str, str], verdict: Mapping[str, Any] | None = None,
+    query: Mapping[str, Any] | None = None,
 ) -> Statement:  # fmt: skip
     """Return the privacy statement of a run.
 
@@ -607,7 +620,7 @@ def _statement(
     """
     facts = RunFacts(
         schema=schema, algorithm=algorithm, options=options, files=files, operator=settings.operator,
-        approval=settings.approval, verdict=verdict, **vars(run),
+        approval=settings.approval, verdict=verdict, query=query, **vars(run),
     )  # fmt: skip
     return make_statement(facts)
 

@@ -49,6 +49,7 @@ from discreet.mechanisms.linear.adaptive_queries import ResponseSession
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 from discreet.pipeline.model_planner import ModelPlanner, check_outcomes
+from discreet.reports.checkable_files import csv_room
 from discreet.reports.decision_report import DecisionReport, decision_report_of
 from discreet.reports.earlier_report import SINCE, EarlierReport
 from discreet.reports.linear_report import LinearReport
@@ -198,14 +199,15 @@ class _Told(ABC):
     def room(self, session: Any) -> int:
         """Return an upper bound on the size of the folder in bytes.
 
-        The bound covers the release, the policy files with a row for each step and state, the pages and the
-        figures.
+        The bound covers the release (also as text), the policy files with a row for each step and state,
+        the pages and the figures.
         """
         labels = max(
             map(len, (*(self.schema.state_labels or ()), *(self.schema.action_labels or ()))), default=0
         )
         rows = self.schema.horizon * self.schema.layout.states
-        return _PAGES + 4 * rows * (64 + 2 * labels) + self.release_bytes(session)
+        release = self.release_bytes(session)
+        return _PAGES + 4 * rows * (64 + 2 * labels) + release + csv_room(release)
 
     @abstractmethod
     def release_bytes(self, session: Any) -> int:

@@ -39,7 +39,7 @@ from discreet.data.synthetic_mark import SYNTHETIC_INPUT
 from discreet.learners.offline.release_files import read_tables
 from discreet.ledger.ledger import Ledger, Reservation
 from discreet.pipeline import state_codebook as codebook
-from discreet.pipeline.learn import RELEASE, SCHEMA, Run, fill, judge_again
+from discreet.pipeline.learn import RELEASE, SCHEMA, Run, copy_ledger, fill, judge_again
 from discreet.pipeline.learned_files import LearnConfig, kind_of, learner_of
 from discreet.pipeline.verify import verify
 from discreet.reports.codebook_page import FACTS
@@ -243,6 +243,7 @@ def _named(one: Lost, folder: Path, progress: Progress | None) -> tuple[dict[str
         write_schema(schema, made / SCHEMA)
         settings.write_rules(made)
         shutil.copyfile(release, made / RELEASE)
+        copy_ledger(folder, made)
         planned = kind.again(made / RELEASE, settings)
         run = judge_again(folder, made, schema, planned, settings, run)
         statement, _ = fill(made, schema, planned, facts.algorithm or "", facts.options, settings, run)

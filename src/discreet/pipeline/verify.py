@@ -65,6 +65,7 @@ from discreet.mechanisms.linear.adaptive_queries import planned_records
 from discreet.pipeline.judge_group import JUDGEMENT, answer_in, write_judgement
 from discreet.pipeline.learned_files import LearnConfig, kind_of, learner_of, name_of, options_of, write_plan
 from discreet.pipeline.synthesize import POSTPROCESSING, processed, remade
+from discreet.reports.checkable_files import LEDGER_NAME, ledger_lines, stated_query, write_csv
 from discreet.reports.evaluation_report import JUDGED
 from discreet.reports.signature_file import SIGNATURES_NAME, found_in
 from discreet.reports.statement import (
@@ -349,6 +350,7 @@ def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check
         # report.json itself is compared with the report that is recomputed from the release
         verdict=stated_verdict(read_json(folder / "report.json")) if "verdict" in document else None,
         second_group=_second_group(document),
+        query=stated_query(read_tables(folder / "release.parquet")) if "query" in document else None,
         **{name: document["configuration"][name] for name in ("algorithm", "options")},
         **{name: document[name] for name in _FACTS},
     )
@@ -561,9 +563,14 @@ def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) 
         if second is not None and not document["replanned"]:
             given = schema, planned.table, second, answer_in(folder), settings.level, settings.synthetic
             write_judgement(again, folder / "release.parquet", *given)
+        if "query" in document:
+            write_csv(read_tables(folder / "release.parquet"), again)
         made = {path.name: path for path in sorted(again.iterdir())}
         expected = {*made, "release.parquet"} | ({REWARDS_NAME} if known is not None else set())
         stated = set(document["files"])
+        if LEDGER_NAME in stated and document["ledger"] is not None:
+            expected |= {LEDGER_NAME}
+            yield from _check_lines(folder, document)
         yield Check("files of such a run", sorted(stated), sorted(expected), stated == expected)
         # If the numbers are equal, all files must be equal byte by byte. If the numbers are from a machine
         # that rounds differently, the last digits can differ.
@@ -582,6 +589,19 @@ def _check_processed(folder: Path) -> Iterator[Check]:
             yield Check(f"{name}: not compared, other versions wrote it", "its hash", "its hash", True)
         else:
             yield _compared(name, line["sha256"], found)
+
+
+def _check_lines(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
+    """Check that ``ledger.jsonl`` ends with the entry of the run, and that its hashes fit its texts."""
+    stated, last, number = document["ledger"], {}, 0
+    text = (folder / LEDGER_NAME).read_bytes().decode("utf-8")
+    for number, line in enumerate(text.splitlines(), 1):
+        last = json.loads(line)
+        if "text" in last:
+            found = hashlib.sha256(last["text"].encode()).hexdigest()
+            yield _compared(f"{LEDGER_NAME}: entry {number}", last["hash"], found)
+    yield _compared(f"{LEDGER_NAME}: entry of the run", stated["head"], last.get("hash"))
+    yield _compared(f"{LEDGER_NAME}: entries", (stated["number"], "\n"), (number, text[-1:]))
 
 
 REWARDS_NAME = "rewards.npy"
@@ -670,6 +690,10 @@ def _check_ledger(folder: Path, document: Mapping[str, Any], ledger: LedgerLike)
     yield from _leaves(
         "ledger: records of the second group", others, [one.to_dict() for one in entry.parallel]
     )
+    if LEDGER_NAME in document["files"]:
+        lines = ledger_lines(ledger.entries(), stated["dataset"], entry.number).encode()
+        same = (folder / LEDGER_NAME).read_bytes() == lines
+        yield Check(f"ledger: {LEDGER_NAME}", "as in the ledger", "so" if same else "other entries", same)
     facts = vars(LedgerFacts.of(ledger, entry))
     yield from _leaves("ledger", {k: v for k, v in stated.items() if k != "name"}, {
         name: dict(value) if isinstance(value, Mapping) else value

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-from discreet.accounting.text.sentence_templates import VERSION, words
+from discreet.accounting.text.sentence_templates import OLDEST, VERSION, words
 
 __all__ = ["phrases"]
 
@@ -26,7 +26,7 @@ def phrases(version: int = VERSION) -> Mapping[str, str]:
     be read.
     """
     claims = words(version)
-    earlier = () if version == VERSION else (f"phrases_{version}.toml",)
+    earlier = (f"phrases_{version}.toml",) if version == OLDEST else ()
     own = {
         f"{table}.{key}": text
         for name in ("phrases.toml", *earlier)

@@ -291,6 +291,8 @@ class RunFacts:
         other learners.
     second_group : SecondGroup, optional
         Facts about users who are not in the release and answered a question about the policy.
+    query : mapping, optional
+        Result of :func:`discreet.reports.checkable_files.stated_query`; None before the release is made.
     versions : mapping
         Result of :func:`versions`.
     operator, approval : str
@@ -316,6 +318,7 @@ class RunFacts:
     replanned: bool = False
     verdict: Mapping[str, Any] | None = None
     second_group: SecondGroup | None = None
+    query: Mapping[str, Any] | None = None
     versions: Mapping[str, str] = field(default_factory=lambda: versions())
     operator: str = ""
     approval: str = ""
@@ -463,6 +466,7 @@ def make_statement(facts: RunFacts, version: int = VERSION) -> Statement:
         **({} if facts.second_group is None else {
             "second_group": _second_group(facts.second_group, facts, version),
         }),
+        "query": None if facts.query is None else dict(facts.query),
         "verdict": None if facts.verdict is None else dict(facts.verdict),
         "configuration": configuration_of(facts.algorithm, facts.options),
         "files": dict(sorted(facts.files.items())),

@@ -30,8 +30,11 @@ FORMAT = "discreet privacy statement"
 # Versions 1 to 3 of the statement can no longer be read. In version 1, guarantees were texts. In version
 # 2, the sentence was about one release only, and the statement contained the command. Version 3 did not state
 # the declarations, nor who signed the limit. Version 4 can be read; its sentences about epsilon, delta, rho
-# and mu are different (discreet.accounting.text.earlier_sentences).
-ADDED: Mapping[int, tuple[str, ...]] = {5: ("guarantee.exceeds", "verdict", "data.reward.censored")}
+# and mu are different (discreet.accounting.text.earlier_sentences). Version 5 has no query.
+ADDED: Mapping[int, tuple[str, ...]] = {
+    5: ("guarantee.exceeds", "verdict", "data.reward.censored"),
+    6: ("query",),
+}
 """Keys that each version of the statement added, as dotted paths. Earlier versions do not have these keys."""
 
 _TEXT = {"type": "string"}
@@ -216,6 +219,30 @@ JSON_SCHEMA: dict[str, Any] = {
             "second_group": _table(
                 {"share": _RATE, "users": _COUNT, "users_of_release": _COUNT, "mechanism": _MECHANISM}
             ),
+            "query": {
+                "anyOf": [
+                    {"type": "null"},
+                    _table(
+                        {
+                            "kind": {"enum": ["counts", "first visits", "linear sums"]},
+                            "steps": _COUNT,
+                            "states": _COUNT,
+                            "actions": _COUNT,
+                            "pooled": _FLAG,
+                            "first": _FLAG,
+                            "start": {"type": "null"},
+                            "episodes": _COUNT,
+                            "families": {
+                                "type": "object",
+                                "additionalProperties": _table({"grid": _MAYBE, "cells": _COUNT}),
+                            },
+                            "features": {"type": ["object", "null"]},
+                            "questions": {"type": ["array", "null"]},
+                            "derivation": _TEXT,
+                        }
+                    ),
+                ]
+            },
             "verdict": {  # null for learners other than decision-points
                 "anyOf": [
                     {"type": "null"},

@@ -55,6 +55,10 @@ def test_a_folder_of_version_4_is_verified():
     assert len(found) > 900
 
 
+def test_a_folder_of_version_5_is_verified():
+    assert [check for check in verify(HERE.with_name("version_5") / "folder") if not check.ok] == []
+
+
 def test_a_changed_folder_of_version_4_is_found(tmp_path):
     shutil.copytree(HERE / "folder", tmp_path / "folder")
     place = tmp_path / "folder" / "statement.json"
@@ -219,7 +223,7 @@ def test_a_new_statement_is_made_of_an_old_release(tmp_path):
     """Planned again, free of budget: sentences of the newest version, of a release from before."""
     outcome = replan(HERE / "folder" / "release.parquet", DecisionPoints(), tmp_path / "again")
     document = json.loads((outcome.folder / "statement.json").read_text("utf-8"))
-    assert (document["version"], set(document["guarantee"]["exceeds"])) == (5, {"epsilon", "at_most"})
+    assert (document["version"], set(document["guarantee"]["exceeds"])) == (6, {"epsilon", "at_most"})
     assert document["verdict"]["kind"] == "not shown"
     assert document["verdict"]["contrasts_p"] is None  # rewards are not paid by rule
     assert [check for check in verify(outcome.folder) if not check.ok] == []

@@ -32,7 +32,8 @@ from typing import Any
 
 __all__ = ["NOW", "OLDEST", "VERSION", "version_of", "with_modules_of", "words"]
 
-VERSION, OLDEST = 5, 4
+VERSION, OLDEST = 6, 4
+_REWORDED = 5  # first version with the present sentences
 """Versions of statements: the version that is written, and the oldest version that can be read."""
 
 NOW: Mapping[str, str] = {
@@ -100,7 +101,7 @@ NOW: Mapping[str, str] = {
 
 def words(version: int = VERSION) -> Mapping[str, str]:
     """Return the templates of a version. Raises ``ValueError`` for a version that cannot be read."""
-    if version == VERSION:
+    if _REWORDED <= version <= VERSION:
         return NOW
     from discreet.accounting.text.earlier_sentences import REWORDED, SENTENCES  # only for old files
 
@@ -111,7 +112,7 @@ def words(version: int = VERSION) -> Mapping[str, str]:
 
 def with_modules_of(version: int, text: str) -> str:
     """Return the text with each module name replaced by its name in this version."""
-    if version < VERSION:
+    if version < _REWORDED:
         from discreet.accounting.text.earlier_sentences import MODULES
 
         for now, then in MODULES[version].items():
@@ -122,6 +123,6 @@ def with_modules_of(version: int, text: str) -> str:
 def version_of(guarantee: Mapping[str, Any]) -> int:
     """Return the version of the sentences in the table of a guarantee.
 
-    It is 5 if the table has the key ``exceeds``, otherwise 4.
+    It is the newest version if the table has the key ``exceeds``, otherwise 4.
     """
     return VERSION if "exceeds" in guarantee else 4

@@ -511,6 +511,10 @@ class StoredTables:
         """Return the steps that have a table of this name."""
         return tuple(group.step for group in self._groups if group.family == family)
 
+    def shapes(self) -> Iterator[tuple[str, int, tuple[int, ...]]]:
+        """Yield (family, step, shape) for all tables, in the order of the file."""
+        yield from ((group.family, group.step, group.shape) for group in self._groups)
+
     def table(self, family: str, step: int) -> Floats:
         """Return the table of one family at one step, as a read-only array.
 

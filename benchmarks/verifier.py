@@ -1,0 +1,559 @@
+"""Study of the independent verifier: honest folders that must agree, and forged folders that must differ.
+
+``python -m benchmarks.verifier`` writes ``benchmarks/verifier.md``. Part 1 makes 40 kinds of folders with three
+releases each. Part 2 changes four folders in more than 60 ways. A forger is assumed to know this library: pages
+are made again from the changed statement, ``ledger.jsonl`` gets a new chain of hashes, and all hashes fit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import math
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import discreet
+import discreet as dr
+from discreet.data.row_batches import open_source
+from discreet.data.schema import Schema
+from discreet.ledger.ledger import Ledger
+from discreet.pipeline.learn import learn
+from discreet.reports.statement import Statement, fingerprint_of, write_statement
+
+_FILE = Path(discreet.__file__).parent / "checker" / "verify_statement.py"
+OUT = Path(__file__).with_suffix(".md")
+Change = Callable[[dict[str, Any], Path], None]
+
+
+def verifier() -> Any:
+    """Return the verifier as a module."""
+    spec = importlib.util.spec_from_file_location("verify_statement", _FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def made(
+    out: Path, learner: Any, privatizer: Any, *, ledger: Any = None, users: int = 400, states: int = 3,
+    steps: int = 4, episodes: int = 1, randomness: Any = None, seed: int = 1, **schema: Any,
+) -> Path:  # fmt: skip
+    """Make a folder from made-up trajectories of a uniform policy, and return its path."""
+    rng = np.random.default_rng(seed)
+    rows = ["user,episode,step,state,action,reward,next_state"]
+    for user in range(users):
+        for episode in range(episodes):
+            s = rng.integers(0, states, steps + 1)
+            rows += [f"u{user},{episode},{h},{s[h]},{rng.integers(0, 2)},{rng.integers(0, 2)},{s[h + 1]}"
+                     for h in range(steps)]  # fmt: skip
+    data = out.with_suffix(".csv")
+    data.write_text("\n".join(rows) + "\n", "utf-8")
+    facts = Schema(
+        "ward", "person", dr.Layout(states, 2, steps), stationary=True, episodes_per_user=episodes, **schema
+    )
+    learn(open_source(data, facts), learner, out, ledger=ledger, privatizer=privatizer,
+          randomness=randomness or dr.Secure())  # fmt: skip
+    return out
+
+
+# ------------------------------------------------------------------------------------ honest folders
+
+
+def kinds() -> dict[str, dict[str, Any]]:
+    """Return 40 kinds of folders by name."""
+    found: dict[str, dict[str, Any]] = {}
+    central = dr.Central
+    budgets = {
+        "epsilon 0.5": {"epsilon": 0.5, "delta": 1e-6}, "epsilon 1": {"epsilon": 1.0, "delta": 1e-6},
+        "epsilon 3": {"epsilon": 3.0, "delta": 1e-5}, "pure 1": {"epsilon": 1.0, "delta": 0.0},
+        "pure 5": {"epsilon": 5.0, "delta": 0.0}, "rho 0.1": {"rho": 0.1}, "rho 1": {"rho": 1.0},
+    }  # fmt: skip
+    for name, budget in budgets.items():
+        found[f"decision-points, {name}"] = {"learner": dr.DecisionPoints(), "privatizer": central(**budget)}
+        found[f"decision-points, 3 episodes, {name}"] = {
+            "learner": dr.DecisionPoints(), "privatizer": central(**budget), "episodes": 3, "users": 150,
+        }  # fmt: skip
+        if "rho" in budget or budget["delta"] == 0.0:
+            found[f"dp-apvi, {name}"] = {"learner": dr.DPAPVI(), "privatizer": central(**budget)}
+            found[f"dp-apvi, 3 episodes, {name}"] = {
+                "learner": dr.DPAPVI(), "privatizer": central(**budget), "episodes": 3, "users": 150,
+            }  # fmt: skip
+        found[f"dp-pevi, {name}"] = {"learner": dr.DPPEVI(
+            **budget, **({"noise": "laplace"} if budget.get("delta", 1.0) == 0.0 else {})), "privatizer": None}  # fmt: skip
+    found["dp-apvi, epsilon 1, numerical"] = {
+        "learner": dr.DPAPVI(),
+        "privatizer": central(epsilon=1.0, delta=1e-6, noise="gaussian"),
+    }
+    found["dp-apvi, Laplace, epsilon 1, numerical"] = {
+        "learner": dr.DPAPVI(), "privatizer": central(epsilon=1.0, delta=1e-6, noise="laplace"),
+    }  # fmt: skip
+    found["dp-apvi, seeded"] = {"learner": dr.DPAPVI(), "privatizer": central(epsilon=1.0, delta=1e-6),
+                                "randomness": dr.Seeded(1)}  # fmt: skip
+    found["decision-points, seeded"] = {"learner": dr.DecisionPoints(), "privatizer": central(epsilon=1.0, delta=1e-6),
+                                        "randomness": dr.Seeded(1)}  # fmt: skip
+    found["apvi, exact"] = {"learner": dr.learners.APVI(), "privatizer": None}
+    found["dp-pevi, model"] = {"learner": dr.DPPEVI(rho=0.5, response="model"), "privatizer": None}
+    found["dp-pevi, judged"] = {"learner": dr.DPPEVI(rho=0.5, judged=True), "privatizer": None}
+    found["dp-pevi, Laplace, model"] = {
+        "learner": dr.DPPEVI(epsilon=5.0, delta=0.0, noise="laplace", response="model"),
+        "privatizer": None,
+    }
+    found["dp-vapvi, rho 0.5"] = {"learner": dr.DPVAPVI(rho=0.5), "privatizer": None}
+    found["dp-apvi, rho 0.1, limit"] = {"learner": dr.DPAPVI(), "privatizer": central(rho=0.1), "limit": True}
+    found["decision-points, pure 1, limit"] = {
+        "learner": dr.DecisionPoints(),
+        "privatizer": central(epsilon=1.0, delta=0.0),
+        "limit": True,
+    }
+    return dict(list(found.items())[:40])
+
+
+def honest(place: Path, checker: Any) -> list[tuple[str, list[str], float]]:
+    """Return name, results of three releases, and the longest time of a verification for each kind."""
+    rows = []
+    for number, (name, options) in enumerate(kinds().items()):
+        limit = options.pop("limit", False)
+        without = options.get("randomness") is not None or "exact" in name
+        exits, longest = [], 0.0
+        with Ledger.open(place / f"{number}.sqlite") as ledger:
+            if limit:
+                ledger.set_limit("ward", 20.0, 1e-6)
+            for release in range(3):
+                out = made(
+                    place / f"k{number}-{release}",
+                    ledger=None if without else ledger,
+                    seed=release,
+                    **options,
+                )
+                begin = time.perf_counter()
+                results = checker.verify(out)
+                longest = max(longest, time.perf_counter() - begin)
+                kinds_found = {one[3] for one in results} - {"agrees"}
+                exits.append(" and ".join(sorted(kinds_found)) or "agrees")
+                for one in results:
+                    if one[3] != "agrees":
+                        print(name, release, one, flush=True)
+        rows.append((name, exits, longest))
+        print(name, exits, f"{longest:.1f} s", flush=True)
+    return rows
+
+
+# ------------------------------------------------------------------------------------ forged folders
+
+
+def put(path: str, value: Any) -> Change:
+    """Return a change that sets one value, at a dotted path; a function is applied to the old value."""
+
+    def change(document: dict[str, Any], folder: Path) -> None:
+        *parents, last = [int(part) if part.isdigit() else part for part in path.split(".")]
+        table: Any = document
+        for part in parents:
+            table = table[part]
+        table[last] = value(table[last]) if callable(value) else value
+
+    return change
+
+
+def all_of(*changes: Change) -> Change:
+    """Return a change that makes several changes."""
+
+    def change(document: dict[str, Any], folder: Path) -> None:
+        for one in changes:
+            one(document, folder)
+
+    return change
+
+
+def records(edit: Callable[[dict[str, Any]], Any]) -> Change:
+    """Return a change of the mechanism record, in all places of the statement."""
+
+    def change(document: dict[str, Any], folder: Path) -> None:
+        for one in (document["guarantee"]["mechanisms"][0], document["mechanisms"][0]["record"]):
+            edit(one)
+        for family in document["mechanisms"][0]["families"]:
+            record = document["mechanisms"][0]["record"]
+            factor = record["scales"][family["family"]] / family["scale"]
+            family.update(scale=record["scales"][family["family"]], std=family["std"] * factor,
+                          sensitivity=record["sensitivities"][family["family"]])  # fmt: skip
+
+    return change
+
+
+def times(factor: float) -> Callable[[Any], Any]:
+    return lambda value: value * factor
+
+
+def scaled(factor: float) -> Callable[[dict[str, Any]], Any]:
+    """Multiply all scales of a record."""
+    return lambda record: record["scales"].update({k: v * factor for k, v in record["scales"].items()})
+
+
+def believed(factor: float, checker: Any) -> Change:
+    """State all scales as ``factor`` times the true ones, with every number that follows from them."""
+
+    def change(document: dict[str, Any], folder: Path) -> None:
+        def edit(record: dict[str, Any]) -> None:
+            scaled(factor)(record)
+            record["joint"] /= factor
+
+        records(edit)(document, folder)
+        guarantee, record = document["guarantee"], document["mechanisms"][0]["record"]
+        document["mechanisms"][0]["loss"] = record["joint"]
+        rho, delta = record["joint"] ** 2 / 2, guarantee["delta"]
+        epsilon = checker.zcdp_epsilon(rho, delta)
+        guarantee.update(rho=rho, epsilon=epsilon)
+        at_most = checker.exceedance(lambda t: checker.zcdp_delta(rho, t), epsilon)
+        guarantee["exceeds"] = {"epsilon": epsilon, "at_most": at_most}
+        consistent(document, checker)
+
+    return change
+
+
+def consistent(document: dict[str, Any], checker: Any) -> None:
+    """Recompute tables and sentences of a first release from its guarantee, as a forger would."""
+    guarantee = document["guarantee"]
+    bounds = checker.Bounds([(guarantee["epsilon"], guarantee["delta"])], guarantee["mu"], guarantee["rho"])
+    document["attacker"] = bounds.table()
+    for group in document["groups"]:
+        many = bounds.group(group["people"])
+        group.update(
+            epsilon=many.epsilon(guarantee["delta"]), rho=many.rho, mu=many.mu, advantage=many.excess(0.0)
+        )
+    right = math.ceil(1000 * document["attacker"]["priors"][0]["right_guess"]) / 10
+    factor = math.ceil(100 * math.exp(guarantee["epsilon"])) / 100
+    text = re.sub(r"at most [e^\d.]+ times what", f"at most {factor} times what", document["sentence"])
+    document["sentence"] = re.sub(r"right at most [\d.]+ times", f"right at most {right} times", text)
+    guarantee["statement"] = re.sub(
+        r"ε = [\d.e-]+\d", f"ε = {math.ceil(1e6 * guarantee['epsilon']) / 1e6}", guarantee["statement"]
+    )
+    if guarantee["rho"]:
+        guarantee["statement"] = re.sub(
+            r"ρ = [\d.e-]+\d", f"ρ = {math.ceil(1e6 * guarantee['rho']) / 1e6}", guarantee["statement"]
+        )
+    for name in ("before", "after", "together") if document["ledger"] else ():
+        if name != "before":
+            document["ledger"][name].update(epsilon=guarantee["epsilon"], rho=guarantee["rho"])
+
+
+def drop(key: str, start: str) -> Change:
+    """Return a change that removes a line that starts with a text."""
+
+    def change(document: dict[str, Any], folder: Path) -> None:
+        kept = [line for line in document[key] if not line.startswith(start)]
+        assert len(kept) < len(document[key]), start
+        document[key] = kept
+
+    return change
+
+
+def on_file(name: str, edit: Callable[[str], str]) -> Change:
+    """Return a change of a text file."""
+
+    def change(document: dict[str, Any], folder: Path) -> None:
+        path = folder / name
+        before = path.read_text("utf-8")
+        assert edit(before) != before, name
+        path.write_text(edit(before), "utf-8")
+
+    return change
+
+
+def remove(name: str) -> Change:
+    def change(document: dict[str, Any], folder: Path) -> None:
+        (folder / name).unlink()
+        del document["files"][name]
+
+    return change
+
+
+def users(number: int) -> Change:
+    """State another number of users everywhere."""
+
+    def change(document: dict[str, Any], folder: Path) -> None:
+        old = document["population"]["users"]
+        document["population"]["users"] = number
+        document["delta"].update(per_user=1 / number, ratio=document["delta"]["delta"] * number)
+        document["not_covered"] = [
+            line.replace(f"people, {old}", f"people, {number}") for line in document["not_covered"]
+        ]
+        on_file("release.csv", lambda text: text.replace(f"users={old}", f"users={number}"))(document, folder)
+
+    return change
+
+
+def values(edit: Callable[[float], float], family: str = "transition") -> Change:
+    """Change the values of a family in release.csv."""
+
+    def lines(text: str) -> str:
+        found = []
+        for line in text.splitlines():
+            head, _, value = line.rpartition(",")
+            found.append(
+                f"{head},{edit(float(value))}" if line.startswith(family) and "state" not in line else line
+            )
+        return "\n".join(found) + "\n"
+
+    return on_file("release.csv", lines)
+
+
+def synthetic(document: dict[str, Any], folder: Path) -> None:
+    document["synthetic"] = True
+
+
+def forgeries(checker: Any) -> list[tuple[str, str, Change]]:
+    """Return (folder, name, change) of all forgeries."""
+    half = times(0.5)
+    found: list[tuple[str, str, Change]] = []
+    for what in ("epsilon", "rho", "delta"):
+        found.append(("counts", f"guarantee.{what} halved", put(f"guarantee.{what}", half)))
+    found += [
+        ("counts", "epsilon halved, with tables and sentence",
+         all_of(put("guarantee.epsilon", half), lambda d, f: consistent(d, checker))),
+        ("counts", "rho halved, with tables and sentence",
+         all_of(put("guarantee.rho", half), lambda d, f: consistent(d, checker))),
+        ("counts", "exceeds: bound divided by 10", put("guarantee.exceeds.at_most", times(0.1))),
+        ("counts", "exceeds: other epsilon", put("guarantee.exceeds.epsilon", half)),
+        ("counts", "joint sensitivity halved", records(lambda r: r.update(joint=r["joint"] / 2))),
+        ("counts", "a sensitivity halved", records(lambda r: r["sensitivities"].update(
+            transition_counts=r["sensitivities"]["transition_counts"] / 2))),
+        ("counts", "all sensitivities halved", records(lambda r: r.update(
+            sensitivities={k: v / 2 for k, v in r["sensitivities"].items()}))),
+        ("counts", "scales doubled in the record only", records(scaled(2.0))),
+        ("counts", "scales stated 2 times, everything consistent", believed(2.0, checker)),
+        ("counts", "scales stated 1.5 times, everything consistent", believed(1.5, checker)),
+        ("counts", "scales stated 1.05 times, everything consistent", believed(1.05, checker)),
+        ("counts", "levels 2", records(lambda r: r.update(levels=2))),
+        ("counts", "another kind of noise", records(lambda r: r.update(noise="gaussian"))),
+        ("counts", "noise of another name", records(lambda r: r.update(noise="cauchy"))),
+        ("counts", "mu stated", put("guarantee.mu", 0.1)),
+        ("counts", "loss of the mechanism halved", put("mechanisms.0.loss", half)),
+        ("counts", "scale of a table doubled", put("mechanisms.0.families.0.scale", times(2.0))),
+        ("counts", "standard deviation doubled", put("mechanisms.0.families.0.std", times(2.0))),
+        ("counts", "advantage halved", put("attacker.advantage", half)),
+        ("counts", "true positives halved", put("attacker.tests.0.true_positives", half)),
+        ("counts", "right guess lowered", put("attacker.priors.0.right_guess", 0.5)),
+        ("counts", "posterior lowered", put("attacker.priors.1.posteriors.0.posterior", half)),
+        ("counts", "a posterior of any outcome", put("attacker.priors.0.posterior_of_any_outcome", 0.6)),
+        ("counts", "group epsilon halved", put("groups.1.epsilon", half)),
+        ("counts", "group advantage halved", put("groups.2.advantage", half)),
+        ("counts", "a group removed", put("groups", lambda g: g[:2])),
+        ("counts", "group of 2 named 5", put("groups.0.people", 5)),
+        ("counts", "factor in the sentence", put("sentence", lambda s: re.sub(
+            r"at most [e^\d.]+ times what", "at most 1.05 times what", s))),
+        ("counts", "right guesses in the sentence", put("sentence", lambda s: s.replace("right at most", "right at most 50.1 times in 100 or at most"))),
+        ("counts", "chance in the sentence", put("sentence", lambda s: s.replace("1 in 1,000,000", "1 in 9,000,000"))),
+        ("counts", "another sentence", put("sentence", "Your data are safe.")),
+        ("counts", "users 10 times as many", users(4000)),
+        ("counts", "users 1.5 times as many", users(600)),
+        ("counts", "users 1 more", users(401)),
+        ("counts", "users in the population only", put("population.users", 4000)),
+        ("counts", "users not public", put("population.users_public", False)),
+        ("counts", "episodes 3 for 1", put("population.episodes_per_user", 3)),
+        ("counts", "query: episodes 3", put("query.episodes", 3)),
+        ("counts", "query: fewer steps", put("query.steps", 2)),
+        ("counts", "query: first visits", all_of(put("query.kind", "first visits"), put("query.first", True))),
+        ("counts", "query: a coarser grid", put("query.families.centered_reward_sums.grid", 1.0)),
+        ("counts", "query: another number of cells", put("query.families.transition_counts.cells", 12)),
+        ("counts", "states in the population", put("population.states", 30)),
+        ("counts", "horizon in the population", put("population.horizon", 2)),
+        ("counts", "source of a fact", put("population.provenance", {"states": "protocol"})),
+        ("counts", "dataset renamed in the statement", put("population.dataset", "elsewhere")),
+        ("counts", "trust local", put("guarantee.trust", "local")),
+        ("counts", "trust local, also in release.csv", all_of(put("guarantee.trust", "local"),
+            on_file("release.csv", lambda t: t.replace("trust=central", "trust=local")))),
+        ("counts", "randomness seeded said secure, reversed", put("guarantee.randomness", "seeded")),
+        ("counts", "synthetic", synthetic),
+        ("counts", "delta against users", put("delta.verdict", "pure")),
+        ("counts", "not covered: raw data dropped", drop("not_covered", "The raw data")),
+        ("counts", "not covered: side channels dropped", drop("not_covered", "Side channels")),
+        ("counts", "not covered: later releases dropped", drop("not_covered", "Releases of the same people")),
+        ("counts", "covered: a line added", put("covered", lambda c: [*c, "Whether a person is in the data set."])),
+        ("counts", "warning of no limit dropped", drop("warnings", "NO LIMIT")),
+        ("counts", "warning of a new ledger dropped", drop("warnings", "NEW LEDGER")),
+        ("counts", "ledger said old", all_of(put("ledger.new", False), drop("warnings", "NEW LEDGER"))),
+        ("counts", "together: epsilon halved", put("ledger.together.epsilon", half)),
+        ("counts", "together: rho halved", put("ledger.together.rho", half)),
+        ("counts", "a limit that nobody set", all_of(put("ledger.after.limit_epsilon", 5.0), put("ledger.after.limit_delta", 1e-6),
+            drop("warnings", "NO LIMIT"))),
+        ("counts", "another head of the ledger", put("ledger.head", "0" * 64)),
+        ("counts", "another number of the entry", put("ledger.number", 9)),
+        ("counts", "ledger.jsonl cut", on_file("ledger.jsonl", lambda t: "\n".join(t.splitlines()[:1]) + "\n")),
+        ("counts", "ledger.jsonl: a text changed", on_file("ledger.jsonl", lambda t: t.replace("ward", "wand"))),
+        ("counts", "ledger removed", all_of(put("ledger", None), remove("ledger.jsonl"))),
+        ("counts", "ledger.jsonl removed", remove("ledger.jsonl")),
+        ("counts", "release.csv removed", remove("release.csv")),
+        ("counts", "no noise in release.csv", values(lambda v: 11.0)),
+        ("counts", "noise halved in release.csv", values(lambda v: float(round(16.7 + (v - 16.7) / 2)))),
+        ("counts", "release off the grid", values(lambda v: v + 0.25)),
+        ("counts", "one value of release.csv plus 1", on_file("release.csv", lambda t: t.replace("transition_counts,0,0,0,0,", "transition_counts,0,0,0,0,1", 1))),
+        ("counts", "a row of release.csv removed", on_file("release.csv", lambda t: "\n".join(t.splitlines()[:-1]) + "\n")),
+        ("counts", "a file that nobody named", lambda d, f: (f / "extra.txt").write_text("x") and None),
+        ("counts", "policy replaced", on_file("policy.csv", lambda t: t.replace(",0,", ",1,"))),
+        ("counts", "report replaced", on_file("report.md", lambda t: "Shown to be better.\n" + t)),
+        ("counts", "purpose replaced", put("purpose", "care")),
+        ("counts", "date replaced", put("date", "2020-01-01T00:00:00+00:00")),
+        ("counts", "options of the learner replaced", put("configuration.options.level", 0.5)),
+        ("exchanges", "an exchange dropped: the worst", records(lambda r: r.update(exchanges=r["exchanges"][:-1]))),
+        ("exchanges", "all but one exchange dropped", records(lambda r: r.update(exchanges=r["exchanges"][:1]))),
+        ("exchanges", "shifts halved", records(lambda r: r.update(exchanges=[[[n, s, max(1.0, x / 2), c] for n, s, x, c in way] for way in r["exchanges"]]))),
+        ("exchanges", "scales in exchanges doubled", records(lambda r: r.update(exchanges=[[[n, 2 * s, x, c] for n, s, x, c in way] for way in r["exchanges"]]))),
+        ("exchanges", "counts in exchanges lowered", records(lambda r: r.update(exchanges=[[[n, s, x, 1] for n, s, x, c in way] for way in r["exchanges"]]))),
+        ("exchanges", "epsilon lowered by 1 %", put("guarantee.epsilon", times(0.99))),
+        ("linear", "linear: joint halved", records(lambda r: r.update(joint=r["joint"] / 2))),
+        ("linear", "linear: bound of the features halved", put("query.features.bound", 0.5)),
+        ("linear", "linear: two halves of the users", put("query.questions", lambda q: [{**one, "half": i % 2} for i, one in enumerate(q)])),
+        ("linear", "linear: scales stated 2 times, everything consistent", believed(2.0, checker)),
+        ("first", "first visits: fewer states", put("query.states", 2)),
+        ("first", "first visits: epsilon halved, with tables and sentence", all_of(put("guarantee.epsilon", half), lambda d, f: consistent(d, checker))),
+        ("first", "first visits: scales stated 3 times, everything consistent", believed(3.0, checker)),
+    ]  # fmt: skip
+    return found
+
+
+def signed(folder: Path, checker: Any, edit: Callable[[dict[str, Any]], Any]) -> None:
+    """Sign a finished folder with a new key, then change the signature's entry."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key, names = Ed25519PrivateKey.generate(), ("statement.json", *checker.PAGES)
+    document = json.loads((folder / "statement.json").read_text("utf-8"))
+    entry = {"name": "A. B.", "key": key.public_key().public_bytes_raw().hex(), "time": "2026-01-01T00:00:00+00:00",
+             "fingerprint": document["fingerprint"],
+             "files": {name: checker.sha256((folder / name).read_bytes()) for name in names}}  # fmt: skip
+    text = json.dumps(entry, sort_keys=True, separators=(",", ":"))
+    entry["signature"] = key.sign(f"discreet statement, 1\n{text}".encode()).hex()
+    edit(entry)
+    (folder / "signatures.json").write_text(
+        json.dumps({"format": "discreet signatures", "version": 1, "signatures": [entry]}), "utf-8"
+    )
+
+
+SIGNED: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "signed: another name": lambda one: one.update(name="C. D."),
+    "signed: another time": lambda one: one.update(time="2027-01-01T00:00:00+00:00"),
+    "signed: another key": lambda one: one.update(
+        key="d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
+    ),
+    "signed: another fingerprint": lambda one: one.update(fingerprint="0" * 64),
+    "signed: another file": lambda one: one["files"].update({"statement.md": "0" * 64}),
+    "signed: a bit of the signature": lambda one: one.update(
+        signature=f"{int(one['signature'], 16) ^ 1:0128x}"
+    ),
+    "signed: no signature": lambda one: one.update(signature=""),
+}
+
+
+def forge(folder: Path, change: Change, out: Path, checker: Any, edit: Any = None) -> list[Any]:
+    """Copy a folder, change it, make pages, ledger and hashes fit, and verify it."""
+    shutil.copytree(folder, out)
+    document = json.loads((out / "statement.json").read_text("utf-8"))
+    change(document, out)
+    relink(document, out)
+    for name in document["files"]:
+        if (out / name).is_file():
+            document["files"][name] = checker.sha256((out / name).read_bytes())
+    options = {key: document["configuration"][key] for key in ("algorithm", "options")}
+    document["configuration"]["hash"] = checker.sha256(
+        checker.canonical(checker.strict_json(json.dumps(options).encode()))
+    )
+    document["fingerprint"] = fingerprint_of(document)
+    try:
+        write_statement(out, Statement(document))
+    except (KeyError, TypeError, ValueError, IndexError):
+        (out / "statement.json").write_text(json.dumps(document), "utf-8")  # pages stay as they were
+    if edit is not None:
+        signed(out, checker, edit)
+    found = list(checker.verify(out))
+    shutil.rmtree(out)
+    return found
+
+
+def relink(document: dict[str, Any], folder: Path) -> None:
+    """Write the statement's records, users, date and purpose into ``ledger.jsonl``, with a new chain of hashes."""
+    path, ledger = folder / "ledger.jsonl", document["ledger"]
+    if ledger is None or not path.is_file() or ledger["head"] == "0" * 64:
+        return
+    rows, previous = [json.loads(line) for line in path.read_text("utf-8").splitlines()], ""
+    if len(rows) < 2 or "wand" in path.read_text("utf-8"):
+        return
+    for row in rows:
+        entry = json.loads(row["text"])
+        if entry["kind"] == "reserve" and row is rows[-1]:
+            entry.update(records=[one["record"] for one in document["mechanisms"]], users=document["population"]["users"],
+                         time=document["date"], purpose=document["purpose"], dataset=ledger["dataset"])  # fmt: skip
+        entry["previous"] = previous
+        row["text"] = json.dumps(entry, sort_keys=True, separators=(",", ":"))
+        previous = row["hash"] = hashlib.sha256(row["text"].encode()).hexdigest()
+    ledger["head"] = previous
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+
+
+def forged(place: Path, checker: Any) -> list[tuple[str, str]]:
+    """Return name and result of every forgery: "seen", "exit 2" with the check's name, or "not seen"."""
+    folders = {}
+    options: dict[str, dict[str, Any]] = {
+        "counts": {"learner": dr.DPAPVI(), "privatizer": dr.Central(rho=0.03), "states": 6, "steps": 8},
+        "exchanges": {
+            "learner": dr.DPAPVI(),
+            "privatizer": dr.Central(epsilon=1.0, delta=1e-6, noise="gaussian"),
+            "steps": 2,
+        },
+        "linear": {"learner": dr.DPPEVI(rho=0.05), "privatizer": None},
+        "first": {"learner": dr.DecisionPoints(), "privatizer": dr.Central(rho=0.03), "states": 8},
+    }
+    for name, one in options.items():
+        with Ledger.open(place / f"{name}.sqlite") as ledger:
+            folders[name] = made(place / name, ledger=ledger, **one)
+        assert {found[3] for found in checker.verify(folders[name])} == {"agrees"}, name
+    rows = []
+    honestly = forge(folders["counts"], all_of(), place / "signed", checker, lambda one: None)
+    assert {found[3] for found in honestly} == {"agrees"}
+    forging = [(base, name, change, None) for base, name, change in forgeries(checker)]
+    for base, name, change, edit in [
+        *forging,
+        *(("counts", name, all_of(), edit) for name, edit in SIGNED.items()),
+    ]:
+        results = forge(folders[base], change, place / "forged", checker, edit)
+        wrong = [one[0] for one in results if one[3] == "DIFFERS"]
+        unable = [one[0] for one in results if one[3] == "not checkable"]
+        rows.append((name, "seen" if wrong else f"exit 2 ({unable[0]})" if unable else "not seen"))
+        print(f"{rows[-1][1]:12} {name}: {wrong[:2]}", flush=True)
+    return rows
+
+
+def main(arguments: list[str]) -> int:
+    """Run both parts, or the part that is named, and write the report."""
+    checker, text = (
+        verifier(),
+        ["# The independent verifier\n", "`python -m benchmarks.verifier` writes this page.\n"],
+    )
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        if "forged" in arguments or not arguments:
+            rows = forged(place, checker)
+            seen = sum(result == "seen" for _, result in rows)
+            text += ["## Forgeries\n", f"{seen} of {len(rows)} kinds of forged and resealed folders are seen "
+                     f"({100 * seen / len(rows):.1f} %). The others:\n"]  # fmt: skip
+            text += [f"- {name}: {result}" for name, result in rows if result != "seen"]
+        if "honest" in arguments or not arguments:
+            folders = honest(place, checker)
+            good = sum(one == "agrees" for _, exits, _ in folders for one in exits)
+            text += ["\n## Honest folders\n", f"{good} of {3 * len(folders)} releases agree in every check.\n",
+                     "| kind | three releases | longest verification, s |", "|---|---|---|"]  # fmt: skip
+            text += [f"| {name} | {', '.join(exits)} | {longest:.1f} |" for name, exits, longest in folders]
+    OUT.write_text("\n".join(text) + "\n", "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,246 @@
+"""The verifier in one file: vectors, which it and the library must meet, and folders."""
+
+import ast
+import importlib.util
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import discreet
+import discreet as dr
+from discreet.accounting import budget
+from discreet.core.count_query import CountQuery
+from discreet.core.epsilon_conversions import gdp_epsilon, zcdp_epsilon
+from discreet.core.guarantee import joint_loss
+from discreet.data.row_batches import open_source
+from discreet.data.schema import Schema
+from discreet.ledger.ledger import Ledger
+from discreet.mechanisms.linear import sensitivities
+from discreet.pipeline.learn import learn
+from discreet.pipeline.verify import verify as verify_by_library
+from discreet.reports.statement_schema import read_json
+
+HERE = Path(discreet.__file__).parent / "checker"
+VECTORS = json.loads((HERE / "vectors.json").read_text("utf-8"))
+PATH = HERE / "verify_statement.py"
+
+
+@pytest.fixture(scope="module")
+def checker():
+    """The verifier as a module that is loaded from its file."""
+    spec = importlib.util.spec_from_file_location("verify_statement", PATH)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def of_kind(*kinds):
+    return [one for one in VECTORS if one["kind"] in kinds]
+
+
+def close(found, stated, tolerance=1e-12):
+    assert found == pytest.approx(float(stated), rel=tolerance, abs=0.0)
+
+
+def test_there_are_enough_vectors():
+    assert len(VECTORS) >= 300
+
+
+def test_it_imports_only_the_standard_library():
+    tree = ast.parse(PATH.read_text("utf-8"))
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {name.partition(".")[0] for name in names} <= set(sys.stdlib_module_names)
+
+
+def test_closed_forms(checker):
+    for one in of_kind("gaussian"):
+        close(checker.gaussian_epsilon(one["mu"], one["delta"]), one["epsilon"])
+        close(gdp_epsilon(one["mu"], one["delta"]), one["epsilon"])
+    for one in of_kind("gaussian delta"):
+        close(checker.gaussian_delta(one["mu"], one["epsilon"]), one["delta"])
+        close(budget.gdp_delta(one["mu"], one["epsilon"]), one["delta"], 1e-11)
+    for one in of_kind("zcdp"):
+        close(checker.zcdp_epsilon(one["rho"], one["delta"]), one["epsilon"])
+        close(zcdp_epsilon(one["rho"], one["delta"]), one["epsilon"])
+    for one in of_kind("pure"):
+        records = [{"kind": "noise", "noise": "laplace", "levels": 1, "joint": e, "exchanges": []}
+                   for e in one["losses"]]  # fmt: skip
+        pure, rho, _ = checker.composed(records)
+        close(pure, one["epsilon"])
+        close(rho, one["rho"])
+
+
+@pytest.mark.parametrize("kind", ["counts", "first visits"])
+def test_sensitivities_of_counts(checker, kind):
+    for one in of_kind(kind):
+        p = int(one["norm"][1])
+        query = {"first": kind != "counts", "pooled": False, "states": one.get("states", 3)}
+        query |= {name: one[name] for name in ("steps", "episodes")}
+        weights = {name: scale**-p for name, scale in one["scales"].items()}
+        close(checker.count_sensitivity(query, p, weights), one["joint"])
+        if kind == "counts":
+            names = set(one["scales"])
+            asked = CountQuery(
+                dr.Layout(3, 2, one["steps"]), visits="visits" in names, episodes=one["episodes"],
+                center_rewards="centered_reward_sums" in names, known_rewards=names <= {"visits", "transition_counts"},
+            )  # fmt: skip
+            if set(asked.row_families) == names:
+                close(joint_loss(asked, one["norm"], one["scales"]), one["joint"])
+
+
+def test_sensitivities_of_linear_sums(checker):
+    for one in of_kind("linear"):
+        scales, bound = one["scales"], one["bound"]
+        features = {"bound": bound, "l1": 1.0, "nonneg": one["nonneg"]}
+        weights = {name: scale**-2 for name, scale in scales.items()}
+        close(checker.question_cost(weights, features, one["states"], True, 2) ** 0.5, one["joint"])
+        alpha, gamma = (
+            bound**4 / scales["gram"] ** 2,
+            bound**2 / scales.get("rewards", scales.get("response")) ** 2,
+        )
+        if one["question"] == "pair":
+            close(sensitivities.pair_mu(alpha, gamma, "centred"), one["joint"])
+        else:
+            beta = bound**2 / scales["successors"] ** 2
+            close(sensitivities.model_mu(alpha, beta, gamma, one["states"], one["nonneg"]), one["joint"])
+
+
+@pytest.mark.parametrize("one", of_kind("exchange")[1::4], ids=lambda one: str(one["way"]))
+def test_exchanges(checker, one):
+    way = [checker.way_of(one["way"])]
+    upper, limit, _ = checker.exchange_epsilon(way, one["delta"], one["lower"], (2**13, 2**14))
+    assert one["lower"] * (1 - 1e-9) <= upper <= one["upper"] * (1 + 1e-5)
+    assert one["lower"] * (1 - 5e-6) <= limit <= one["upper"] * (1 + 5e-6)
+    assert one["upper"] <= one["lower"] * (1 + 2e-6)
+
+
+def test_signatures(checker):
+    pytest.importorskip("cryptography")
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    for one in of_kind("signature"):
+        key, message, signature = (bytes.fromhex(one[name]) for name in ("key", "message", "signature"))
+        assert checker.ed25519(key, message, signature) is one["valid"], one["case"]
+        try:
+            Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
+            valid = True
+        except (InvalidSignature, ValueError):
+            valid = False
+        assert valid is one["valid"], one["case"]
+
+
+def test_files(checker, tmp_path):
+    for one in of_kind("refused"):
+        (tmp_path / "one.json").write_text(one["text"], "utf-8")
+        with pytest.raises(ValueError):
+            checker.strict_json(one["text"].encode())
+        if one["text"] not in ("[-0]", "[1e999]"):  # the library compares the whole text with its own
+            with pytest.raises(ValueError):
+                read_json(tmp_path / "one.json")
+    for one in of_kind("canonical"):
+        found = checker.canonical(checker.strict_json(one["text"].encode()))
+        assert (found, checker.sha256(found)) == (one["canonical"], one["sha256"])
+
+
+# ------------------------------------------------------------------------------ folders
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder of counts with a ledger, made once."""
+    place = tmp_path_factory.mktemp("folder")
+    with Ledger.open(place / "ledger.sqlite") as ledger:
+        made(place / "run", dr.learners.DPAPVI(), dr.Central(rho=0.1), ledger)
+    return place / "run"
+
+
+def made(out, learner, privatizer, ledger=None, users=60):
+    rng = np.random.default_rng(1)
+    rows = ["user,episode,step,state,action,reward,next_state"]
+    for user in range(users):
+        states = rng.integers(0, 3, 5)
+        rows += [
+            f"u{user},0,{h},{states[h]},{rng.integers(0, 2)},{rng.integers(0, 2)},{states[h + 1]}"
+            for h in range(4)
+        ]
+    data = out.with_suffix(".csv")
+    data.write_text("\n".join(rows) + "\n", "utf-8")
+    schema = Schema("vectors", "person", dr.Layout(3, 2, 4), stationary=True)
+    source = open_source(data, schema)
+    return learn(source, learner, out, ledger=ledger, privatizer=privatizer, randomness=dr.Secure())
+
+
+def results(checker, folder, *keys):
+    return {name: result for name, _, _, result in checker.verify(folder, None, keys) if result != "agrees"}
+
+
+def test_a_folder_agrees(checker, folder):
+    assert results(checker, folder) == {}
+    assert [check for check in verify_by_library(folder) if not check.ok] == []
+
+
+@pytest.mark.parametrize(
+    ("learner", "privatizer"),
+    [(dr.DecisionPoints(), dr.Central(epsilon=1.0, delta=1e-6)), (dr.DPPEVI(rho=0.3), None),
+     (dr.DPAPVI(), dr.Central(epsilon=1.0, delta=0.0)), (dr.DPPEVI(rho=1.0, response="model"), None)],
+)  # fmt: skip
+def test_other_folders_agree(checker, tmp_path, learner, privatizer):
+    made(tmp_path / "run", learner, privatizer)
+    assert results(checker, tmp_path / "run") == {}
+
+
+def resealed(checker, folder, document):
+    """Write a statement with hashes that fit."""
+    for name in document["files"]:
+        if (folder / name).is_file():
+            document["files"][name] = checker.sha256((folder / name).read_bytes())
+    plain = checker.strict_json(json.dumps(document).encode())
+    document["fingerprint"] = checker.sha256(
+        checker.canonical({k: v for k, v in plain.items() if k not in checker.FREE})
+    )
+    (folder / "statement.json").write_text(json.dumps(document), "utf-8")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d["guarantee"].update(epsilon=d["guarantee"]["epsilon"] / 2),
+        lambda d: d["mechanisms"][0]["record"].update(joint=0.1),
+        lambda d: d["attacker"].update(advantage=0.01),
+        lambda d: d["population"].update(users=600),
+        lambda d: d["query"].update(episodes=2),
+        lambda d: d["not_covered"].pop(0),
+        lambda d: d["files"].pop("release.csv"),
+    ],
+)
+def test_a_changed_folder_differs(checker, folder, tmp_path, change):
+    shutil.copytree(folder, tmp_path / "run")
+    document = json.loads((tmp_path / "run" / "statement.json").read_text("utf-8"))
+    change(document)
+    resealed(checker, tmp_path / "run", document)
+    assert "DIFFERS" in results(checker, tmp_path / "run").values()
+
+
+def test_too_little_noise_differs(checker, folder, tmp_path):
+    """Flows of transitions tell noise from data: here all noise is removed, and 36 relations hold exactly."""
+    shutil.copytree(folder, tmp_path / "run")
+    path = tmp_path / "run" / "release.csv"
+    lines = path.read_text("utf-8").splitlines()
+    path.write_text("\n".join(
+        line.rpartition(",")[0] + ",10.0" if line.startswith("transition") else line for line in lines
+    ) + "\n", "utf-8")  # fmt: skip
+    resealed(checker, tmp_path / "run", json.loads((tmp_path / "run" / "statement.json").read_text("utf-8")))
+    assert results(checker, tmp_path / "run")["size of the noise"] == "DIFFERS"
+
+
+def test_the_command(checker, folder, capsys):
+    assert checker.main([str(folder), "--json"]) == 0
+    assert all(one["result"] == "agrees" for one in json.loads(capsys.readouterr().out))
+    assert checker.main([str(folder), "--public-key", "0" * 64]) == 1
+    assert len(capsys.readouterr().out.splitlines()) > 100
