@@ -30,7 +30,7 @@ def test_an_old_command_ends_with_the_new_one(old: str) -> None:
         (("learn", "--synthetic"), "--synthetic: use discreet dry-run"),
         (("estimate", "--target-gain", 1), "--target-gain: use discreet power"),
         (("replan", "a", "--world", "riverswim"), "--world: use discreet power"),
-        (("learn", "--share", 0.2), "--share: use discreet estimate"),
+        (("learn", "--share", 0.2), "--share: use discreet estimate or discreet evaluate"),
         (("learn", "--label", 2), "--label: use discreet run"),
         (("learn", "--delimiter", ";"), "--delimiter was renamed in 0.3.0: --source delimiter=TEXT"),
         (("learn", "--reads", "a.csv"), "--reads was renamed in 0.3.0: FILES --sql QUERY"),
@@ -50,7 +50,8 @@ def test_new_names_exist() -> None:
     assert {one.removeprefix("discreet ") for one in MOVED.values()} <= set(ALL)
     offered = {option for one in ALL.values() for param in one.params for option in param.opts}
     assert all(offered & set(new.split()) for new in OPTIONS.values())
-    assert offered & set(OPTIONS) == {"--operator", "--purpose"}  # of the service, `discretize`
+    # of the service, `discretize`, `evaluate`
+    assert offered & set(OPTIONS) == {"--operator", "--purpose", "--level"}
 
 
 def test_option_is_an_alias_of_set() -> None:
