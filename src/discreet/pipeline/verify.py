@@ -62,7 +62,7 @@ from discreet.learners.offline.release_files import FIRST_VISITS, StoredTables, 
 from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.mechanisms.linear.adaptive_queries import planned_records
 from discreet.pipeline.learned_files import LearnConfig, kind_of, learner_of, name_of, options_of, write_plan
-from discreet.pipeline.synthesize import POSTPROCESSING, processed, remade
+from discreet.pipeline.synthetic_users import POSTPROCESSING, processed, remade
 from discreet.reports.signature_file import SIGNATURES_NAME, found_in
 from discreet.reports.statement import (
     PAGES,
