@@ -1359,7 +1359,7 @@ def synthesize(
     as_json: JsonFlag = False,
 ) -> None:
     """Write synthetic users of a release's model, and how far they are from the people of the release."""
-    from discreet.pipeline.synthesize import synthesize as make
+    from discreet.pipeline.synthetic_users import synthesize as make
 
     with rows_bar() as progress:
         made = make(

@@ -36,8 +36,8 @@ from discreet.pipeline.power_analysis import synthetic_mdp as synthetic_mdp
 from discreet.pipeline.state_codebook import estimate_codebook as estimate_codebook
 from discreet.pipeline.state_codebook import fit_codebook as fit_codebook
 from discreet.pipeline.state_codebook import verify_codebook as verify_codebook
-from discreet.pipeline.synthesize import SyntheticData as SyntheticData
-from discreet.pipeline.synthesize import synthesize as synthesize
+from discreet.pipeline.synthetic_users import SyntheticData as SyntheticData
+from discreet.pipeline.synthetic_users import synthesize as synthesize
 from discreet.pipeline.synthetic_utility import Utility as Utility
 from discreet.pipeline.trajectory_files import write_trajectories as write_trajectories
 

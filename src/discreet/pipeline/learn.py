@@ -18,7 +18,7 @@ folder. Noise is never drawn a second time for the same reservation.
 A ledger records releases that protect users. Therefore a ledger is not accepted together with seeded noise or
 data that were generated from a schema. An epsilon that is recorded for such a release would protect no user.
 
-Synthetic users of an earlier release's model (:mod:`discreet.pipeline.synthesize`) are read only with
+Synthetic users of an earlier release's model (:mod:`discreet.pipeline.synthetic_users`) are read only with
 ``LearnConfig(synthetic_input=True)``. Their dataset has its own name, ``synthetic of ..``, and its own totals
 in the ledger. Report, statement and the purpose in the ledger say that intervals describe the model.
 

@@ -96,8 +96,9 @@ class LearnConfig:
     synthetic : bool
         True if the data are synthetic; the statement then says so.
     synthetic_input : bool
-        True if the data are those of :func:`discreet.pipeline.synthesize.synthesize`. Report and statement
-        then say that intervals describe the model, not people.
+        True if the data are synthetic users of an earlier release's model
+        (:mod:`discreet.pipeline.synthetic_users`). Report and statement then say that intervals describe the
+        model, not people.
     compare : tuple of StationaryRule
         Rules with which the report compares the policy (:func:`discreet.reports.rule_files.read_rule`). Only
         for DecisionPoints, and only if the schema defines rewards by outcomes.

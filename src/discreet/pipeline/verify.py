@@ -64,7 +64,7 @@ from discreet.mechanisms.dataset.clipped_sum import ClippedSum
 from discreet.mechanisms.linear.adaptive_queries import planned_records
 from discreet.pipeline.judge_group import JUDGEMENT, answer_in, write_judgement
 from discreet.pipeline.learned_files import LearnConfig, kind_of, learner_of, name_of, options_of, write_plan
-from discreet.pipeline.synthesize import POSTPROCESSING, processed, remade
+from discreet.pipeline.synthetic_users import POSTPROCESSING, processed, remade
 from discreet.reports.checkable_files import LEDGER_NAME, ledger_lines, stated_query, write_csv
 from discreet.reports.evaluation_report import JUDGED
 from discreet.reports.signature_file import SIGNATURES_NAME, found_in

@@ -79,5 +79,9 @@ def test_round_trip(made: Path) -> None:
     assert "synthetic" not in purposes["ward"]
 
 
-def test_a_dry_run_of_the_schema_needs_no_flag(made: Path) -> None:
+def test_a_dry_run_of_the_schema_needs_no_flag_and_can_be_planned_again(made: Path) -> None:
     call("dry-run", "s.toml", "--users", 300, *BUDGET, "--out", "b", "--learner", "dp-apvi")
+    call("replan", "b/release.parquet", "--out", "c")
+    for folder in ("b", "c"):
+        assert json.loads(call("verify", folder, "--json").stdout)["ok"] is True
+        assert "A REHEARSAL" in Path(folder, "report.md").read_text()

@@ -29,7 +29,7 @@ from discreet.mechanisms.privatizers.central import Central
 from discreet.pipeline.federated import FederatedSite, FederationPlan
 from discreet.pipeline.learn import LearnConfig, learn, replan
 from discreet.pipeline.partial_aggregates import aggregate_part, merge_aggregates
-from discreet.pipeline.synthesize import POSTPROCESSING, synthesize
+from discreet.pipeline.synthetic_users import POSTPROCESSING, synthesize
 from discreet.pipeline.trajectory_files import write_cohort
 from discreet.pipeline.verify import verify
 from discreet.pipeline.world_model import world_model
@@ -120,7 +120,7 @@ def test_equal_seeds_give_equal_bytes(
     for number, (seed, members, chunk) in enumerate(
         [(1, 3, 2**14), (1, 3, 70), (2, 3, 2**14), (1, 1, 2**14)]
     ):
-        monkeypatch.setattr("discreet.pipeline.synthesize._CHUNK", chunk)
+        monkeypatch.setattr("discreet.pipeline.synthetic_users._CHUNK", chunk)
         path = tmp_path / f"{number}.csv"
         synthesize(made["first visits"], path, 500, seed=seed, members=members)
         texts.append(path.read_text().split("\n", 2)[2])  # without the mark, which states the seed
