@@ -58,7 +58,7 @@ __all__ = ["PolicyAnswer", "PolicyQuestion", "kappa", "policy_question"]
 
 Bools = NDArray[np.bool_]
 
-MEMBERS = 24  # worlds from the posterior distribution of the model
+MEMBERS = 24  # MDPs from the posterior distribution of the model
 _SIMULATED = 20_000  # episodes in the model, from which the variance of answers is computed
 _MOST_RATIO = 4.0  # largest omega
 _LEAST_CHANCE = 0.01  # smallest b
@@ -309,7 +309,7 @@ def _returns(world: WorldModel, states: Ints) -> Floats:
     return np.asarray(np.cumsum(paid[:, ::-1], axis=1)[:, ::-1])
 
 
-def _answers(asked: PolicyQuestion | _Asked, states: Ints, actions: Ints) -> Floats:
+def _answers(asked: PolicyQuestion | _Coefficients, states: Ints, actions: Ints) -> Floats:
     left = _returns(asked.world, states)
     found = np.zeros((len(states), len(asked.policies)))
     for h in range(actions.shape[1]):
@@ -321,7 +321,7 @@ def _answers(asked: PolicyQuestion | _Asked, states: Ints, actions: Ints) -> Flo
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
+class _Coefficients:
     """Coefficients of a question whose variance is not known yet."""
 
     world: WorldModel
@@ -417,7 +417,7 @@ def policy_question(release: StepwiseRelease, spec: ProblemSpec, policies: Ints)
     ratio = np.where(acting, ratio, 0.0)
     chance = np.maximum(share[row], _LEAST_CHANCE)
     own_value = run.q[steps, row] + level
-    asked = _Asked(world, np.where(acting, policies, -1), ratio, chance, own_value)
+    asked = _Coefficients(world, np.where(acting, policies, -1), ratio, chance, own_value)
     bias, error = _errors(model, asked, acting, row, weights)
     answers = _answers(asked, *_simulated(model, 0))
     covariance = np.atleast_2d(np.cov(answers, rowvar=False))
@@ -436,7 +436,7 @@ def _weights(state: Ints, rows: int, usual: Floats, acting: Bools, row: Ints) ->
 
 
 def _errors(
-    model: _Model, asked: _Asked, acting: Bools, row: Ints, weights: list[Floats]
+    model: _Model, asked: _Coefficients, acting: Bools, row: Ints, weights: list[Floats]
 ) -> tuple[Floats, Floats]:
     """Return the mean and the covariance of (mean answer - gain) in MDPs of the posterior distribution."""
     world, layout = model.world, model.world.layout

@@ -60,7 +60,7 @@ _SCALES = (2.0**-20, 2.0**18)  # of noise that is drawn exactly on this grid
 
 @dataclass(frozen=True)
 class ClippedSum:
-    """Noisy sum of vectors, one per user, that are divided by C and clipped to norm 1.
+    """Noisy sum over users. The vector of each user is divided by C and clipped to norm 1.
 
     Parameters
     ----------
