@@ -70,7 +70,7 @@ from discreet.mechanisms.interfaces import ProblemSpec, StepSums, StepwiseReleas
 from discreet.utils.system import optional
 
 if TYPE_CHECKING:
-    from discreet.envs.world_env import VectorWorld, WorldEnv
+    from discreet.envs.world_env import WorldEnv
     from discreet.envs.world_env_kernels import WorldTables
 
 __all__ = ["AS_BEFORE", "WorldModel", "world_model"]
