@@ -4,9 +4,9 @@
     [--seed 21] [--speed]
 
 One draw is one release of first visits. Both policies come from its training half. Gains over what users did
-are true gains, in hundredths of a return between 0 and 1; the held-out half evaluates both policies. Needs the
-extra ``agents``. ``--speed`` measures steps a second instead, also of the environment that Stable-Baselines3
-sees.
+are true gains, in hundredths of a return between 0 and 1; the held-out half evaluates both policies. Needs
+the extra ``agents``. ``--speed`` measures steps a second instead, also of the environment that
+Stable-Baselines3 sees.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from discreet.utils.markdown_table import markdown
 
 STEPS = {"ward": 400_000, "clinic": 800_000}
 TITLES = (
-    "environment", "users", "ε", "draw", "plan", "PPO", "seconds of CPU", "interval of PPO", "interval of plan",
+    "environment", "users", "ε", "draw", "plan", "PPO", "seconds of CPU", "interval of PPO",
+    "interval of plan",
 )  # fmt: skip
 
 

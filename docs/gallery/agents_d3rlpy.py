@@ -1,6 +1,6 @@
 """
-Train an offline learner in a private world, with d3rlpy
-========================================================
+Train an offline learner in a private release, with d3rlpy
+==========================================================
 
 d3rlpy's ``DiscreteCQL`` reads logged episodes only. Here they come from the model of one half of a private
 release, with the penalty for uncertain actions in the rewards. The other half judges the policy.
@@ -23,8 +23,8 @@ with central.stored(dr.DPAPVI().query(spec), dr.Seeded(0)) as session:
 train, held_out = dr.learners.split_release(release)
 
 # %%
-# Rewards are float32. Terminal states and cut episodes are kept apart. Without ``action_size`` d3rlpy counts the
-# actions that occur.
+# d3rlpy wants float32 rewards, and terminal states apart from cut episodes. Without ``action_size`` it counts
+# the actions that occur.
 
 model = dr.learners.world_model(train, spec)
 envs = model.vector_env(64, observation="one-hot", time=True)

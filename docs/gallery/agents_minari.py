@@ -1,6 +1,6 @@
 """
-Write a private world as a Minari dataset
-=========================================
+Write the model of a release as a Minari dataset
+================================================
 
 Episodes from the model of a private release become a Minari dataset, which offline learners read. The
 episodes are of no person: intervals that are computed from them describe the model, not the users.
@@ -26,7 +26,7 @@ with central.stored(dr.DPAPVI().query(spec), dr.Seeded(0)) as session:
     release = session.release().keep()
 
 # %%
-# An episode has one more observation than actions. The penalty is for agents; a dataset has rewards without it.
+# An episode has one more observation than actions. The penalty is for agents: here, rewards are without it.
 
 env = dr.learners.world_model(release, spec).env(penalty=0.0, as_before=False)
 env.action_space.seed(0)

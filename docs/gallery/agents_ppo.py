@@ -2,9 +2,9 @@
 Train PPO in a private release, with Stable-Baselines3
 ======================================================
 
-One half of a private release becomes environments, in which PPO is trained. The other half gives intervals for
-the gains of PPO's policy and of exact planning. Neither costs further budget. The cross is the true gain, which
-is known only in a simulation.
+One half of a private release becomes environments, in which PPO is trained. The other half gives intervals
+for the gains of PPO's policy and of exact planning. Neither half costs further budget. The cross is the true
+gain, which is known only in a simulation.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ env = model.vector_env(64, observation="one-hot", time=True, sb3=True)
 agent = PPO(
     "MlpPolicy", env, gamma=1.0, n_steps=64, batch_size=1024, learning_rate=1e-3, seed=0, device="cpu"
 )
-agent.learn(200_000)
+agent.learn(100_000)
 policies = {
     "PPO": model.policy_table(lambda seen: agent.predict(seen, deterministic=True), "one-hot", time=True),
     "exact planning": model.plan(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -401,6 +402,7 @@ def test_agents_become_tables(many: WorldModel) -> None:
     plan = many.plan()
     acts = np.where(plan == AS_BEFORE, 3, plan)
     table = many.policy_table(lambda seen: acts[0][seen])
+    assert np.array_equal(many.policy_table(lambda seen: (acts[0][seen], None)), table)
     assert np.array_equal(table, np.repeat(plan[:1], 8, axis=0))
 
     def timed(seen: np.ndarray) -> np.ndarray:
@@ -412,6 +414,37 @@ def test_agents_become_tables(many: WorldModel) -> None:
     for wrong in (np.full(7, 4), np.zeros(6, int), np.zeros(7)):
         with pytest.raises(ValueError, match="act returns"):
             many.policy_table(lambda seen, wrong=wrong: wrong)
+
+
+def test_unsupported_actions_can_end_the_episode(many: WorldModel) -> None:
+    """They pay the lowest return; other actions are the same."""
+    model = replace(many, acts=many.acts & (np.arange(many.layout.rows) != many.layout.row_index[0, 1]))
+    env = model.vector_env(256, members=0, unsupported="end")
+    states, _ = env.reset(seed=1)
+    _, rewards, terminated, _, info = env.step(np.ones(256, np.int64))
+    refused = states == 0
+    assert 0 < refused.sum() < 256
+    assert terminated[refused].all()
+    assert (info["final_obs"][refused] == many.layout.states).all()
+    assert np.unique(rewards[refused]).tolist() == [min(model.units[1] / model.units[0], 0.0)]
+    plain = model.vector_env(256, members=0)
+    plain.reset(seed=1)
+    env.reset(seed=1)
+    same = zip(plain.step(np.full(256, 3))[:4], env.step(np.full(256, 3))[:4], strict=True)
+    assert all(np.array_equal(mine, theirs) for mine, theirs in same)
+    shape = model.env(observation="one-hot", unsupported="end").observation_space.shape
+    assert shape == (many.layout.states,)
+    with pytest.raises(ValueError, match="unsupported = 'stop'"):
+        model.env(unsupported="stop")
+
+
+def test_environments_can_be_pickled(many: WorldModel) -> None:
+    for env in (many.vector_env(4), many.env()):
+        env.reset(seed=3)
+        again = pickle.loads(pickle.dumps(env))
+        action = np.zeros(4, np.int64) if env.spec is None else np.int64(0)
+        assert np.array_equal(env.step(action)[0], again.step(action)[0])
+        assert np.array_equal(env.reset(seed=4)[0], again.reset(seed=4)[0])
 
 
 def test_parts_and_origin() -> None:

@@ -107,7 +107,7 @@ class VectorWorld(VectorEnv):
     n : int
         Number of environments, at least 1.
     table : (S, d) float32, optional
-        Observation of each state; None: its index.
+        Observation of each state; None: its index. States without a row have readings 0.
     time : bool
         True: the share of the horizon that has passed is one more entry of observations, and the horizon
         terminates episodes. False: the horizon truncates episodes.
@@ -129,8 +129,10 @@ class VectorWorld(VectorEnv):
         if checks.flag("time", time) and table is None:
             raise ValueError("time = True: must be used with observation = 'one-hot' or with readings")
         self.tables, self.made_from = tables, dict(made_from)
-        self._table, self._time = table, time
         states, actions = tables.action_row.shape[1:]
+        if table is not None and len(table) < states:  # the last state is that of unsupported actions
+            table = np.pad(table, ((0, states - len(table)), (0, 0)))
+        self._table, self._time = table, time
         self.single_observation_space = _space(states, table, time)
         self.single_action_space = gymnasium.spaces.Discrete(actions)
         self.observation_space = batch_space(self.single_observation_space, n)

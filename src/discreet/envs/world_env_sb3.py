@@ -1,7 +1,7 @@
 """Environments of an ensemble as Stable-Baselines3's own ``VecEnv``, which differs from Gymnasium's.
 
-Stable-Baselines3 expects one dictionary of information for each environment. Where an episode ends, it has the
-last observation (``terminal_observation``) and says whether the episode was truncated
+Stable-Baselines3 expects one dictionary of information for each environment. Where an episode ends, the
+dictionary has the last observation (``terminal_observation``) and whether the episode was truncated
 (``TimeLimit.truncated``). This is a separate module because it imports Stable-Baselines3.
 """
 
@@ -65,7 +65,7 @@ class SB3World(VecEnv):
         return seen, rewards.astype(np.float32), ends, infos
 
     def close(self) -> None:
-        """Do nothing: no process or file is open."""
+        """Accept the call; no process or file is open."""
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
         """Return an attribute of the common :class:`VectorWorld`, once for each environment.
