@@ -18,6 +18,8 @@ from discreet.audit import conformance
 from discreet.experiments.simulate import Setup
 from discreet.mechanisms.interfaces import Estimate, Release
 
+pytestmark = pytest.mark.usefixtures("figures_are_sketched")
+
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 

@@ -84,15 +84,17 @@ class Scope:
 
     def drawn(self, size: int, place: str) -> bytes:
         """The next bytes of the stream of this thread."""
-        stream: tuple[bytes, Iterator[int]] | None = getattr(self._own, "stream", None)
+        stream: tuple[Any, Iterator[int]] | None = getattr(self._own, "stream", None)
         if stream is None:
             thread = 0 if threading.current_thread() is threading.main_thread() else next(self._others)
             if thread > 1:
                 self.places.add(f"{place} (in several threads)")
-            stream = self._own.stream = f"{self.name}/{thread}".encode(), count()
+            stream = self._own.stream = hashlib.shake_128(f"{self.name}/{thread}/".encode()), count()
         key, blocks = stream
         self.bytes += size
-        return hashlib.shake_128(key + b"/%d" % next(blocks)).digest(size)
+        block = key.copy()
+        block.update(b"%d" % next(blocks))
+        return bytes(block.digest(size))
 
 
 class Chance:

@@ -21,6 +21,8 @@ from discreet.pipeline import federated as sites
 from discreet.pipeline.federated import BOUND, MODULUS, FederatedSite, FederatedSum, FederationPlan
 from discreet.pipeline.synthetic_data import write_made_up
 
+pytestmark = pytest.mark.usefixtures("figures_are_sketched")
+
 SCHEMA = Schema(
     "ward", "patient", Layout(5, 3, 4), stationary=True, terminal=(3, 4), outcomes={4: 1.0}
 )  # fmt: skip

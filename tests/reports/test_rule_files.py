@@ -29,6 +29,9 @@ CENTRAL = dr.Central(epsilon=2.0, delta=1e-6)
 MIXED = "state,action,probability\nsevere,wait,0.5\nsevere,drug | A,0.5\nmild,wait,1\n"
 
 
+pytestmark = pytest.mark.usefixtures("figures_are_sketched")
+
+
 @pytest.fixture(scope="module")
 def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("ward") / "people.parquet"

@@ -50,6 +50,9 @@ def world(effect: float = 0.25) -> tuple[TabularMDP, np.ndarray]:
     return mdp, np.repeat(np.array([[0.4, 0.4, 0.2]] * 5)[None], 12, axis=0)
 
 
+pytestmark = pytest.mark.usefixtures("figures_are_sketched")
+
+
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("ward") / "people.parquet"
@@ -60,7 +63,10 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def folder(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("out") / "ward"
+    return learned(rows, tmp_path_factory.mktemp("out") / "ward")
+
+
+def learned(rows: Path, out: Path) -> Path:
     central = dr.Central(epsilon=2.0, delta=1e-6)
     learn(
         open_source(rows, SCHEMA),
@@ -139,6 +145,17 @@ def test_values_are_of_the_whole_policy_in_changed_states(folder: Path) -> None:
         assert low <= value <= high
         assert abs(value - earned / visits) < 0.25
         assert high - low < 1.5
+
+
+def test_figures_that_users_have_are_made_again_and_a_changed_one_is_seen(
+    rows: Path, tmp_path: Path, figures_by_matplotlib: None
+) -> None:
+    out = learned(rows, tmp_path / "ward")
+    assert [check.name for check in verify(out) if not check.ok] == []
+    pictures = sorted(out.rglob("*.png"))
+    assert pictures
+    pictures[0].write_bytes(pictures[0].read_bytes()[:-1] + b"!")
+    assert any(not check.ok for check in verify(out))
 
 
 def test_the_folder_verifies_and_says_what_was_asked(folder: Path) -> None:
