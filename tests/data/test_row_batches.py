@@ -134,7 +134,7 @@ def test_minari_episodes_are_users(schema, monkeypatch) -> None:
     fake.load_dataset = lambda name: SimpleNamespace(  # type: ignore[attr-defined]
         total_steps=5,
         iterate_episodes=lambda: iter(made),
-        storage=SimpleNamespace(data_path=Path("minari") / name / "data"),
+        storage=SimpleNamespace(metadata={}, data_path=Path("minari") / name / "data"),
     )
     monkeypatch.setitem(sys.modules, "minari", fake)
     assert open_source("minari:made/up-v0", schema).files == [Path("minari/made/up-v0/data/metadata.json")]
