@@ -459,20 +459,10 @@ def _looked_at(
 
 
 def _first(
-    people: tuple[Schema, Source | list[str] | None],
-    algorithm: str | None,
-    budget: dict[str, float],
-    option: list[str] | None,
-    out: Path,
-    settings: LearnConfig,
-    users: int,
-    ledger: Path | None,
-    no_ledger: bool,
-    seed: int | None,
-    scratch: str | None,
-    workers: int | None,
-    judge_share: float | None,
-) -> LearnResult:
+    people: tuple[Schema, Source | list[str] | None], algorithm: str | None, budget: dict[str, float],
+    option: list[str] | None, out: Path, settings: LearnConfig, users: int, ledger: Path | None,
+    no_ledger: bool, seed: int | None, scratch: str | None, workers: int | None, judge_share: float | None,
+) -> LearnResult:  # fmt: skip
     """Learn a policy from user data, or from synthetic data if the source is None."""
     import tempfile
     from contextlib import nullcontext
