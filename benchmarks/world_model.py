@@ -117,7 +117,8 @@ def coverage(
 ) -> list[tuple[str, ...]]:
     """One row for each n and epsilon: intervals of one policy, and of three policies together."""
     study = Study(lanes() if name == "lanes" else WORLDS[name](), seed=seed)
-    spec, found = study.question.spec, []
+    spec = study.question.spec
+    found: list[tuple[str, ...]] = []
     for n in users:
         for epsilon in epsilons:
             seen = []
