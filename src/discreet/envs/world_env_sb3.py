@@ -33,7 +33,7 @@ class SB3World(VecEnv):
     def __init__(self, world: VectorWorld) -> None:
         self.world = world
         super().__init__(world.num_envs, world.single_observation_space, world.single_action_space)
-        self._actions: NDArray[Any] | None = None
+        self._actions: NDArray[Any] = np.zeros(0, np.int64)
 
     def reset(self) -> NDArray[Any]:
         """Begin an episode in every environment, and return the first observations.
