@@ -30,7 +30,7 @@ import pickle
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -928,6 +928,7 @@ def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path,
     from discreet.learners.offline.linear_pevi import Linear
     from discreet.mechanisms.privatizers.central import Central
     from discreet.pipeline.learn import learn
+    from discreet.pipeline.model_planner import ModelPlanner
     from discreet.pipeline.synthetic_data import write_made_up
 
     found = registry.entry("offline learner", name)
@@ -936,7 +937,11 @@ def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path,
     learner = registry.build("offline learner", name, None, budget if own else {})
     exact = isinstance(learner, APVI | Linear)
     privatizer = None if own or exact else Central(epsilon=_EPSILON, delta=1e-6)
-    schema = Schema("conformance", "person", small_world().layout, stationary=True)
+    layout = small_world().layout
+    schema = Schema("conformance", "person", layout, stationary=True)
+    if isinstance(learner, ModelPlanner):  # needs rewards by outcomes
+        end = layout.states - 1
+        schema = replace(schema, terminal=(end,), outcomes={end: 1.0})
     rows = folder / "people.parquet"
     write_made_up(schema, _USERS + 1, rows)
     out = folder / f"{name}-{len(list(folder.iterdir()))}"
