@@ -87,7 +87,8 @@ def test_sensitivities_of_counts(checker, kind):
             names = set(one["scales"])
             asked = CountQuery(
                 dr.Layout(3, 2, one["steps"]), visits="visits" in names, episodes=one["episodes"],
-                center_rewards="centered_reward_sums" in names, known_rewards=names <= {"visits", "transition_counts"},
+                center_rewards="centered_reward_sums" in names,
+                known_rewards=names <= {"visits", "transition_counts"},
             )  # fmt: skip
             if set(asked.row_families) == names:
                 close(joint_loss(asked, one["norm"], one["scales"]), one["joint"])

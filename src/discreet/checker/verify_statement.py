@@ -262,7 +262,7 @@ def exchange_epsilon(ways, delta, stated, sizes=(2**14, 2**15)):
     """Return (upper bound, Richardson limit) of the largest epsilon of the listed ways, and a bound on delta.
 
     The error of epsilon is proportional to h^2. All ways are compared on small grids, the worst on fine ones. The
-    widest lattice of losses, multiples of a unit, lies on the grid.
+    grid contains the widest lattice of losses, i.e. all multiples of its unit.
     """
     laws = {key: losses(*key) for key in sorted({key for way in ways for key in way})}
     means = {key: math.fsum(p * loss for loss, p in law) for key, law in laws.items()}
@@ -331,10 +331,14 @@ def question_cost(weights, features, states, centred, p):
     """Return the cost of one question about linear sums: a loss (p = 1) or a squared loss (p = 2).
 
     A user adds x x' (Gram), x y (response, rewards; the range of y has length 1) or x (e_s - 1/S) (next states),
-    with |x| <= B and |x|_1 <= l1. With t the cosine of both vectors: Gram, on the upper triangle with twice the
-    variance on the diagonal, (1 - t^2) B^4; y centred (1 + |t|)/2 B^2, or y in [0, 1] 2 (1 - t) B^2 and at least
-    B^2; next states 2 (1 - 1/S) (1 - t) B^2 if equal, 2 (1 - 1/S + t/S) B^2 if not. If x >= 0, then t >= 0.
-    For p = 1: triangle l1^2 + B^2; y centred l1, else 2 l1; next states 4 l1 (1 - 1/S). Start states: 2 counts.
+    with |x| <= B and |x|_1 <= l1. Let t be the cosine of both vectors; t >= 0 if x >= 0. Squared changes, p = 2:
+
+    - Gram, upper triangle with twice the variance on the diagonal: (1 - t^2) B^4
+    - y centred: (1 + |t|)/2 B^2. y in [0, 1]: the larger of 2 (1 - t) B^2 and B^2
+    - next states: 2 (1 - 1/S) (1 - t) B^2 if equal, 2 (1 - 1/S + t/S) B^2 if different
+    - start states: 2
+
+    Changes for p = 1: Gram l1^2 + B^2, y centred l1, other y 2 l1, next states 4 l1 (1 - 1/S), start states 2.
     """
     g, r, s, start = (sum(weights.get(kind, 0.0) for kind in kinds)
                       for kinds in (("gram",), ("response", "rewards"), ("successors",), ("start",)))
