@@ -119,6 +119,16 @@ def kinds() -> dict[str, dict[str, Any]]:
     return dict(list(found.items())[:40])
 
 
+def write_honest(rows: list[tuple[str, list[str], float]]) -> None:
+    """Write the page about honest folders."""
+    good = sum(one == "agrees" for _, exits, _ in rows for one in exits)
+    text = ["# The independent verifier: honest folders\n", "`python -m benchmarks.verifier honest` writes this page.\n",
+            f"{good} of {3 * len(rows)} releases ({len(rows)} kinds) agree in every check.\n",
+            "| kind | three releases | longest verification, s |", "|---|---|---|",
+            *(f"| {name} | {', '.join(exits)} | {longest:.1f} |" for name, exits, longest in rows)]  # fmt: skip
+    OUT.with_name("verifier_folders.md").write_text("\n".join(text) + "\n", "utf-8")
+
+
 def honest(place: Path, checker: Any) -> list[tuple[str, list[str], float]]:
     """Return name, results of three releases, and the longest time of a verification for each kind."""
     rows = []
@@ -145,6 +155,7 @@ def honest(place: Path, checker: Any) -> list[tuple[str, list[str], float]]:
                     if one[3] != "agrees":
                         print(name, release, one, flush=True)
         rows.append((name, exits, longest))
+        write_honest(rows)
         print(name, exits, f"{longest:.1f} s", flush=True)
     return rows
 
@@ -544,13 +555,7 @@ def main(arguments: list[str]) -> int:
                     "The others:\n", *(f"- {name}: {result}" for name, result in rows if result != "seen")]  # fmt: skip
             OUT.write_text("\n".join(text) + "\n", "utf-8")
         if "forged" not in arguments:
-            folders = honest(place, checker)
-            good = sum(one == "agrees" for _, exits, _ in folders for one in exits)
-            text = ["# The independent verifier: honest folders\n", "`python -m benchmarks.verifier honest` writes this page.\n",
-                    f"{good} of {3 * len(folders)} releases agree in every check.\n",
-                    "| kind | three releases | longest verification, s |", "|---|---|---|",
-                    *(f"| {name} | {', '.join(exits)} | {longest:.1f} |" for name, exits, longest in folders)]  # fmt: skip
-            OUT.with_name("verifier_folders.md").write_text("\n".join(text) + "\n", "utf-8")
+            honest(place, checker)
     return 0
 
 
