@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from fixed_bytes import fixed_bytes
 
 import discreet as dr
 from discreet.core.guarantee import MechanismRecord
@@ -16,8 +17,14 @@ from discreet.pipeline.learn import learn, replan
 from discreet.reports import checkable_files
 from discreet.reports.checkable_files import csv_room, ledger_lines, stated_query, write_csv
 
-pytestmark = pytest.mark.usefixtures("figures_are_sketched")
+pytestmark = pytest.mark.usefixtures("figures_are_sketched", "drawn_from_a_seed")
 RECORD = MechanismRecord("counts", "discrete_laplace", {"v": 2.0}, {"v": 1.0}, 0.5, 2)
+
+
+@pytest.fixture
+def drawn_from_a_seed():
+    with fixed_bytes(1):
+        yield
 
 
 @pytest.fixture(scope="module")

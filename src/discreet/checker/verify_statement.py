@@ -13,6 +13,7 @@ that noise was drawn as stated: signatures, and the check of the noise below, ar
 """
 
 import argparse
+import functools
 import hashlib
 import json
 import math
@@ -262,7 +263,7 @@ def exchange_epsilon(ways, delta, stated, sizes=(2**14, 2**15)):
     """Return (upper bound, Richardson limit) of the largest epsilon of the listed ways, and a bound on delta.
 
     The error of epsilon is proportional to h^2. All ways are compared on small grids, the worst on fine ones. The
-    widest lattice of losses, multiples of a unit, lies on the grid.
+    grid contains the widest lattice of losses, i.e. all multiples of its unit.
     """
     laws = {key: losses(*key) for key in sorted({key for way in ways for key in way})}
     means = {key: math.fsum(p * loss for loss, p in law) for key, law in laws.items()}
@@ -331,10 +332,14 @@ def question_cost(weights, features, states, centred, p):
     """Return the cost of one question about linear sums: a loss (p = 1) or a squared loss (p = 2).
 
     A user adds x x' (Gram), x y (response, rewards; the range of y has length 1) or x (e_s - 1/S) (next states),
-    with |x| <= B and |x|_1 <= l1. With t the cosine of both vectors: Gram, on the upper triangle with twice the
-    variance on the diagonal, (1 - t^2) B^4; y centred (1 + |t|)/2 B^2, or y in [0, 1] 2 (1 - t) B^2 and at least
-    B^2; next states 2 (1 - 1/S) (1 - t) B^2 if equal, 2 (1 - 1/S + t/S) B^2 if not. If x >= 0, then t >= 0.
-    For p = 1: triangle l1^2 + B^2; y centred l1, else 2 l1; next states 4 l1 (1 - 1/S). Start states: 2 counts.
+    with |x| <= B and |x|_1 <= l1. Let t be the cosine of both vectors; t >= 0 if x >= 0. Squared changes, p = 2:
+
+    - Gram, upper triangle with twice the variance on the diagonal: (1 - t^2) B^4
+    - y centred: (1 + |t|)/2 B^2. y in [0, 1]: the larger of 2 (1 - t) B^2 and B^2
+    - next states: 2 (1 - 1/S) (1 - t) B^2 if equal, 2 (1 - 1/S + t/S) B^2 if different
+    - start states: 2
+
+    Changes for p = 1: Gram l1^2 + B^2, y centred l1, other y 2 l1, next states 4 l1 (1 - 1/S), start states 2.
     """
     g, r, s, start = (sum(weights.get(kind, 0.0) for kind in kinds)
                       for kinds in (("gram",), ("response", "rewards"), ("successors",), ("start",)))
@@ -444,6 +449,7 @@ def composed(records):
 def phi(x):
     return 0.5 * math.erfc(-x / math.sqrt(2.0))
 
+@functools.cache
 def zcdp_power(rho, f=None):
     """Return the largest true positive rate at rate f of false positives (None: f = 1 - t) under rho-zCDP.
 
@@ -455,7 +461,8 @@ def zcdp_power(rho, f=None):
         x, y = ((a * math.log(u) + (1.0 - a) * math.log(v)) for u, v in ((p, q), (1.0 - p, 1.0 - q)))
         return (max(x, y) + math.log1p(math.exp(-abs(x - y)))) / (a - 1.0)
     best, low = 1.0, 0.5 if f is None else f
-    for a in (1.0 + 10.0 ** (-4.0 + i / 40.0) for i in range(401)):
+    for i in range(401):  # in an order in which few of them improve the best so far
+        a = 1.0 + 10.0 ** (-4.0 + (i * 157 % 401) / 40.0)
         def broken(t, a=a):
             q = 1.0 - t if f is None else f
             return max(renyi(a, t, q), renyi(a, q, t)) > a * rho
@@ -652,7 +659,8 @@ def check_words(folder, doc, whole, alone, epsilon, delta):
     for words in needed + ([repr(ledger["dataset"])] if ledger else []):
         equal(f"not covered: {words}", any(words in one for one in doc["not_covered"]), True)
     report("covered: known lines", len(doc["covered"]), COVERED, all(one.startswith(COVERED) for one in doc["covered"]))
-    report("trust", g["trust"], "central", g["trust"] == "central" or None)
+    sites = "sites" in doc["configuration"]["options"]
+    report("trust", g["trust"], "central", g["trust"] == "central" or (None if sites else False))
     flat = lambda text: re.sub(r"[\s\\]+|<[^>]*>", "", text)  # noqa: E731
     for name in PAGES:
         plain = flat((folder / name).read_text("utf-8"))
@@ -933,6 +941,8 @@ def verify(folder, ledger=None, keys=()):
     def book():
         given = ledger or (folder / "ledger.jsonl" if "ledger.jsonl" in doc["files"] else None)
         if doc["ledger"] is not None and not given:
+            if "query" in doc and not doc["replanned"]:
+                raise ValueError("there is no ledger.jsonl")
             raise NotImplementedError("no ledger is given")
         if doc["ledger"] is not None:
             check_ledger(doc, read_ledger(given))

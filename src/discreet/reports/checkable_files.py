@@ -1,7 +1,7 @@
 """Parts of a folder with which others can check a statement without this library.
 
-The statement's part ``query`` says which sums were released, on which grid and with which bounds, so that
-sensitivities can be derived from it. ``release.csv`` has the numbers of ``release.parquet`` as text.
+The statement's part ``query`` describes the released sums, their grid and their bounds. Sensitivities can be
+derived from it. ``release.csv`` has the numbers of ``release.parquet`` as text.
 ``ledger.jsonl`` has the entries of the dataset in the ledger up to the release; entries of other datasets are
 present by their hash only. :mod:`discreet.checker` reads these files.
 """
