@@ -152,7 +152,7 @@ def test_built_in_names_are_those_of_the_documentation() -> None:
             "ucb-vi", "private-ucb-vi", "ucb-vi-bernstein", "dp-ucbvi", "oppo", "private-ucb-po", "pucb",
             "heavy-ucb-vi", "heavy-ucb-po",
             "ldp-obi", "noise-aware", "joint", "dp-pg", "dp-npg", "lsvi-ucb", "private-lsvi-ucb", "ucrl-vtr",
-            "ucrl-vtr-plus", "sdp-pe", "apeve", "sdp-pe-om", "psrl", "rlsvi",
+            "ucrl-vtr-plus", "linear-bandit", "sdp-pe", "apeve", "sdp-pe-om", "psrl", "rlsvi",
         )),
         *(
             ("offline learner", n)
@@ -164,7 +164,8 @@ def test_built_in_names_are_those_of_the_documentation() -> None:
         *(("environment", n) for n in (
             "riverswim", "random", "icu-sepsis", "switching-chain", "combination-lock", "synthetic-linear",
                 "bandit", "gamble", "heavy-riverswim",
-                "linear-mixture", "hypercube", "linear-mdp", "wide-linear", "gym:ID",
+                "linear-mixture", "hypercube", "linear-mdp", "wide-linear", "shared-contexts",
+                "action-contexts", "fixed-arms", "gym:ID",
         )),
     }  # fmt: skip
     with pytest.raises(TypeError):

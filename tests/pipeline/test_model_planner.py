@@ -19,7 +19,7 @@ from discreet.data.row_batches import open_source
 from discreet.envs.mdp.planning import policy_value
 from discreet.learners.offline.decision_points import DecisionPoints
 from discreet.learners.ope import deviation_gains as deviations
-from discreet.learners.ope.deviation_gains import Parts
+from discreet.learners.ope.deviation_gains import SplitRelease
 from discreet.learners.ope.policy_gains import evaluate_policies
 from discreet.learners.ope.verdict import verdict_of
 from discreet.ledger.ledger import Ledger
@@ -158,7 +158,7 @@ def test_the_surer_proposal_is_chosen_from_the_first_half() -> None:
         assert ModelPlanner().of(release, study.question).changes == path.default
         held_out = path.parts.held_out
         other = replace(held_out, visits=2.0 * held_out.visits, moves=0.5 * held_out.moves)
-        again = deviations.path_of(path.told, 0.95, Parts(path.parts.train, other))
+        again = deviations.path_of(path.told, 0.95, SplitRelease(path.parts.train, other))
         assert np.array_equal(again.order, deviations.path_of(path.told, 0.95, path.parts).order)
     with pytest.raises(ValueError, match="fall_back = 3"):
         ModelPlanner(fall_back=3)  # type: ignore[arg-type]

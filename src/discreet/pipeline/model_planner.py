@@ -29,7 +29,7 @@ import numpy as np
 
 from discreet.core import checks
 from discreet.learners.offline.decision_points import DecisionPoints
-from discreet.learners.ope.deviation_gains import Parts, Path, ProposedChanges, rows_in_use
+from discreet.learners.ope.deviation_gains import Path, ProposedChanges, SplitRelease, rows_in_use
 from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.learners.ope.release_split import split_release
 from discreet.learners.ope.transition_gains import forecast, path_of, return_steps
@@ -105,7 +105,7 @@ class ModelPlanner(DecisionPoints):
         spread[changed], action[changed] = model.deviation[0][rows], own.row_action[rows]
         surest = gain[changed] / (np.maximum(plan.visits[changed], 1e-12) * spread[changed] ** 2 + 1e-18)
         order = changed[np.argsort(-surest, kind="stable")]
-        both = Parts(train, held_out)
+        both = SplitRelease(train, held_out)
         planned = path_of(whole, level, both, ProposedChanges(order, action, gain, spread))
         if not self.fall_back:
             return planned

@@ -107,7 +107,7 @@ from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, ROLE_SAMPLES, 
 
 Bools = NDArray[np.bool_]
 
-__all__ = ["CAUTION", "Gain", "Path", "Parts", "ProposedChanges", "path_of", "rows_in_use"]
+__all__ = ["CAUTION", "Gain", "Path", "SplitRelease", "ProposedChanges", "path_of", "rows_in_use"]
 
 CAUTION = 1.3
 STANDS_OUT = {"gaussian": 6.0, "laplace": 9.0}  # A count is used if it exceeds this many std of its noise.
@@ -177,7 +177,7 @@ class ProposedChanges(NamedTuple):
     spread: Floats  # (S + 1,) standard deviation of this gain
 
 
-class Parts(NamedTuple):
+class SplitRelease(NamedTuple):
     """Training part and held-out part of a release, from which changes are chosen and evaluated.
 
     They are those of :func:`~discreet.learners.ope.release_split.split_release` with the share 1/2 and
@@ -217,8 +217,8 @@ class Path:
         Prior variance of the gain of one decision.
     supported : (R,)
         True for rows whose visits exceed the noise.
-    parts : Parts, optional
-        Parts of the release from which the changes were chosen and evaluated; None: the halves of ``key``.
+    parts : SplitRelease, optional
+        SplitRelease of the release from which the changes were chosen and evaluated; None: the halves of ``key``.
     proposed : ProposedChanges, optional
         Source of the order, if another planner chose it. Then the default policy makes all changes.
     """
@@ -243,7 +243,7 @@ class Path:
     whole: _Half
     prior: float
     key: NDArray[np.uint64]
-    parts: Parts | None = None
+    parts: SplitRelease | None = None
     proposed: ProposedChanges | None = None
 
     def point(self, caution: float) -> int:
@@ -645,7 +645,7 @@ def _halves(told: Told, key: NDArray[np.uint64]) -> tuple[_Half, _Half, _Half]:
     return plain, *_judged(told, (told.visits + u, told.returns + w), (told.visits - u, told.returns - w))
 
 
-def _parts(told: Told, parts: Parts) -> tuple[_Half, _Half, _Half]:
+def _parts(told: Told, parts: SplitRelease) -> tuple[_Half, _Half, _Half]:
     """Return the estimates from the whole release, the training part and the held-out part."""
     sums = ((2.0 * part.visits, 2.0 * part.returns) for part in parts)
     return _half(told, told.visits, told.returns, 1.0, None, None), *_judged(told, *sums)
@@ -666,7 +666,10 @@ def rows_in_use(told: Told, train: Told) -> Bools:
 
 
 def path_of(
-    told: Told, level: float = 0.95, parts: Parts | None = None, proposed: ProposedChanges | None = None
+    told: Told,
+    level: float = 0.95,
+    parts: SplitRelease | None = None,
+    proposed: ProposedChanges | None = None,
 ) -> Path:
     """Return the path of nested policies, with their gains estimated from returns.
 

@@ -80,9 +80,9 @@ from discreet.learners.ope.deviation_gains import (
     MOST_TAKEN,
     STANDS_OUT,
     Gain,
-    Parts,
     Path,
     ProposedChanges,
+    SplitRelease,
     first_visits,
     prior_of,
 )
@@ -538,7 +538,10 @@ def group_gains(path: TransitionPath, count: int, begins: Ints) -> tuple[GroupGa
 
 
 def path_of(
-    told: Told, level: float = 0.95, parts: Parts | None = None, proposed: ProposedChanges | None = None
+    told: Told,
+    level: float = 0.95,
+    parts: SplitRelease | None = None,
+    proposed: ProposedChanges | None = None,
 ) -> Path:
     """Return the path of nested policies, with gains estimated from returns or from transitions.
 
