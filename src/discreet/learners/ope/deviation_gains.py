@@ -218,7 +218,7 @@ class Path:
     supported : (R,)
         True for rows whose visits exceed the noise.
     parts : SplitRelease, optional
-        SplitRelease of the release from which the changes were chosen and evaluated; None: the halves of ``key``.
+        Parts of the release from which the changes were chosen and evaluated; None: the halves of ``key``.
     proposed : ProposedChanges, optional
         Source of the order, if another planner chose it. Then the default policy makes all changes.
     """
