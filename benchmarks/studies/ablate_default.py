@@ -8,8 +8,8 @@ For each part and each number of users, the command prints the geometric mean ov
 environment whose ratio has the largest lower 95 % limit. If this limit is above 1, the environment is run
 again with other seeds (``--again`` runs of each side), and the new ratio is printed with its lower limit.
 
-A ratio above 1 says that the part reduces regret. Budget (epsilon, 1e-6), simulation by batches. All arms
-have the same seeds. Cells that the file holds are not run again.
+A ratio above 1 says that the part reduces regret. The budget is (1, 1e-6), or that of ``--budget``. Users are
+simulated by batches. All arms have the same seeds. Cells that the file holds are not run again.
 
 Most parts are inside compiled code. The command therefore copies the package into a temporary folder, where
 constants of ``noise_aware_kernels`` become entries of the learner's array ``knobs`` (:func:`edited`). This
@@ -46,6 +46,12 @@ from discreet.learners.online.tabular_planning_kernels import LearnerKernel
 from discreet.mechanisms.interfaces import ProblemSpec
 
 SEED, SEED_AGAIN = 39_001, 39_002
+BUDGETS: Mapping[str, Any] = {
+    "1": dr.Central(epsilon=1.0, delta=1e-6),
+    "10": dr.Central(epsilon=10.0, delta=1e-6),
+    "pure 1": dr.Central(epsilon=1.0),
+    "none": dr.NoPrivacy(),
+}
 Counts = tuple[int, int, int, int]
 # Constants of the kernels that the copy reads from ``knobs``; those of INTEGERS are used as integers.
 CONSTANTS = (
@@ -279,6 +285,33 @@ def worlds() -> dict[str, dr.TabularMDP]:
     }
 
 
+def lake(seed: int) -> dr.TabularMDP:
+    """Return a random map of Gymnasium's FrozenLake with 20 steps."""
+    import gymnasium
+    from gymnasium.envs.toy_text.frozen_lake import generate_random_map
+
+    drawn = generate_random_map(size=4, p=0.75, seed=seed)
+    return dr.from_gymnasium(gymnasium.make("FrozenLake-v1", desc=drawn), horizon=20)
+
+
+def rare() -> dict[str, dr.TabularMDP]:
+    """Return environments of kinds in which some runs of earlier versions kept a wrong policy forever."""
+    sizes = ((10, 2, 10, 1), (15, 2, 20, 1), (8, 3, 20, 1), (12, 2, 15, 2))
+    graphs = {}
+    for seed in range(39_100, 39_108):
+        states, actions, horizon, successors = sizes[seed % 4]
+        graphs[f"graph {seed}"] = hard_worlds.graph(states, actions, horizon, seed, successors)
+    return {
+        **graphs,
+        **{f"lake {seed}": lake(seed) for seed in range(39_000, 39_004)},
+        "behind": hard_worlds.behind(0.82, 0.96, 11),
+        "window": hard_worlds.window(5, 14),
+    }
+
+
+SUITES: Mapping[str, Callable[[], dict[str, dr.TabularMDP]]] = {"worlds": worlds, "rare": rare}
+
+
 @contextmanager
 def left_out(part: Part | None) -> Iterator[None]:
     """Change the learner while the context is open; None changes nothing. Only for use in the copy."""
@@ -303,15 +336,14 @@ def shares(
     mdp: dr.TabularMDP,
     options: Mapping[str, Any],
     part: Part | None,
-    epsilon: float,
+    budget: str,
     users: int,
     seed: int,
     runs: int,
 ) -> list[float]:
     """Return the regret of each run, as a share of the uniform policy's regret."""
-    privatizer = dr.Central(epsilon=epsilon, delta=1e-6)
     with left_out(part):
-        setup = Setup(mdp, dr.NoiseAwareUCBVI(**options), privatizer, users, "batch")
+        setup = Setup(mdp, dr.NoiseAwareUCBVI(**options), BUDGETS[budget], users, "batch")
         lost = users * (setup.optimal_value - setup.uniform_value)
         return [float(setup.run(seed, i).regret[-1] / lost) for i in range(runs)]
 
@@ -321,7 +353,7 @@ class Store:
     """Measured cells, kept in a JSON file."""
 
     path: Path
-    epsilon: float
+    budget: str
 
     def __post_init__(self) -> None:
         self.cells: dict[str, list[float]] = json.loads(self.path.read_text()) if self.path.exists() else {}
@@ -330,9 +362,9 @@ class Store:
         """Return the shares of one cell; ``name`` is a part, or the options of the default."""
         part = PARTS.get(name)
         options = dict(part.base) | dict(part.options) if part else json.loads(name)
-        key = f"{name} | {world} | {self.epsilon:g} | {users} | {seed}"
+        key = f"{name} | {world} | {self.budget} | {users} | {seed}"
         if len(self.cells.get(key, [])) < runs:
-            self.cells[key] = shares(mdp, options, part, self.epsilon, users, seed, runs)
+            self.cells[key] = shares(mdp, options, part, self.budget, users, seed, runs)
             self.path.write_text(json.dumps(self.cells))
         return self.cells[key][:runs]
 
@@ -394,7 +426,8 @@ def main(arguments: Sequence[str]) -> int:
     """Print one row for each part and number of users."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--users", nargs="+", type=float, default=[2e4, 2e5])
-    parser.add_argument("--epsilon", type=float, default=1.0)
+    parser.add_argument("--budget", default="1", choices=list(BUDGETS))
+    parser.add_argument("--suite", default="worlds", choices=list(SUITES))
     parser.add_argument("--runs", type=int, default=8)
     parser.add_argument("--again", type=int, default=32, help="runs of the worst environment; 0: none")
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=list(PARTS))
@@ -404,8 +437,8 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     if not given.copied:
         return in_copy(arguments)
-    store = Store(given.out, given.epsilon)
-    chosen = {name: mdp for name, mdp in worlds().items() if name.startswith(given.only)}
+    store = Store(given.out, given.budget)
+    chosen = {name: mdp for name, mdp in SUITES[given.suite]().items() if name.startswith(given.only)}
     print(
         "| left out | users | mean ratio | worst (lower limit) | other seeds |\n|---|---|---|---|---|",
         flush=True,

@@ -51,7 +51,7 @@ def test_left_out_explorers_have_no_users() -> None:
 
 
 def test_the_worst_environment_is_measured_again(tmp_path: Path) -> None:
-    store = ablate_default.Store(tmp_path / "cells.json", 1.0)
+    store = ablate_default.Store(tmp_path / "cells.json", "1")
     chosen = {"one": dr.make("riverswim"), "two": dr.make("riverswim")}
     for world, without in (("one", [1.0, 1.1]), ("two", [2.0, 2.2])):
         store.cells[f"luck | {world} | 1 | 9 | {ablate_default.SEED}"] = without
