@@ -422,6 +422,26 @@ def said(line: Mapping[str, Any]) -> str:
     return row + (f" {line['again']:.2f} ({line['least']:.2f}) |" if "again" in line else " - |")
 
 
+def table(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table with one row for each part, and the worst environment over all numbers of users."""
+    sizes = sorted({line["users"] for line in lines})
+    head = " | ".join(f"{users:.0e}" for users in sizes).replace("e+0", "e")
+    rows = [f"| left out | {head} | worst (lower limit) |", "|---" * (len(sizes) + 2) + "|"]
+    for name, part in PARTS.items():
+        mine = {line["users"]: line for line in lines if line["part"] == name}
+        if not mine:
+            continue
+        row = f"| {name}: {part.text} |"
+        for users in sizes:
+            one = mine.get(users)
+            row += f" {one['mean']:.3f} ± {one['error']:.3f} |" if one else " - |"
+        again = [line for line in mine.values() if "again" in line]
+        worst = max(again, key=lambda line: float(line["least"])) if again else None
+        row += f" {worst['worst']} {worst['again']:.2f} ({worst['least']:.2f}) |" if worst else " - |"
+        rows.append(row)
+    return "\n".join(rows)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Print one row for each part and number of users."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -443,9 +463,12 @@ def main(arguments: Sequence[str]) -> int:
         "| left out | users | mean ratio | worst (lower limit) | other seeds |\n|---|---|---|---|---|",
         flush=True,
     )
+    lines: list[dict[str, float | str]] = []
     for users in map(int, given.users):
         for name in given.parts:
-            print(said(store.compare(name, chosen, users, given.runs, given.again)), flush=True)
+            lines.append(store.compare(name, chosen, users, given.runs, given.again))
+            print(said(lines[-1]), flush=True)
+    print(table(lines))
     return 0
 
 

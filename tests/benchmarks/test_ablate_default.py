@@ -63,6 +63,12 @@ def test_the_worst_environment_is_measured_again(tmp_path: Path) -> None:
     assert line["error"] == pytest.approx(math.log(2.0) / 2.0)
     assert (line["worst"], line["ratio"], line["again"]) == ("two", pytest.approx(2.0), pytest.approx(1.25))
     assert ablate_default.said(line).startswith("| luck | 9e+00 | 1.414 ± 0.347 | two 2.00 (1.")
+    rows = ablate_default.table([line, {**line, "users": 90, "mean": 1.0, "least": 0.1}]).splitlines()
+    assert rows[0] == "| left out | 9e0 | 9e1 | worst (lower limit) |"
+    assert rows[2].startswith(
+        "| luck: five pseudo-visits of reward 1 in explorer 3 | 1.414 ± 0.347 | 1.000 ± 0.347 |"
+    )
+    assert rows[2].endswith(f"| two 1.25 ({line['least']:.2f}) |")
 
 
 def test_the_table_of_constants_holds_the_values_of_the_code() -> None:
