@@ -200,6 +200,14 @@ PARTS: Mapping[str, Part] = {
     "centred rewards": Part("sums of r - 1/2 in place of r", options={"center_rewards": False}),
     "random ties": Part("random ties", options={"tie_break": "first"}),
     "reward share": Part("the larger share of transitions (0.35 becomes 0.5)", options={"reward_share": 0.5}),
+    "plain draws": Part(
+        "wider draws, held draws and pseudo-visits",
+        knobs={"_WIDER": 1.0, "_HOLD": 1, "pseudo-visit": 0.0},
+    ),
+    "plain optimism": Part(
+        "far plans and alternation, and plain draws",
+        knobs={"_WIDER": 1.0, "_HOLD": 1, "pseudo-visit": 0.0, "_FARTHER": 1.0, "_CARRIED_EACH": 1},
+    ),
     "bonus of known rewards": Part(
         "the bonus of untried rows with known rewards", knobs={"_UNTRIED_USERS": 1e-30},
         base={"known_rewards": True},
