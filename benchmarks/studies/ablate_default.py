@@ -58,7 +58,7 @@ CONSTANTS = (
     "_VARIATION", "_ALIKE", "_MOST_FLOW", "_FLOW_ERROR", "_HOPE", "_WIDTH", "_WIDER", "_FAR", "_NEAR",
     "_FARTHER", "_CARRIED", "_HIDDEN", "_LUCKY", "_PAYING", "_MOST_NOTHING", "_UNTRIED_USERS", "_BARELY",
 )  # fmt: skip
-INTEGERS = ("_FARTHER_EACH", "_CARRIED_EACH", "_HOLD", "_ROUNDS")
+INTEGERS = ("_FARTHER_EACH", "_CARRIED_EACH", "_ROUNDS")
 # Parts without a constant: the copy has a new entry of ``knobs`` at "{}". Its value in the library is 1.
 SWITCHES: Mapping[str, tuple[str, str]] = {
     "visit noise": (
@@ -161,7 +161,6 @@ PARTS: Mapping[str, Part] = {
     "all explorers": Part("explorers 1 to 4", counts=_without(0, 1, 2, 3)),
     "draws": Part("explorers 1 and 2, which plan with posterior draws", counts=_without(0, 1)),
     "wider draw": Part("the larger width of explorer 2", knobs={"_WIDER": 1.0}),
-    "held draws": Part("the same draw for two releases", knobs={"_HOLD": 1}),
     "optimistic explorer": Part("explorer 3", counts=_without(2)),
     "luck": Part("five pseudo-visits of reward 1 in explorer 3", knobs={"_LUCKY": 0.0}),
     "far plans": Part("triple width in every fourth plan of explorer 3", knobs={"_FARTHER": 1.0}),
@@ -200,14 +199,6 @@ PARTS: Mapping[str, Part] = {
     "centred rewards": Part("sums of r - 1/2 in place of r", options={"center_rewards": False}),
     "random ties": Part("random ties", options={"tie_break": "first"}),
     "reward share": Part("the larger share of transitions (0.35 becomes 0.5)", options={"reward_share": 0.5}),
-    "plain draws": Part(
-        "wider draws, held draws and pseudo-visits",
-        knobs={"_WIDER": 1.0, "_HOLD": 1, "pseudo-visit": 0.0},
-    ),
-    "plain optimism": Part(
-        "far plans and alternation, and plain draws",
-        knobs={"_WIDER": 1.0, "_HOLD": 1, "pseudo-visit": 0.0, "_FARTHER": 1.0, "_CARRIED_EACH": 1},
-    ),
     "bonus of known rewards": Part(
         "the bonus of untried rows with known rewards", knobs={"_UNTRIED_USERS": 1e-30},
         base={"known_rewards": True},

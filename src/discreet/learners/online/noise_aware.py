@@ -34,8 +34,7 @@ this learner uses the known standard deviation of the noise in each measurement.
    of an explorer is a factor of the standard deviations of its posterior. All widths grow like
    sqrt(ln(users)). Without explorers, a wrong estimate may never be corrected.
 
-   - Explorers 1 and 2 plan with a random draw from an approximate posterior, and keep the draw for two
-     releases. The width of explorer 2 is 1.5 times that of explorer 1. If an estimate is wrong by d standard
+   - Explorers 1 and 2 plan with a random draw from an approximate posterior. The width of explorer 2 is 1.5 times that of explorer 1. If an estimate is wrong by d standard
      deviations, a draw corrects it with a probability of about Phi(-d / width).
    - Explorer 3, the optimistic explorer, plans with upper ends of the posterior. Its width is twice that of
      explorer 1, and it adds five pseudo-visits of reward 1 to each pair. It propagates half of its bonus to

@@ -161,9 +161,6 @@ _LEAST_VARIANCE = 1.0e-12  # Lower limit of the variance of a sum of rewards.
 _LEAST_SPREAD, _LEAST_ERROR = 0.02, 1.0e-9
 _LEAST_REWARD_SPREAD = 0.01  # The same sampling variance for rewards.
 _DRAWS = 5  # Number of normal variables for each pair.
-# An explorer uses the same normal variables for this number of releases, so that its policy stays similar and
-# noisy counts of it accumulate.
-_HOLD = 2
 # Share of users who are assumed to be in a uniformly random state at every step, whatever the model predicts.
 # It is above 0, so that expected visits are positive for every action that the policy of a user takes.
 _ASTRAY = 0.05
@@ -456,12 +453,12 @@ def noise_aware_step(
     reaches = users >= knobs[REACH_FROM]
     for e in range(trials.shape[0]):
         if e == _HOPEFUL:
-            far, carried, turn = _FAR, _CARRIED, number // _HOLD
+            far, carried = _FAR, _CARRIED
             if knobs[FARTHER] > 0.0:
                 far = _NEAR
-                if turn % _FARTHER_EACH == _FARTHER_EACH - 1:
+                if number % _FARTHER_EACH == _FARTHER_EACH - 1:
                     far *= _FARTHER
-                if turn % _CARRIED_EACH != _CARRIED_EACH - 1:
+                if number % _CARRIED_EACH != _CARRIED_EACH - 1:
                     carried = 0.0
             _hope_for(problem, far * width, carried, False, model, moves_of, values, trials[e])
             continue
@@ -469,7 +466,7 @@ def noise_aware_step(
             if not reaches:
                 _hope_for(problem, _NEAR * width, 1.0, True, model, moves_of, values, trials[e])
             continue
-        open_stream(ties, ROLE_EXPLORE, number // _HOLD, e, coins)
+        open_stream(ties, ROLE_EXPLORE, number, e, coins)
         normal_range(coins, 1.0, scratch, 0, _DRAWS * rows)
         own = width if e == 0 else _WIDER * width
         z = scratch[: _DRAWS * rows].reshape(rows, _DRAWS)
