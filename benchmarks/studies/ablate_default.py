@@ -58,7 +58,7 @@ CONSTANTS = (
     "_VARIATION", "_ALIKE", "_MOST_FLOW", "_FLOW_ERROR", "_HOPE", "_WIDTH", "_WIDER", "_FAR", "_NEAR",
     "_FARTHER", "_CARRIED", "_HIDDEN", "_LUCKY", "_PAYING", "_MOST_NOTHING", "_UNTRIED_USERS", "_BARELY",
 )  # fmt: skip
-INTEGERS = ("_FARTHER_EACH", "_CARRIED_EACH", "_ROUNDS")
+INTEGERS = ("_FARTHER_EACH", "_ROUNDS")
 # Parts without a constant: the copy has a new entry of ``knobs`` at "{}". Its value in the library is 1.
 SWITCHES: Mapping[str, tuple[str, str]] = {
     "visit noise": (
@@ -164,7 +164,6 @@ PARTS: Mapping[str, Part] = {
     "optimistic explorer": Part("explorer 3", counts=_without(2)),
     "luck": Part("five pseudo-visits of reward 1 in explorer 3", knobs={"_LUCKY": 0.0}),
     "far plans": Part("triple width in every fourth plan of explorer 3", knobs={"_FARTHER": 1.0}),
-    "alternation": Part("propagation by explorer 3 in every second plan only", knobs={"_CARRIED_EACH": 1}),
     "propagation": Part("propagation of bonuses by explorer 3", knobs={"_CARRIED": 0.0}),
     "uncertainty explorer": Part("explorer 4, with the frontier", counts=_without(3)),
     "hidden rows": Part("the maximum value of hidden rows in explorer 4", knobs={"_HIDDEN": 1e9}),

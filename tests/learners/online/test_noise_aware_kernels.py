@@ -390,7 +390,7 @@ def hoped(setting: "Setting", b: SimpleNamespace, users: int, number: int, seeks
     width = 0.6 * math.sqrt(math.log1p(users))
     if setting.knobs["FARTHER"]:
         width *= 1.5 if number % 4 == 3 else 0.75
-    part = 0.0 if setting.knobs["FARTHER"] and number % 2 == 0 else 0.5
+    part = 0.5
     if seeks:
         width, part = 0.45 * math.sqrt(math.log1p(users)), 1.0
 

@@ -39,7 +39,7 @@ this learner uses the known standard deviation of the noise in each measurement.
    - Explorer 3, the optimistic explorer, plans with upper ends of the posterior. Its width is twice that of
      explorer 1, and it adds five pseudo-visits of reward 1 to each pair. It propagates half of its bonus to
      the previous step. With Gaussian noise from a trusted server, its width is 1.5 times that of explorer 1,
-     and 3 times in every fourth plan; it then propagates its bonus only in every second plan.
+     and 3 times in every fourth plan.
    - Explorer 4, the maximum-uncertainty explorer, is used only if there is privacy noise. It propagates its
      whole bonus. It assigns the maximum value to pairs whose visits are hidden by noise. After two million
      users it becomes the frontier explorer: it ignores rewards, plans to reach such pairs, and acts greedily

@@ -141,7 +141,6 @@ _NEAR = 1.5
 _FARTHER = 2.0
 _FARTHER_EACH = 4
 _CARRIED = 0.5  # Part of the bonus of a cell that the optimistic explorer propagates to the previous step.
-_CARRIED_EACH = 2  # If the constant FARTHER is 1, the bonus is propagated only in every second plan.
 # The maximum-uncertainty explorer gives the maximum value weight 1/2 in a row with this (noise / visits)^2.
 # The frontier explorer regards a row as half hidden at this value. It regards a row as known if less than
 # _BARELY of it is hidden, and acts greedily where it expects to reach less than _WORTHWHILE.
@@ -453,14 +452,12 @@ def noise_aware_step(
     reaches = users >= knobs[REACH_FROM]
     for e in range(trials.shape[0]):
         if e == _HOPEFUL:
-            far, carried = _FAR, _CARRIED
+            far = _FAR
             if knobs[FARTHER] > 0.0:
                 far = _NEAR
                 if number % _FARTHER_EACH == _FARTHER_EACH - 1:
                     far *= _FARTHER
-                if number % _CARRIED_EACH != _CARRIED_EACH - 1:
-                    carried = 0.0
-            _hope_for(problem, far * width, carried, False, model, moves_of, values, trials[e])
+            _hope_for(problem, far * width, _CARRIED, False, model, moves_of, values, trials[e])
             continue
         if e == _SEEKING:
             if not reaches:
@@ -1356,8 +1353,7 @@ def _hope_for(
 
     The estimation errors of many steps do not all have the same sign. Therefore only the part ``carried`` of
     the bonus of a cell is propagated to the previous step. This part leads users to pairs that can be reached
-    only after several untried steps. If ``carried`` is 0, the plan contains only single deviations from the
-    greedy policy, so that wrong estimates of these deviations are tested immediately. If no policy can be
+    only after several untried steps. If no policy can be
     better within the width, the plan is the greedy policy. Therefore this explorer costs nothing in an
     environment that is known well. A cell without data has reward 1 per step.
 
