@@ -76,7 +76,6 @@ SWITCHES: Mapping[str, tuple[str, str]] = {
     "variation": ("few[c] + rest * rest * tau2", "few[c] + {} * rest * rest * tau2"),
     "hidden in draws": ("full * hidden[c] * wide", "{} * full * hidden[c] * wide"),
     "hidden in ends": ("(hidden[c] * wide) ** 2)", "({} * hidden[c] * wide) ** 2)"),
-    "pseudo-visit": ("    w = sampling / (1.0 + sampling)", "    w = {} * sampling / (1.0 + sampling)"),
 }  # fmt: skip
 KNOBS = (*CONSTANTS, *INTEGERS, *SWITCHES)
 
@@ -173,7 +172,6 @@ PARTS: Mapping[str, Part] = {
         "the hidden share of a row in the widths of explorers 1 to 3",
         knobs={"hidden in draws": 0.0, "hidden in ends": 0.0},
     ),
-    "pseudo-visit": Part("one uniform pseudo-visit per row in explorers", knobs={"pseudo-visit": 0.0}),
     "taper": Part("shares that fall to 0 at the end of the run", counts=_endless),
     "schedule of shares": Part("all but a constant share of draws", counts=_constant),
     "long optimism": Part("the longer schedule of explorer 3 under noise", counts=_fixed_hope),

@@ -1257,7 +1257,7 @@ def _induct(
                 q[h, r] = left
                 continue
             x = np.sqrt(sampling[c])
-            mean, variance, norm = moments(moves, c, values, h + 1, centre, square, 0.0)
+            mean, variance, norm = moments(moves, c, values, h + 1, centre, square)
             bonus = stat * (np.sqrt(max(0.0, variance)) * x + left * (x * x))
             bonus += privacy * spread[c] * np.sqrt(norm)
             if untried > 0.0:
@@ -1278,14 +1278,11 @@ def _next(
 ) -> tuple[float, float, float]:
     """Return the mean of values[h] at the successor of cell ``c``, and two standard deviations of this mean.
 
-    The first standard deviation is due to sampling, the second to noise. The estimated transition
-    probabilities include one pseudo-visit whose successor is uniform. Its weight is w = x^2 / (1 + x^2), with
-    x^2 = 1 / (effective visits). ``centre`` and ``square`` are results of
-    :func:`~discreet.learners.online.successor_kernels.middle`.
+    The first standard deviation is due to sampling, the second to noise. ``centre`` and ``square`` are
+    results of :func:`~discreet.learners.online.successor_kernels.middle`.
     """
     sampling = model.sampling[c]
-    w = sampling / (1.0 + sampling)
-    mean, variance, norm = moments(moves, c, values, h, centre, square, w)
+    mean, variance, norm = moments(moves, c, values, h, centre, square)
     x = np.sqrt(sampling / (1.0 + 2.0 * sampling))
     return mean, np.sqrt(variance) * x, model.spread[c] * np.sqrt(norm)
 
