@@ -405,3 +405,8 @@ def test_what_pays_best_is_found_behind_what_nobody_does(epsilon: float) -> None
     found = [setup.run(1, run) for run in range(16)]
     late = [run.regret[-1] - np.interp(1_500_000, run.episodes, run.regret) for run in found]
     assert sum(share > 0.03 * lost for share in late) <= 2
+
+
+def test_the_description_of_the_default_has_at_most_forty_lines() -> None:
+    described, *_ = (dr.NoiseAwareUCBVI.__doc__ or "").split("Parameters\n")
+    assert 20 < len(described.strip().splitlines()) <= 40

@@ -1,61 +1,13 @@
-r"""Noise-aware optimistic value iteration.
+"""Noise-aware optimistic value iteration, the default learner.
 
-The learners in the literature bound the noise of all released sums at all times by one number E. Instead,
-this learner uses the known standard deviation of the noise in each measurement.
-
-1. **Estimates.** The learner fits visits and transition counts to all measurements by generalised least
-   squares. The weights are functions of expected visits
-   (:mod:`discreet.learners.online.noise_aware_kernels`).
-2. **Shrinkage.** The transition probabilities of a pair at a step are shrunk towards the average over steps,
-   by empirical Bayes. The variance over steps tau^2 is estimated by the part of the squared residuals that
-   noise and sampling do not explain. Stationarity is not assumed: steps that differ are estimated from their
-   own data. If an estimate uses pooled data, its uncertainty in the bonus and in the explorers includes
-   tau^2. ``shrink=False`` turns shrinkage off.
-   A public prior (option ``prior``) is combined with this average before steps are estimated, with a weight
-   that falls with the estimated misfit of the prior (:mod:`discreet.learners.online.prior_kernels`).
-3. **Rewards.** Mean rewards are estimated by Bayes' rule. The prior is a distribution over pairs that is
-   estimated from all pairs. It is a mixture of a component near 0 and a normal component. If noise hides the
-   data of a pair, its estimate is the mean of the prior.
-4. **Bonus.** At step h (from 0), the bonus is
-
-   c_s (sqrt(Var V) x + sqrt(r (1 - r)) x + (H - h) x^2) + c_p (sigma_p ||V - P V||_2 + sigma_r) + 0.6 s_r,
-
-   where x = 1 / sqrt(effective visits), V is the value at the next step, P are the transition probabilities
-   of the pair, and r is its mean reward. The noise in one entry of P has standard deviation sigma_p. The
-   standard deviation of r has two parts: sigma_r is due to the pair's own data, and s_r is due to the
-   differences between pairs.
-   Known rewards remove uncertainty, and with it the optimism by which untried pairs are tried. If rewards are
-   known, the bonus therefore has one more term, for rows. It is the standard deviation of V over states,
-   times a factor that falls like 1 / sqrt(users), times the share of the row's variance that its data leave
-   open (``_induct`` in :mod:`discreet.learners.online.noise_aware_kernels`, benchmarks/declared_facts.md).
-5. **Explorers.** At first, one user in 32 (one in 16 without noise) follows explorer 1 or 2;
-   :func:`explorers_among` defines the shares of all explorers. They fall to 0 at the end of the run if its
-   number of users is known, because what an explorer learns serves only the users who are left. The *width*
-   of an explorer is a factor of the standard deviations of its posterior. All widths grow like
-   sqrt(ln(users)). Without explorers, a wrong estimate may never be corrected.
-
-   - Explorers 1 and 2 plan with a random draw from an approximate posterior, and keep the draw for two
-     releases. The width of explorer 2 is 1.5 times that of explorer 1. If an estimate is wrong by d standard
-     deviations, a draw corrects it with a probability of about Phi(-d / width).
-   - Explorer 3, the optimistic explorer, plans with upper ends of the posterior. Its width is twice that of
-     explorer 1, and it adds five pseudo-visits of reward 1 to each pair. It propagates half of its bonus to
-     the previous step. With Gaussian noise from a trusted server, its width is 1.5 times that of explorer 1,
-     and 3 times in every fourth plan; it then propagates its bonus only in every second plan.
-   - Explorer 4, the maximum-uncertainty explorer, is used only if there is privacy noise. It propagates its
-     whole bonus. It assigns the maximum value to pairs whose visits are hidden by noise. After two million
-     users it becomes the frontier explorer: it ignores rewards, plans to reach such pairs, and acts greedily
-     where it cannot reach any.
-6. **Replanning.** The learner replans when the number of users has grown by a constant factor. Each batch is
-   split into sub-batches that break ties independently.
-
-Privacy is proved for all values of the options, because all computations are post-processing of releases.
-Regret is not proved. The bonus is not a confidence bound, because weights, estimates and shrinkage use the
-same noisy data. The distributions that the explorers use are not an exact posterior.
-benchmarks/default_learner.md lists, for each environment, the regret of the late users.
+The learners in the literature bound the noise of all released sums at all times by one number. Instead,
+:class:`NoiseAwareUCBVI` uses the known standard deviation of the noise in each measurement.
+:mod:`discreet.learners.online.noise_aware_kernels` has the formulas. The number of users who follow each
+explorer is given by :func:`explorers_among`.
 
 The defaults were chosen on declared training environments, which do not include RiverSwim
-(``benchmarks.studies.tuning``, benchmarks/default_learner.md). Posterior sampling is due to Osband, Russo and
-Van Roy 2013.
+(``benchmarks.studies.tuning``, benchmarks/default_constants.md). benchmarks/default_learner.md lists, for
+each environment, the regret of the late users. Posterior sampling is due to Osband, Russo and Van Roy 2013.
 """
 
 from __future__ import annotations
@@ -251,13 +203,40 @@ def explorers_among(
 class NoiseAwareUCBVI(GreedyLearner):
     """Optimistic value iteration that uses the known noise distribution of every measurement.
 
-    The learner estimates a model by generalised least squares and combines the data of different steps by
-    empirical Bayes. It plans optimistically, with a bonus that depends on the standard deviations of the
-    noise. A small share of users follows exploring policies; the number of these users is public. Privacy is
-    proved. The bonus is a heuristic without a regret theorem. See
-    :mod:`discreet.learners.online.noise_aware`.
+    After each release, the learner fits a model to all measurements, and plans the policies of the next
+    batch. A *row* holds the transition probabilities of one state-action pair.
 
-    The privatizer must give each measurement separate noise: ``NoPrivacy``, ``Central`` with release
+    1. **Weights.** The noise of every measurement is known. The visits of its users were predicted before
+       they began. Generalised least squares weights each measurement by these two numbers.
+    2. **Flow.** The users who arrive at a state also leave it. Counts are projected onto this constraint.
+       Counted visits are averaged with visits that a rough model predicts.
+    3. **Posterior mean of a row.** It is a weighted mean of the data of one step and the average over steps.
+       The weights depend on how much steps differ, beyond noise and sampling error (empirical Bayes).
+    4. **Posterior mean of a reward.** The prior is fitted to all pairs. It is a mixture of a component near 0
+       and a normal component. Data of all steps update it first, then data of the step itself.
+    5. **Optimism bonus.** Most users follow a policy that maximises the value with this bonus at step h:
+
+       c_s (sqrt(Var V) x + sqrt(r (1 - r)) x + (H - h) x^2) + c_p (sigma_p ||V - P V||_2 + sigma_r) + 0.6 s_r
+
+       V is the next value, P the row, r the mean reward, and x = 1 / sqrt(effective visits). Noise in an
+       entry of the row has standard deviation sigma_p. The uncertainty of r has two parts: sigma_r comes from
+       the pair's own data, and s_r from differences between pairs. If rewards are known, untried rows have
+       one more term.
+    6. **Explorers.** A few users follow explorers, because a wrong estimate may otherwise never be corrected.
+       Their number is public (:func:`explorers_among`). It falls to 0 at the end of a run of known length.
+       A *width* is a number of posterior standard deviations. It grows like sqrt(ln(users)).
+
+       - Explorers 1 and 2 plan with a random draw from an approximate posterior. Explorer 2 is wider.
+       - Explorer 3 plans with upper ends of the posterior. It adds five pseudo-visits of reward 1 to a pair.
+       - Explorer 4 is used under privacy noise. It gives the maximum value to rows that noise hides. After
+         two million users it ignores rewards, and plans to reach such rows.
+    7. **Batches.** A batch ends when the number of users has grown by ``replan_growth``. Its greedy policies
+       break ties in four random ways.
+
+    All of this is post-processing of releases: privacy holds for all values of the options. Regret is not
+    proved. The bonus is not a confidence bound, because weights and estimates use the same noisy data.
+    benchmarks/default_constants.md lists all constants; benchmarks/ablation.md measures what each part is
+    worth. The privatizer must give each measurement separate noise: ``NoPrivacy``, ``Central`` with release
     ``batches``, ``decaying``, ``reports`` or ``auto``, or ``Local``.
 
     Parameters

@@ -141,7 +141,6 @@ _NEAR = 1.5
 _FARTHER = 2.0
 _FARTHER_EACH = 4
 _CARRIED = 0.5  # Part of the bonus of a cell that the optimistic explorer propagates to the previous step.
-_CARRIED_EACH = 2  # If the constant FARTHER is 1, the bonus is propagated only in every second plan.
 # The maximum-uncertainty explorer gives the maximum value weight 1/2 in a row with this (noise / visits)^2.
 # The frontier explorer regards a row as half hidden at this value. It regards a row as known if less than
 # _BARELY of it is hidden, and acts greedily where it expects to reach less than _WORTHWHILE.
@@ -161,9 +160,6 @@ _LEAST_VARIANCE = 1.0e-12  # Lower limit of the variance of a sum of rewards.
 _LEAST_SPREAD, _LEAST_ERROR = 0.02, 1.0e-9
 _LEAST_REWARD_SPREAD = 0.01  # The same sampling variance for rewards.
 _DRAWS = 5  # Number of normal variables for each pair.
-# An explorer uses the same normal variables for this number of releases, so that its policy stays similar and
-# noisy counts of it accumulate.
-_HOLD = 2
 # Share of users who are assumed to be in a uniformly random state at every step, whatever the model predicts.
 # It is above 0, so that expected visits are positive for every action that the policy of a user takes.
 _ASTRAY = 0.05
@@ -456,20 +452,18 @@ def noise_aware_step(
     reaches = users >= knobs[REACH_FROM]
     for e in range(trials.shape[0]):
         if e == _HOPEFUL:
-            far, carried, turn = _FAR, _CARRIED, number // _HOLD
+            far = _FAR
             if knobs[FARTHER] > 0.0:
                 far = _NEAR
-                if turn % _FARTHER_EACH == _FARTHER_EACH - 1:
+                if number % _FARTHER_EACH == _FARTHER_EACH - 1:
                     far *= _FARTHER
-                if turn % _CARRIED_EACH != _CARRIED_EACH - 1:
-                    carried = 0.0
-            _hope_for(problem, far * width, carried, False, model, moves_of, values, trials[e])
+            _hope_for(problem, far * width, _CARRIED, False, model, moves_of, values, trials[e])
             continue
         if e == _SEEKING:
             if not reaches:
                 _hope_for(problem, _NEAR * width, 1.0, True, model, moves_of, values, trials[e])
             continue
-        open_stream(ties, ROLE_EXPLORE, number // _HOLD, e, coins)
+        open_stream(ties, ROLE_EXPLORE, number, e, coins)
         normal_range(coins, 1.0, scratch, 0, _DRAWS * rows)
         own = width if e == 0 else _WIDER * width
         z = scratch[: _DRAWS * rows].reshape(rows, _DRAWS)
@@ -1263,7 +1257,7 @@ def _induct(
                 q[h, r] = left
                 continue
             x = np.sqrt(sampling[c])
-            mean, variance, norm = moments(moves, c, values, h + 1, centre, square, 0.0)
+            mean, variance, norm = moments(moves, c, values, h + 1, centre, square)
             bonus = stat * (np.sqrt(max(0.0, variance)) * x + left * (x * x))
             bonus += privacy * spread[c] * np.sqrt(norm)
             if untried > 0.0:
@@ -1284,14 +1278,11 @@ def _next(
 ) -> tuple[float, float, float]:
     """Return the mean of values[h] at the successor of cell ``c``, and two standard deviations of this mean.
 
-    The first standard deviation is due to sampling, the second to noise. The estimated transition
-    probabilities include one pseudo-visit whose successor is uniform. Its weight is w = x^2 / (1 + x^2), with
-    x^2 = 1 / (effective visits). ``centre`` and ``square`` are results of
-    :func:`~discreet.learners.online.successor_kernels.middle`.
+    The first standard deviation is due to sampling, the second to noise. ``centre`` and ``square`` are
+    results of :func:`~discreet.learners.online.successor_kernels.middle`.
     """
     sampling = model.sampling[c]
-    w = sampling / (1.0 + sampling)
-    mean, variance, norm = moments(moves, c, values, h, centre, square, w)
+    mean, variance, norm = moments(moves, c, values, h, centre, square)
     x = np.sqrt(sampling / (1.0 + 2.0 * sampling))
     return mean, np.sqrt(variance) * x, model.spread[c] * np.sqrt(norm)
 
@@ -1359,8 +1350,7 @@ def _hope_for(
 
     The estimation errors of many steps do not all have the same sign. Therefore only the part ``carried`` of
     the bonus of a cell is propagated to the previous step. This part leads users to pairs that can be reached
-    only after several untried steps. If ``carried`` is 0, the plan contains only single deviations from the
-    greedy policy, so that wrong estimates of these deviations are tested immediately. If no policy can be
+    only after several untried steps. If no policy can be
     better within the width, the plan is the greedy policy. Therefore this explorer costs nothing in an
     environment that is known well. A cell without data has reward 1 per step.
 

@@ -167,33 +167,26 @@ def middle(values: Floats, h: int) -> tuple[float, float, float]:
 
 @spliced
 def moments(
-    table: Successors, row: int, values: Floats, h: int, centre: float, square: float, w: float
+    table: Successors, row: int, values: Floats, h: int, centre: float, square: float
 ) -> tuple[float, float, float]:
-    """Return the mean and variance of values[h] at the successor, and a squared distance.
+    """Return the mean and variance of values[h] at the successor of ``row``, and a squared distance.
 
-    The successor has the distribution ``row`` with probability 1 - w and the uniform distribution with
-    probability w. The squared distance is the sum over all states of the squared deviations of values[h] from
-    its mean under ``row``. ``centre`` and ``square`` are the first and last result of :func:`middle`.
+    The squared distance is the sum over all states of the squared deviations of values[h] from its mean.
+    ``centre`` and ``square`` are the first and last result of :func:`middle`.
     """
     first, end, states = table.ends[row], table.ends[row + 1], values.shape[1]
     state, chance = table.state, table.chance
-    expected = 0.0
+    mean = 0.0
     for j in range(first, end):
-        expected += chance[j] * values[h, state[j]]
-    mean = (1.0 - w) * expected + w * centre
+        mean += chance[j] * values[h, state[j]]
     variance = 0.0
     distance = 0.0
-    near = 0.0
     for j in range(first, end):
-        value = values[h, state[j]]
-        d = value - expected
+        d = values[h, state[j]] - mean
         distance += d * d
-        d = value - mean
-        near += d * d
-        variance += ((1.0 - w) * chance[j] + w / states) * (d * d)
+        variance += chance[j] * (d * d)
     if end - first < states:
-        distance = square + states * (expected - centre) ** 2
-        variance += w / states * max(0.0, square + states * (mean - centre) ** 2 - near)
+        distance = square + states * (mean - centre) ** 2
     return mean, variance, distance
 
 
