@@ -321,3 +321,13 @@ def test_other_records_do_not_cover() -> None:
         ([sums(0.1)], []),
     ):
         assert not filters.covers(records, others)
+
+
+def test_one_mechanism_is_not_covered_by_several_of_the_same_total_epsilon() -> None:
+    """At delta > 0, the total of the several is smaller, so it is no bound for users of the one."""
+    several, one = [sums(0.1, "laplace")] * 100, [sums(10.0, "laplace")]
+    assert filters.composed(several, 1e-6)[0] < 5.0 < 9.9 < filters.composed(one, 1e-6)[0]
+    assert not filters.covers(several, one)
+    assert filters.covers(several, several)
+    assert filters.covers([sums(0.1, "laplace"), sums(0.3, "laplace")], [sums(0.2, "laplace")])
+    assert not filters.covers([sums(0.2, "laplace")], [sums(0.1, "laplace")] * 2)

@@ -93,3 +93,28 @@ def test_a_form_with_other_scales_states_another_loss():
         device.form, device.family, device.offsets, scales, device.units, device.grid, device.session
     )
     assert weaker.guarantee.rho > 1.2 * device.guarantee.rho
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        # with rewards 0 and 1, r - 1/2 would be -2/3 and 2/3, and the stated loss too small
+        ({"grid": 3}, "grid = 3: must be a power of two"),
+        # rewards above 2^-8 would raise on the device before noise is added
+        ({"grid": 2**60}, r"grid = 1152921504606846976: must be an integer in \[2, 1048576\]"),
+        ({"grid": 2.5}, "grid = 2.5: must be an integer"),
+        ({"family": "Laplace"}, "family = 'Laplace': must be 'gaussian' or 'laplace'"),
+    ],
+)
+def test_a_published_form_cannot_state_less_than_it_loses(more, message):
+    """The server that publishes a form is not trusted: from its bytes, no device is made."""
+    with opened(MAPS["per action"]) as session:
+        device = session.device
+    grid = more.get("grid", device.grid)
+    forged = LinearDevice(
+        device.form, device.family, device.offsets, device.scales, device.form.units(grid), device.grid, 7
+    )
+    for name, value in more.items():
+        object.__setattr__(forged, name, value)
+    with pytest.raises(ValueError, match=message):
+        LinearDevice.from_bytes(forged.to_bytes())

@@ -16,7 +16,7 @@ WILD = [0.0, -0.0, 1.0, 18.0, 90.0, 1e308, -1e308, 5e-324, math.inf, -math.inf, 
 
 @pytest.mark.parametrize("basis", BASES)
 @pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("radius", [None, 0.1, 3.0])
+@pytest.mark.parametrize("radius", [None, 1e-100, 0.1, 3.0])
 def test_norm_is_at_most_one_for_every_number(basis, intercept, radius):
     features = FeatureMap(RANGES, 2, basis=basis, intercept=intercept, radius=radius)
     x = np.array(np.meshgrid(WILD, WILD)).reshape(2, -1).T
@@ -94,7 +94,9 @@ def test_shared_features_are_of_each_action():
         ({"basis": ("fourier", 3, 0.0, 0)}, r"basis scale = 0\.0"),
         ({"basis": ("fourier", 3, 1.0, -1)}, "basis seed = -1"),
         ({"basis": ("tiles", 2, None)}, "basis seed = None"),
-        ({"radius": 0.0}, r"radius = 0\.0: must be a finite number above 0"),
+        ({"radius": 0.0}, r"radius = 0\.0: must be finite, at least 1e-100"),
+        ({"radius": 1e-310}, "radius = 1e-310: must be finite, at least 1e-100"),
+        ({"ranges": {"a": (0.0, 5e-324)}}, "must be finite numbers, low < high"),
         ({"radius": "data"}, "radius = 'data': must be a number"),
         ({"intercept": 1}, "intercept = 1: must be True or False"),
         ({"basis": ("fourier", 300, 1.0, 0)}, "gives 302 features, at most 200"),

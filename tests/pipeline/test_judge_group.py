@@ -25,7 +25,7 @@ from discreet.learners.offline.apvi import DPAPVI
 from discreet.learners.offline.release_files import read_release
 from discreet.ledger.ledger import Ledger
 from discreet.mechanisms.dataset.clipped_sum import ClippedSum
-from discreet.pipeline import judge_group
+from discreet.pipeline import judge_group, recovery
 from discreet.pipeline import learn as learning
 from discreet.pipeline.judge_group import JUDGEMENT, JUDGEMENT_PAGE, answer_in, judgement_of, verdict
 from discreet.pipeline.learn import LearnConfig, learn, replan
@@ -241,6 +241,40 @@ def test_a_stopped_run_is_finished_without_new_noise(
             assert answer_in(out) == total
         else:
             assert judgement_of(out) is None
+
+
+@pytest.mark.parametrize("damage", ["cut", "versions"])
+def test_an_answer_to_another_question_is_not_published(
+    rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    """Other versions can compute another C from the release: the sums would be read in wrong units."""
+
+    class Stop(BaseException):
+        pass
+
+    def stopped(*_: Any, **__: Any) -> None:
+        raise Stop
+
+    with Ledger.open(tmp_path / "book.sqlite") as book:
+        with monkeypatch.context() as patch:
+            patch.setattr(learning, "fill", stopped)
+            with pytest.raises(Stop):
+                run(rows, tmp_path / "out", book)
+        (one,) = lost(tmp_path, book)
+        assert one.folder is not None
+        answer = one.folder / JUDGEMENT
+        if damage == "cut":
+            answer.write_text(answer.read_text()[:100])
+        else:
+            monkeypatch.setattr(recovery, "versions", lambda: {"discreet": "9.0"})
+        with pytest.raises(ValueError, match="to finish without the answer"):
+            finish(one, book)
+        assert not (tmp_path / "out").exists()
+        answer.unlink()
+        out = finish(one, book)
+        assert out is not None
+        assert judgement_of(out) is None
+        assert failed(out, book) == []
 
 
 # ------------------------------------------------------------------------------ words

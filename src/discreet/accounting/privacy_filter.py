@@ -162,10 +162,12 @@ def _coordinate_rho(coordinate: numerical.Coordinate) -> float:
 def covers(records: Sequence[Record], others: Sequence[Record]) -> bool:
     """Return True if ``records`` cost at least as much as ``others`` in every rule of this module.
 
-    ``records`` and ``others`` are about different users, and no user is in both. Every rule is monotone in
-    the sum of the epsilons (Laplace noise) or in the sum of the squared losses (Gaussian noise). So a total
-    that contains ``records`` is valid for the users of ``others`` too. The result is False if the kinds of
-    noise differ, or if a record lists exchanges, because its epsilon is then below that of these sums.
+    ``records`` and ``others`` are about different users, and no user is in both. For Gaussian noise, every
+    rule is monotone in the sum of the squared losses. For Laplace noise, the sum of the epsilons does not
+    suffice: zCDP and Gaussian DP charge ten mechanisms of epsilon 0.1 less than one of epsilon 1. Each of
+    ``others`` must therefore cost at most as much as a separate one of ``records``. A total that contains
+    ``records`` is then valid for the users of ``others`` too. The result is False if the kinds of noise
+    differ, or if a record lists exchanges, because its epsilon is then below that of these sums.
     """
     both = (*records, *others)
     if not records or not others or not all(type(record) is MechanismRecord for record in both):
@@ -173,9 +175,10 @@ def covers(records: Sequence[Record], others: Sequence[Record]) -> bool:
     noise = {record.noise for record in both if isinstance(record, MechanismRecord)}
     if len(noise) > 1 or any(record.numerical for record in both):
         return False
-    power = 1 if both[0].norm == "l1" else 2
-    sums = [math.fsum(record.loss**power for record in some) for some in (records, others)]
-    return sums[1] <= sums[0]
+    own, least = (sorted((record.loss for record in some), reverse=True) for some in (records, others))
+    if both[0].norm == "l1":
+        return len(least) <= len(own) and all(a >= b for a, b in zip(own, least, strict=False))
+    return math.fsum(loss**2 for loss in least) <= math.fsum(loss**2 for loss in own)
 
 
 # ------------------------------------------------------------------------------ given mechanisms

@@ -29,6 +29,7 @@ Form = Literal["per_action", "shared"]
 Basis = str | tuple[Any, ...]
 
 MOST_DIMENSION = 200  # each action has p^2 noisy cells
+LEAST_RADIUS = 1e-100  # with a smaller radius, the square of ||g / R|| could overflow
 
 __all__ = ["MOST_DIMENSION", "FeatureMap"]
 
@@ -52,9 +53,9 @@ class FeatureMap:
         for each column, the indicators of n + 1 tiles of width 2/n with a random offset, divided by sqrt(q).
         The public ``seed`` (int, at least 0) determines the random numbers.
     radius : float, optional
-        R > 0. None: the root mean square of ||g|| if the z are independent with the triangular density on
-        [-1, 1], whose mean square is 1/6. This R is smaller than the largest ||g||; longer vectors are
-        shortened.
+        R, at least 1e-100. None: the root mean square of ||g|| if the z are independent with the triangular
+        density on [-1, 1], whose mean square is 1/6. This R is smaller than the largest ||g||; longer vectors
+        are shortened.
     intercept : bool
         True: the last entry of g is 1.
     force : bool
@@ -87,8 +88,8 @@ class FeatureMap:
                 raise ValueError(f"{name} = {getattr(self, name)!r}: must be True or False")
         if self.radius is not None:
             put(self, "radius", _real("radius", self.radius))
-            if not 0 < float(self.radius) < math.inf:
-                raise ValueError(f"radius = {self.radius!r}: must be a finite number above 0")
+            if not LEAST_RADIUS <= float(self.radius) < math.inf:
+                raise ValueError(f"radius = {self.radius!r}: must be finite, at least {LEAST_RADIUS:g}")
         if self.dimension > MOST_DIMENSION and not self.force:
             raise ValueError(
                 f"basis = {self.basis!r}: gives {self.dimension} features, at most {MOST_DIMENSION} without "
@@ -240,7 +241,8 @@ def _checked_ranges(ranges: Any) -> dict[str, tuple[float, float]]:
         if isinstance(limits, str) or not hasattr(limits, "__len__") or len(limits) != 2:
             raise ValueError(f"ranges[{name!r}] = {limits!r}: must be (low, high), declared without the data")
         low, high = (_real(f"ranges[{name!r}]", limit) for limit in limits)
-        if not -math.inf < low < high < math.inf:
+        # the map divides by high / 2 - low / 2, which is 0 for neighbouring numbers near 0
+        if not (-math.inf < low < high < math.inf and low / 2 < high / 2):
             raise ValueError(f"ranges[{name!r}] = ({low:g}, {high:g}): must be finite numbers, low < high")
         found[name] = (low, high)
     return found

@@ -48,7 +48,7 @@ from discreet.device import session_config as forms
 from discreet.device.context_form import ContextForm
 from discreet.device.discrete_noise import ExactCoins, NoiseCoins, SealingCoins, checked_on_grid, drawn
 from discreet.device.linear_forms import GramForm, LinearForm, MixtureForm, Prepared
-from discreet.device.message_envelope import Envelope, drawn_nonce, opened
+from discreet.device.message_envelope import Envelope, drawn_nonce, integer, opened
 from discreet.device.message_guarantee import MessageGuarantee
 
 Floats = NDArray[np.float64]
@@ -73,9 +73,15 @@ class LinearDevice(forms.Published):
         have noise with the same scale.
     scales : (blocks,) scales of the noise of one device, in multiples of ``units``.
     units : (blocks,) units of the cells; they are 1 without a grid.
-    grid : with exact noise, the integer such that rewards are multiples of 1 / grid; None for noise in
-        floating point, for simulation.
+    grid : with exact noise, the power of two from 2 to 2^20 such that rewards are multiples of 1 / grid; None
+        for noise in floating point, for simulation.
     session : number in [0, 2^64). Every session must have a different number.
+
+    Raises
+    ------
+    ValueError
+        If family or grid is not allowed. (If 1/2 were no multiple of 1 / grid, r - 1/2 would be rounded to
+        numbers outside [-1/2, 1/2]. With a large grid, whether a message is sent would depend on rewards.)
     """
 
     form: LinearForm
@@ -85,6 +91,15 @@ class LinearDevice(forms.Published):
     units: Floats
     grid: int | None = None
     session: int = 0
+
+    def __post_init__(self) -> None:
+        if self.family not in ("gaussian", "laplace"):
+            raise ValueError(f"family = {self.family!r}: must be 'gaussian' or 'laplace'")
+        if self.grid is not None:
+            grid = integer("grid", self.grid, 2, 2**20)
+            if grid & (grid - 1):
+                raise ValueError(f"grid = {grid}: must be a power of two")
+            object.__setattr__(self, "grid", grid)
 
     def __repr__(self) -> str:
         form, noise = type(self.form).__name__, f"{self.family}, {self.offsets.size - 1} scales"

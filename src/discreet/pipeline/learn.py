@@ -416,12 +416,24 @@ def judge_again(
 
     Returns the facts of the run. If the second group was not asked before the run stopped, the run counts as
     planned again from its release: the budget of the second group is spent, and the folder has no judgement.
+
+    Raises ``ValueError`` if the file with the answer is incomplete, or if other versions of the libraries
+    asked the question. They can compute another policy or another C from the same release, for which the
+    noisy sums are no answer.
     """
     if run.second_group is None:
         return run
-    if not (found / JUDGEMENT).is_file():
+    path = found / JUDGEMENT
+    if not path.is_file():
         return replace(run, replanned=True)
-    judge(folder, schema, planned, settings, run.second_group, answer_in(found))
+    remedy = f"or delete {JUDGEMENT} to finish without the answer"
+    if run.replanned:
+        raise ValueError(f"{path}: other versions asked the question; finish with those, {remedy}")
+    try:
+        sums = answer_in(found)
+    except ValueError as error:
+        raise ValueError(f"{error}; repair it, {remedy}") from None
+    judge(folder, schema, planned, settings, run.second_group, sums)
     return run
 
 
