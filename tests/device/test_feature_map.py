@@ -34,6 +34,26 @@ def test_values_outside_a_range_count_as_its_ends_and_missing_values_as_its_midd
     assert found.tolist() == [-0.5, -0.5, 0.0, 0.5, 0.5, 0.0, 0.0]
 
 
+def test_integers_beyond_every_float_count_as_missing():
+    """Like infinite values: the refusal of a value would depend on the record."""
+    features = FeatureMap(RANGES, 2)
+    assert np.array_equal(features([10**400, -(10**400)]), features([math.nan, math.nan]))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("basis", BASES)
+def test_no_value_warns(basis):
+    features = FeatureMap(RANGES, 2, basis=basis, radius=1e-100)
+    features(np.array(np.meshgrid(WILD, WILD)).reshape(2, -1).T)
+
+
+def test_sizes_have_a_limit_that_a_server_cannot_lift():
+    with pytest.raises(ValueError, match="at most 10000"):
+        FeatureMap(RANGES, 10**9)
+    with pytest.raises(ValueError, match="at most 10000"):
+        FeatureMap(RANGES, 2, basis=("fourier", 10**6, 1.0, 0), force=True)
+
+
 def test_ranges_as_wide_as_floats_are_allowed():
     features = FeatureMap({"x": (-1.7e308, 1.7e308)}, 2, radius=1.0, intercept=False)
     assert features([[1.7e308], [0.0]]).ravel() == pytest.approx([1.0, 0.0])

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from discreet.device import linear_sensitivity as lemmas
-from discreet.device.feature_map import FeatureMap
+from discreet.device.feature_map import FeatureMap, as_floats
 from discreet.device.linear_forms import (
     GRAM,
     GRID,
@@ -136,7 +136,7 @@ def checked_contexts(
     lead : leading axes of every part. name : name of the record in messages. Raises ``ValueError`` on other
     shapes, actions outside [0, A), and rewards outside [0, 1]. No value of a context is refused.
     """
-    x = np.array(contexts, np.float64)
+    x = as_floats(contexts)
     if x.shape != (*lead, *features.shape):
         raise ValueError(f"{name}.contexts has shape {x.shape}: must be {(*lead, *features.shape)}")
     a = np.array(actions)

@@ -29,9 +29,10 @@ Form = Literal["per_action", "shared"]
 Basis = str | tuple[Any, ...]
 
 MOST_DIMENSION = 200  # each action has p^2 noisy cells
+_MOST_SIZE = 10_000  # limit of features and of actions, also for a form from a server
 LEAST_RADIUS = 1e-100  # with a smaller radius, the square of ||g / R|| could overflow
 
-__all__ = ["MOST_DIMENSION", "FeatureMap"]
+__all__ = ["MOST_DIMENSION", "FeatureMap", "as_floats"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,8 @@ class FeatureMap:
     def __post_init__(self) -> None:
         put = object.__setattr__
         put(self, "actions", _integer("actions", self.actions, 2))
+        if self.actions > _MOST_SIZE:
+            raise ValueError(f"actions = {self.actions}: must be at most {_MOST_SIZE}")
         if self.form not in ("per_action", "shared"):
             raise ValueError(f"form = {self.form!r}: must be 'per_action' or 'shared'")
         put(self, "ranges", _checked_ranges(self.ranges))
@@ -90,6 +93,8 @@ class FeatureMap:
             put(self, "radius", _real("radius", self.radius))
             if not LEAST_RADIUS <= float(self.radius) < math.inf:
                 raise ValueError(f"radius = {self.radius!r}: must be finite, at least {LEAST_RADIUS:g}")
+        if self.dimension > _MOST_SIZE:
+            raise ValueError(f"basis = {self.basis!r}: gives {self.dimension} features, at most {_MOST_SIZE}")
         if self.dimension > MOST_DIMENSION and not self.force:
             raise ValueError(
                 f"basis = {self.basis!r}: gives {self.dimension} features, at most {MOST_DIMENSION} without "
@@ -168,21 +173,21 @@ class FeatureMap:
 
         Raises ``ValueError`` if the last axes of x are not those of a context. No value of x raises.
         """
-        given = np.asarray(x, np.float64)
+        given = as_floats(x)
         if given.shape[given.ndim - len(self.shape) :] != self.shape or given.ndim < len(self.shape):
             raise ValueError(f"x has shape {given.shape}: must end with {self.shape}")
         low, high = self._limits
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(all="ignore"):
             # halved first, so that the width of a range near the largest float does not overflow
             z = (given / 2 - low / 2) / (high / 2 - low / 2) * 2.0 - 1.0
-        z = np.clip(np.where(np.isfinite(given), z, 0.0), -1.0, 1.0)
-        parts = [*self._parts(z)]
-        if self.intercept:
-            parts.append(np.ones((*z.shape[:-1], 1)))
-        phi = np.concatenate(parts, axis=-1) / self.own_radius
-        length = np.linalg.norm(phi, axis=-1, keepdims=True)
-        # the factor keeps the norm of the quotient at most 1 in spite of rounding
-        return np.where(length > 1.0, phi / np.maximum(length, 1.0) * (1.0 - 1e-15), phi)
+            z = np.clip(np.where(np.isfinite(given), z, 0.0), -1.0, 1.0)
+            parts = [*self._parts(z)]
+            if self.intercept:
+                parts.append(np.ones((*z.shape[:-1], 1)))
+            phi = np.concatenate(parts, axis=-1) / self.own_radius
+            length = np.linalg.norm(phi, axis=-1, keepdims=True)
+            # the factor keeps the norm of the quotient at most 1 in spite of rounding
+            return np.where(length > 1.0, phi / np.maximum(length, 1.0) * (1.0 - 1e-15), phi)
 
     def _parts(self, z: Floats) -> list[Floats]:
         if self.basis == "linear":
@@ -217,6 +222,22 @@ class FeatureMap:
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"feature map: is not written as to_dict writes it ({error!r})") from None
         return cls(ranges, basis=basis, force=True, **rest)
+
+
+def as_floats(x: ArrayLike) -> Floats:
+    """Return a copy of x as float64. An integer that no float can hold becomes infinite."""
+    try:
+        return np.array(x, np.float64)
+    except OverflowError:
+        whole = np.array(x, object)
+        return np.array([_float(one) for one in whole.ravel()]).reshape(whole.shape)
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _integer(name: str, value: Any, least: int) -> int:
