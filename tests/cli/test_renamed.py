@@ -30,7 +30,6 @@ def test_an_old_command_ends_with_the_new_one(old: str) -> None:
         (("learn", "--synthetic"), "--synthetic: use discreet dry-run"),
         (("estimate", "--target-gain", 1), "--target-gain: use discreet power"),
         (("replan", "a", "--world", "riverswim"), "--world: use discreet power"),
-        (("learn", "--share", 0.2), "--share: use discreet estimate or discreet evaluate"),
         (("learn", "--label", 2), "--label: use discreet run"),
         (("learn", "--delimiter", ";"), "--delimiter was renamed in 0.3.0: --source delimiter=TEXT"),
         (("learn", "--reads", "a.csv"), "--reads was renamed in 0.3.0: FILES --sql QUERY"),

@@ -67,7 +67,7 @@ def test_what_is_declared() -> None:
         [1, 0, 0], [1, 0, 0.75], [1, 0, 1.5], [0, 1, 0], [0, 1, 0.75], [0, 1, 1.5], [0, 0, 0],
     ]  # fmt: skip
     assert right.states.readings(5).tolist() == [[0, 0], [0.75, 0], [1.5, 0], [0, 1], [0, 0]]
-    one = parsed(GOOD.replace("cuts = [0, 1.5]", "cuts = [1.5]"))
+    one = parsed(GOOD.replace("cuts = [0, 1.5]", 'cuts = [1.5]\nmissing = "category"'))
     assert one.states.readings(4).tolist() == [[0, 0], [1, 0], [0, 1], [0, 0]]
     with pytest.raises(ValueError, match="states = 3"):
         right.states.readings(3)

@@ -16,7 +16,7 @@ PRIVATIZERS = {"none": {}, "central": BUDGET, "local": BUDGET, "shuffle": BUDGET
 PRIVATE = ("central", "local", "shuffle")
 LINEAR = {
     "lsvi-ucb": "linear-mdp", "private-lsvi-ucb": "linear-mdp", "ucrl-vtr": "linear-mixture",
-    "ucrl-vtr-plus": "linear-mixture",
+    "ucrl-vtr-plus": "linear-mixture", "linear-bandit": "shared-contexts",
 }  # fmt: skip
 PRESETS = (None, "paper")
 REFUSED = {
@@ -24,6 +24,7 @@ REFUSED = {
     *product(LINEAR, ("shuffle",), PRESETS),
     *product(("joint", "dp-pg", "dp-npg"), ("local", "shuffle"), PRESETS),
     *product(("noise-aware", "joint", "dp-pg", "dp-npg"), ("central",), ("paper",)),
+    ("linear-bandit", "central", "paper"), ("linear-bandit", "local", "paper"),
     ("lsvi-ucb", "local", "paper"), *product(("private-lsvi-ucb",), ("local",), PRESETS),
 }  # fmt: skip
 TYPED = re.compile(

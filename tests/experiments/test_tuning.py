@@ -191,6 +191,7 @@ def test_draws_change_nothing_that_is_public(learner: str) -> None:
     private = learner not in ("psrl", "rlsvi")
     linear = {"ucrl-vtr": "linear-mixture", "ucrl-vtr-plus": "linear-mixture"}
     linear |= dict.fromkeys(("lsvi-ucb", "private-lsvi-ucb"), "linear-mdp")
+    linear["linear-bandit"] = "shared-contexts"
     world = linear.get(learner, "random")
     options = {"seed": 1} if learner in linear else {"states": 2, "horizon": 2, "seed": 1}
     if learner.startswith("heavy-"):

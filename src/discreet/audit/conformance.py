@@ -39,6 +39,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from discreet import registry
+from discreet.envs.context_worlds import ContextWorld
+from discreet.mechanisms.features import FeatureMap
 from discreet.registry import RegistryEntry
 
 if TYPE_CHECKING:
@@ -248,6 +250,8 @@ def _setup(
     needs = getattr(learns, "FEATURES", None)  # class of the public features that the learner needs, or None
     pooled = bool((options or {}).get("stationary")) or getattr(learns, "needs_stationary", False)
     world = small_world(stationary=pooled)
+    if needs is FeatureMap:
+        raise NotApplicable("does not fit: the learner needs contexts, not a table of states")
     if needs is not None:
         world = small_featured_world(needs)
     if hasattr(learns, "truncates_at"):
@@ -635,6 +639,13 @@ def _learner_runs(learner: str) -> None:
     skipped.
     """
     names = [name for entry in registry.entries("privatizer") for name in _variants(entry)]
+    built = registry.build("learner", learner)
+    if getattr(built, "FEATURES", None) is FeatureMap:
+        from discreet.envs.context_worlds import shared_contexts
+        from discreet.experiments.context_runs import ContextSetup
+
+        ContextSetup(shared_contexts(2, 2), built, _privatizer("central"), _USERS).run(0, 0)
+        return
     _first_fitting(names, partial(_setup, learner)).run(0, 0)
 
 
@@ -832,6 +843,16 @@ def _environment(name: str) -> Any:
         raise
 
 
+def _contexts_are_sound(one: ContextWorld, other: ContextWorld) -> None:
+    """Check that equal options give equal contexts and means, and that means are probabilities."""
+    x, again = (world.draw(100, np.random.default_rng(0)) for world in (one, other))
+    _expect(_same_bits(x, again), "contexts differ between two builds")
+    means = one.means(x)
+    _expect(_same_bits(means, other.means(x)), "means differ between two builds")
+    _expect(means.shape == (100, one.actions), "means do not have one value for each action")
+    _expect(bool(((means >= 0) & (means <= 1)).all()), "a mean reward is outside [0, 1]")
+
+
 def _world_is_sound(name: str) -> None:
     """Check the tables of an environment, and its values.
 
@@ -841,6 +862,9 @@ def _world_is_sound(name: str) -> None:
     from discreet.envs.mdp import planning
 
     mdp, again = _environment(name), _environment(name)
+    if isinstance(mdp, ContextWorld):
+        _contexts_are_sound(mdp, again)
+        return
     world, twin = mdp.world, again.world
     for field in world._fields:
         _expect(
@@ -865,6 +889,8 @@ def _people_are_sound(name: str) -> None:
     from discreet.envs.rollouts.rollout import rollout_batch
 
     mdp = _environment(name)
+    if isinstance(mdp, ContextWorld):
+        raise NotApplicable("has contexts and no trajectories")
     policy = planning.uniform_policy(mdp)
     people, again = rollout_batch(mdp, policy, 20, seed=1), rollout_batch(mdp, policy, 20, seed=1)
     for life in people:

@@ -88,6 +88,8 @@ RANGES: Mapping[str, Range] = {
     "priv_scale": _scale(1e-4, 1.0),  # 1 is the papers' privacy terms, 0.003 is usual
     "noise-aware.stat_scale": _scale(0.01, 1.0),  # this learner has no bonus_scale
     "noise-aware.explore_share": Range(low=0.0, high=0.2),
+    "linear-bandit.explore_share": Range(low=0.0, high=1.0),
+    "linear-bandit.thompson_scale": _scale(0.1, 3.0),  # posterior standard deviations
     "excess": Range(low=1.0, high=8.0),  # standard deviations
     "alpha": _scale(0.1, 10.0),  # 2 is the papers' factor
     "eta": _scale(0.001, 1.0),
@@ -118,7 +120,7 @@ NOT_SEARCHED: Mapping[str, str] = {
     **dict.fromkeys(("derive_visits", "center_rewards", "pooled", "explore", "forget", "truncate"), _QUERY),
     "bound": _QUERY,
     **dict.fromkeys(("targets", "centre", "span", "response", "over_steps", "reward_form"), _QUERY),
-    **dict.fromkeys(("stages", "switching", "batches", "batch_growth"), _TIMES),
+    **dict.fromkeys(("stages", "switching", "batches", "batch_growth", "growth", "first"), _TIMES),
     **dict.fromkeys(("known_rewards", "stationary"), _TOLD),
     **dict.fromkeys(("constants", "E_mode", "beta"), _SAME),
     **dict.fromkeys(("form", "missing_mass"), "acts on raw counts only"),

@@ -322,7 +322,7 @@ def fitting_features(
         return features
     if not isinstance(features, Features | MixtureFeatures):
         raise ValueError(
-            f"features = {checks.said(features)}: must be Features, MixtureFeatures, FeatureMap or None"
+            f"features = {checks.said(features)}: must be FeatureMap, Features, MixtureFeatures or None"
         )
     if (features.states, features.actions) != (layout.states, layout.actions):
         raise ValueError(

@@ -31,10 +31,11 @@ def private_query(query: Any, cuts: bool = False) -> CountQuery:
     ``cuts`` : True if the caller can release clipped rewards. Raises ``ValueError`` unless the query is a
         :class:`CountQuery`, and if it clips rewards but ``cuts`` is False.
     """
-    if type(query).__name__ in ("MixtureQuery", "GramQuery"):
+    if type(query).__name__ in ("MixtureQuery", "GramQuery", "ContextQuery"):
         raise ValueError(
             f"privatizer: must be 'none', 'central' or 'local' for a learner of sums of features (ucrl-vtr, "
-            f"ucrl-vtr-plus, lsvi-ucb; their query is a {type(query).__name__}); this one answers counts"
+            f"ucrl-vtr-plus, lsvi-ucb, linear-bandit; their query is a {type(query).__name__}); this one "
+            "answers counts"
         )
     if type(query).__name__ == "FamilyQuery":
         raise ValueError(

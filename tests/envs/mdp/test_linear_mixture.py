@@ -92,7 +92,7 @@ def test_a_spec_tells_the_features():
         (lambda t, f, w: LinearMixtureMDP(f, w, np.full((3, 2, 2), 1.2)), r"must be in \[0, 1\]"),
         (lambda t, f, w: ProblemSpec(Layout(3, 2, 3), features=f), "must be of S = 3, A = 2"),
         (lambda t, f, w: ProblemSpec(Layout(2, 2, 3), features=t),
-         "must be Features, MixtureFeatures or None"),
+         "must be FeatureMap, Features, MixtureFeatures or None"),
         (
             lambda t, f, w: TabularMDP(np.full((3, 2, 3), 1 / 3), np.zeros((3, 2)), horizon=2, features=f),
             "must be of S = 3, A = 2",

@@ -35,11 +35,13 @@ from discreet.mechanisms.open_session import session_of
 from discreet.mechanisms.restore_session import brought_back
 from discreet.mechanisms.saved_state import state_file as saved_state
 from discreet.mechanisms.saved_state.save import taken_out
+from discreet.pipeline.judge_group import JudgeGroup
 
 PARTS = {
     Saveable: "the base class of all sessions",
     Answers: "answers the questions of a session of sums, which owns it",
     OneShotRelease: "what a session of stored people leaves",
+    JudgeGroup: "holds users who answer one question about a policy, and is opened by `learn`",
 }
 """Guarded classes that no function opens as a session, and why."""
 

@@ -157,6 +157,9 @@ class LinearBandit(Knobs):
         number of users is unknown.
     """
 
+    FEATURES: ClassVar[type[FeatureMap]] = FeatureMap
+    """Required type of ``spec.features``."""
+
     explore_share: float | None = None
     thompson_scale: float | None = None
     growth: float | None = None
