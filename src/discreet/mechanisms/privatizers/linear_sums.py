@@ -289,7 +289,7 @@ def _published_lsvi(
 def _published(spec: Budgeted, query: LinearQuery, users: int | None) -> dict[str, Floats]:
     if isinstance(query, ContextQuery):
         raise ValueError(
-            "privatizer: must have calibration 'exact' and no preset 'paper' for linear-bandit; no paper "
+            "privatizer: calibration must be 'exact', without preset 'paper', for linear-bandit; no paper "
             "prints a noise scale for its sums"
         )
     if not isinstance(query, MixtureQuery) or query.rewards is not None:
