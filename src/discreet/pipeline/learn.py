@@ -418,8 +418,8 @@ def judge_again(
     planned again from its release: the budget of the second group is spent, and the folder has no judgement.
 
     Raises ``ValueError`` if the file with the answer is incomplete, or if other versions of the libraries
-    asked the question. They can compute another policy or another C from the same release, for which the
-    noisy sums are no answer.
+    asked the question. They can compute another policy or another C from the same release, and the noisy
+    sums do not answer a question about these.
     """
     if run.second_group is None:
         return run
