@@ -660,7 +660,8 @@ def check_words(folder, doc, whole, alone, epsilon, delta):
         equal(f"not covered: {words}", any(words in one for one in doc["not_covered"]), True)
     report("covered: known lines", len(doc["covered"]), COVERED, all(one.startswith(COVERED) for one in doc["covered"]))
     sites = "sites" in doc["configuration"]["options"]
-    report("trust", g["trust"], "central", g["trust"] == "central" or (None if sites else False))
+    trust = "none" if exact else "central"
+    report("trust", g["trust"], trust, g["trust"] == trust or (None if sites else False))
     flat = lambda text: re.sub(r"[\s\\]+|<[^>]*>", "", text)  # noqa: E731
     for name in PAGES:
         plain = flat((folder / name).read_text("utf-8"))
