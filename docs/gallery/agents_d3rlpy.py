@@ -48,12 +48,12 @@ dataset = d3rlpy.dataset.MDPDataset(
 )
 d3rlpy.seed(0)
 cql = d3rlpy.algos.DiscreteCQLConfig(
-    gamma=1.0, alpha=0.1, learning_rate=1e-3, batch_size=512, target_update_interval=50
+    gamma=1.0, alpha=0.1, learning_rate=1e-3, batch_size=256, target_update_interval=50
 ).create(device="cpu")
 cql.fit(
     dataset,
-    n_steps=1_000,
-    n_steps_per_epoch=500,
+    n_steps=600,
+    n_steps_per_epoch=300,
     show_progress=False,
     logger_adapter=d3rlpy.logging.NoopAdapterFactory(),
 )
