@@ -647,7 +647,10 @@ class WorldModel:
             found = act(seen)
             chosen = np.asarray(found[0] if isinstance(found, tuple) else found)
             if chosen.shape != (layout.states,) or chosen.dtype.kind not in "iu":
-                raise ValueError(f"act returns shape {chosen.shape}: must return {layout.states} integers")
+                raise ValueError(
+                    f"act returns shape {chosen.shape} for observations of shape {seen.shape}: must return "
+                    f"{layout.states} integers (is `observation` that of the agent's environment?)"
+                )
             if not ((chosen >= 0) & (chosen <= layout.actions)).all():
                 raise ValueError(f"act returns actions outside [0, {layout.actions}]")
             row = layout.row_index[np.arange(layout.states), np.minimum(chosen, layout.actions - 1)]
