@@ -94,7 +94,8 @@ def test_error_is_the_formula():
 def test_the_choice_is_the_better_one_by_regret(at):
     """Worlds of the training list, 20 000 users: at 10 reports have at most .8 of the regret, at 1 not.
 
-    Measured ratios at 10: .29, .29, .22 and .51, standard errors below .12; at 1: 1.6, 3.0, 1.6 and 1.02.
+    24 runs each: about 1 in 50 settles on a wrong policy, and has four times the regret of others. Measured
+    ratios at 10, with 8 runs of an earlier version: .29, .29, .22 and .51; at 1: 1.6, 3.0, 1.6 and 1.02.
     """
     mdp = TRAINING[at].build()
     found = {}
@@ -102,7 +103,7 @@ def test_the_choice_is_the_better_one_by_regret(at):
         for release in ("auto", "reports", "batches"):
             private = Central(epsilon=epsilon, release=release)
             run = dr.simulate(
-                mdp, dr.NoiseAwareUCBVI(), private, 20_000, seeds=8, seed=5, by="batch", workers=1
+                mdp, dr.NoiseAwareUCBVI(), private, 20_000, seeds=24, seed=5, by="batch", workers=1
             )
             found[epsilon, release] = run.regret[:, -1]
     assert found[10.0, "auto"].tobytes() == found[10.0, "reports"].tobytes()
