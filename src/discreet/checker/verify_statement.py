@@ -36,7 +36,11 @@ def report(name, stated, found, ok):
     """Record one check. ``ok`` is True, False, or None if the check was not possible."""
     RESULTS.append((name, stated, found, "not checkable" if ok is None else "agrees" if ok else "DIFFERS"))
 
+class NotCheckable(Exception):
+    """A fact that this program cannot check; the exit status is then 2."""
+
 def equal(name, stated, found):
+    """Record whether two values are of one type and equal."""
     report(name, stated, found, type(stated) is type(found) and stated == found)
 
 def near(name, stated, found, tolerance=1e-9):
@@ -92,6 +96,7 @@ def canonical(value):
     return value.text if isinstance(value, Number) else json.dumps(value)
 
 def sha256(data):
+    """Return the SHA-256 hash of bytes or of a text in UTF-8, as hexadecimal digits."""
     return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
 
 def check_files(folder, doc):
@@ -257,6 +262,7 @@ class Grid:
                 for i in range(self.low, self.low + 3 * n // 4)]
 
 def delta_at(points, epsilon):
+    """Return delta at epsilon of a discrete law of losses, given as (loss, probability)."""
     return math.fsum(p * -math.expm1(epsilon - loss) for loss, p in points if loss > epsilon)
 
 def exchange_epsilon(ways, delta, stated, sizes=(2**14, 2**15)):
@@ -447,6 +453,7 @@ def composed(records):
     return pure, rho, math.sqrt(2.0 * rho) if gaussian else None
 
 def phi(x):
+    """Return the standard normal distribution function at x."""
     return 0.5 * math.erfc(-x / math.sqrt(2.0))
 
 @functools.cache
@@ -534,7 +541,7 @@ def check_guarantee(doc):
         return Bounds()
     (pure, rho, mu), epsilon, delta = composed(records), g["epsilon"], g["delta"]
     if not records or rho is None:
-        raise NotImplementedError("a record of a kind that is not known here")
+        raise NotCheckable("a record of a kind that is not known here")
     for one in doc["mechanisms"]:
         levels = one["record"]["levels"] if "laplace" in one["record"]["noise"] else one["record"]["levels"] ** 0.5
         near("loss of a mechanism", one["loss"], levels * one["record"]["joint"])
@@ -765,6 +772,7 @@ def add(p, q):
     return e * f % Q, g * h % Q, f * g % Q, e * h % Q
 
 def multiply(n, p):
+    """Return n times a point p of the curve Ed25519, in extended coordinates."""
     total = (0, 1, 1, 0)
     while n:
         total, p, n = add(total, p) if n & 1 else total, add(p, p), n >> 1
@@ -796,6 +804,7 @@ def ed25519(key, message, signature):
     return all((one[i] * other[2] - other[i] * one[2]) % Q == 0 for i in (0, 1))
 
 def verified(key, kind, content, signature):
+    """Return True if the signature of a document of this kind is valid. Keys and signatures are hexadecimal."""
     try:
         return ed25519(bytes.fromhex(key), f"{kind}\n{canonical(content)}".encode(), bytes.fromhex(signature))
     except ValueError:
@@ -937,21 +946,21 @@ def verify(folder, ledger=None, keys=()):
         if "release.csv" not in doc["files"]:
             if "query" in doc and sum(one["cells"] for one in doc["query"]["families"].values()) <= 10**6:
                 raise ValueError("there is no release.csv")
-            raise NotImplementedError("release.parquet cannot be read here, and there is no release.csv")
+            raise NotCheckable("release.parquet cannot be read here, and there is no release.csv")
         check_noise(folder, doc, query_of(doc))
     def book():
         given = ledger or (folder / "ledger.jsonl" if "ledger.jsonl" in doc["files"] else None)
         if doc["ledger"] is not None and not given:
             if "query" in doc and not doc["replanned"]:
                 raise ValueError("there is no ledger.jsonl")
-            raise NotImplementedError("no ledger is given")
+            raise NotCheckable("no ledger is given")
         if doc["ledger"] is not None:
             check_ledger(doc, read_ledger(given))
     for part in (lambda: check_files(folder, doc), lambda: check_population(folder, doc), guarantee, attacker, words,
                  sensitivities, noise, book, lambda: check_signatures(folder, doc, keys)):
         try:
             part()
-        except NotImplementedError as error:
+        except NotCheckable as error:
             report(part.__name__, "can be checked", str(error), None)
         except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, OSError, RecursionError) as error:
             missing = part in (attacker, words) and "alone" not in state
@@ -959,6 +968,7 @@ def verify(folder, ledger=None, keys=()):
     return RESULTS
 
 def main(arguments=None):
+    """Check a folder, print each check, and return the exit status: 0, 1 or 2."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", metavar="DIR")
     parser.add_argument("--ledger", metavar="FILE")
