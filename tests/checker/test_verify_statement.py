@@ -247,3 +247,40 @@ def test_the_command(checker, folder, capsys):
     assert all(one["result"] == "agrees" for one in json.loads(capsys.readouterr().out))
     assert checker.main([str(folder), "--public-key", "0" * 64]) == 1
     assert len(capsys.readouterr().out.splitlines()) > 100
+
+
+def second_group(**changed):
+    """A statement's parts that the check of a second group reads."""
+    family = {"family": "clipped_answers", "sensitivity": 2.0, "scale": 4.0} | changed.pop("family", {})
+    second = {"users": 40, "users_of_release": 60, "mechanism": {"loss": 0.5, "families": [family]}}
+    return second | changed
+
+
+@pytest.mark.parametrize(
+    ("changed", "differs"),
+    [
+        ({}, []),
+        ({"family": {"scale": 8.0}}, ["second group: loss"]),
+        ({"family": {"sensitivity": 1.0}}, ["second group: sensitivity"]),
+        ({"family": {"family": "visits"}}, ["second group: loss"]),
+        ({"users": 41}, ["users of both groups"]),
+        (
+            {
+                "mechanism": {
+                    "loss": 1.0,
+                    "families": [{"family": "clipped_answers", "sensitivity": 2.0, "scale": 2.0}],
+                }
+            },
+            ["second group: loss"],
+        ),
+    ],
+)
+def test_a_second_group_loses_at_most_what_the_release_does(checker, changed, differs):
+    checker.RESULTS.clear()
+    doc = {
+        "second_group": second_group(**changed),
+        "population": {"users": 100},
+        "mechanisms": [{"loss": 0.5}],
+    }
+    checker.check_second_group(doc)
+    assert [one[0] for one in checker.RESULTS if one[-1] == "DIFFERS"] == differs

@@ -102,6 +102,7 @@ def sha256(data):
 def check_files(folder, doc):
     """Compare the hashes of all named files. Links, unnamed files and unnamed folders differ."""
     present, own = {}, {"statement.json", *PAGES}
+    later = {"signatures.json", "judged.jsonl", "postprocessing.jsonl"}  # written after the statement, not signed
     for place, folders, names in os.walk(folder):
         for path in (Path(place, name) for name in [*folders, *names]):
             mode, where = path.lstat().st_mode, path.relative_to(folder).as_posix()
@@ -112,9 +113,9 @@ def check_files(folder, doc):
     for name, digest in doc["files"].items():
         path = present.get(name)
         equal(f"SHA-256 of {name}", digest, sha256(path.read_bytes()) if path else "no such file, or a link")
-    for name in sorted(own | ({"signatures.json"} & set(present))):
+    for name in sorted(own | (later & set(present))):
         equal(f"file {name}", "a file", "a file" if present.get(name) else "missing, or a link")
-    for name in sorted(set(present) - set(doc["files"]) - own - {"signatures.json"}):
+    for name in sorted(set(present) - set(doc["files"]) - own - later):
         report(f"file {name}", "not named", "is in the folder", False)
     kept = {key: value for key, value in doc.items() if key not in FREE}
     equal("fingerprint", doc["fingerprint"], sha256(canonical(kept)))
@@ -532,6 +533,19 @@ def exceedance(curve, epsilon):
         low, high = (low, b) if ratio(a) < ratio(b) else (a, high)
     return min(ratio(low), ratio(high))
 
+def check_second_group(doc):
+    """Check that users in no other release, if there are any, lose at most what users of the release lose."""
+    if not (other := doc.get("second_group")):
+        return
+    (family,), loss = other["mechanism"]["families"], other["mechanism"]["loss"]
+    near("second group: sensitivity", family["sensitivity"], 2.0)
+    known = len(doc["mechanisms"]) == 1 and family["family"] == "clipped_answers"
+    near("second group: loss", loss, 2.0 / family["scale"] if known else None)
+    if known and abs(loss * family["scale"] - 2.0) < 1e-8:
+        most = doc["mechanisms"][0]["loss"]
+        report("second group: loss", loss, f"at most {most}", loss <= most * (1 + 1e-9))
+    near("users of both groups", doc["population"]["users"], other["users"] + other["users_of_release"])
+
 def check_guarantee(doc):
     """Recompute epsilon, rho, mu and ``exceeds`` from the records. Returns bounds on attackers of this release."""
     g, records = doc["guarantee"], [one["record"] for one in doc["mechanisms"]]
@@ -542,6 +556,7 @@ def check_guarantee(doc):
     (pure, rho, mu), epsilon, delta = composed(records), g["epsilon"], g["delta"]
     if not records or rho is None:
         raise NotCheckable("a record of a kind that is not known here")
+    check_second_group(doc)
     for one in doc["mechanisms"]:
         levels = one["record"]["levels"] if "laplace" in one["record"]["noise"] else one["record"]["levels"] ** 0.5
         near("loss of a mechanism", one["loss"], levels * one["record"]["joint"])
@@ -665,7 +680,8 @@ def check_words(folder, doc, whole, alone, epsilon, delta):
     needed += [f"The number of people, {p['users']}"] if p["users_public"] and not exact else []
     for words in needed + ([repr(ledger["dataset"])] if ledger else []):
         equal(f"not covered: {words}", any(words in one for one in doc["not_covered"]), True)
-    report("covered: known lines", len(doc["covered"]), COVERED, all(one.startswith(COVERED) for one in doc["covered"]))
+    known = (*COVERED, "People are in two groups: ") if doc.get("second_group") else COVERED
+    report("covered: known lines", len(doc["covered"]), known, all(one.startswith(known) for one in doc["covered"]))
     sites = "sites" in doc["configuration"]["options"]
     trust = "none" if exact else "central"
     report("trust", g["trust"], trust, g["trust"] == trust or (None if sites else False))
@@ -875,7 +891,8 @@ def check_noise(folder, doc, query):
     """Check header, cells and grid of ``release.csv``, the number of users, and the size of the noise."""
     header, tables = read_release(folder / "release.csv")
     g, p, records = doc["guarantee"], doc["population"], [m["record"] for m in doc["mechanisms"]]
-    equal("release.csv: facts", {"dataset": p["dataset"], "users": str(p["users"]), "trust": g["trust"],
+    users = p["users"] - (doc["second_group"]["users"] if doc.get("second_group") else 0)
+    equal("release.csv: facts", {"dataset": p["dataset"], "users": str(users), "trust": g["trust"],
           "randomness": g["randomness"], "synthetic": json.dumps(doc["synthetic"])}, header)
     equal("release.csv: cells", {name: one["cells"] for name, one in query["families"].items()}, {k: len(v) for k, v in tables.items()})
     for family, one in query["families"].items():
@@ -885,7 +902,7 @@ def check_noise(folder, doc, query):
         return report("size of the noise", "as stated", "no relations for this query: not tested", True)
     laplace = bool(records) and "laplace" in records[0]["noise"]
     variance = {name: scale**2 * (1.0 + laplace) for r in records for name, scale in r["scales"].items()}
-    sums, users = {}, p["users"]
+    sums = {}
     for place, value in tables[TRANSITIONS].items():
         if query["kind"] == "counts" or place[1] == query["states"] - 1:
             sums.setdefault(place[0], []).append(value)
