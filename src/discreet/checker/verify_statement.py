@@ -534,7 +534,7 @@ def exceedance(curve, epsilon):
     return min(ratio(low), ratio(high))
 
 def check_second_group(doc):
-    """Check that users in no other release, if there are any, lose at most what users of the release lose."""
+    """Check that the loss of the second group is at most that of the release."""
     if not (other := doc.get("second_group")):
         return
     (family,), loss = other["mechanism"]["families"], other["mechanism"]["loss"]
