@@ -25,7 +25,7 @@ from discreet.accounting.noise_distributions.randomized_response import ReportLa
 from discreet.core import checks
 from discreet.core.count_query import CountQuery, Pooled
 from discreet.core.families import CENTERED_REWARDS, POOLED_REWARDS, POOLED_TRANSITIONS, REWARDS, TRANSITIONS
-from discreet.core.releases import Floats, Ints
+from discreet.core.releases import Floats, Ints, MixedRelease
 from discreet.learners.online import noise_aware_kernels as noise_kernels
 from discreet.learners.online import return_probe as returns
 from discreet.learners.online import tabular_planning_kernels as kernels
@@ -634,8 +634,13 @@ class NoiseAwareUCBVI(GreedyLearner):
         """
         if self.explore == "returns":
             return returns.plan(self, state, release)
-        plan, state = super().plan(state, release, ask)
-        return plan, self._noted(state, plan.policy, plan.users)
+        if not isinstance(release, MixedRelease):
+            plan, state = super().plan(state, release, ask)
+            return plan, self._noted(state, plan.policy, plan.users)
+        if release.number != state.number:
+            for policy, users in release.followed:
+                state = self._noted(state, policy, users)
+        return super().plan(state, release, ask)
 
     def _noted(self, state: LearnerState, policy: NDArray[Any], users: int) -> LearnerState:
         """Return a state that records ``users`` users who follow the policy, and their expected visits."""
