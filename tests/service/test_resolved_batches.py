@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from serving import a_key, a_study, a_writer, begun, over_http, stopped
 
-from discreet.core.releases import Message, MixedRelease, Plan
+from discreet.core.releases import Message, Plan
 from discreet.device.http_client import PlanReservation
+from discreet.mechanisms.interfaces import MixedRelease
 from discreet.service import encoding as codec
 from discreet.service.database import ReservationRequest, Store, hashed
 from discreet.service.dry_run import people_of

@@ -8,8 +8,8 @@ ever published about users. This module does not use learners or environments; t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,8 +32,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 __all__ = [
-    "Estimate", "Floats", "Ints", "Measurement", "Message", "MixedRelease", "Norm", "Plan", "Release",
-    "Schedule", "Trust", "followed_release",
+    "Estimate", "Floats", "Ints", "Measurement", "Message", "Norm", "Plan", "Release", "Schedule", "Trust",
 ]  # fmt: skip
 
 
@@ -277,22 +276,6 @@ class Release:
     number: int  # release 0 is made before any user; its values are 0, without noise
     guarantee: Guarantee
     measurement: Measurement | None = None  # None if releases share noise (trees)
-
-
-@dataclass(frozen=True)
-class MixedRelease(Release):
-    """Release after a batch whose users followed plans of several earlier releases.
-
-    followed : public policies that the batch's users followed, each with its number of users.
-    """
-
-    followed: tuple[tuple[Any, int], ...] = ()
-
-
-def followed_release(release: Release, followed: Sequence[tuple[Any, int]]) -> MixedRelease:
-    """Return the release with the policies that the users of its newest batch followed."""
-    values = {one.name: getattr(release, one.name) for one in fields(Release)}
-    return MixedRelease(**values, followed=tuple(followed))
 
 
 # ------------------------------------------------------------------------------ on a user's device

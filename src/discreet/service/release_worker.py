@@ -41,8 +41,9 @@ from typing import Any
 import numpy as np
 
 from discreet.core import checks
-from discreet.core.releases import Message, Plan, Release, followed_release
+from discreet.core.releases import Message, Plan, Release
 from discreet.core.rng import Seeded
+from discreet.mechanisms.interfaces import followed_release
 from discreet.mechanisms.restore_session import brought_back
 from discreet.mechanisms.saved_state.save import taken_out
 from discreet.mechanisms.shuffle.shuffle_session import BatchTooSmall

@@ -30,6 +30,7 @@ The file is written in TOML. All its values are public, and they are fixed befor
 
     [schedule]
     replan_growth = 1.2        # or replan_every: learner options that set the release times
+    replan_first = 100         # users of the first batch; left out: 1
 
     [people]
     answer_within = 3600       # seconds from a place to its answer; later users count as absent
@@ -507,8 +508,9 @@ def _mask(mask: Any) -> Any:
 def _schedule(table: Mapping[str, Any]) -> Mapping[str, Any]:
     found = table.get("schedule", {})
     for name in found:
-        if name not in ("replan_growth", "replan_every"):
-            raise ValueError(f"schedule.{name}: is unknown; must be one of replan_growth, replan_every")
+        known = ("replan_growth", "replan_every", "replan_first")
+        if name not in known:
+            raise ValueError(f"schedule.{name}: is unknown; must be one of {', '.join(known)}")
         if name in table["learner"]:
             raise ValueError(f"schedule.{name}: is given in [learner], too")
     return dict(found)
