@@ -566,12 +566,8 @@ class Store:
         closes_after : seconds for which a plan is open; None: no limit.
         """
         with self._writing() as connection:
-            known = self._known(connection, {one.ticket for one in requests})
-            nonces = self._nonces(
-                connection, [one.nonce for one in requests if isinstance(one, TicketMessage)]
-            )
             ends = math.inf if closes_after is None else closes_after
-            batch = self._requests(connection, known, nonces, now, stays, ends)
+            batch = self._requests(connection, requests, now, stays, ends)
             results = [
                 batch.place(one) if isinstance(one, ReservationRequest) else batch.answer(one)
                 for one in requests
@@ -587,18 +583,22 @@ class Store:
     def _requests(
         self,
         connection: Connection,
-        tickets: dict[bytes, dict[str, Any]],
-        nonces: set[bytes],
+        requests: Sequence[ReservationRequest | TicketMessage],
         now: float,
         stays: float = 0.0,
         ends: float = math.inf,
     ) -> Requests:
-        """Read and lock the rows that requests can change."""
+        """Read and lock the rows that the requests can change.
+
+        Tickets and nonces are read after the lock is held, so that no other transaction changes them.
+        """
         query = sql.select(_study.c.turn, _study.c.over)
         if self.batches is not None:  # one transaction at a time, because each counts in the same batch
             query = query.with_for_update()
         study = connection.execute(query).one()
         plans = [] if study.over else self._open(connection, lock=True)
+        tickets = self._known(connection, {one.ticket for one in requests})
+        nonces = self._nonces(connection, [one.nonce for one in requests if isinstance(one, TicketMessage)])
         given = plans, tickets, nonces, bool(study.over), now, stays, ends
         if self.batches is None:
             return Requests(*given)
@@ -670,7 +670,7 @@ class Store:
     def _resolve_expired(self, now: float) -> int:
         """Mark expired reservations as absent, in the order of their tickets, and count them in batches."""
         with self._writing() as connection:
-            batch = self._requests(connection, {}, set(), now)
+            batch = self._requests(connection, (), now)
             late = sql.select(_tickets).where(_tickets.c.state == PLACED, _tickets.c.due <= now)
             rows = [dict(row) for row in connection.execute(late.order_by(_tickets.c.id)).mappings()]
             for row in rows:
@@ -687,7 +687,7 @@ class Store:
     def vacancies(self) -> int:
         """Return the number of places that are free now."""
         with self._reading() as connection:
-            return self._requests(connection, {}, set(), 0.0).vacancies()
+            return self._requests(connection, (), 0.0).vacancies()
 
     def waiting(self) -> tuple[int, float]:
         """Return the number of users who have a place but have not answered, and the time at which the last
