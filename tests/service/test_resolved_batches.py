@@ -311,6 +311,9 @@ def test_a_database_keeps_the_rule_that_it_was_begun_with(tmp_path: Path) -> Non
         assert store.close_rule() == "resolved"
     with closing(opened(study, str(tmp_path / "new.db"))) as store:
         assert store.batches is not None
+        store.batches = None
+        with pytest.raises(RuntimeError, match="begun with"):
+            a_writer(study, store)
     with closing(begun(a_study(), tmp_path / "old.db")):
         pass
     with closing(sqlite3.connect(tmp_path / "old.db")) as old, old:

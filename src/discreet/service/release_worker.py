@@ -225,6 +225,8 @@ class Writer(LeaseHolder):
                     f"study = {checks.said(study.name)}: states another guarantee than the session that the "
                     "database holds; what is fixed before people come cannot change after"
                 )
+        if (store.batches is None) != (store.close_rule() == "all"):
+            raise RuntimeError("store.batches: must be the rule that the database was begun with")
         self._no_followed = None if store.batches is None else ()  # before release 0
         self.refused = 0  # number of admitted messages that the session rejected; must stay 0
         self._booked = False  # True if this process has marked the reservation in the ledger
