@@ -201,6 +201,12 @@ _keys = sql.Table(
     sql.Column("public", sql.String(64), nullable=False),
 )
 sql.Index(
+    "answered_nonces",
+    _tickets.c.nonce,
+    sqlite_where=_tickets.c.nonce.isnot(None),
+    postgresql_where=_tickets.c.nonce.isnot(None),
+)
+sql.Index(
     "due_tickets",
     _tickets.c.due,
     sqlite_where=_tickets.c.due.isnot(None),
@@ -631,6 +637,9 @@ class Store:
         for part in _parts(nonces, _MANY):
             query = sql.select(_messages.c.nonce).where(_messages.c.nonce.in_(part))
             found |= {bytes(nonce) for nonce in connection.execute(query).scalars()}
+            if self.batches is not None:  # a plan can be open after its first messages are counted and removed
+                query = sql.select(_tickets.c.nonce).where(_tickets.c.nonce.in_(part))
+                found |= {bytes(nonce) for nonce in connection.execute(query).scalars()}
         return found
 
     def mark_expired(self, now: float, closes_after: float | None) -> int:
