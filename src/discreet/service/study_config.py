@@ -34,12 +34,12 @@ The file is written in TOML. All its values are public, and they are fixed befor
 
     [people]
     answer_within = 3600       # seconds from a place to its answer; later users count as absent
-    closes_after = 86400       # seconds after which untaken places count as absent; left out: never
+    closes_after = 86400       # only with close = "all": untaken places count as absent after these seconds
 
     [serving]
-    close = "resolved"         # rule that closes a batch (discreet.service.resolved_batches); or "all"
-    in_flight_least = 100      # only with "resolved": a place is free while fewer reservations are open
-    in_flight_share = 0.1      # than this number, or than this share of the resolved ones
+    close = "resolved"         # rule that closes a batch, or "all" (discreet.service.resolved_batches).
+    in_flight_least = 100      # a place is free while fewer reservations are open.
+    in_flight_share = 0.1      # the same, as a share of the resolved reservations
 
     [ledger]                   # left out: the study is in no ledger, which the statement says
     dataset = "ward-2026"
