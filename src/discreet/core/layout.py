@@ -1,8 +1,8 @@
 """Public shape of a tabular problem and its flat layout: one row per admissible (state, action).
 
-S, A, H and the mask of admissible actions are declared public. Kernels work on *rows*: the admissible pairs
-in the order of their state, then action. If every action is admissible, row = state * A + action. A mask has
-no privacy cost and removes all cells of inadmissible pairs (ICU-Sepsis: 2 313 rows instead of 17 900).
+S, A, H and the mask of admissible actions are declared public. Kernels work on *rows*: the admissible pairs,
+ordered by state and then by action. If every action is admissible, row = state * A + action. A mask has no
+privacy cost and removes all cells of inadmissible pairs (ICU-Sepsis: 2 313 rows instead of 17 900).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Layout:
         if not isinstance(other, Layout):
             return NotImplemented
         sizes = (self.states, self.actions, self.horizon) == (other.states, other.actions, other.horizon)
-        # row_index is equal exactly if the masks are equal
+        # row_index is equal if and only if the masks are equal
         return sizes and np.array_equal(self.row_index, other.row_index)
 
     def __hash__(self) -> int:

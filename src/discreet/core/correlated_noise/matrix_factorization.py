@@ -1,12 +1,12 @@
-r"""Factorization with a user-supplied strategy matrix. The library derives its privacy loss.
+r"""Factorization with a user-supplied strategy matrix. The library computes its privacy loss.
 
 The strategy is a lower triangular (M, M) matrix C with a positive diagonal, for M time steps. Let x be the
 sums of the time steps, A the lower triangular matrix of ones, and z independent noise. The mechanism releases
 A x + B z with B = A C^{-1}.
 
 Privacy does not depend on the rounding of B. The computed B is lower triangular and has a positive diagonal,
-so it has an inverse. The release is B (S x + z) with S = B^{-1} A. The columns of S determine the loss, not
-those of C. S is lower triangular and z_n is fresh at release n. Therefore S x + z is a stream as in
+so it has an inverse. The release is B (S x + z) with S = B^{-1} A. The loss depends on the columns of S and
+not on those of C.
 statements (a) and (b) of :mod:`discreet.core.correlated_noise`, for any data of later users. Multiplying by
 the known B is post-processing. The loss of a user is a norm of a column of S times the loss of one draw. For
 Laplace noise this is the l1 norm, for Gaussian noise the l2 norm.
@@ -50,8 +50,8 @@ from discreet.core.strategies import WALKS, registered
 
 __all__ = ["MOST_STEPS", "MatrixFactorization"]
 
-MOST_STEPS = 1024  # Largest M. Every draw is kept, and B is a dense matrix.
-_WORST = 1e-6  # Largest e.
+MOST_STEPS = 1024  # Largest M. The limit exists because every draw is kept and B is a dense matrix.
+_WORST = 1e-6  # Largest accepted e.
 _SPREAD = 2.0**6  # Draws of scale 2^38 units exceed 2^52 units with probability exp(-2^14).
 
 
@@ -59,7 +59,7 @@ _SPREAD = 2.0**6  # Draws of scale 2^38 units exceed 2^52 units with probability
 def _solved(content: bytes, steps: int) -> tuple[bytes, tuple[float, float], bool]:
     """Return B, bounds on the largest l1 and l2 norm of a column of S, and whether noise can be exact.
 
-    B is returned as bytes, since no caller can change them.
+    B is returned as bytes, because bytes are immutable.
     """
     strategy = np.frombuffer(content).reshape(steps, steps)
     prefixes = np.tril(np.ones((steps, steps)))
@@ -126,7 +126,8 @@ class MatrixFactorization(Walk):
     weighted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        steps = len(np.atleast_1d(np.asarray(self.strategy, object)))  # also of a ragged list
+        # np.atleast_1d also accepts a ragged list
+        steps = len(np.atleast_1d(np.asarray(self.strategy, object)))
         checks.integer("strategy: number of rows", steps, 1, MOST_STEPS)
         strategy = checks.floats("strategy", self.strategy, (steps, steps))
         if np.triu(strategy, 1).any() or not (np.diag(strategy) > 0).all():

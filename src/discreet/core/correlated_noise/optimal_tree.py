@@ -6,7 +6,7 @@ children's estimates (variance 2 v_{l-1}). The least-squares mean of these two,
 
     e_l = v_l z + (1 - v_l) (e_left + e_right),      v_0 = 1,  v_l = 2 v_{l-1} / (1 + 2 v_{l-1}) -> 1/2,
 
-has variance v_l (Honaker 2015). A prefix is the sum of its nodes' estimates. While users arrive, only
+has variance v_l (Honaker 2015). A prefix is the sum of its nodes' estimates. At each release, only
 measurements of complete subtrees exist, and the nodes of a prefix share no measurement. Among unbiased linear
 estimates from the tree, the least-squares estimate therefore has the least variance at every release.
 

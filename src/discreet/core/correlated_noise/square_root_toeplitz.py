@@ -1,8 +1,8 @@
-r"""Square-root Toeplitz: correlated Gaussian noise of std about sqrt(1.07 + ln(n)/pi) at release n.
+r"""Square-root Toeplitz: correlated Gaussian noise with std about sqrt(1.07 + ln(n)/pi) at release n.
 
-The matrix of prefix sums has the symbol 1/(1-x). Both factors of the best factorization (up to lower order
-terms) have the symbol (1-x)^{-1/2} = sum_j binom(2j, j) 4^{-j} x^j (Fichtenberger, Henzinger and Upadhyay
-2022; Henzinger, Upadhyay and Upadhyay 2023). In a stream, the noise of this factorization needs all earlier
+The matrix of prefix sums has the symbol 1/(1-x). The best factorization (up to lower order terms) has two
+equal factors with the symbol (1-x)^{-1/2} = sum_j binom(2j, j) 4^{-j} x^j (Fichtenberger, Henzinger and
+Upadhyay
 draws. Here B is a buffered linear Toeplitz matrix (McMahan, Krichene et al. 2024) that approximates the
 factor:
 
@@ -23,7 +23,7 @@ of rounding: the computed c solves B c = 1 up to residuals of about 1e-15 each, 
 2 c_0 (c decreases). This changes the norm by less than 1e-14 sqrt(M); the computed norm is therefore
 increased by a factor of 1 + 1e-9.
 
-The factorization is for Gaussian noise only, because its columns have a large l1 norm.
+Use the factorization only with Gaussian noise, because its columns have a large l1 norm.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def quadrature(releases: int) -> tuple[Floats, Floats]:
 def _program(releases: int) -> Floats:
     """Return the coefficients of the recurrence that computes the noise.
 
-    They are scaled such that every column of the strategy has l2 norm at most 1.
+    They are scaled so that every column of the strategy has l2 norm at most 1.
     """
     rates, weights = quadrature(releases)
     plain = np.concatenate([[1.0], rates, weights])
