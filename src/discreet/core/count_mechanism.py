@@ -148,9 +148,9 @@ class CountMechanism(SumMechanism):
         Source of the random bits of the noise. With ``secure``, the noise is exact and discrete.
     strategy : Exact, Prefixes, Batches, OnDevice or Reported
     noise : noise distribution of every cell (:mod:`discreet.core.noise.noises`), or None if no noise is added
-    to sums.
+        to sums.
     scales : (families,) scale of one draw for each family, in the order of the query. It is the Laplace scale
-    or the standard deviation.
+        or the standard deviation.
     reward_grid : integer g if noise is secure: rewards are multiples of 1 / g. None if noise is seeded.
     release_scales : (releases + 1, families) scales of each release, used instead of ``scales``. With shape
         (0, families), ``scales`` are used at every release.
@@ -161,8 +161,8 @@ class CountMechanism(SumMechanism):
     Raises
     ------
     ValueError
-            If the parts do not fit together, so that the loss differs from the one derived in the module
-            docstring.
+        If the parts do not fit together, so that the loss differs from the one derived in the module
+        docstring.
     """
 
     __repr__ = brief

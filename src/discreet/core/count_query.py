@@ -76,7 +76,7 @@ class CountQuery(SumQuery):
     stationary : bool
         If True, count all steps in the same cells. The first axis of a table is then 1 instead of H.
     first : bool
-            If True, count only the record of a user's first visit to each state. Requires ``stationary``.
+        If True, count only the record of a user's first visit to each state. Requires ``stationary``.
     visits : bool
         If False, there is no family of visits. Visits are then the sums of the transitions over s'.
     center_rewards : bool
@@ -92,21 +92,21 @@ class CountQuery(SumQuery):
         records of a user ("all"), or only those of the first visit to each state ("first"). Rewards are
         centred as in the counts per step.
     pooled_share : float, optional
-            Share of the budget in (0, 1) for the pooled families. None: half. The pooled families split their
-            share in the same proportions as the other families split the remaining budget.
+        Share of the budget in (0, 1) for the pooled families. None: half. The pooled families split their
+        share in the same proportions as the other families split the remaining budget.
     groups : int
         Number of public groups of users whose clipped returns are summed (``Plan.group``); 0: none.
     clip : float
-            C in (0, H] if there are groups. A larger return of a user counts as C. 0 without groups.
+        C in (0, H] if there are groups. A larger return of a user counts as C. 0 without groups.
     return_share : float
         Share of the budget in (0, 1) for group returns if a plan sets no share. The families of counts split
         the remaining budget. Used only with groups.
     episodes : int
-            Largest number m of episodes that one user may have. Every sensitivity is m times the sensitivity
-            to one episode. Values above 1 are allowed only for offline data sets (``privatizer.stored``).
+        Largest number m of episodes that one user may have. Every sensitivity is m times the sensitivity to
+        one episode. Values above 1 are allowed only for offline data sets (``privatizer.stored``).
     step : int, optional
-            Step h in [0, H). Only the records of that step are counted, in families with first axis 1. None:
-            the records of all steps are counted. Not allowed with stationary, pooled or groups.
+        Step h in [0, H). Only the records of that step are counted, in families with first axis 1. None: the
+        records of all steps are counted. Not allowed with stationary, pooled or groups.
     cut : float
         Clipping threshold C of the first batch, in [1e-6, H]. It adds a family of rewards summed over steps,
         in which each user's rewards count until their total reaches C. A release contains either this family
@@ -116,9 +116,9 @@ class CountQuery(SumQuery):
     Raises
     ------
     ValueError
-            If the dense release would have more than 2e9 cells. A release is never sparse, because the set of
-            empty cells is private. Pool the steps or declare a mask. (In a session with many releases the
-            limit is 2e8.)
+        If the dense release would have more than 2e9 cells. A release is never sparse, because the set of
+        empty cells is private. Pool the steps or declare a mask. (In a session with many releases the limit
+        is 2e8.)
     """
 
     __repr__ = brief
@@ -265,6 +265,6 @@ class CountQuery(SumQuery):
         tests compare the two functions.
 
         trajectory : checked trajectory. group : group of the plan. cut : threshold C of the batch. None means
-        the first C. If C is infinite, rewards are not clipped.
+            the first C. If C is infinite, rewards are not clipped.
         """
         return parts().user_sums.summand(self, trajectory, group, cut)

@@ -73,19 +73,19 @@ class MechanismRecord:
     levels : int
         Number of noisy sums (tree nodes, messages, batches) that the records of one user can be in.
     exchanges : tuple
-            One entry for each way to replace a user: the coordinates that change, in all ``levels`` sums
-            (:func:`discreet.accounting.pld_calibration.exchanges`). Entries are listed only if epsilon is
-            computed from privacy-loss distributions. They are valid only for noise that is drawn after the
-            user's record was added. If the tuple is empty, epsilon is computed in closed form.
+        One entry for each way to replace a user: the coordinates that change, in all ``levels`` sums
+        (:func:`discreet.accounting.pld_calibration.exchanges`). Entries are listed only if epsilon is
+        computed from privacy-loss distributions. They are valid only for noise that is drawn after the user's
+        record was added. If the tuple is empty, epsilon is computed in closed form.
 
     Raises
     ------
     ValueError
-            If a value is out of range, or if ``scales`` and ``sensitivities`` have different families. If the
-            joint sensitivity is below the largest sensitivity of a family in units of its noise. If it is
-            above the sum of these sensitivities (for l2: the square root of the sum of their squares). If the
-            exchanges do not match the noise, the scales and the joint sensitivity
-            (:func:`discreet.accounting.pld_calibration.check_listed`).
+        If a value is out of range, or if ``scales`` and ``sensitivities`` have different families. If the
+        joint sensitivity is below the largest sensitivity of a family in units of its noise. If it is above
+        the sum of these sensitivities (for l2: the square root of the sum of their squares). If the exchanges
+        do not match the noise, the scales and the joint sensitivity
+        (:func:`discreet.accounting.pld_calibration.check_listed`).
     """
 
     __repr__ = brief
@@ -191,8 +191,8 @@ def joint_loss(
     """Return the joint sensitivity of all families in units of their noise.
 
     rounding : additional change of each family. If it is not 0, the result is the smaller of two bounds that
-    follow from the triangle inequality. The first bound separates changes and rounding. The second bound
-    separates the families. If all scales are doubled, the result is halved, also with ``rounding``.
+        follow from the triangle inequality. The first bound separates changes and rounding. The second bound
+        separates the families. If all scales are doubled, the result is halved, also with ``rounding``.
     """
     joint = query.sensitivity(norm, {name: 1.0 / scale for name, scale in scales.items()})
     if not rounding:

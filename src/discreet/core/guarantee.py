@@ -69,10 +69,10 @@ class Guarantee:
     Parameters
     ----------
     trust : trust model, which states the party that sees raw data. "joint": the server that users interact
-    with. "central": the curator of an offline data set; all other parties see only the release. "local": no
-    party sees raw data. "none": there is no guarantee.
+        with. "central": the curator of an offline data set; all other parties see only the release. "local":
+        no party sees raw data. "none": there is no guarantee.
     epsilon, delta : true values for the noise that the records describe. If epsilon is None, there is no
-    guarantee.
+        guarantee.
     rho, mu : parameters of zCDP and Gaussian DP, or None if no such parameter is proved.
     epsilon_nominal : requested epsilon. It differs from ``epsilon`` with calibration "published".
     episodes : largest number m of episodes of one user. The neighbouring relation replaces all of them.
@@ -80,15 +80,14 @@ class Guarantee:
     randomness : "secure" (operating system, exact) or "seeded" (simulation only).
     records : records of the mechanisms, all on the same users.
     kinds : pairs (text that names the users, their guarantee). Set instead of ``records`` if batches of
-    disjoint users have different mechanisms.
+        disjoint users have different mechanisms.
     reason : reason why there is no guarantee, as text. Set instead of ``records`` and ``kinds``.
 
     Raises
     ------
     ValueError
-            If a number does not follow from ``records`` or ``kinds``. An epsilon of numerical accounting is
-            recomputed unless this process has cached it (in a new process, loading dp-accounting takes a
-            second).
+        If a number does not follow from ``records`` or ``kinds``. An epsilon of numerical accounting is
+        recomputed unless this process has cached it (in a new process, loading dp-accounting takes a second).
     """
 
     __repr__ = brief

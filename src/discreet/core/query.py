@@ -139,7 +139,7 @@ class SumQuery(ABC):
         """Convert tables by (state, action) to the flat vector of cells.
 
         sums : one table for each of ``families``. Raises ``ValueError`` if a family is missing, has another
-        shape or contains a number that is not finite.
+            shape or contains a number that is not finite.
         """
         missing = [name for name in self.families if name not in sums]
         if missing:
@@ -231,14 +231,14 @@ class SumQuery(ABC):
         Returns
         -------
         float
-                A bound on the norm over all pairs of users. It is exact for families per step if two states
-                have two admissible actions each.
+            A bound on the norm over all pairs of users. It is exact for families per step if two states have
+            two admissible actions each.
 
         Raises
         ------
         ValueError
-                If ``norm`` is another text. If ``weight`` has a name that is not a family of this query, or a
-                number that is negative or not finite.
+            If ``norm`` is another text. If ``weight`` has a name that is not a family of this query, or a
+            number that is negative or not finite.
         """
         checks.choice("norm", norm, ("l1", "l2"))
         unknown = set(weight) - set(self.row_families)
@@ -269,8 +269,8 @@ class FamilyQuery(SumQuery):
     Raises
     ------
     ValueError
-            If two families have the same name, if a family has another class, or if a family counts a step
-            outside [0, H).
+        If two families have the same name, if a family has another class, or if a family counts a step
+        outside [0, H).
     """
 
     layout: Layout

@@ -46,17 +46,17 @@ class Plan:
     policy : (H, S) integer actions, or (H, S, A) probabilities.
     users : number of users who follow the plan, at least 1.
     context : mapping from names to the public arrays that devices need to encode trajectories (for example
-    values of a linear learner).
+        values of a linear learner).
     last : True if a release follows after these users. False lets one batch contain several policies (for
-    exploration or for ties).
+        exploration or for ties).
     number : set by ``session.begin``. Messages contain this number, and a session rejects messages for other
-    plans.
+        plans.
     group : for a query with group returns: the public group of these users.
     return_share : for a query with group returns: the share of the budget, in [0, 1), for group returns in
-    the release that closes this batch. The share of the last plan of a batch applies. With 0 the returns are
-    not released. None is the share in the query.
+        the release that closes this batch. The share of the last plan of a batch applies. With 0 the returns
+        are not released. None is the share in the query.
     forget : if True, the release that closes this batch is the last one that includes any user so far. Later
-    releases contain only later users.
+        releases contain only later users.
     cut : for a query with clipped rewards: the threshold C of this batch. It is at least that of the last
         batch and at most H. If it is infinite, centred rewards replace clipped rewards permanently, starting
         with the release of this batch. None keeps the threshold. The first plan of a batch sets the value;
@@ -103,13 +103,13 @@ class Schedule:
     mechanisms with separate noise for each release support it.
 
     ``queries`` : one query for each batch between consecutive times of release, instead of the learner's
-    standing query. No user is in two batches, so every query is answered with the full budget. The session
-    then has a :class:`~discreet.mechanisms.batch_queries.BatchChannel`. Users after the last release are in
-    no batch.
+        standing query. No user is in two batches, so every query is answered with the full budget. The
+        session then has a :class:`~discreet.mechanisms.batch_queries.BatchChannel`. Users after the last
+        release are in no batch.
 
     ``final`` : if True, the last of ``times`` may equal ``users``. This is for offline data sets
-    (:meth:`one_shot`). An online session raises ``ValueError`` for such a release, since no user remains who
-    could use it.
+        (:meth:`one_shot`). An online session raises ``ValueError`` for such a release, since no user remains
+        who could use it.
     """
 
     __repr__ = brief

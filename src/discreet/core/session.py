@@ -61,7 +61,7 @@ class Channel(ABC):
     A channel has the public values of one mechanism, and no sum. The sums are in the state of the session.
 
     mechanism : the mechanism. It is checked and rebuilt, so that no other code can change it. randomness :
-    source of the noise.
+        source of the noise.
     """
 
     mechanism: Any
@@ -216,11 +216,11 @@ class ChannelSession(Saveable):
     Raises
     ------
     RuntimeError
-            If calls come in the wrong order, after the session was closed, or from another process than the
-            one that started the session. If exact noise would not protect a sum
-            (:func:`~discreet.core.rng.checked_on_grid`). Nothing is released in these cases.
+        If calls come in the wrong order, after the session was closed, or from another process than the one
+        that started the session. If exact noise would not protect a sum
+        (:func:`~discreet.core.rng.checked_on_grid`). Nothing is released in these cases.
     ValueError
-            If a record is invalid (nothing is added), or if there are more users than the schedule declares.
+        If a record is invalid (nothing is added), or if there are more users than the schedule declares.
     """
 
     _kind = "stream"
@@ -442,7 +442,7 @@ class ChannelSession(Saveable):
         """Add one user's message. Raises ``ValueError`` (and adds nothing) if it is invalid or late.
 
         message : Message. If the server is trusted with raw data, the record of a user of the open plan is
-        also allowed.
+            also allowed.
         """
         with self._call():
             self._check_open()
@@ -494,10 +494,10 @@ class ChannelSession(Saveable):
         Raises
         ------
         ValueError
-            If a record is invalid, ``plan`` is not the open plan, or there are more users than the plan
-                If a record is invalid, ``plan`` is not the open plan, or there are more users than the plan
-                allows. Nothing is added in these cases. If the session is local, because each device must
-                randomize its own record.
+            If a record is invalid, ``plan`` is not the open plan, or there are more users than the plan If a
+            record is invalid, ``plan`` is not the open plan, or there are more users than the plan allows.
+            Nothing is added in these cases. If the session is local, because each device must randomize its
+            own record.
         """
         with self._call():
             self._check_open()
@@ -536,8 +536,8 @@ class ChannelSession(Saveable):
         arrive in this process.
 
         counted : output of the shuffler. Raises ``ValueError`` unless this is a shuffle session, and
-        ``counted`` has the batch's form and at most as many users as were absent. Raises ``RuntimeError`` if
-        the batch's plans still expect users, or if a message arrived in this process.
+            ``counted`` has the batch's form and at most as many users as were absent. Raises ``RuntimeError``
+            if the batch's plans still expect users, or if a message arrived in this process.
         """
         with self._call():
             self._check_open()

@@ -147,8 +147,8 @@ class Prefixes(Strategy):
     Parameters
     ----------
     walk : factorization :class:`Tree`, :class:`OptimalTree`, :class:`SignedDigits`, :class:`SquareRoot` or a
-    strategy matrix (:mod:`discreet.core.correlated_noise.matrix_factorization`). It has the number of time
-    steps of the schedule. A mechanism raises ``ValueError`` for another number.
+        strategy matrix (:mod:`discreet.core.correlated_noise.matrix_factorization`). It has the number of
+        time steps of the schedule. A mechanism raises ``ValueError`` for another number.
     leaf : unit of a time step: "batch" for the users between two scheduled releases, or "user" for one user.
     """
 
@@ -188,7 +188,7 @@ class Batches(Strategy):
     Parameters
     ----------
     decay : factor in [0, 1). The earlier sum is multiplied by it before a batch is added. With 0 the sum
-    contains only the batch.
+        contains only the batch.
     """
 
     __repr__ = brief

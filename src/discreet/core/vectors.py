@@ -57,7 +57,7 @@ class BoundedVector(OwnBound):
     Raises
     ------
     ValueError
-            If a number is out of range, or ``function`` is not callable.
+        If a number is out of range, or ``function`` is not callable.
     """
 
     size: int

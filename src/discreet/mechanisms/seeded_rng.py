@@ -35,7 +35,7 @@ def keys_of(seed: int, run: int, batch: int | None) -> RunKeys:
 
 
 def cell_noise(mechanism: CountMechanism, key: Key, i: int, j: int, factor: float, scales: Floats) -> Floats:
-    """Return the noise of every cell of a mechanism at the address (key, i, j).
+    """Return the noise of every cell of a mechanism at the address (key, i, j) of the random stream.
 
     Family f has scale factor * scales[f].
     """

@@ -40,8 +40,8 @@ class Tree(Walk):
     Parameters
     ----------
     leaves : number N >= 1 of time steps (batches of users, or single users), or None if N is unknown. The
-    last time step is never released. If N is unknown, noise scales grow with the epochs. Raises
-    ``ValueError`` below 1.
+        last time step is never released. If N is unknown, noise scales grow with the epochs. Raises
+        ``ValueError`` below 1.
     gaussian : True for Gaussian noise, False for Laplace noise. If N is unknown, it determines how fast the
         scales grow.
     """

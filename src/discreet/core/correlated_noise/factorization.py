@@ -134,9 +134,8 @@ def check_registers(
 ) -> None:
     """Raise ``ValueError`` unless labels and registers of a file can be those of a factorization.
 
-    held, registers : as for :func:`prefix_noise`. cells : number of cells of a
-    register. released : number of time steps in the last release. The noise of these steps must not be drawn
-    again.
+    held, registers : as for :func:`prefix_noise`. cells : number of cells of a register. released : number of
+        time steps in the last release. The noise of these steps must not be drawn again.
     """
     made = int(held[-1]) if walk.weights is None else len(registers)
     if made < released or (made > 0) != bool(registers):
