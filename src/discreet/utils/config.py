@@ -58,15 +58,15 @@ class Knobs:
                 object.__setattr__(self, name, value)
 
     def options(self) -> dict[str, Any]:
-        """Return a dict from the name of every field to its value; values from the preset are filled in."""
+        """Return a dict from the name of every field to its value. Values from the preset are filled in."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 def _such(cls: type, values: tuple[Any, ...]) -> str:
-    """Return the part of an error message that tells which keyword arguments the class takes.
+    """Return the part of an error message that states which keyword arguments the class accepts.
 
-    values : the positional arguments that the caller passed. If the only one is a number and the class has
-    ``epsilon``, the text suggests the call with ``epsilon=``.
+    values : positional arguments of the call. If the only one is a number and the class has ``epsilon``, the
+        text suggests the call with ``epsilon=``.
     """
     known = [f.name for f in fields(cls) if f.init]
     number = isinstance(values[0], int | float) and not isinstance(values[0], bool)
