@@ -140,8 +140,8 @@ def ways(query: CountQuery) -> tuple[Way, ...]:
 
     The table in the module docstring describes them.
 
-    Raises ``ValueError`` for queries in which a user adds more than one bit to a counter. These are queries
-    with counts pooled over steps, and queries with group returns.
+    Raises ``ValueError`` for queries in which a user adds more than one bit to a counter. Examples are
+    queries with counts pooled over steps, and queries with group returns.
     """
     found = shifts(query)
     if found is None:
@@ -215,7 +215,8 @@ def _binomial(n: int, p: float) -> tuple[int, Floats, float]:
 class _Loss:
     """Privacy-loss distribution of one coordinate.
 
-    It has finite losses with their probabilities (``masses``), and the probability of an infinite loss.
+    The distribution has finite losses with their probabilities (``masses``), and the probability of an
+    infinite loss.
     """
 
     losses: Floats
@@ -254,7 +255,7 @@ class Curve:
     rest: float
 
     def delta(self, epsilon: float) -> float:
-        """Return the bound on delta at this epsilon. It is at most 1."""
+        """Return the bound on delta at this epsilon. The result is at most 1."""
         at = int(np.searchsorted(self.losses, epsilon, side="right"))
         if at == self.losses.size:
             return min(1.0, self.rest)
@@ -311,7 +312,7 @@ def curves(noise: Noise, found: tuple[Way, ...], delta: float) -> list[Curve]:
     """Return the bound on delta as a function of epsilon, for each way to replace a user.
 
     noise : noise of every family. found : ways to replace a user. delta : value of delta at which the result
-        must be accurate. It determines the window of the convolution.
+        must be accurate. This value determines the window of the convolution.
     """
     by_name = dict(noise)
     moves = sorted({(name, by) for way in found for name, by, _ in way})

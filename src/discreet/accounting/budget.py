@@ -10,8 +10,8 @@ There are four notions. Each one is defined for a release process M and neighbou
   (Dong, Roth and Su 2022).
 
 Gaussian noise of standard deviation sigma on a sum of l2 sensitivity Delta is exactly (Delta / sigma)-GDP.
-This also holds under adaptive composition, where the values of mu^2 are summed. The exact curve of mu-GDP
-gives (epsilon, delta) (Balle and Wang 2018, theorem 8)::
+The statement also holds under adaptive composition, where the values of mu^2 are summed. The exact curve of
+mu-GDP gives (epsilon, delta) (Balle and Wang 2018, theorem 8)::
 
     delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)              (1)
 
@@ -201,7 +201,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
 def zcdp_delta(rho: float, epsilon: float) -> float:
     """Return the delta of rho-zCDP at this epsilon >= 0, by the best Renyi order.
 
-    This is equation (2) in the module docstring.
+    The function uses equation (2) in the module docstring.
     """
     rho = checks.positive("rho", rho)
     epsilon = checks.real("epsilon", epsilon, 0.0)

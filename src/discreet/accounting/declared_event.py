@@ -7,8 +7,8 @@ costs. Epsilon can therefore be recomputed from the record without the code of t
 **Price of a declared cost.** The largest shift does not always have the largest cost. (For example, integer
 noise multiplied by two hides shifts of two units but reveals shifts of one unit.) If a cell changes by at
 most x, it can also change by less. The *price* of x is therefore the largest cost of all shifts up to x on
-the grid (:func:`price`). Sums over steps and episodes use the triangle inequality. It needs cost(x + y) <=
-cost(x) + cost(y) for l1, and the same inequality for the square root of the cost for l2.
+the grid (:func:`price`). Sums over steps and episodes use the triangle inequality. The inequality needs
+cost(x + y) <= cost(x) + cost(y) for l1, and the same inequality for the square root of the cost for l2.
 """
 
 from __future__ import annotations
@@ -142,9 +142,9 @@ def check(mechanism: CountMechanism) -> None:
 
     - Noise must be drawn after the records that it protects, and a user must be in each sum with coefficient
       0 or 1. Then the cost of one sum is the total cost of one draw in each cell that the user changes.
-    - A declared cost that is not homogeneous is valid only for single cells. It is not valid for vectors and
-      clipped rewards, because they change many cells by small amounts. It is not valid for cells that contain
-      several records of one user.
+    - A declared cost that is not homogeneous is valid only for single cells. Such a cost is not valid for
+      vectors and clipped rewards, because they change many cells by small amounts. Such a cost is also not
+      valid for cells that contain several records of one user.
     - A declared noise must have a standard deviation, because releases state it.
     - A declared cost that claims to be homogeneous is tested at the shifts that the query uses.
     - Declared parts cannot be combined with fixed-point sums. Fixed-point arithmetic rounds more cells than

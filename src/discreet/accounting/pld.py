@@ -154,7 +154,7 @@ def _discrete_gaussian_pld(sigma: float, shift: int, interval: float) -> Any:
     The loss of the noise value x is (shift^2 - 2 shift x) / (2 sigma^2), which is linear in x. The method
     uses every grid point that is adjacent to a loss. If adjacent losses are at most one grid step apart,
     these are all grid points between the smallest and the largest loss. The package dp-accounting finds the
-    points, and the noise value of each point, in a Python loop. This takes seconds for the millions of
+    points, and the noise value of each point, in a Python loop. The loop takes seconds for the millions of
     integers of fine grids. This function computes them with NumPy, which is faster.
     """
     from dp_accounting.pld import pld_pmf, privacy_loss_mechanism
@@ -268,11 +268,11 @@ def _as_continuous(kept: Sequence[Coordinate], delta: float) -> tuple[float, flo
 
         P'(j) sigma sqrt(2 pi) / f(j) = 2 int_0^{1/2} cosh(j u / sigma^2) e^{-u^2 / 2 sigma^2} du.
 
-    This quotient is at least 1 - 1 / (24 sigma^2), because cosh >= 1 and e^{-v} >= 1 - v. It is at most 1 +
-    (e^w - 1) / 3 with w = x^2 / (8 sigma^2), because cosh v <= e^{v^2 / 2} and e^v is convex. This upper
-    bound is below e^{x^2 / 22 sigma^2} for w <= 0.1. By Poisson's summation formula 1 <= Z / (sigma sqrt(2
-    pi)) <= 1 + 3 e^{-2 pi^2 sigma^2}. So for sigma >= 4, with a = 1 / (23 sigma^2) and b = (r^2 + 1) / (22
-    sigma^2)::
+    This quotient is at least 1 - 1 / (24 sigma^2), because cosh >= 1 and e^{-v} >= 1 - v. The quotient is at
+    most 1 + (e^w - 1) / 3 with w = x^2 / (8 sigma^2), because cosh v <= e^{v^2 / 2} and e^v is convex. This
+    upper bound is below e^{x^2 / 22 sigma^2} for w <= 0.1. By Poisson's summation formula 1 <= Z / (sigma
+    sqrt(2 pi)) <= 1 + 3 e^{-2 pi^2 sigma^2}. So for sigma >= 4, with a = 1 / (23 sigma^2) and b = (r^2 + 1) /
+    (22 sigma^2)::
 
         P <= e^a P' everywhere,     Q >= e^{-b} Q' within r sigma of the centre of Q.
 

@@ -10,10 +10,10 @@ Changes if one user is replaced. A *way* to replace a user is a list of cells th
 with smaller changes have smaller losses and are not listed. Every cell of a way changes in each of the
 ``levels`` noisy sums that contain the user, and the guarantee uses the worst way. The noise must be
 independent in every cell, and it must be drawn after the user's record was added (condition c in
-:mod:`discreet.core.correlated_noise`). This holds for batches, for trees with fresh nodes, and for the
-message of one user. Two cases are not supported. Counts pooled over steps change one cell by more than one
-unit. Users with several episodes can change one cell by several units, or several cells, and it is not known
-which of these ways is worst. In these two cases the closed forms determine the noise.
+:mod:`discreet.core.correlated_noise`). The conditions hold for batches, for trees with fresh nodes, and for
+the message of one user. Two cases are not supported. Counts pooled over steps change one cell by more than
+one unit. Users with several episodes can change one cell by several units, or several cells, and it is not
+known which of these ways is worst. In these two cases the closed forms determine the noise.
 """
 
 from __future__ import annotations
@@ -121,10 +121,10 @@ def exchanges(
 def is_listed(record: MechanismRecord, horizon: int) -> bool:
     """Return True if the exchanges in a record are the ways to replace a user with ``horizon`` steps.
 
-    They are compared with the exchanges that follow from the noise and scales in the record. Any grid of
-    rewards is accepted. Versions up to 0.2.0 listed larger changes. The loss of such a list is at least as
-    large, so the guarantees that these versions stated are valid. Such records are also accepted, because
-    ledgers contain them.
+    The listed exchanges are compared with the exchanges that follow from the noise and scales in the record.
+    Any grid of rewards is accepted. Versions up to 0.2.0 listed larger changes. The loss of such a list is at
+    least as large, so the guarantees that these versions stated are valid. Such records are also accepted,
+    because ledgers contain them.
     """
     families = [family for name, family in RECORD_FAMILIES.items() if name in record.scales]
     ways = shifts_of(families, horizon)
@@ -194,9 +194,10 @@ def least_factor(
 ) -> float:
     """Return the least factor <= ``high`` such that all scales times this factor meet (epsilon, delta).
 
-    ``high`` is a factor that meets the budget by a closed form. It is returned if no smaller factor is found.
-    ``guess`` is the start of the search. A first search on a coarse grid of losses proposes a factor. The
-    accountant that states epsilon then checks this factor on every pattern. At most about 0.3 % of
+    ``high`` is a factor that meets the budget by a closed form. The factor ``high`` is returned if no smaller
+    factor is found. ``guess`` is the start of the search. A first search on a coarse grid of losses proposes
+    a factor. The accountant that states epsilon then checks this factor on every pattern. At most about 0.3 %
+    of
     """
     most = max(sum(count for *_, count in pattern) for pattern in patterns)
     ends = extremes(patterns)
@@ -218,7 +219,7 @@ def least_factor(
 
 
 def _over(found: float, epsilon: float) -> float:
-    """Return ln(found / epsilon). It is positive if the epsilon found exceeds the requested epsilon."""
+    """Return ln(found / epsilon), which is positive if the epsilon found exceeds the requested epsilon."""
     return math.log(found / epsilon) if found > 0 else -math.inf
 
 

@@ -15,13 +15,13 @@ b. The probability of the cell under Q must not change: q = (p - b) e^{-ih} + b 
 
 Proof that the resulting epsilon is at least the true one. A single outcome with loss l in the cell is split
 in this way with 0 <= b <= p, and merging its two parts restores the outcome. The true pair (P, Q) is
-therefore a post-processing of the split pair. This holds for every coordinate, so it also holds for the
+therefore a post-processing of the split pair. The statement holds for every coordinate, and therefore for the
 products of all coordinates. The split increases the variance of a loss by at most h^2 / 4. The step h is a
 hundredth of the root mean square deviation of the losses, so epsilon changes by a relative amount below 1e-4.
 
 Composition. The Fourier transform of the sum of n independent losses is the n-th power of the transform of
 the P-probabilities of one coordinate. Transforms of different kinds of coordinates are multiplied. The sum is
-outside the window of the transform with probability at most e^{-36}. This follows from Bernstein's
+outside the window of the transform with probability at most e^{-36}. The bound follows from Bernstein's
 inequality: if the losses are within b of their means and their variances sum to v, the sum is within 25 b + 9
 sqrt(v) of its mean. Then the equation
 

@@ -22,12 +22,12 @@ values, each of which is valid:
   combination
   of ways would give an epsilon that is too small.
 
-A record that has Laplace noise in several sums and lists no exchanges counts as one mechanism. Its epsilon is
-the sum over these sums. The reason is that the record does not state when its noise was drawn. If noise is
-used before its data (:mod:`discreet.core.correlated_noise.signed_digit_tree`), the sums cannot be composed
-one by one. An attacker who knows the releases before a user arrives knows all differences of the L noises
-that protect the user. The attacker can choose cells for the user in which the L noises are nearly equal. Then
-the user is protected by one noise of scale b / L, not by L noises of scale b.
+A record that has Laplace noise in several sums and lists no exchanges counts as one mechanism. The epsilon of
+this mechanism is the sum over these sums. The reason is that the record does not state when its noise was
+drawn. If noise is used before its data (:mod:`discreet.core.correlated_noise.signed_digit_tree`), the sums
+cannot be composed one by one. An attacker who knows the releases before a user arrives knows all differences
+of the L noises that protect the user. The attacker can choose cells for the user in which the L noises are
+nearly equal. Then the user is protected by one noise of scale b / L, not by L noises of scale b.
 
 *Is one more release allowed?* :func:`filtered` answers this question. In this case earlier releases can
 influence the next mechanism, its noise, and whether there is a next mechanism. Composition theorems for
@@ -54,9 +54,9 @@ influenced, determines it:
 - all mechanisms of the first reservation are continuous Gaussian: the Gaussian filter, which excludes
   discrete Gaussian noise (it has no mu);
 - otherwise: the zCDP filter. In addition, the first reservation is also allowed if :func:`composed` certifies
-  it. This is tighter (7 % for discrete Gaussian noise). It is valid because the mechanism of the first
-  reservation is fixed in advance. If the rho of this mechanism is within the bound of the filter, the filter
-  covers all reservations. Otherwise no second reservation passes.
+  it. The result of :func:`composed` is tighter (7 % for discrete Gaussian noise). It is valid because the
+  mechanism of the first reservation is fixed in advance. If the rho of this mechanism is within the bound of
+  the filter, the filter covers all reservations. Otherwise no second reservation passes.
 
 Mechanisms that are chosen together should therefore be reserved together. If a limit is increased after
 someone has seen releases, only the higher limit is guaranteed.
@@ -105,11 +105,11 @@ PURE, GAUSSIAN, ZCDP, NUMERICAL, NONE = (
 def pure_rho(epsilon: float) -> float:
     r"""Return epsilon tanh(epsilon / 2), the rho for which every epsilon-DP mechanism is rho-zCDP.
 
-    Randomized response dominates the mechanism (Kairouz, Oh and Viswanath 2015). Its divergence of order
-    alpha is 1/(alpha - 1) ln[cosh((alpha - 1/2) epsilon) / cosh(epsilon / 2)]. This is epsilon times the mean
-    of tanh over [epsilon / 2, (alpha - 1/2) epsilon]. The function tanh is concave on this interval. The mean
-    is therefore at most its value at the middle, tanh(alpha epsilon / 2), which is at most alpha tanh(epsilon
-    / 2). The bound is tight as alpha decreases to 1.
+    Randomized response dominates the mechanism (Kairouz, Oh and Viswanath 2015). The divergence of order
+    alpha of randomized response is 1/(alpha - 1) ln[cosh((alpha - 1/2) epsilon) / cosh(epsilon / 2)]. This
+    divergence is epsilon times the mean of tanh over [epsilon / 2, (alpha - 1/2) epsilon]. The function tanh
+    is concave on this interval. The mean is therefore at most its value at the middle, tanh(alpha epsilon /
+    2), which is at most alpha tanh(epsilon / 2). The bound is tight as alpha decreases to 1.
     """
     return epsilon * math.tanh(0.5 * epsilon)
 
@@ -148,7 +148,7 @@ def gdp_loss(record: Record) -> float | None:
 def zcdp_loss(record: Record) -> float:
     """Return the rho of a record in zCDP.
 
-    It follows from the joint sensitivity, or from the worst listed exchange if that gives a smaller rho.
+    The rho follows from the joint sensitivity, or from the worst listed exchange if that gives a smaller rho.
     """
     parts = _pure_parts(record)
     rho = 0.5 * record.loss**2 if parts is None else parts[1] * pure_rho(parts[0])
@@ -171,8 +171,8 @@ def covers(records: Sequence[Record], others: Sequence[Record]) -> bool:
     enough: in zCDP and Gaussian DP, ten mechanisms of epsilon 0.1 have a smaller loss than one of epsilon 1.
     Each of ``others`` must therefore have at most the loss of a separate one of ``records``. A total that
     contains ``records`` is then valid for the users of ``others`` too. The result is False if the kinds of
-    noise differ. It is also False if a record lists exchanges, because its epsilon is then below the closed
-    form.
+    noise differ. The result is also False if a record lists exchanges, because its epsilon is then below the
+    closed form.
     """
     both = (*records, *others)
     if not records or not others or not all(type(record) is MechanismRecord for record in both):

@@ -134,8 +134,8 @@ def _keys(version: int) -> tuple[str, ...]:
 def of_guarantee(guarantee: Guarantee, version: int = VERSION) -> dict[str, Any]:
     """Return the guarantee as a table of plain values: its numbers, the mechanisms, and sentences.
 
-    The value None becomes null in JSON. ``version`` is the version of the statement. It determines the keys
-    and sentences of the table.
+    The value None becomes null in JSON. ``version`` is the version of the statement. The version determines
+    the keys and sentences of the table.
     """
     table: dict[str, Any] = {name: getattr(guarantee, name, None) for name in _keys(version)}
     table["composition"] = list(guarantee.composition)

@@ -12,12 +12,12 @@ is. A clone is a sample of Q0 or of Q1, each with probability 1/2. Responses tha
 post-processing. Let C ~ Bin(n - 1, 1 / E) be the number of clones, and A ~ Bin(C, 1/2) the number of samples
 of Q0 among them. Let D be 1 if the replaced user's response is a sample of Q0, and 0 otherwise. The shuffled
 responses are dominated by the pair ``(A + D, C - A + 1 - D)``, where D is 1 with odds E : 1 for x0 and 1 : E
-for x1. The divergence between the two distributions of this pair is summed exactly. This is simple, because
-their likelihood ratio increases with the first number of the pair.
+for x1. The divergence between the two distributions of this pair is summed exactly. The sum is simple,
+because the likelihood ratio increases with the first number of the pair.
 
 Source: Feldman, McMillan and Talwar 2021 (theorem 3.1, with the argument above). In their stronger theorem of
-2022, a response is a clone with probability 2 / (E + 1). ``stronger`` selects that theorem. It is not proved
-here, and no guarantee depends on it.
+2022, a response is a clone with probability 2 / (E + 1). ``stronger`` selects that theorem. The theorem of
+2022 is not proved here, and no guarantee depends on it.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ def amplified_epsilon(epsilon0: float, users: int, delta: float, stronger: bool 
 def local_epsilon(epsilon: float, delta: float, users: int, stronger: bool = False) -> float:
     """Return the largest local epsilon0 such that n shuffled responses meet (epsilon, delta).
 
-    The result is accurate to 1e-5 and never too large. It is at least epsilon, because epsilon0 = epsilon
-    meets the budget without shuffling. At the result, :func:`amplified_epsilon` (which rounds up) is at most
-    epsilon.
+    The result is accurate to 1e-5 and never too large. The result is at least epsilon, because epsilon0 =
+    epsilon meets the budget without shuffling. At the result, :func:`amplified_epsilon` (which rounds up) is
+    at most epsilon.
     """
     low = checks.positive("epsilon", epsilon)
     high = low + math.log(users + 1.0) + 3.0

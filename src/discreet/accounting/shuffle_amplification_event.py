@@ -67,7 +67,7 @@ class AmplifiedRecord(BatchRecord):
     def epsilon(self, delta: float) -> float:
         """Return the epsilon of the worst batch at this delta in (0, 1).
 
-        It is at most the local epsilon0 of that batch.
+        The result is at most the local epsilon0 of that batch.
         """
         return max(amplification.amplified_epsilon(own, users, delta) for users, own in self.batches)
 

@@ -36,7 +36,7 @@ class BatchRecord(ABC):
 
     @abstractmethod
     def recomputed(self, delta: float) -> float:
-        """Return the epsilon that dp-accounting computes. It shares no code with :meth:`epsilon`."""
+        """Return the epsilon computed by dp-accounting, which shares no code with :meth:`epsilon`."""
 
 
 def listed(values: Any) -> list[Any]:

@@ -10,7 +10,8 @@ worst case, so that no black-box audit detects an error. The target user has one
 hypothesis, and the two tables differ in every cell that the target visits. All other users respond to actions
 by fixed tables. The transcript contains everything except the target's own actions: releases with their
 public numbers, and every plan. For a local privatizer it also contains the target's message. In this library
-all plans are public, including the target's plan. This is more than joint privacy requires.
+all plans are public, including the target's plan. Joint privacy does not require that the target's plan is
+public.
 
 **The bounds.** For each statistic, an event is chosen on a separate quarter of the runs. The other runs give
 Clopper-Pearson limits of the event's probabilities p0 and p1 under the two hypotheses. Then the true epsilon
@@ -22,9 +23,9 @@ alarm:
 - a linear score of the recorded numbers;
 - a score from event counts: the frequencies with which each recorded number is in its intervals.
 
-The last two statistics are fitted to the separate quarter of runs. They do not need a noise distribution.
-They also detect effects that no noise model contains, for example policies, release schedules or weights that
-depend on raw data.
+The last two statistics are fitted to the separate quarter of runs. These two statistics do not need a noise
+distribution. Therefore they also detect effects that no noise model contains, for example policies, release
+schedules or weights that depend on raw data.
 
 Linear learners are audited in other games (:mod:`discreet.audit.linear_games`). In those games the recorded
 numbers are Gram matrices, response sums and, if offline data are queried again, the answers. In the shuffle
@@ -108,7 +109,9 @@ def rate_limits(hits: int, runs: int, alarm: float) -> tuple[float, float]:
 
 
 def epsilon_bound(low: float, high: float, delta: float = 0.0) -> float:
-    """Return ln((low - delta) / high), a lower bound on epsilon. It is -inf if the event gives no bound."""
+    """Return ln((low - delta) / high), a lower bound on epsilon. The result is -inf if the event gives no
+    bound.
+    """
     return math.log((low - delta) / high) if low > delta and high > 0 else -math.inf
 
 
@@ -121,7 +124,7 @@ def mu_bound(low: float, high: float) -> float:
 class Bound:
     """Lower bounds on epsilon and mu from one statistic.
 
-    They are computed from the frequencies of an event under both hypotheses.
+    The bounds are computed from the frequencies of an event under both hypotheses.
 
     Parameters
     ----------
@@ -429,8 +432,8 @@ def play(
     """Return the transcript of one run of the common loop under one hypothesis.
 
     ``world`` is the hypothesis. ``restart`` is called with the session after the first release that contains
-    the target. It returns a restored session, and the release is requested from that session again. The
-    random bits that break a learner's ties are public and equal in all runs.
+    the target. The function ``restart`` returns a restored session, and the release is requested from that
+    session again. The random bits that break a learner's ties are public and equal in all runs.
     """
     spec = people.spec
     query = learner.query(spec)
@@ -684,7 +687,7 @@ _BINS = 12
 
 
 def fit_linear(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
-    """Fit Fisher's linear discriminant. It detects differences in the means of recorded numbers."""
+    """Fit Fisher's linear discriminant, which detects differences in the means of recorded numbers."""
     both = np.concatenate([one, zero])
     centre, spread = both.mean(axis=0), both.std(axis=0)
     keep = spread > 1e-12 * (1 + np.abs(centre))

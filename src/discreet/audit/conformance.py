@@ -8,8 +8,8 @@ that a module registers. A plug-in's own test suite can run the same checks::
         case.run()
 
 Checks are small (three states, a dozen users), so that they can run for every pair of learner and privatizer.
-They test that a component follows the rules of :mod:`discreet.mechanisms.interfaces`. Examples of these rules
-are:
+The checks test that a component follows the rules of :mod:`discreet.mechanisms.interfaces`. Examples of these
+rules are:
 
 * a learner works with at least one privatizer, and a privatizer with at least one learner;
 * equal seeds give equal results, and compiled runs give the same results as stepwise runs;
@@ -105,7 +105,7 @@ class Case:
             return
 
     def _checked(self) -> None:
-        """Run the check. It also fails if a floating-point operation is invalid or divides by zero."""
+        """Run the check. The check also fails if a floating-point operation is invalid or divides by zero."""
         with warnings.catch_warnings():
             warnings.simplefilter("error", RuntimeWarning)
             self.body()
@@ -125,7 +125,7 @@ def _told(error: Exception) -> str:
     """Return a one-line description of an error.
 
     The line contains the text of the error. If the text is empty, it contains the place where the error was
-    raised. It also contains the class of the error, unless a check raised the error.
+    raised. The line also contains the class of the error, unless a check raised the error.
     """
     text = " ".join(str(error).split())
     if isinstance(error, AssertionError):
@@ -523,7 +523,7 @@ def _costs_what_it_states(setup: Setup, where: str) -> None:
 class PrivacyLoss:
     """Privacy loss of an exchange of two given trajectories.
 
-    It is epsilon if ``norm`` is "l1", and mu if ``norm`` is "l2".
+    The loss is epsilon if ``norm`` is "l1", and mu if ``norm`` is "l2".
     """
 
     norm: Literal["l1", "l2"]

@@ -3,7 +3,7 @@
 This library has not derived the cost of a declared noise, and cannot see the data that a declared function
 stores. :func:`check_noise` compares the cost with the stated probabilities of the noise, and compares draws
 with the same probabilities. :func:`check_vector` calls the function of a vector on random records. Both
-functions search for errors. They cannot prove that a declaration is true.
+functions search for errors. No check can prove that a declaration is true.
 
 The probability of a false alarm is at most 1e-9 for each check of draws. The check of single values uses
 exact binomial tails. Each of the other checks compares a statistic with the quantile of its limit
@@ -452,7 +452,7 @@ _METHODS = ("laplace", "normal", "rounded", "below", "flip", "words")
 class _Replayed:
     """Random generator that repeats recorded results.
 
-    Its methods raise ``AssertionError`` if a call differs from the record.
+    The methods raise ``AssertionError`` if a call differs from the record.
     """
 
     exact = True
@@ -683,7 +683,7 @@ def _changed(record: Trajectory, layout: Layout, rng: np.random.Generator) -> Tr
 
 
 class _Watched:
-    """Wrapper of a vector's function. It counts the values that :class:`BoundedVector` replaces by zero."""
+    """Wrapper of a vector's function that counts the values that :class:`BoundedVector` replaces by zero."""
 
     def __init__(self, vector: BoundedVector, failures: Counter[str]) -> None:
         self._function, self._size, self._failures = vector.function, vector.size, failures

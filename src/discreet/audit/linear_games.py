@@ -1,8 +1,8 @@
 r"""Games for audits of linear sums. In these games, one user attains the privacy loss of the lemmas.
 
 Linear learners query sums of features, so a game needs a public feature map. In these games the feature
-vector of a pair ``(s, a)`` depends only on s. It is one of a few vectors u_s of equal length, called
-directions. The inner products t of these directions with the first direction are 1, -1, 0 and 1/4. The
+vector of a pair ``(s, a)`` depends only on s. The feature vector is one of a few vectors u_s of equal length,
+called directions. The inner products t of these directions with the first direction are 1, -1, 0 and 1/4. The
 directions include, exactly or nearly, the maximisers of lemmas 1 to 5 of
 :mod:`discreet.mechanisms.linear.sensitivities` (1/4 is the maximiser of lemma 3 for centred targets at equal
 scales). Each state has a direction and a sign sigma.
@@ -11,18 +11,18 @@ scales). Each state has a direction and a sign sigma.
   smallest elsewhere, x = u_s attains the bound on ||x||, and y is at an end of its range. Raw, centred and
   span targets then attain their declared bounds. If the coordinates of features must not be negative
   (``nonneg``), sigma(s') = -1 is replaced by 0.
-* Linear MDPs: phi = u_s. These are unit vectors on a cone around a fixed axis. The constant 1 is therefore in
-  the span of the features, as centred targets and the model form require. The component along the axis has
-  1 % of the squared length. Inner products are as above, except that -1 is replaced by -0.98. If the
-  coordinates must not be negative, the features are one-hot.
+* Linear MDPs: phi = u_s. The vectors u_s are unit vectors on a cone around a fixed axis. The constant 1 is
+  therefore in the span of the features, as centred targets and the model form require. The component along
+  the axis has 1 % of the squared length. Inner products are as above, except that -1 is replaced by -0.98. If
+  the coordinates must not be negative, the features are one-hot.
 
 The canary is a pair of records of the target user, one for each hypothesis. Among all pairs of records in the
 game, the exchange of this pair has the largest loss under the noise that the session claims (:func:`canary`).
-:class:`Probe` makes the queries of a learner at the learner's times, but with other contexts and values. This
-is allowed because the claim holds for all contexts and values. The contexts and values of the probe have the
-largest loss. Therefore the short game uses the probe, and the long game uses the learner itself. If a claim
-is only an upper bound, the canary's loss can be smaller than the claim. This is the case for two pairs of a
-step (UCRL-VTR+), for separate queries and Gram matrices, and for l1 norms.
+:class:`Probe` makes the queries of a learner at the learner's times, but with other contexts and values. The
+probe may do so because the claim holds for all contexts and values. The contexts and values of the probe have
+the largest loss. Therefore the short game uses the probe, and the long game uses the learner itself. If a
+claim is only an upper bound, the canary's loss can be smaller than the claim. Examples are two pairs of a
+step (UCRL-VTR+), for separate queries and Gram matrices, and l1 norms.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def values_of(query: LinearQuery) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class LinearPeople:
-    """Users of the game. Their states and rewards are fixed, and their actions follow the policy.
+    """Users of the game. The states and rewards of the users are fixed, and their actions follow the policy.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ class Probe:
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> tuple[ProblemSpec, int, int]:
         """Return the initial state of the probe.
 
-        It is (spec, number of the last release with queries, number of query rounds).
+        The state is (spec, number of the last release with queries, number of query rounds).
         """
         return spec, 0, 0
 

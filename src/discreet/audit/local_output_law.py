@@ -112,7 +112,7 @@ def log_ratio(one: Law, zero: Law, message: Message) -> float:
 def largest_ratio(laws: Iterable[Law]) -> float:
     """Return the exact epsilon of several message distributions.
 
-    It is the largest log-likelihood ratio over all messages and all pairs of distributions.
+    The result is the largest log-likelihood ratio over all messages and all pairs of distributions.
     """
     every = list(laws)
     worst = 0.0
@@ -125,7 +125,7 @@ def largest_ratio(laws: Iterable[Law]) -> float:
 
 
 def lives(layout: Layout) -> Iterator[Trajectory]:
-    """Yield every trajectory with rewards 0 or 1. They have the extreme distributions of messages."""
+    """Yield every trajectory with rewards 0 or 1. These have extreme distributions of messages."""
     h = layout.horizon
     pairs = [
         (s, a) for s in range(layout.states) for a in range(layout.actions) if layout.row_index[s, a] >= 0

@@ -1,4 +1,4 @@
-r"""Membership inference attacks. They try to determine whether a user's trajectory was in the data.
+r"""Membership inference attacks, which try to determine whether a user's trajectory was in the data.
 
 An attack is a game. n - 1 users are drawn from an MDP. The n-th record is the target's trajectory x ("in") or
 another trajectory x' ("out"). These two data sets are neighbours in the sense of every guarantee in this
@@ -158,7 +158,9 @@ class Tradeoff:
 
     @cached_property
     def auc(self) -> float:
-        """Area under the curve. It bounds the AUC of every attack. For mu-GDP it is Phi(mu / sqrt 2)."""
+        """Area under the curve. The area bounds the AUC of every attack. For mu-GDP it is Phi(mu / sqrt
+        2).
+        """
         if self.mu is not None:
             return float(special.ndtr(self.mu / math.sqrt(2.0)))
         grid = np.unique(np.concatenate([np.linspace(0.0, 1.0, 4001), np.logspace(-12, 0, 2001)]))
@@ -262,7 +264,8 @@ class Roc:
         The AUC is the probability that a run with the target has a larger score than a run without the
         target. Ties count half.
 
-        The standard error is DeLong's. It describes the variation over runs, given the targets.
+        The standard error is DeLong's. This standard error describes the variation over runs, given the
+        targets.
         """
         zero, one = np.sort(self.outside), np.sort(self.inside)
         above = 0.5 * (np.searchsorted(zero, self.inside) + np.searchsorted(zero, self.inside, "right"))
@@ -325,8 +328,8 @@ class AttackResult:
     def numerical(self) -> Tradeoff | None:
         """Trade-off curve of Laplace noise, computed from its privacy-loss distribution.
 
-        It is below the curve of pure epsilon. The computation takes a few seconds. The value is None for
-        other noise, because the curve of mu-GDP is already exact.
+        This curve is below the curve of pure epsilon. The computation takes a few seconds. The value is None
+        for other noise, because the curve of mu-GDP is already exact.
         """
         return Tradeoff.of_exchanges(self.exchanges) if self.exchanges else None
 
@@ -465,9 +468,9 @@ def rarest(world: TabularMDP, behaviour: ArrayLike | PolicyRows) -> Trajectory:
 def most_likely(
     world: TabularMDP, behaviour: ArrayLike | PolicyRows, apart: Trajectory | None = None
 ) -> Trajectory:
-    """Return the most likely trajectory that has no (step, state, action) in common with ``apart``.
-
-    Its rewards are 0. If every such trajectory has probability 0, return the most likely trajectory.
+    """Return the most likely trajectory that has no (step, state, action) in common with ``apart``. The
+    rewards of this trajectory are 0. If every such trajectory has probability 0, return the most likely
+    trajectory.
     """
     step, start = _log_steps(world, policy_rows(world.layout, behaviour))
     if apart is not None:
@@ -503,7 +506,7 @@ class _Game(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _MembershipBench:
-    """Setting of an attack. It runs a learner on counts through an ordinary session."""
+    """Setting of an attack, which runs a learner on counts through an ordinary session."""
 
     world: TabularMDP
     behaviour: PolicyRows
@@ -591,8 +594,8 @@ def _learned(inside: Floats, outside: Floats) -> dict[str, Score]:
 def _likelihood(bench: _MembershipBench, game: _Game, release: Release) -> Score:
     """Return the score of the third adversary if the other records are known.
 
-    The score is the log-likelihood ratio of a release. Without noise, the score is 1 or -1. It then states
-    which of the two data sets is closer.
+    The score is the log-likelihood ratio of a release. Without noise, the score is 1 or -1. The sign then
+    states which of the two data sets is closer.
     """
     assert game.others is not None
     assert game.outside is not None
@@ -789,7 +792,7 @@ def _bench(
 
 
 class _Games:
-    """Games of one attack. They collect each adversary's scores with and without the target."""
+    """Games of one attack, which collect each adversary's scores with and without the target."""
 
     def __init__(
         self, bench: _MembershipBench, first: Any, target: Target, knows: Knowledge, shadows: int, trials: int

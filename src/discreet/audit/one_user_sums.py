@@ -1,4 +1,4 @@
-"""Second implementation of one user's contribution to every family of sums. It works cell by cell.
+"""Second implementation, cell by cell, of one user's contribution to every family of sums.
 
 Sessions add records to sums with compiled code (:mod:`discreet.core.count_kernels`). This module uses no
 compiled kernels. Audits and tests compare the sums of sessions, and the stated sensitivities, with the

@@ -2,10 +2,10 @@ r"""Tests of the noise in a session's releases: its distribution, its grid, and 
 
 Secure noise cannot be tested by two sessions under one seed, because it has no seed and never repeats a draw.
 Only the noise itself can be observed. If the server is trusted, all users are marked as absent. Releases then
-consist only of noise, and :func:`noise_table` decomposes them into single draws. It uses the mixing matrix
-that the mechanism claims (:mod:`discreet.audit.noise_model`). If devices add the noise, the draws are
-messages minus the recomputed contribution of the record. (Rewards of 1/4 are on every grid, so that no
-contribution is rounded.)
+consist only of noise, and :func:`noise_table` decomposes them into single draws. The decomposition uses the
+mixing matrix that the mechanism claims (:mod:`discreet.audit.noise_model`). If devices add the noise, the
+draws are messages minus the recomputed contribution of the record. (Rewards of 1/4 are on every grid, so that
+no contribution is rounded.)
 
 The checks of draws in units of the claimed scale are:
 
@@ -210,7 +210,7 @@ def law_of_draws(table: NoiseTable, seed: int) -> list[tuple[str, float, float, 
     A result is (family, p-value, standard deviation divided by the claimed standard deviation, number of
     draws that are not on the grid).
 
-    The p-value is that of the Kolmogorov-Smirnov test. It is applied to randomized probability integral
+    The p-value is that of the Kolmogorov-Smirnov test. The test is applied to randomized probability integral
     transforms, which are uniform if the claim is true.
     """
     luck, out = np.random.default_rng(seed), []
@@ -243,9 +243,9 @@ def sharing(table: NoiseTable, alarm: float) -> list[tuple[str, int, int]]:
 
     Signs of independent draws agree as often as fair random bits do. Zeros are ignored. For two blocks of
     equal size (a block is a family in one release or message), signs are compared cell by cell over all runs.
-    This also detects noise that is only partly shared. Each of the two tests gives a false alarm with
-    probability at most alarm / 2. If entries are sums of several draws, they are not independent and are not
-    compared. The result is then an empty list.
+    The comparison also detects noise that is only partly shared. Each of the two tests gives a false alarm
+    with probability at most alarm / 2. If entries are sums of several draws, they are not independent and are
+    not compared. The result is then an empty list.
     """
     runs, times, cells = table.draws.shape
     told = table.due & (np.abs(table.draws) > _NO_DRAW)  # smaller values are draws of 0 with a rounding error

@@ -1,17 +1,17 @@
 r"""White-box audits: tests of identities that the sessions of every privatizer must satisfy, at full size.
 
-The audits use the same session API as all other code. They compare two sessions under one seed whose data
-differ in one user's record. The noise cancels, so the change of every number is exact. Let B_f be the matrix
-that mixes independent noise of scale 1 into the releases of family f (:mod:`discreet.audit.noise_model`). Let
-u_k be the response of the releases to a unit change of user k. For Gaussian noise, the user's loss in family
-f is the user's change times the l2 norm of B_f^+ u_k. For Laplace noise, it is the change times the least
-||s||_1 with B_f s = u_k. The losses of all families are combined. The audit takes the largest loss over all
-users and over many changes. Whitened residuals B_f^-1 (release - sums) are tested for the claimed
-distribution, and for independence between cells and between releases.
+The audits use the same session API as all other code. The audits compare two sessions under one seed. The
+data of these sessions differ in one user's record. The noise cancels, so the change of every number is exact.
+Let B_f be the matrix that mixes independent noise of scale 1 into the releases of family f
+(:mod:`discreet.audit.noise_model`). Let u_k be the response of the releases to a unit change of user k. For
+Gaussian noise, the user's loss in family f is the user's change times the l2 norm of B_f^+ u_k. For Laplace
+noise, it is the change times the least ||s||_1 with B_f s = u_k. The losses of all families are combined. The
+audit takes the largest loss over all users and over many changes. Whitened residuals B_f^-1 (release - sums)
+are tested for the claimed distribution, and for independence between cells and between releases.
 
 The policies alternate from release to release (all actions, the first action, the last action), so that rows
 are visited in different releases. The users have fixed trajectories that follow these policies. Some devices
-report only a few steps. They are run on every outcome of their random bits at a small size
+report only a few steps. These devices are run on every outcome of their random bits at a small size
 (:mod:`discreet.audit.local_output_law`), which gives the exact largest likelihood ratio. At full size these
 devices are run on seeded random bits, and the audit counts how often they report the true record.
 
@@ -577,7 +577,7 @@ def _own_data(start: Start, learner: Any, seed: int, games: Sequence[Game]) -> I
 def _repeats(start: Start, learner: Any, seed: int, restart: Restart | None, people: Game) -> Identity:
     """Check that a repeated request returns the same release and changes no later release.
 
-    This must also be true after a restart.
+    A restart must not change this.
     """
     spec = people.spec
     query, schedule = learner.query(spec), learner.schedule(spec)

@@ -20,7 +20,7 @@ __all__ = ["Encoder"]
 class Encoder(Protocol):
     """Interface of a function that runs on the user's device and encodes a trajectory.
 
-    The message depends only on the arguments. It contains the number of the plan.
+    The message depends only on the arguments. Each message contains the number of the plan.
     """
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:

@@ -50,11 +50,11 @@ infinite. If scales differ by release (``release_scales``), sigma and L are thos
 L exceeds the L of ``scales``. The statements below are therefore valid with the L of ``scales``.
 
 Privacy with shares chosen from earlier releases. Given the earlier releases, a release is one Laplace or
-Gaussian mechanism. Its sensitivity is the change that one user causes in the release, which is a lambda^m
-times the user's own change (m is the number of releases since the user's batch). The loss is the same for
-every share. Adaptive composition of Gaussian DP (Dong, Roth and Su 2022) and of pure epsilon requires only
-that the losses of the single releases are bounded by constants fixed in advance. Noise that is calibrated by
-privacy-loss distributions is rejected, because its losses are not summed in this way.
+Gaussian mechanism. The sensitivity of a release is the change that one user causes in it. This change is a
+lambda^m times the user's own change, where m is the number of releases since the user's batch. The loss is
+the same for every share. Adaptive composition of Gaussian DP (Dong, Roth and Su 2022) and of pure epsilon
+requires only that the losses of the single releases are bounded by constants fixed in advance. Noise that is
+calibrated by privacy-loss distributions is rejected, because its losses are not summed in this way.
 
 ``forget``. A release can close the stream of all users before it. The gain of this release is 1 instead of a
 = sqrt(1 - lambda^2), and the decaying sum is set to zero after the release. Consider a user whose batch is m
@@ -71,8 +71,8 @@ share of rewards, and C_i the threshold of the newest batch at release i:
     Gaussian:  sqrt(2 H / ((1 - s) L)),             C_i sqrt(2 / (s L)),              sqrt(H / (s L)),
 
 The loss is at most (1 - s) L + s L = L with either reward family, by the joint sensitivities above. The scale
-of transitions does not change. The reward family that is not released has an infinite scale. Its internal
-sums continue.
+of transitions does not change. The reward family that is not released has an infinite scale. The internal
+sums of this family continue.
 
 - *C may depend on earlier releases if it never decreases.* The C of a batch is fixed before its users act and
     is the same for all of them. A user of batch j adds x with ||x||_1 <= C_j. Replacing x changes release
@@ -81,9 +81,9 @@ sums continue.
     (Laplace: lambda = 0, so only i = j.) A smaller C_i is rejected: users of earlier batches are still in the
     decaying sum and would have too little noise.
 - *The family may change permanently, by a choice that depends on earlier releases.* Both running sums contain
-    every user with the same weights. Given the earlier releases, release i is one mechanism. Its sensitivity
-    is the change that a user of batch j causes in the release. The loss is at most (a lambda^(i-j))^2 L for
-    either family. These constants are fixed in advance, and their sum is at most L. (Releases before the
+    every user with the same weights. Given the earlier releases, release i is one mechanism. The sensitivity
+    of release i is the change that a user of batch j causes in it. The loss is at most (a lambda^(i-j))^2 L
+    for either family. These constants are fixed in advance, and their sum is at most L. (Releases before the
     change do not depend on the user's centred rewards, and releases after the change do not depend on the
     user's clipped rewards.) Adaptive composition
   requires only this, as above. With exact discrete noise the composition is that of zCDP, with fixed-point

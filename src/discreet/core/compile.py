@@ -90,7 +90,7 @@ def _warn_no_cache() -> None:
 def kernel(function: F) -> F:
     """Compile ``function`` when it is first called.
 
-    The compiled function releases the GIL. It is cached on disk if possible.
+    The compiled function releases the GIL. The compiled code is cached on disk if possible.
     """
     folder = cache_folder()
     if folder is None:
@@ -105,5 +105,5 @@ def kernel(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """Compile a small helper function that only kernels call. It is not cached on disk."""
+    """Compile a small helper function that only kernels call. The compiled code is not cached on disk."""
     return cast(F, numba.njit(**_OPTIONS)(function))

@@ -94,7 +94,9 @@ class CountChannel(Channel):
         return replace(plan, context=context, group=None, return_share=None, forget=False, cut=None), {}
 
     def encoder(self, s: ChannelSession) -> Encoder:
-        """Return the encoder for devices. It returns the record unchanged, because users trust the server."""
+        """Return the encoder for devices. The encoder returns the record unchanged, because users trust the
+        server.
+        """
         return RawEncoder(s._plans)
 
     def up_to(self, s: ChannelSession) -> float:

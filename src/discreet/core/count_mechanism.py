@@ -57,7 +57,7 @@ FINEST_ACCOUNTED = 4096  # finest grid of rewards for numerical accounting; fine
 
 @dataclass(frozen=True)
 class Stated:
-    """Options that determine how a privacy loss is stated. They do not change the loss.
+    """Options that determine how a privacy loss is stated. The options do not change the loss.
 
     A mechanism raises ``ValueError`` for a delta outside (0, 1), and if the noise needs a delta but ``delta``
     is None.
@@ -78,7 +78,7 @@ class Stated:
 
 
 class SumMechanism(ABC):
-    """Common base class of mechanisms of sums. It computes the guarantee from the privacy records."""
+    """Common base class of mechanisms of sums. The guarantee is computed from the privacy records."""
 
     query: Any
     strategy: Any  # shuffled mechanisms have no strategy
@@ -472,7 +472,7 @@ class CountMechanism(SumMechanism):
 
     @cached_property
     def laws(self) -> ReleaseDistributions:
-        """Noise distributions of every release. They are known before any data."""
+        """Noise distributions of every release, known before any data."""
         return parts().count_laws(self)
 
     def laws_at(self, n: int) -> dict[str, NoiseDistribution]:

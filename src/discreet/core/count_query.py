@@ -1,22 +1,22 @@
 """Counts of visits, transitions and rewards in a tabular problem, as a query with options.
 
-A :class:`CountQuery` describes the sums that the papers and this library's learners use. Its options choose
-families (:attr:`CountQuery.parts`). The sums, cells and sensitivity follow from the families alone
-(:mod:`discreet.core.query`). The options have these meanings:
+A :class:`CountQuery` describes the sums that the papers and this library's learners use. The options of the
+query choose families (:attr:`CountQuery.parts`). The sums, cells and sensitivity follow from the families
+alone (:mod:`discreet.core.query`). The options have these meanings:
 
 - default: visits, transitions and rewards are counted in separate cells for each step;
 - ``stationary``: all steps are counted in the same cells. The l1 sensitivity bound is unchanged. The l2
   bound is H sqrt(6) for the three uncentred families, which is sqrt(H) times the bound for counts per step;
 - ``stationary`` and ``first``: only first visits to states are counted. Let m = min(S, H). The noise is then
-  sqrt(m) times that of the counts of one step, and a count is up to H times as large. This is the best known
-  query for an environment that is the same at every step;
+  sqrt(m) times that of the counts of one step, and a count is up to H times as large. No better query is
+  known for an environment that is the same at every step;
 - ``pooled="all"``: pooled counts are released in addition to counts per step. With Laplace noise, a pooled
   count has the same noise as a count per step and is H times as large. (The sum of H counts per step has
   sqrt(H) times the noise.) With Gaussian noise pooling has no advantage;
 - ``pooled="first"``: pooled counts of first visits are released in addition to counts per step;
 - ``step=h``: only one step is counted, so the sensitivity has no factor H;
-- ``groups`` and ``cut``: group returns and clipped rewards are released. Their noise scales depend on plans
-  (:mod:`discreet.core.clipped_returns`).
+- ``groups`` and ``cut``: group returns and clipped rewards are released. The noise scales of these families
+  depend on plans (:mod:`discreet.core.clipped_returns`).
 
 With centred rewards and without visits, consider the squared costs of one step. The costliest case is
 SUCCESSOR (same pair, different next states). SUCCESSOR cannot occur at two consecutive steps

@@ -1,8 +1,8 @@
 """Exact conversions from mu and rho to epsilon, for guarantees of Gaussian noise.
 
 Gaussian noise of standard deviation sigma on a sum of l2 sensitivity Delta is exactly (Delta / sigma)-GDP.
-This also holds under adaptive composition, where the values of mu^2 are summed. The exact curve of mu-GDP
-gives (epsilon, delta) (Balle and Wang 2018, theorem 8)::
+The statement also holds under adaptive composition, where the values of mu^2 are summed. The exact curve of
+mu-GDP gives (epsilon, delta) (Balle and Wang 2018, theorem 8)::
 
     delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)              (1)
 

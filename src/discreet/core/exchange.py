@@ -1,8 +1,7 @@
 """Largest change of sums of records if one trajectory is replaced, computed by an automaton over steps.
 
 A user contributes one record (s, a, r, s') per step. The neighbouring relation replaces the user's whole
-trajectory by any other trajectory. Compare the records of the two trajectories at one step. They are in one
-of three cases:
+trajectory by any other trajectory. The records of the two trajectories at one step are in one of three cases:
 
 - OTHER: the pairs (s, a) differ;
 - SUCCESSOR: the pairs are equal, the next states s' differ;

@@ -89,8 +89,9 @@ class SumFamily(ABC):
     ) -> None:
         """Add one user's checked ``record`` to the flat ``cells`` of this family.
 
-        layout, context : sizes, and public arrays of the plan. grid : grid of values that are not counts, or
-            None. It is used with exact noise.
+        layout, context : sizes, and public arrays of the plan.
+
+        grid : grid of values that are not counts, or None. Exact noise needs a grid.
 
         Raises ``ValueError`` if the sum needs values that plans set. Compiled code adds records to such a
         family.

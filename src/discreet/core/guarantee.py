@@ -4,9 +4,9 @@ A :class:`Guarantee` contains numbers that this module computes, and the records
 The numbers are computed again whenever a guarantee is constructed. The sentences are built from the numbers
 by :mod:`discreet.accounting.text.guarantee_sentences`. No number is read from a sentence.
 
-A :class:`MechanismRecord` describes the effect of one mechanism on one user. It contains the kind of noise,
-the scale for each family of the query, the joint sensitivity in units of the noise, and the number of noisy
-sums that can contain the user. :func:`guarantee_of` composes records on the same users:
+A :class:`MechanismRecord` describes the effect of one mechanism on one user. The record contains the kind of
+noise, the scale for each family of the query, the joint sensitivity in units of the noise, and the number of
+noisy sums that can contain the user. :func:`guarantee_of` composes records on the same users:
 
 - Laplace (also discrete, on its grid): epsilon = sum over records of levels * joint l1, because the
   densities of two neighbouring releases differ by at most exp(sum |shift| / b);

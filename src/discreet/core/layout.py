@@ -89,7 +89,7 @@ class Layout:
 
     @cached_property
     def row_index(self) -> NDArray[np.int64]:
-        """Row of each pair (s, a), shape (S, A). It is -1 if the action is not admissible."""
+        """Row of each pair (s, a), shape (S, A). The entry is -1 if the action is not admissible."""
         index = np.full((self.states, self.actions), -1, np.int64)
         index[self.row_state, self.row_action] = np.arange(self.rows)
         return index

@@ -37,7 +37,7 @@ class NoiseDistribution(Protocol):
         ...
 
     def std(self) -> float:
-        """Return the standard deviation of one cell in this release. It is the same for all cells."""
+        """Return the standard deviation of one cell in this release. All cells have the same value."""
         ...
 
     def std_bound(self) -> float:

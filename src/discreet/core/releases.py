@@ -2,8 +2,8 @@
 
 A :class:`Plan` contains everything that is published before users act. A :class:`Schedule` sets the times of
 releases. A :class:`Message` is the value that a user's device sends. A :class:`Release` contains everything
-that is ever published about users. This module does not use learners or environments. Their types are in
-:mod:`discreet.mechanisms.interfaces`.
+that is ever published about users. This module does not use learners or environments. The types of learners
+and environments are in :mod:`discreet.mechanisms.interfaces`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 # ------------------------------------------------------------------------------ before users act
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Everything that the server publishes before users act. It depends only on releases and public data.
+    """Everything that the server publishes before users act. A plan depends only on releases and public data.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ MOST_RELEASES = 50_000_000  # largest number of releases, because their times ar
 class Schedule:
     """Public times of release.
 
-    They are fixed before data, or limited in number in advance and triggered by releases.
+    The times are fixed before data, or limited in number in advance and triggered by releases.
 
     ``users`` is the number K of users, or None if K is unknown. If neither ``times`` nor ``growth`` is given,
     there is a release after every user. ``max_releases`` limits the number of releases that earlier releases
@@ -107,7 +107,7 @@ class Schedule:
         session then has a :class:`~discreet.mechanisms.batch_queries.BatchChannel`. Users after the last
         release are in no batch.
 
-    ``final`` : if True, the last of ``times`` may equal ``users``. This is for offline data sets
+    ``final`` : if True, the last of ``times`` may equal ``users``. Offline data sets need this
         (:meth:`one_shot`). An online session raises ``ValueError`` for such a release, since no user remains
         who could use it.
     """
@@ -288,7 +288,7 @@ class Release:
 class Message:
     """Value that a user's device sends.
 
-    It is a raw trajectory, or an encoded message for the trust models "local" and "shuffle".
+    The value is a raw trajectory, or an encoded message for the trust models "local" and "shuffle".
 
     plan : number of the plan that the user followed.
 

@@ -4,7 +4,7 @@ The streams of a seeded run are indexed by (seed, run, role, index), so equal se
 order and
 with any number of workers. Seeded noise protects no user, because anyone who knows the seed can subtract it.
 Every guarantee states this. Secure noise is exact, discrete, and drawn from the operating system's
-cryptographic source. It has no seed.
+cryptographic source. Secure noise has no seed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Seeded:
 
 @dataclass(frozen=True)
 class Secure:
-    """Exact discrete noise from the operating system's cryptographic source. It is not repeatable.
+    """Exact discrete noise from the operating system's cryptographic source. The draws cannot be repeated.
 
     reward_grid : rewards are rounded at random, without bias, to multiples of 1 / reward_grid. Every sum is
         then an integer in units of a public grid. (The last bits of floating-point noise would leak

@@ -2,8 +2,9 @@
 
 A privatizer fixes everything that determines the noise scale, and then starts a session. The order of calls
 is: release, begin, submit (once per user), release, ... The session decides which users are allowed to
-submit, counts them (the number is public), and decides when a release is due. If no user was added, it
-repeats the last release. Its :class:`Channel` checks messages, adds them to sums and draws the noise.
+submit, counts them (the number is public), and decides when a release is due. If no user was added, the
+session repeats the last release. The :class:`Channel` of a session checks messages, adds them to sums and
+draws the noise.
 
 The guarantee depends on two rules. First, only one call runs at a time (:mod:`discreet.core.lifecycle`),
 because two simultaneous releases would draw two noises for one sum. Second, a user is counted before the
@@ -60,7 +61,7 @@ class Channel(ABC):
 
     A channel has the public values of one mechanism, and no sum. The sums are in the state of the session.
 
-    mechanism : the mechanism. It is checked and rebuilt, so that no other code can change it. randomness :
+    mechanism : mechanism, which is checked and rebuilt, so that no other code can change it. randomness :
         source of the noise.
     """
 
@@ -79,7 +80,7 @@ class Channel(ABC):
         return state
 
     def from_plain(self, s: ChannelSession, state: State) -> State:
-        """Return the state read from a file. This is the inverse of :meth:`plain`.
+        """Return the state read from a file. The method is the inverse of :meth:`plain`.
 
         Raises ``ValueError`` if it is invalid.
         """
@@ -271,7 +272,7 @@ class ChannelSession(Saveable):
     # -------------------------------------------------------------------------- public facts
     @property
     def guarantee(self) -> Guarantee:
-        """Guarantee of the session. It is known before any data and never changes."""
+        """Guarantee of the session, known before any data. The guarantee never changes."""
         return self._guarantee
 
     @property
@@ -339,7 +340,7 @@ class ChannelSession(Saveable):
 
     @property
     def number(self) -> int:
-        """Number in [0, 2^64) that identifies this session in messages of devices. It is not secret.
+        """Number in [0, 2^64) that identifies this session in messages of devices. The number is not secret.
 
         Raises ``ValueError`` if messages contain no such number. A closed session may have no number.
         """
@@ -383,9 +384,9 @@ class ChannelSession(Saveable):
     def open_randomizer(self) -> Encoder:
         """Randomizer that converts a trajectory of the open plan to a contribution to the sums.
 
-        It is a pure and public function. On devices it is the encoder, and with a trusted server it is the
-        function that the server runs on each trajectory. Audits use it. Raises ``RuntimeError`` if no plan is
-        open.
+        The randomizer is a pure and public function. On devices it is the encoder, and with a trusted server
+        it is the function that the server runs on each trajectory. Audits use it. Raises ``RuntimeError`` if
+        no plan is open.
         """
         _ = self.open_plan
         return self.channel.randomizer(self)
@@ -519,8 +520,8 @@ class ChannelSession(Saveable):
         """Add many simulated users of the open plan in one call, from their exact sums.
 
         The sum of the devices' random draws is drawn from its exact distribution. The method is for
-        simulation only. It raises
-        ``ValueError`` under secure randomness, where each user's own record must pass the checks.
+        simulation only. The method raises ``ValueError`` under secure randomness, where each user's own
+        record must pass the checks.
         """
         with self._call():
             self._check_open()
@@ -575,8 +576,8 @@ class ChannelSession(Saveable):
     def answer(self) -> Callable[[Any], Estimate]:
         """Function that answers new queries about offline data. Raises ``ValueError`` if no data are stored.
 
-        Learners receive this function. It is not a bound method, because a bound method would give them
-        access to the session.
+        Learners receive this function. The function is not a bound method, because a bound method would give
+        them access to the session.
         """
         return self.channel.answer(self)
 

@@ -15,8 +15,8 @@ strategies are:
     norm of a column is 1 only without decay.
 - :class:`OnDevice`: the counters of each user have independent noise, so a user is in one sum.
 
-A strategy is a frozen object. Its class must be registered (:data:`STRATEGIES`), because the class computes
-the norms.
+A strategy is a frozen object. The class of a strategy must be registered (:data:`STRATEGIES`), because the
+class computes the norms.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Strategy(ABC):
 @registered
 @dataclass(frozen=True)
 class Exact(Strategy):
-    """Strategy that releases sums without noise. It has no privacy guarantee."""
+    """Strategy that releases sums without noise. The strategy has no privacy guarantee."""
 
     stream: ClassVar[Stream] = "exact"
     noisy: ClassVar[bool] = False

@@ -19,7 +19,7 @@ from discreet.core.short_repr import brief
 
 @dataclass(frozen=True)
 class Trajectory:
-    """Episode of one user with H steps. It is raw data. Only sessions read it, after checks.
+    """Episode of one user with H steps. A trajectory is raw data. Only sessions read it, after checks.
 
     states : (H + 1,) int64 in [0, S); the last entry is the state after the episode.
 

@@ -5,8 +5,8 @@ also truncates each coordinate towards 0 to the grid, which does not increase a 
 differ by at most 2 B in the norm p. So the sensitivity bound holds for *every* function f of one user's
 trajectory and public arrays. For Laplace noise on an l2 ball, the l1 change is at most 2 B sqrt(d), where d
 is the number of coordinates. For Gaussian noise on an l1 ball, the l2 change is at most the l1 change. To
-allow for rounding errors, the projected vector is multiplied by 1 - 2^-40. This reduces the vector by more
-than the relative error of a norm of at most 2e8 coordinates.
+allow for rounding errors, the projected vector is multiplied by 1 - 2^-40. The factor reduces the vector by
+more than the relative error of a norm of at most 2e8 coordinates.
 
 The module cannot check that f depends only on its arguments. If f stored the data of other users and returned
 these data, the bound on the effect of one user would not hold. A guarantee states that it depends on this
@@ -99,7 +99,7 @@ class BoundedVector(OwnBound):
         cells += self.of(record, context, grid)
 
     def of(self, trajectory: Trajectory, context: Context, grid: int | None) -> Floats:
-        """Return the projected vector of one user, shape (size,). It is zero if the function fails.
+        """Return the projected vector of one user, shape (size,). The vector is zero if the function fails.
 
         trajectory : checked trajectory. context : public arrays of the plan. grid : if given, coordinates are
             truncated to multiples of 1 / grid.

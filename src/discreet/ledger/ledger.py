@@ -26,31 +26,31 @@ new, because no other party knows this. New rows about the same users belong to 
 that differs from a name in the ledger only by case, spaces or Unicode form is rejected, because its total
 would start at zero without a warning.
 
-*Stored content* is public. It consists of noise scales, sensitivities, limits, numbers of users, and times.
-Hashes of published files are also stored. Names and purposes are stored as the owner typed them. The ledger
-contains no row of data, no drawn noise and no seed.
+*Stored content* is public. The content consists of noise scales, sensitivities, limits, numbers of users, and
+times. Hashes of published files are also stored. Names and purposes are stored as the owner typed them. The
+ledger contains no row of data, no drawn noise and no seed.
 
 *The limit* is enforced by a privacy filter (:mod:`discreet.accounting.privacy_filter`). If the composition
 with a new reservation would exceed the owner's total, :class:`BudgetError` is raised and nothing is recorded.
 
 *The chain.* The text of an entry contains its number and the SHA-256 hash of the previous entry. The hash of
-the text is stored in the same row. A second file, ``<ledger>.head``, contains ``<number> <hash>`` of the last
-entry. It is called the head. After each commit, the head is written under a temporary name and renamed, while
-the ledger is locked. When a ledger is opened, all hashes are checked, and the head must be in the chain.
-Therefore an edited, shortened, replaced or missing ledger raises :class:`LedgerError`. A crash between the
-commit and the writing of the head leaves a chain that is longer than its head states. Such a ledger is valid,
-and the next writer updates the head. A missing head is an error, unless the ledger has only its first entry
-(after a crash during creation). If a missing head were accepted, anyone could delete the head and shorten the
-chain without detection. A repair command does not exist. If the last hash equals the hash in the latest
-privacy statement, the ledger is complete, and an operator can write the line of the head by hand.
+the text is stored in the same row. A second file, the *head* ``<ledger>.head``, contains ``<number> <hash>``
+of the last entry. After each commit, the head is written under a temporary name and renamed, while the ledger
+is locked. When a ledger is opened, all hashes are checked, and the head must be in the chain. Therefore an
+edited, shortened, replaced or missing ledger raises :class:`LedgerError`. A crash between the commit and the
+writing of the head leaves a chain that is longer than its head states. Such a ledger is valid, and the next
+writer updates the head. A missing head is an error, unless the ledger has only its first entry (after a crash
+during creation). If a missing head were accepted, anyone could delete the head and shorten the chain without
+detection. A repair command does not exist. If the last hash equals the hash in the latest privacy statement,
+the ledger is complete, and an operator can write the line of the head by hand.
 
 *Signed limits.* A limit can be signed with the owner's key (:mod:`discreet.ledger.signatures`). The signature
 covers the ledger's identity and all other fields of the entry, including its number and the hash of the entry
 before it. The signature is therefore valid only in this ledger and at this position. After a signed limit,
-the ledger rejects a limit of that dataset that is unsigned or signed with another key. It also rejects a
-reservation that bypasses the limit. A chain that contains such an entry counts as damaged. Operators can
-spend budget, but cannot change the limit. A ledger with signed limits cannot be opened without the package
-``cryptography``.
+the ledger rejects a limit of that dataset that is unsigned or signed with another key. The ledger also
+rejects a reservation that bypasses the limit. A chain that contains such an entry counts as damaged.
+Operators can spend budget, but cannot change the limit. A ledger with signed limits cannot be opened without
+the package ``cryptography``.
 
 *Transfer of control.* Keys can be lost, and owners can leave. An entry ``owner`` names the key that can
 change the limit of a dataset after this entry. The entry is signed with the previous key of the limit or with
@@ -283,7 +283,7 @@ class TotalCost:
 class Certified:
     """Guarantee of the privacy filter for the reservations of one dataset.
 
-    It is valid even if the parameters of a release depend on earlier releases.
+    The guarantee is valid even if the parameters of a release depend on earlier releases.
 
     Parameters
     ----------
@@ -764,9 +764,10 @@ class Ledger:
         The limit applies to later reservations, even if more is already spent. If ``key`` is given
         (:func:`discreet.ledger.signatures.read_private_key`), the limit is signed. Afterwards, only the
         holder of the key can change the limit or transfer control of it (:meth:`hand_over`). ``recovery`` is
-        a public key in hexadecimal. Its holder can also transfer control of the limit. A recovery key can be
-        declared only once, with a signed limit. Raises ``ValueError`` if the name is nearly that of another
-        dataset, if the present limit is signed with another key, or if the recovery key cannot be declared.
+        a public key in hexadecimal. The holder of this key can also transfer control of the limit. A recovery
+        key can be declared only once, with a signed limit. Raises ``ValueError`` if the name is nearly that
+        of another dataset, if the present limit is signed with another key, or if the recovery key cannot be
+        declared.
         """
         dataset, epsilon = _name(dataset), check_epsilon(epsilon)
         delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
@@ -812,7 +813,7 @@ class Ledger:
         return _owners(self.entries(_name(dataset))).get(dataset, _NOBODY).key or None
 
     def recovery(self, dataset: str) -> str | None:
-        """Return the public recovery key of ``dataset``. Its holder can also transfer control of the limit.
+        """Return the public recovery key of ``dataset``, whose holder can transfer control of the limit.
 
         The result is None if no recovery key was declared.
         """
@@ -1224,8 +1225,8 @@ def _alone(
 ) -> dict[float, float]:
     """Compute the epsilon of a first reservation at the delta of the limit if the closed forms reject it.
 
-    The result is {delta: epsilon}. It is {} if this computation is not necessary or if its result is already
-    in ``known``. The numerical epsilon can be smaller than that of the closed forms.
+    The result is {delta: epsilon}. The result is {} if this computation is not necessary or if its result is
+    already in ``known``. The numerical epsilon can be smaller than that of the closed forms.
     """
     limit = _limit(entries)
     if limit is None or limit[1] in known or _reserved(entries):
@@ -1313,7 +1314,8 @@ def table(entries: Sequence[LedgerEntry]) -> list[tuple[str, ...]]:
     """Return one row of texts per entry, with the columns :data:`COLUMNS`.
 
     A text is empty if the column does not apply to the entry. The epsilon of a reservation is the epsilon of
-    this reservation alone, at its own delta. Its state is ``published`` or ``SPENT, NOT PUBLISHED``.
+    this reservation alone, at its own delta. The state of a reservation is ``published`` or ``SPENT, NOT
+    PUBLISHED``.
     """
     marked = {entry.reservation for entry in entries if entry.kind == "mark"}
     rows: list[tuple[str, ...]] = []

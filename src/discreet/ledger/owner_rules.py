@@ -15,8 +15,8 @@ are listed with the query. A query can read no other data (:mod:`discreet.data.s
 names (hard links), these names are searched, by device and inode, in folders with a rule. The search includes
 folders next to the file, next to the working directory, and next to any of their parent folders.
 
-The rule does not enforce access control. It prevents mistakes and shortcuts of operators who use this
-library. It does not restrict a person who can read the data and does one of the following:
+The rule does not enforce access control. The rule prevents mistakes and shortcuts of operators who use this
+library. The rule does not restrict a person who can read the data and does one of the following:
 
 - removes the file with the rule;
 - copies the data to another place (for example a database);
@@ -145,8 +145,8 @@ def read_rule(path: str | Path) -> OwnerRule:
 def rules_over(files: Iterable[Path]) -> dict[Path, OwnerRule]:
     """Return all rules that apply to the files, as a mapping of the path of each rule to the rule.
 
-    The function searches the folders of the files and all parent folders. It uses the paths as given, the
-    paths with symbolic links resolved, and other names of the files in nearby folders with a rule.
+    The function searches the folders of the files and all parent folders. The function uses the paths as
+    given, the paths with symbolic links resolved, and other names of the files in nearby folders with a rule.
     """
     folders: dict[Path, None] = {}
     for file in files:

@@ -229,9 +229,10 @@ def _content(name: str, path: Path, *, private: bool) -> bytes:
 def read_private_key(path: str | Path, name: str = "key", passphrase: Passphrase = None) -> PrivateKey:
     """Read the private key in the file ``path``. ``name`` is the name of the argument in error messages.
 
-    ``passphrase`` is the passphrase of an encrypted file, or a function that asks for it. It is not needed if
-    the file is not encrypted. Raises ``ValueError`` if the file is not a key, if users other than its owner
-    can read it, or if the passphrase is wrong. Raises :class:`PassphraseMissing` if no passphrase is given.
+    ``passphrase`` is the passphrase of an encrypted file, or a function that asks for it. A passphrase is not
+    needed if the file is not encrypted. Raises ``ValueError`` if the file is not a key, if users other than
+    its owner can read it, or if the passphrase is wrong. Raises :class:`PassphraseMissing` if no passphrase
+    is given.
     """
     ed25519, serialization = _ed25519()
     path = Path(path)

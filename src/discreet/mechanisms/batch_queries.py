@@ -16,7 +16,7 @@ Suppose that one user is replaced. Given the earlier releases, the releases of b
 the same distribution, because policies are functions of releases. The guarantee of all releases together is
 therefore that of the batch with the weakest guarantee (parallel composition;
 :func:`~discreet.core.guarantee.parallel`), and every batch gets the full budget. Users after the last release
-are counted. Their devices send nothing, so nothing about these users is stored.
+are counted. The devices of these users send nothing, so nothing about the users is stored.
 
 A privatizer can refuse to release a batch
 (:class:`~discreet.mechanisms.shuffle.shuffle_session.BatchTooSmall`). That batch is lost. The call of
@@ -133,7 +133,7 @@ class BatchMechanism:
     def trust(self) -> Trust:
         """Trust model, which states the party that sees raw data.
 
-        It is the same in all batches. Otherwise ``guarantee`` raises ``ValueError``.
+        The trust model is the same in all batches. Otherwise ``guarantee`` raises ``ValueError``.
         """
         trust: Trust = self.parts[0].trust
         return trust
@@ -193,7 +193,7 @@ class BatchMechanism:
 
 @dataclass(frozen=True, eq=False)
 class BatchEncoder:
-    """Encoder of the open batch. Its messages carry the plan's number in the whole session.
+    """Encoder of the open batch. Each message contains the plan's number in the whole session.
 
     inner : encoder of the batch's session. None if users are outside all batches. The devices of these users
         send nothing.
@@ -243,8 +243,8 @@ class BatchChannel(Channel):
     - ``number`` : number of the batch, starting at 1. The release before the first user has number 0 and
       contains zeros for the families of the first query.
 
-    ``begin`` raises ``ValueError`` for a plan with more users than remain in its batch. It also raises
-    ``ValueError`` for a plan that fills its batch and has ``last = False``.
+    ``begin`` raises ``ValueError`` for a plan with more users than remain in its batch. The same error is
+    raised for a plan that fills its batch and has ``last = False``.
     """
 
     def __init__(self, mechanism: BatchMechanism, randomness: Randomness) -> None:
@@ -339,7 +339,8 @@ class BatchChannel(Channel):
         return plan
 
     def device(self, s: ChannelSession) -> Any:
-        """Return the device program for the open batch's users. It comes from the session of the batch.
+        """Return the device program for the open batch's users. The session of the batch provides the
+        program.
 
         Messages of these devices contain the number of :meth:`plan_of_devices`. Raises ``RuntimeError`` if no
         batch is open, and ``ValueError`` if the batch's users send trajectories.

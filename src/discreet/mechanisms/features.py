@@ -1,8 +1,8 @@
 """Public feature maps with bounds that are certified at construction. The bounds determine sensitivities.
 
 :class:`Features` are the features phi(s, a) of linear MDPs. :class:`MixtureFeatures` are the features phi(s'
-| s, a) of linear mixtures. Their ``bound``, ``signed_bound``, ``l1``, ``signed_l1`` and ``nonneg`` are
-certified. The tables contain every pair, visited or not. A certified bound is therefore a maximum over a
+| s, a) of linear mixtures. The attributes ``bound``, ``signed_bound``, ``l1``, ``signed_l1`` and ``nonneg``
+are certified. The tables contain every pair, visited or not. A certified bound is therefore a maximum over a
 public array and reveals nothing about data. The trusted core uses only these types and never the model from
 which the features come.
 """
@@ -116,7 +116,7 @@ class Features:
         return tuple(np.flatnonzero(~self.table.any(axis=(0, 1))).tolist())
 
     def copy(self) -> Features:
-        """Return a copy with a separate table. Its bounds are certified again."""
+        """Return a copy with a separate table. The bounds of the copy are certified again."""
         return Features(self.table, self.bound, l1=self.l1, nonneg=self.nonneg)
 
     def scaled(self, factor: float) -> Features:
@@ -138,7 +138,8 @@ def _certify(name: str, measured: Floats, bound: float, words: str) -> None:
 
 
 def one_hot(states: int, actions: int) -> Features:
-    """Return one-hot features phi(s, a) = e_{s A + a} with d = S A. They are the tabular special case.
+    """Return one-hot features phi(s, a) = e_{s A + a} with d = S A. One-hot features are the tabular special
+    case.
 
     Both bounds are 1: b = a = 1.
     """
@@ -278,7 +279,7 @@ class MixtureFeatures:
     def table(self) -> Floats:
         """Table (S, A, S, d) with entries phi(s' | s, a).
 
-        It is a read-only view of ``columns`` (S, A, d, S).
+        The table is a read-only view of ``columns`` (S, A, d, S).
         """
         return self.columns.transpose(0, 1, 3, 2)
 

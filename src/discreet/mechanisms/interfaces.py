@@ -12,7 +12,7 @@ There is one interaction loop::
         for _ in range(plan.users):
             session.submit(encoder(rollout(mdp, plan.policy, environment), plan, coins))
 
-A :class:`Privatizer` is a frozen object without shapes or data. Its ``start`` fixes everything that
+A :class:`Privatizer` is a frozen object without shapes or data. The method ``start`` fixes everything that
 determines the noise scale. A :class:`Plan` contains everything that is public before users act. A
 :class:`Release` contains everything that a learner ever sees about users. Plans, messages and releases are
 defined in :mod:`discreet.core.releases`, which does not depend on learners.
@@ -321,7 +321,7 @@ class StepwiseRelease(Protocol):
     def users(self) -> int: ...
     @property
     def laws(self) -> Mapping[str, NoiseDistribution]:
-        """Noise distribution of each family of the query. Its bounds cover the cells of all steps."""
+        """Noise distribution of each family of the query. The bounds include the cells of all steps."""
         ...
 
     @property
@@ -474,7 +474,8 @@ class Learner(Protocol):
     def plan(self, state: Any, release: Release, ask: Ask) -> tuple[Plan, Any]:
         """Return the plan for the next users, and the learner's new state.
 
-        state : the learner's state from :meth:`begin` or from the previous call. It is not modified.
+        state : the learner's state from :meth:`begin` or from the previous call. The method does not modify
+            the state.
 
         release : the newest release. The same release is passed to every call until the plans include all
             users before the next release.

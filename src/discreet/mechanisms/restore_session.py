@@ -1,8 +1,8 @@
 """Restore a saved session once from its file (:mod:`discreet.mechanisms.saved_state.state_file`).
 
-The state of every kind of session is in its tables (:class:`~discreet.core.lifecycle.Saveable`). It includes
-the indices of used noise draws, the registers of correlated noise, and the releases. A restored session
-therefore draws no noise twice, neither for the same sum nor for another one.
+The state of every kind of session is in its tables (:class:`~discreet.core.lifecycle.Saveable`). The state
+includes the indices of used noise draws, the registers of correlated noise, and the releases. A restored
+session therefore draws no noise twice, neither for the same sum nor for another one.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def brought_back(content: bytes) -> Restored:
 
 
 def _revived(saved: saved_state.SavedState) -> Restored:
-    """Return the session in a file. It stays closed until the file is removed."""
+    """Return the session in a file. The session stays closed until the file is removed."""
     where, values = f"path = {str(saved.path)!r}", dict(saved.values)
     kind = values.pop("session", "counts")  # files of version 1 with counts may lack this field
     stream = kind in (ChannelSession._kind, *version_2.STREAMS)

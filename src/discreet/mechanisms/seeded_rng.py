@@ -53,7 +53,8 @@ def _no_grid(grid: int | None) -> None:
 
 
 class SeededRng:
-    """Random generator of one simulated user's device. It reads the stream (noise, user, level) of a run.
+    """Random generator of one simulated user's device. The generator reads the stream (noise, user, level) of
+    a run.
 
     key : (2,) uint64, noise key of the run (``dr.Seeded(seed, run).keys.noise``). user : number of the user,
         starting at 0. level : second part of the stream's address.

@@ -73,8 +73,8 @@ def check_free(out: Path) -> None:
 def claimed(out: Path) -> Iterator[None]:
     """Lock the output path ``out`` against other runs, until the block or the process ends.
 
-    out : path of the folder or file that the run will write. Its parent folder is created if it does not
-    exist.
+    out : path of the folder or file that the run will write. The parent folder is created if it does not
+        exist.
 
     Raises ``ValueError`` if another run holds the lock, or if the parent folder is not writable. On systems
     without file locks, other runs are not blocked.

@@ -78,7 +78,7 @@ def _such(cls: type, values: tuple[Any, ...]) -> str:
 def _meant(name: str, known: list[str]) -> str:
     """Return the part of an error message that suggests a valid option for the unknown option ``name``.
 
-    It states the most similar name, or all names if no name is similar.
+    The text states the most similar name, or all names if no name is similar.
     """
     near = difflib.get_close_matches(name, known, n=1) or [one for one in known if one.startswith(name)]
     return f"; did you mean {near[0]}?" if near else f"; must be one of {', '.join(known)}"

@@ -4,8 +4,8 @@ Text from outside the library is escaped, so that a name cannot imitate a line o
 in only the free lines (:class:`Blank`) of a page. :class:`Written` contains the fixed text around the content
 of a free line. :mod:`discreet.pipeline.verify` can therefore separate the content from the fixed text.
 
-The HTML contains its own style and pictures, has no script, and loads nothing. It can be opened without a
-network, and printed on A4 or letter paper. For screen readers, the language, headings, tables and header
+The HTML contains its own style and pictures, has no script, and loads nothing. The HTML can be opened without
+a network, and printed on A4 or letter paper. For screen readers, the language, headings, tables and header
 cells are marked up.
 """
 
@@ -108,7 +108,7 @@ class Table:
 
     names : number of cells at the beginning of each row that name the row.
 
-    more : line below the table. It states what the table omits.
+    more : line below the table. The line states what the table omits.
 
     label : label in HTML. By default, it is the caption, or the heading before the table and the header row.
     """
@@ -123,7 +123,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """Figure. It appears only on the HTML page. The text of the page states the same facts.
+    """Figure, which appears only on the HTML page. The text of the page states the same facts.
 
     name : file name of the figure, without the extension. alternative : text for readers who cannot see the
     figure.
@@ -294,7 +294,7 @@ def html_lines(
 ) -> list[Line]:
     """Return the lines of a page in HTML.
 
-    title : title of the document. It is also the first heading if the page has no heading of level 1.
+    title : title of the document. The title is also the first heading if the page has no heading of level 1.
     pictures : contents of PNG files, by the name of their :class:`Picture`. A picture without a file is
         omitted.
     """

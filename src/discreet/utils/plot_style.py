@@ -169,7 +169,7 @@ def draw_interval(
 def error_bars(mean: ArrayLike, half: ArrayLike, log: bool) -> Floats:
     """Return a (2, n) array with the lengths of error bars below and above each mean.
 
-    This is the argument ``yerr`` of matplotlib's ``errorbar``.
+    The array can be passed as ``yerr`` to matplotlib's ``errorbar``.
     """
     low, high = interval(mean, half, log)
     return np.stack([np.asarray(mean) - low, high - np.asarray(mean)])

@@ -1,4 +1,4 @@
-"""Text representation of dataclasses for interactive sessions. It never exceeds one screen."""
+"""Text representation of dataclasses for interactive sessions, never longer than one screen."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 r"""Noise distribution of sums of random bits, with exact tails of sums of independent binomial variables.
 
 The noise of a released cell is ``unit * (X - E X)``, where ``unit`` is a constant. X is the sum of all flips
-in all batches so far. It is a sum of independent variables Bin(N_j, p_j). P(|X - E X| > t) is computed from
+in all batches so far. X is a sum of independent variables Bin(N_j, p_j). P(|X - E X| > t) is computed from
 the probabilities of X. These probabilities are the inverse Fourier transform of the characteristic function
 
     prod_j (1 + p_j (e^{i theta} - 1))^{N_j}.
@@ -143,7 +143,7 @@ class BinomialLaw:
     def std_bound(self) -> float:
         """Return the largest standard deviation of one cell over this and all earlier releases.
 
-        It is equal to ``std``, because earlier sums contain fewer flips.
+        The result is equal to ``std``, because earlier sums contain fewer flips.
         """
         return self.std()
 

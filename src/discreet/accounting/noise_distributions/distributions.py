@@ -7,10 +7,10 @@ this and all earlier releases. A distribution has these methods:
 - ``std``: the standard deviation of the noise in one cell of this release;
 - ``bound(failure)``: a number E. With probability at least 1 - failure, no absolute noise in any cell of this
   family and in any scheduled release exceeds E. E is the two-sided quantile at p = failure * share / cells.
-  ``share`` is the part of the failure probability that is assigned to this release. It is 1/releases if the
-  number of releases is known, and otherwise 1/(n (n + 1)) for release n (these shares sum to 1);
-- ``bound(failure, rows=True)``: the same bound for the noise in the sum of a row over its S successors. It is
-  the quantile for S m terms. It is used for the estimate of visits, N-hat = sum over s' of N3-hat.
+  ``share`` is the part of the failure probability that is assigned to this release. The share is 1/releases
+  if the number of releases is known, and otherwise 1/(n (n + 1)) for release n (these shares sum to 1);
+- ``bound(failure, rows=True)``: the same bound for the noise in the sum of a row over its S successors. This
+  bound is the quantile for S m terms. The estimate of visits, N-hat = sum over s' of N3-hat, uses it.
 
 All these values are functions of public parameters, never of data.
 
@@ -31,9 +31,9 @@ the exact value. The function ln P is concave in y, because the density of a sum
 log-concave. Newton's method on ln P therefore converges from the right, and the computed quantile is never
 below the exact quantile. The only exception is rounding errors (relative error 1e-11; verified to 1e-9
 against mpmath). For m > 4e6 the quantile uses the first two terms of the Cornish-Fisher expansion with
-cumulants 2m, 0, 12m. They are sqrt(2m) (z + (z^3 - 3z)/(8m)). Their error is O(z^5/m^2), far below 1e-8
-relative, and z^5/m^2 is added to the quantile. A comparison with (1) up to m = 1e9 shows no result below the
-exact quantile. This is not proven.
+cumulants 2m, 0, 12m. The two terms are sqrt(2m) (z + (z^3 - 3z)/(8m)). The error is O(z^5/m^2), far below
+1e-8 relative, and z^5/m^2 is added to the quantile. A comparison with (1) up to m = 1e9 shows no result below
+the exact quantile. This observation is not a proof.
 
 Discrete Laplace sums. One term X has P(x) proportional to exp(-unit |x| / b) on the grid unit * Z. The
 continuous Laplace(b) variable L has the same distribution as X + W, with W independent of X. Proof: let q =
@@ -41,9 +41,9 @@ e^{-unit/b}. The quotient of the characteristic functions of L and X is the char
 density (e^{-|x|/b} - q^2 e^{|x|/b})/(2b(1-q)^2) on |x| <= unit. This density is not negative. The sum Z of m
 independent copies of X is symmetric and unimodal on the grid, because convolutions of log-concave
 distributions are log-concave. Let k be a grid point. Among all intervals of length 2k, the centred one
-therefore has the largest probability: P(|Z + w| <= k) <= P(|Z| <= k) for every w. It follows that P(|Z| > k)
-<= P(|Y b| > k) at every grid point k. Therefore the continuous quantile, rounded up to the grid, is a valid
-bound. It exceeds the discrete quantile by about one grid unit.
+therefore has the largest probability: P(|Z + w| <= k) <= P(|Z| <= k) for every w. Therefore P(|Z| > k)
+<= P(|Y b| > k) at every grid point k. The continuous quantile, rounded up to the grid, is therefore a valid
+bound. This bound exceeds the discrete quantile by about one grid unit.
 
 Discrete Gaussian sums. In grid units, one term has P(x) proportional to exp(-x^2/(2 s^2)) on Z with s =
 sigma/unit. For the sum Z of m such terms, P(Z = k) is exp(-k^2/(2 m s^2)) times the Gaussian mass of a
@@ -86,7 +86,7 @@ __all__ = [
 
 
 def _log_half_central(n: int) -> float:
-    """Return ln(C(2n, n) / 2^{2n+1}). This is ln a_1 of the module docstring for m = n + 1."""
+    """Return ln(C(2n, n) / 2^{2n+1}). The result is ln a_1 of the module docstring for m = n + 1."""
     if n < 64:
         return math.log(math.comb(2 * n, n)) - (2 * n + 1) * math.log(2)
     r = 1.0 / n  # Stirling's series; the first omitted term is below 2e-3 n^-7
@@ -97,7 +97,7 @@ def _log_half_central(n: int) -> float:
 def _tail_weights(m: int, cut: int) -> tuple[Floats, float]:
     """Return the parts of (1) in the module docstring that do not depend on y.
 
-    They are ln A_i - ln i! for i < cut, and the logarithm of a bound on A_cut.
+    The parts are ln A_i - ln i! for i < cut, and the logarithm of a bound on A_cut.
     """
     # imported here because SciPy is slow to import, and most runs do not need it
     from scipy.special import gammaln
@@ -243,7 +243,7 @@ def gaussian_quantile(p: float) -> float:
 
 @lru_cache(maxsize=1024)
 def discrete_gaussian_variance(sigma: float) -> float:
-    """Return the variance of discrete Gaussian noise. It is at most sigma^2.
+    """Return the variance of discrete Gaussian noise, which is at most sigma^2.
 
     The noise has P(x) proportional to exp(-x^2/(2 sigma^2)) on the integers.
     """
@@ -267,7 +267,9 @@ def _log_characteristic(theta: Floats, sigma: float) -> Floats:
 
 @lru_cache(maxsize=4096)
 def _centre_factor(m: int, sigma: float) -> float:
-    """Return C = P(Z = 0) sigma sqrt(2 pi m) of the module docstring. It is never below the exact value."""
+    """Return C = P(Z = 0) sigma sqrt(2 pi m) of the module docstring. The result is never below the exact
+    value.
+    """
     if sigma < 0.05:  # use P(Z = 0) <= 1; each term is 0 except with probability e^{-1/(2 sigma^2)} < 1e-86
         return sigma * math.sqrt(2 * math.pi * m)
     spread = sigma * math.sqrt(m)

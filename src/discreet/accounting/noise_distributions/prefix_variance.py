@@ -299,7 +299,7 @@ class _ToeplitzNoise(WalkNoise):
     def most(self, leaf: int) -> float:
         """Return the noise variance at this release.
 
-        It is a bound for all earlier releases too, because the variance never decreases.
+        The result is a bound for all earlier releases too, because the variance never decreases.
         """
         return self.terms(leaf)
 

@@ -78,7 +78,7 @@ class ReportLaw:
         """Return E such that, with probability at least 1 - failure, no |error| exceeds E.
 
         The bound holds for all cells and all releases at the same time. If ``rows`` is True, it holds for the
-        sums of all rows instead. It follows from Bernstein's inequality.
+        sums of all rows instead. The bound follows from Bernstein's inequality.
         """
         failure = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
         n = self.terms_bound

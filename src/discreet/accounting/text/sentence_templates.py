@@ -4,7 +4,7 @@ Meaning of the symbols. Two data sets are neighbours if one user's whole record 
 record. P and P' are the distributions of the release from the two data sets. (epsilon, delta) means P(E) <=
 e^epsilon P'(E) + delta **for every event E**, and nothing more. In particular:
 
-- delta is an additive term. It is not the probability that the factor e^epsilon is exceeded. Let
+- delta is an additive term. Delta is not the probability that the factor e^epsilon is exceeded. Let
   L = ln(P/P') be the privacy loss of the outcome. For Gaussian noise at (1, 1e-6), P(L > epsilon) is
   20 delta. ``Guarantee.exceeds`` is a bound on this probability (:mod:`discreet.accounting.exceedance`);
 - the event E = {P' = 0} has P(E) <= delta. So all outcomes that are impossible with the other record have a

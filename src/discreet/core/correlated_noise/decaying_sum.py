@@ -10,23 +10,23 @@ lambda in [0, 1) is a constant of the stream, fixed before data. lambda = 0 mean
 Privacy. A user is in one batch j. For each i >= j, replacing the user changes y_i by a lambda^{i-j} times the
 user's own change. The column ``(a, a lambda, a lambda^2, ...)`` has l2 norm below 1 for any number of
 releases. Gaussian noise of standard deviation sigma therefore has the same loss as one release of one batch,
-mu = Delta_2 / sigma. This also holds against adaptively chosen data (fresh noise, lower-triangular rows:
+mu = Delta_2 / sigma. The statement also holds for adaptively chosen data (fresh noise, lower-triangular rows:
 :mod:`discreet.core.correlated_noise`, b). The l1 norm of the column exceeds 1 unless lambda = 0, so Laplace
 noise is used with lambda = 0 only: epsilon
 = Delta_1 / b. The decay is never set from the observed growth of the batches, because the norm of its column
 could exceed 1.
 
-Each release has two parts. The first part is the prefix sum of all users, for learners that need counts. It
-is computed from the measurements:
+Each release has two parts. The first part is the prefix sum of all users, for learners that need counts. This
+prefix sum is computed from the measurements:
 
     P_i = (y_i + (1 - lambda) sum_{j<i} y_j) / a,    noise variance sigma^2 (1 + (1-lambda)^2 (i-1)) / a^2,
 
-The second part is the measurement y_i, for learners that weight batches by generalised least squares. Its
-noise is independent of the noise of all other measurements. If rates are estimated from batches of sizes L_i,
-the value y_i / a covers m_i = L_i + lambda m_{i-1} users. With weights m_i, the equivalent count over n users
-has noise of standard deviation sigma n / (a sqrt(sum m_i^2)). If the batches grow by a constant factor, this
-standard deviation is below 2 sigma for any number of releases. (For the tree, the corresponding factor grows
-with the logarithm of the number of releases.)
+The second part is the measurement y_i, for learners that weight batches by generalised least squares. The
+noise of y_i is independent of the noise of all other measurements. If rates are estimated from batches of
+sizes L_i, the value y_i / a covers m_i = L_i + lambda m_{i-1} users. With weights m_i, the equivalent count
+over n users has noise of standard deviation sigma n / (a sqrt(sum m_i^2)). If the batches grow by a constant
+factor, this standard deviation is below 2 sigma for any number of releases. (For the tree, the corresponding
+factor grows with the logarithm of the number of releases.)
 
 Exact noise (secure randomness). S_i is stored in fixed point, in units u = 2^-20. Every contribution is a
 multiple of u. Data are never multiplied by the irrational gain:

@@ -42,7 +42,7 @@ def node_variances(levels: int) -> tuple[float, ...]:
 class OptimalTree(Walk):
     """Binary tree with least-squares estimates of the nodes (Honaker 2015).
 
-    Its privacy loss equals that of :class:`~discreet.core.correlated_noise.binary_tree.Tree`. ``leaves`` is
+    The privacy loss equals that of :class:`~discreet.core.correlated_noise.binary_tree.Tree`. ``leaves`` is
     the number N >= 1 of time steps (batches of users, or single users). The last time step is never released.
     Raises ``ValueError`` below 1.
     """

@@ -20,7 +20,7 @@ of (c_0, .., c_{M-1}), so every column of the strategy has l2 norm at most 1. Th
 lower triangular and z_n is fresh at release n, so the sequence C x + z is (Delta_2/sigma)-GDP for any data of
 later users (:mod:`discreet.core.correlated_noise`, b). Multiplying by the known B is post-processing. Effect
 of rounding: the computed c solves B c = 1 up to residuals of about 1e-15 each, and B^{-1} has l1 norm at most
-2 c_0 (c decreases). This changes the norm by less than 1e-14 sqrt(M); the computed norm is therefore
+2 c_0 (c decreases). These errors change the norm by less than 1e-14 sqrt(M). The computed norm is therefore
 increased by a factor of 1 + 1e-9.
 
 Use the factorization only with Gaussian noise, because its columns have a large l1 norm.
@@ -62,7 +62,7 @@ def quadrature(releases: int) -> tuple[Floats, Floats]:
 def _program(releases: int) -> Floats:
     """Return the coefficients of the recurrence that computes the noise.
 
-    They are scaled so that every column of the strategy has l2 norm at most 1.
+    The coefficients are scaled so that every column of the strategy has l2 norm at most 1.
     """
     rates, weights = quadrature(releases)
     plain = np.concatenate([[1.0], rates, weights])

@@ -9,28 +9,27 @@ drawn, and the samplers do not hide this.
 
 Proof
 -----
-*Digits.* Let G >= 0 be geometric, P(G >= x) = e^{-x/b}. Its mass (1 - e^{-1/b}) e^{-x/b} factors over the
-binary digits of x = sum_i d_i 2^i into prod_i e^{-d_i 2^i / b} / (1 + e^{-2^i / b}). The digits are therefore
-independent, and digit i is 1 with probability 1/(1 + e^{2^i / b}). The digits i < B of G given G < 2^B are
-also independent and have the same distribution.
+*Digits.* Let G >= 0 be geometric, P(G >= x) = e^{-x/b}. The mass (1 - e^{-1/b}) e^{-x/b} of G factors over
+the binary digits of x = sum_i d_i 2^i into prod_i e^{-d_i 2^i / b} / (1 + e^{-2^i / b}). The digits are
+therefore independent, and digit i is 1 with probability 1/(1 + e^{2^i / b}). The digits i < B of G given G <
+2^B are also independent and have the same distribution.
 
 *No truncation.* G is memoryless: given G >= 2^B, G - 2^B is distributed as G. The algorithm repeats a
-Bernoulli trial with P = e^{-2^B / b}. It adds 2^B for each success, and the B digits after the first failure.
-B can be any integer. The code uses the least B with 2^B >= 4b, so less than one trial in 54 succeeds.
-Values above 2^61 raise :class:`OverflowError` instead of overflowing silently. Their probability is e^{-2^61
-/ b} <= e^{-2^21}, as b <= 2^40.
+Bernoulli trial with P = e^{-2^B / b}. The algorithm adds 2^B for each success, and the B digits after the
+first failure. B can be any integer. The code uses the least B with 2^B >= 4b, so less than one trial in 54
+succeeds. Values above 2^61 raise :class:`OverflowError` instead of overflowing silently. The probability of
+such values is e^{-2^61 / b} <= e^{-2^21}, as b <= 2^40.
 
 *Two sides.* The sign s is fair, and outcomes (s = -, G = 0) are rejected, so that zero is counted once. Then
 P(x) is proportional to e^{-|x|/b} for every integer x.
 
 *A bit of probability p from bytes.* In base 256, a uniform U in [0, 1) is an infinite sequence of independent
-uniform bytes. The first byte in which U and p differ determines whether U < p. (p is irrational. It therefore
-has one expansion, and U differs from p with probability one.) Only the necessary bytes are drawn: one byte
-suffices
-for 255 of 256 bits. The first 64 bits of p, floor(2^64 p), are computed in integers with an error interval,
-which is refined until both ends agree (Ziv). The refinement ends because e^r is irrational for every rational
-r other than 0 (Lambert). If all eight bytes agree (probability 2^-64 per bit) the comparison continues in
-Python, with 64 more binary digits at a time.
+uniform bytes. The first byte in which U and p differ determines whether U < p. (The number p is irrational.
+Therefore p has one expansion, and U differs from p with probability one.) Only the necessary bytes are drawn:
+one byte suffices for 255 of 256 bits. The first 64 bits of p, floor(2^64 p), are computed in integers with an
+error interval, which is refined until both ends agree (Ziv). The refinement ends because e^r is irrational
+for every rational r other than 0 (Lambert). If all eight bytes agree (probability 2^-64 per bit) the
+comparison continues in Python, with 64 more binary digits at a time.
 
 *Low bits.* The digits far below the scale are nearly fair bits. Choose m of these with 2^m <= b/8, and write
 G = 2^m h + r. Draw h from the geometric distribution of scale b/2^m, as above, and r uniform among 2^m
@@ -79,7 +78,9 @@ _WORD = 64
 
 
 def exp_minus(x: Fraction, bits: int) -> tuple[int, int]:
-    """Return integers (low, high) with low <= 2^bits e^-x <= high, for x >= 0. They differ by a few units."""
+    """Return integers (low, high) with low <= 2^bits e^-x <= high, for x >= 0. The two differ by a few
+    units.
+    """
     halvings = max(0, x.numerator.bit_length() - x.denominator.bit_length() + 2)  # x / 2^halvings < 1/2
     work = bits + halvings + 16
     numerator, denominator = x.numerator << work, x.denominator << halvings

@@ -74,7 +74,7 @@ class AdditiveNoise(ABC):
 
         Logarithms of small probabilities must be exact. Minus infinity means that a value cannot occur.
 
-        A class need not define this method. It then raises ``NotImplementedError``.
+        A class need not define this method. The default raises ``NotImplementedError``.
         """
         raise NotImplementedError(f"noise {self.name!r} states no probabilities")
 
@@ -116,7 +116,9 @@ class AdditiveNoise(ABC):
 
 @dataclass(frozen=True)
 class Laplace(AdditiveNoise):
-    """Laplace noise of scale b, with density proportional to exp(-abs(x) / b). It is discrete on a grid."""
+    """Laplace noise of scale b, with density proportional to exp(-abs(x) / b). With a grid, it is
+    discrete.
+    """
 
     name: ClassVar[str] = "laplace"
     norm: ClassVar[Norm] = "l1"

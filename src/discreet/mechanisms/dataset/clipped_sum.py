@@ -18,8 +18,8 @@ losses are then added.
 **Sensitivity.** For every user, the question computes a vector y of k numbers. Let v = y / C. If the norm of
 v is above 1, v is scaled down to norm 1. The norm is l2 for Gaussian noise and l1 for Laplace noise. C > 0 is
 public, and can depend on the first release. Coordinates are then truncated towards 0 to multiples of 1 /
-GRID. This does not increase a norm. So each user adds an integer vector of norm at most GRID. If one user's
-record is replaced, the triangle inequality gives
+GRID. Truncation does not increase a norm. So each user adds an integer vector of norm at most GRID. If one
+user's record is replaced, the triangle inequality gives
 
     ||v - v'|| <= ||v|| + ||v'|| <= 2,
 
@@ -111,7 +111,7 @@ class ClippedSum:
 
     @property
     def laplace(self) -> bool:
-        """True for Laplace noise. Its norm is l1."""
+        """True for Laplace noise, which uses the l1 norm."""
         return self.noise.endswith("laplace")
 
     @property

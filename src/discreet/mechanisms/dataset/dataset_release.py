@@ -146,7 +146,9 @@ class OneShotSession(Saveable):
 
     @property
     def laws(self) -> Mapping[str, NoiseDistribution]:
-        """Noise distribution of every family, known before data. Its bounds cover the cells of all steps."""
+        """Noise distribution of every family, known before data. The bounds include the cells of all
+        steps.
+        """
         return _laws(self._mechanism)
 
     @property
@@ -192,7 +194,7 @@ class OneShotSession(Saveable):
             self._tally.merge(tally)
 
     def absent(self, users: int = 1) -> None:
-        """Count ``users`` users of the data set who have no episode. Their contribution is zero.
+        """Count ``users`` users of the data set who have no episode. These users contribute zero.
 
         Raises ``ValueError`` unless ``users`` is an integer >= 1.
         """
@@ -278,7 +280,7 @@ class OneShotRelease(Guarded):
 
     @property
     def laws(self) -> Mapping[str, NoiseDistribution]:
-        """Noise distribution of every family. Its bounds cover the cells of all steps."""
+        """Noise distribution of every family. The bounds include the cells of all steps."""
         return _laws(self._facts.mechanism)
 
     def __iter__(self) -> Self:
@@ -400,7 +402,9 @@ class KeptRelease:
 
 
 def _laws(mechanism: CountMechanism) -> dict[str, NoiseDistribution]:
-    """Return the noise distribution of every family. Its bounds hold simultaneously for all its cells."""
+    """Return the noise distribution of every family. The bounds of a distribution hold simultaneously for all
+    cells of the family.
+    """
     query = mechanism.counts
     if mechanism.noise is None:
         return {name: laws.NoNoise() for name in query.row_families}

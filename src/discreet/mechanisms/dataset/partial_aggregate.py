@@ -1,7 +1,6 @@
-"""Partial aggregates: exact sums over disjoint sets of users for one count query. They are raw data.
-
-A :class:`PartialAggregate` is the stage between user data and a release. Many machines can each count their
-own users and send their partial aggregates to the machine that draws the noise. A data set can also be
+"""Partial aggregates: exact sums over disjoint sets of users for one count query. Partial aggregates are raw
+data. A :class:`PartialAggregate` is the stage between user data and a release. Many machines can each count
+their own users and send their partial aggregates to the machine that draws the noise. A data set can also be
 counted first and released later. A partial aggregate has no guarantee, because it contains exact counts.
 Store, send and delete it like the trajectories themselves.
 
@@ -37,9 +36,9 @@ Limits. Counts are 32-bit integers, and rewards are summed exactly in float64. D
 these ranges are rejected before any data are added. Users are counted before their records are added, so an
 interrupt can lose records but never adds uncounted ones.
 
-A file has the layout of :mod:`discreet.mechanisms.saved_state.state_file` with another header. It is written
-in the target's folder with mode 0600 and then renamed. No existing file is overwritten. When data are read
-from bytes, the following properties are checked:
+A file has the layout of :mod:`discreet.mechanisms.saved_state.state_file` with another header. The file is
+written in the target's folder with mode 0600 and then renamed. No existing file is overwritten. When data are
+read from bytes, the following properties are checked:
 
 - sizes and kinds of all tables;
 - the number of records at each step, which must fit the number of episodes;
@@ -243,7 +242,7 @@ class PartialAggregate:
                 pass
 
     def absent(self, people: int = 1) -> None:
-        """Count ``people`` users of the data set who have no episode. Their contribution is zero.
+        """Count ``people`` users of the data set who have no episode. These users contribute zero.
 
         Raises ``ValueError`` unless ``people`` is an integer >= 1.
         """

@@ -12,11 +12,11 @@ but the mu_i must not. By adaptive composition all answers together are mu-GDP w
 before data.
 
 Halves. Each user is in only one half. Therefore questions about one half of the users (``half``) compose only
-with questions about the same half. This requires that no user's half depends on another user's record. Under
-exact noise each user's half is drawn independently with probability 1/2. The argument holds given all these
-draws, so it also holds for their mixture. The halves must not depend on the order of submission. (Readers
-number users by the position of their rows in the files, so one user's rows could change the halves of all
-other users.) Seeded sessions, which protect no data, use positions.
+with questions about the same half. The argument requires that no user's half depends on another user's
+record. Under exact noise each user's half is drawn independently with probability 1/2. The argument holds
+given all these draws, so it also holds for their mixture. The halves must not depend on the order of
+submission. (Readers number users by the position of their rows in the files, so one user's rows could change
+the halves of all other users.) Seeded sessions, which protect no data, use positions.
 
 A user may have up to m episodes (``episodes``). The change of any sum is then a sum of m changes of one
 episode. The joint norms in the lemmas satisfy the triangle inequality, so sensitivities and noise are m times
@@ -31,11 +31,11 @@ total epsilon is the sum over all parts of all questions. Laplace noise must be 
 one-hot or on a simplex.
 
 Centre and scale of a response are computed from the public array over *all* states (``span="values"``), never
-only over visited states. They affect only the scale of the noise. The bounds of features are certified for
-every (s, a) by :class:`~discreet.mechanisms.features.Features`. Records are checked on submission, so invalid
-records raise an error before the first question. A question counts as asked before its noise is drawn, so no
-noise is used twice. A session cannot be copied, pickled, or used in another process, since a copy would draw
-the same noise again.
+only over visited states. Centre and scale affect only the noise scale. The bounds of features are certified
+for every (s, a) by :class:`~discreet.mechanisms.features.Features`. Records are checked on submission, so
+invalid records raise an error before the first question. A question counts as asked before its noise is
+drawn, so no noise is used twice. A session cannot be copied, pickled, or used in another process, since a
+copy would draw the same noise again.
 
 Exact noise (secure randomness). Three roundings make every sum an integer on a public grid, and keep every
 bound valid:
@@ -45,7 +45,7 @@ bound valid:
 - The public weights sqrt(w) are rounded up to multiples of 2^-5, or to a coarser grid if the noise is too
   large. Then sqrt(w) phi is truncated towards 0 to multiples of 2^-12, so that norms do not grow.
 - V - centre is rounded to multiples of u, a power of two below 2^-10 of the range such that 1/g is a multiple
-  of u. It is clipped so that r + V - centre stays inside the range.
+  of u. The rounded value is clipped so that r + V - centre stays inside the range.
 
 Sums are computed in 64-bit integers, and the noise is discrete Gaussian (or Laplace) on their grid. All
 results are functions of the noisy integer sums. Each question has rho = mu_i^2 / 2, and questions are
@@ -448,7 +448,7 @@ class ResponseSession(Saveable):
             self._stored.add(records.states, records.actions, rewards, half)
 
     def absent(self, users: int = 1) -> None:
-        """Count ``users`` users of the study who have no episode. They contribute zero to sums.
+        """Count ``users`` users of the study who have no episode. These users contribute zero to sums.
 
         Raises ``ValueError`` unless ``users`` is an integer >= 1, and ``RuntimeError`` after the first
         question.
@@ -526,7 +526,8 @@ class ResponseSession(Saveable):
         return self._ask("response", step, values, weights)
 
     def pair(self, step: int, values: ArrayLike, weights: ArrayLike | None = None) -> Answer:
-        """Return the Gram matrix and the response in one answer. This needs less noise than two questions.
+        """Return the Gram matrix and the response in one answer. One answer needs less noise than two
+        answers.
 
         The arguments step, values and weights are those of :meth:`response`.
         """
@@ -657,8 +658,8 @@ class ResponseSession(Saveable):
     ) -> dict[str, NDArray[Any]]:
         """Return the sums without noise that answer a question, by name.
 
-        They are computed from counts of pairs, because features are functions of (s, a). If the noise will be
-        exact, all sums are integers in units of the grid.
+        The sums are computed from counts of pairs, because features are functions of (s, a). If the noise
+        will be exact, all sums are integers in units of the grid.
         """
         h, half, stored = question.step, question.half, self._stored
         visits = stored.visits(h, half)
@@ -865,8 +866,8 @@ def _sensitivities(
 ) -> dict[str, float]:
     """Return the sensitivity of each statistic to one replaced user, in the units of :func:`_scales`.
 
-    Noise of scale s then has the loss sensitivity / s. This also holds for the GOE(s) noise of the Gram
-    matrix.
+    Noise of scale s then has the loss sensitivity / s. The same formula is valid for the GOE(s) noise of the
+    Gram matrix.
     """
     b = features.bound
     if pure:

@@ -36,7 +36,7 @@ __all__ = ["ContextQuery", "ContextRecord", "ContextRecords"]
 
 @dataclass(frozen=True)
 class ContextRecord:
-    """Record of one user with a real-valued context. It is raw data.
+    """Record of one user with a real-valued context. The record is raw data.
 
     contexts : (1, *features.shape) float64. Every value is allowed.
 
@@ -196,5 +196,5 @@ class ContextQuery(LinearQuery):
         return found
 
     def parts(self, record: ContextRecord) -> tuple[Any, Ints, Floats]:
-        """Return the contexts, actions and rewards of a record. They are the arguments of the device."""
+        """Return the contexts, actions and rewards of a record, which are the arguments of the device."""
         return record.contexts, record.actions, record.rewards

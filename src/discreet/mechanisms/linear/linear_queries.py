@@ -1,8 +1,8 @@
 """Queries of linear statistics summed over arriving users, for UCRL-VTR and LSVI, with their sensitivities.
 
 A user's contribution depends only on the user's trajectory and on public arrays of the user's plan
-(``Plan.context``). It does not change after the user's episode. The contributions can therefore be summed
-with local noise, batches or trees.
+(``Plan.context``). The contribution does not change after the user's episode. The contributions can therefore
+be summed with local noise, batches or trees.
 
 :class:`MixtureQuery` is for value-targeted regression (Luyo et al. 2021). Let V = ``context["values"]`` (H +
 1, S), let b = b_{h+1} be the bound of V_{h+1}, and let c and m be a public centre and a public scale. At
@@ -40,8 +40,8 @@ Sensitivities. A :class:`Unit` is one step of a query, or one pair of a query at
 lemma 3 (a pair) or lemma 5 (the model form) of :mod:`discreet.mechanisms.linear.sensitivities` gives its
 exact mu at given scales. The units of a user are independent Gaussian releases given earlier ones, so their
 values of mu^2 are summed. If two units share a step (weighted and second pair), the sum is an upper bound.
-For Laplace noise, the l1 sensitivities of :mod:`discreet.mechanisms.linear.sensitivities` are summed. They
-use the bound a on ||x||_1 for the released x.
+For Laplace noise, the l1 sensitivities of :mod:`discreet.mechanisms.linear.sensitivities` are summed. These
+sensitivities use the bound a on ||x||_1 for the released x.
 
 Budget. ``over_steps`` gives each unit a share of mu^2 (for Laplace noise: of epsilon):
 
@@ -244,7 +244,7 @@ class LinearQuery(ABC):
     def units(self, noise: Noise) -> tuple[Unit, ...]:
         """Return the units for this kind of ``noise``, in the order of :meth:`losses`.
 
-        Their shares sum to 1.
+        The shares sum to 1.
         """
 
     @abstractmethod
@@ -254,7 +254,9 @@ class LinearQuery(ABC):
     @property
     @abstractmethod
     def form(self) -> LinearForm:
-        """Public configuration that a device needs to compute its contribution. It is computed once."""
+        """Public configuration that a device needs to compute its contribution. The configuration is computed
+        once.
+        """
 
     @abstractmethod
     def sum_tables(self, prepared: Prepared, sums: Mapping[str, Floats]) -> dict[str, Floats]:

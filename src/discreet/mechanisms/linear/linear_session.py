@@ -1,4 +1,4 @@
-"""Channel of linear sums. It sums users' contributions and draws noise.
+"""Channel of linear sums, which sums users' contributions and draws noise.
 
 Calls and errors are those of :mod:`discreet.core.session`: one call at a time, no copies, and each user is
 counted before the user's contribution is added. The index of a draw is marked as used before the noise is
@@ -12,10 +12,10 @@ Kinds of streams:
 - "local": each device adds the noise to its own contribution. k users add k noise terms.
 - "exact": no noise.
 
-Exact noise (secure randomness). Contributions are integers on a public grid. They are truncated, so that all
-bounds stay valid (:meth:`LinearQuery.user_tables`). Noise is discrete Gaussian or Laplace in the same units.
-All released values are functions of the noisy integer sums. The square-root mechanism adds noise to integer
-combinations of the batches' sums, and computes prefix sums from the noisy integers.
+Exact noise (secure randomness). Contributions are integers on a public grid. The contributions are truncated,
+so that all bounds stay valid (:meth:`LinearQuery.user_tables`). Noise is discrete Gaussian or Laplace in the
+same units. All released values are functions of the noisy integer sums. The square-root mechanism adds noise
+to integer combinations of the batches' sums, and computes prefix sums from the noisy integers.
 
 With ``query.requeries`` the session stores the trajectories and answers planned responses about all users so
 far (:class:`Answers`). There is one round of questions at each scheduled release, or at most
@@ -97,8 +97,7 @@ class _Draws:
 
 @dataclass(frozen=True, eq=False)
 class LinearEncoder:
-    """Encoder on the device of a local-privacy user. It sends the user's contribution with noise in every
-    cell.
+    """Encoder on the device of a local-privacy user: the user's contribution with noise in every cell.
 
     The contribution is computed on the device from the plan's public arrays. Only the noisy cells are sent.
     """
@@ -129,11 +128,11 @@ class LinearEncoder:
 class Answers(ResponseSession):
     """Planned questions about a growing set of users. Users may be added between questions.
 
-    A user's record is included in each answer after the user's submission, and in no earlier answer. It is
-    included once in each answer. Given the public arrays of a question, the answer is mu_i-GDP with respect
-    to this record. By adaptive composition, all answers are therefore mu-GDP, where mu^2 is the sum of all
-    mu_i^2. This is the value for the first user. It is used for all users, because times of arrival are
-    unknown in advance.
+    Each answer after a user's submission includes the user's record once. No earlier answer includes the
+    record. Given the public arrays of a question, the answer is mu_i-GDP with respect to this record. By
+    adaptive composition, all answers are therefore mu-GDP, where mu^2 is the sum of all mu_i^2. This mu is
+    the value for the first user. The guarantee uses it for all users, because times of arrival are unknown in
+    advance.
     """
 
     _what = "session of answers"
@@ -262,7 +261,9 @@ class LinearChannel(DeviceMessages, Channel):
         return plan, {"prepared": self.query.prepared(plan.context)}
 
     def encoder(self, s: ChannelSession) -> Encoder:
-        """Return the encoder for devices of the newest plan's users. It shares no array with the session."""
+        """Return the encoder for devices of the newest plan's users. The encoder shares no array with the
+        session.
+        """
         if not self.local:
             return RawEncoder(s._plans)
         prepared = s.state["prepared"]
@@ -390,9 +391,9 @@ class LinearChannel(DeviceMessages, Channel):
     def answer(self, s: ChannelSession) -> Callable[[Response], Estimate]:
         """Return the function that answers the next planned response about all users so far.
 
-        Learners call it after a release, starting with the last step. It raises ``RuntimeError`` when no
-        question is due, and ``ValueError`` for a question that differs from the plan. If no users are stored,
-        it always raises ``ValueError``.
+        Learners call it after a release, starting with the last step. The function raises ``RuntimeError``
+        when no question is due, and ``ValueError`` for a question that differs from the plan. If no users are
+        stored, it always raises ``ValueError``.
         """
         if s.state.get("answers") is None:
             return super().answer(s)
@@ -426,7 +427,7 @@ def _device_of(
 def _contributions(query: LinearQuery, grid: int | None) -> Floats:
     """Return (blocks,) bounds on one user's contribution to a cell, from the sensitivity of the statistic.
 
-    The bounds are in the units of the cells. They include a factor of 2 for rounding.
+    The bounds are in the units of the cells. The bounds include a factor of 2 for rounding.
     """
     units = query.units("goe")
     own = {(name, h): own for unit in units for name, own in unit.own.items() for h in unit.steps}

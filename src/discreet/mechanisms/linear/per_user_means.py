@@ -23,7 +23,7 @@ are 64-bit integers.
 The number of users is limited by public numbers, so that no sum with its noise exceeds 2^52
 (:meth:`PersonSums.check_people`). If a sum overflowed, it would change by 2^64 when one user is replaced.
 
-The noise on the sums is discrete Gaussian with an integer sigma. It is drawn exactly
+The noise on the sums is discrete Gaussian with an integer sigma. The noise is drawn exactly
 (:mod:`discreet.core.noise.discrete_samplers`). Each sum has the zCDP loss rho = Delta^2 / (2 sigma^2), where
 Delta is the sensitivity. If several sums are chosen adaptively, from earlier releases, their losses are added
 (``levels`` of the record is the number of sums).

@@ -1,12 +1,12 @@
 """Sensitivities and noise of linear statistics: phi phi^T, phi y, phi (e_{s'} - 1/S)^T.
 
 Neighbours: one user's trajectory is replaced. At each step (x, y) becomes (x', y') with ||x||, ||x'|| <= b.
-All values below are suprema over such pairs. They are therefore valid for any data that satisfy the bounds on
-x and y (the *contract*).
+All values below are suprema over such pairs. These values are therefore valid for any data that satisfy the
+bounds on x and y (the *contract*).
 
 Noise on a symmetric statistic is GOE(s): a symmetric matrix with off-diagonal entries N(0, s^2) and diagonal
-entries N(0, 2 s^2). Its density is proportional to exp(-||G||_F^2 / (4 s^2)), which is isotropic in the
-Frobenius product. A change A of the statistic is therefore exactly (||A||_F / (sqrt(2) s))-GDP.
+entries N(0, 2 s^2). The density of GOE(s) is proportional to exp(-||G||_F^2 / (4 s^2)), which is isotropic in
+the Frobenius product. A change A of the statistic is therefore exactly (||A||_F / (sqrt(2) s))-GDP.
 
 Lemma 1. ||x x^T - x' x'^T||_F^2 = ||x||^4 + ||x'||^4 - 2 <x, x'>^2 <= 2 b^4, attained at orthogonal vectors.
 Therefore GOE(s) on the Gram matrix is (b^2 / s)-GDP.
@@ -21,11 +21,11 @@ Lemma 3 (joint). Let alpha = b^4 / s_G^2 and beta = b^2 c^2 / s_u^2, where s_u i
 deviation. Let t = <x, x'> / b^2. The Gram matrix and the vector together are mu-GDP with the following mu^2,
 and this value is tight:
 
-- y in [0, c]: the maximum over t of alpha (1 - t^2) + 2 beta (1 - t). It is (alpha + beta)^2 / alpha if
-  beta <= alpha (at t = -beta / alpha), else 4 beta (at t = -1).
+- y in [0, c]: the maximum over t of alpha (1 - t^2) + 2 beta (1 - t). The maximum is (alpha + beta)^2 / alpha
+  if beta <= alpha (at t = -beta / alpha), else 4 beta (at t = -1).
 - y in [0, c] and x >= 0, which implies t >= 0: alpha + 2 beta (at t = 0).
-- Centred, |y| <= c/2: the maximum over t of alpha (1 - t^2) + beta (1 + |t|) / 2. It is (4
-  alpha + beta)^2 / (16 alpha) if beta <= 4 alpha (at |t| = beta / (4 alpha)), else beta (at |t| = 1).
+- Centred, |y| <= c/2: the maximum over t of alpha (1 - t^2) + beta (1 + |t|) / 2. The maximum is (4 alpha +
+  beta)^2 / (16 alpha) if beta <= 4 alpha (at |t| = beta / (4 alpha)), else beta (at |t| = 1).
 
 (For fixed t, each term increases with the norms and with |y|, |y'|, so unit vectors and the ends of the
 range are worst.)
@@ -99,7 +99,7 @@ def gram_scale(bound: float, mu: float) -> float:
 def vector_sensitivity(bound: float, span: float, target: Target) -> float:
     """Return the l2 sensitivity of the sum of phi y, where y has the range ``span`` = c (lemma 2).
 
-    It is b c for centred y, 2 b c for raw y, and sqrt(2) b c for raw y with nonnegative features.
+    The result is b c for centred y, 2 b c for raw y, and sqrt(2) b c for raw y with nonnegative features.
     """
     factor = {"centred": 1.0, "raw": 2.0, "raw-nonneg": math.sqrt(2.0)}[
         checks.choice("target", target, TARGETS)
@@ -175,9 +175,10 @@ def model_scales(
 ) -> ModelScales:
     """Return the scales at which Gram matrix, next states and rewards together are exactly mu-GDP (lemma 5).
 
-    The ``shares`` sum to 1. They divide mu^2 among the separate worst cases of the three statistics (lemmas
-    1, 4 and 2). The joint supremum is smaller, so all three scales are reduced until it equals mu. If rewards
-    are known, the last share is 0. The scale of rewards is then infinite, and rewards must not be released.
+    The ``shares`` sum to 1. The shares divide mu^2 among the separate worst cases of the three statistics
+    (lemmas 1, 4 and 2). The joint supremum is smaller, so all three scales are reduced until it equals mu. If
+    rewards are known, the last share is 0. The scale of rewards is then infinite, and rewards must not be
+    released.
     """
     bound, mu = checks.positive("bound", bound), checks.positive("mu", mu)
     parts = tuple(checks.real("shares", share, 0.0) for share in shares)

@@ -11,9 +11,9 @@ The comparison is made at a number of users at which the learner cannot yet dist
   that number. If the last release is earlier, it compares at the last release. With many users, only a small
   share of them arrives before the learner has useful estimates. Errors after that increase the regret of all
   remaining users.
-- :func:`reports_pay` is the same rule for a decision before the query is known. It compares 100 u^2, or the
-  value at a twentieth of the users, with 10 sqrt(2) 2 H / (0.8 epsilon), the noise of batches that grow by
-  2 %. For few users the rule is u^2 epsilon <= 0.35 H. The code uses 0.33 H as a margin.
+- :func:`reports_pay` is the same rule for a decision before the query is known. The function compares 100
+  u^2, or the value at a twentieth of the users, with 10 sqrt(2) 2 H / (0.8 epsilon), the noise of batches
+  that grow by 2 %. For few users the rule is u^2 epsilon <= 0.35 H. The code uses 0.33 H as a margin.
 
 The 1 % and the twentieth were chosen by measurements on the training environments
 (``benchmarks.leaderboard.env_suites.TRAINING``).

@@ -1,4 +1,5 @@
-"""Inbox of a local session. It decodes and checks messages of users' devices and counts each message once.
+"""Inbox of a local session, which decodes, checks and counts messages of users' devices. Each message counts
+once.
 
 A message consists of bytes that a device created (:mod:`discreet.device.message_envelope`). In simulations
 and within one process, it can also be the array of numbers from the session's own encoder. Such an array has
@@ -50,7 +51,7 @@ def local_message(message: Any, reach: Floats) -> Floats:
 
 
 def session_number(key: Key | None) -> int:
-    """Return the number in [0, 2^64) that identifies a session in its messages. It is not secret.
+    """Return the number in [0, 2^64) that identifies a session in its messages. The number is not secret.
 
     key : noise key of a seeded run, or None. With None, the operating system draws the number. Equal seeds
         give equal numbers. Different seeds, runs and batches of a run give different numbers, so that other
@@ -105,7 +106,7 @@ class DeviceMessages(ABC):
         """Return the device program for the session with the number ``session``."""
 
     def own_device(self, s: ChannelSession) -> Any:
-        """Return the device program. It is created once for each session number.
+        """Return the device program. The program is created once for each session number.
 
         A restored session has its own device program.
         """

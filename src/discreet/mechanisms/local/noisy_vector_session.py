@@ -1,7 +1,7 @@
 """Channel of local privacy. The user's device adds noise to each of the user's counters.
 
-The server sums messages. It sees no trajectory and draws no noise. The privacy loss of a message is that of
-one noisy sum over one user (:class:`~discreet.core.count_mechanism.OnDevice`). Devices run
+The server sums messages. The server sees no trajectory and draws no noise. The privacy loss of a message is
+that of one noisy sum over one user (:class:`~discreet.core.count_mechanism.OnDevice`). Devices run
 :class:`~discreet.device.count_device.CountDevice`, both in this process and on users' own machines.
 """
 
@@ -57,7 +57,7 @@ class NoisyVectorEncoder:
 
     Every visit and transition counter gets noise, whether visited or not. For any two trajectories, the
     privacy loss between the distributions of their messages is at most the sensitivity divided by the scale.
-    This is the local guarantee.
+    This bound is the local guarantee.
     """
 
     __repr__ = brief
@@ -109,7 +109,9 @@ class NoisyVectorChannel(DeviceMessages, ExactChannel):
         return device_of(self.mechanism.counts, self.mechanism, session)
 
     def encoder(self, s: ChannelSession) -> Encoder:
-        """Return the encoder for devices of the newest plan's users. It shares no array with the session."""
+        """Return the encoder for devices of the newest plan's users. The encoder shares no array with the
+        session.
+        """
         return NoisyVectorEncoder(self.mechanism.counts.copy(), replace(self.own_device(s)), s._plans)
 
     def add(self, s: ChannelSession, message: Message) -> None:

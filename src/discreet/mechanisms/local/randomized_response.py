@@ -21,8 +21,8 @@ uniform element, since its output is a mixture over the elements. The m randomiz
 randomness. The likelihood ratio of the whole message (steps, types, elements) is therefore at most e^epsilon
 between any two trajectories. Nothing else is sent.
 
-It would *not* be private to choose a step or a type from the data, or to send nothing if the triple is
-outside the alphabet. It would also not be private to send any other value that depends on the record.
+Choosing a step or a type from the data would *not* be private. Sending nothing if the triple is outside the
+alphabet, or sending any other value that depends on the record, would not be private either.
 
 *Subset selection* (Ye and Barg 2018; Wang et al. 2016). The report is a set Z of w of the d elements. With
 probability p, Z is uniform among the sets that contain the user's element x; otherwise it is uniform among
@@ -46,11 +46,11 @@ Let b_e be 1 if e is reported, with P(b_e | x = e) = p and P(b_e | x != e) = q.
 Let F = H / (m (1 - q_rewards)). The estimate of one user's count of e at step h is X_e = F 1{h reported, as a
 move} (b_e - q) / (p - q). This estimate is unbiased.
 
-Its variance is F (v_1 + 1) - 1 if the user's record is in the cell, and F v_0 otherwise. Here v_0 = q (1 - q)
-/ (p - q)^2 and v_1 = p (1 - p) / (p - q)^2. The variance in a cell depends on whether the user's record is in
-the cell, and therefore on the data. The record is in exactly one cell of a step, so the *mean over the d
-cells of a step* does not depend on the data. This mean is F ((1 - 1/d) v_0 + v_1 / d) + (F - 1) / d, and its
-square root is ``std``.
+The variance of the estimate is F (v_1 + 1) - 1 if the user's record is in the cell, and F v_0 otherwise. Here
+v_0 = q (1 - q) / (p - q)^2 and v_1 = p (1 - p) / (p - q)^2. The variance in a cell depends on whether the
+user's record is in the cell, and therefore on the data. The record is in exactly one cell of a step, so the
+*mean over the d cells of a step* does not depend on the data. This mean is F ((1 - 1/d) v_0 + v_1 / d) + (F -
+1) / d, and its square root is ``std``.
 
 Visits are the sums of the same move estimates over s'. For rewards, F = H / (m q_rewards): (X_1 - X_0) / 2
 estimates r - 1/2 (centred), and X_1 estimates r.
@@ -193,7 +193,7 @@ class StepReports:
         """Return the reports that answer ``query`` at ``epsilon``: m = ``steps`` reports at epsilon / m each.
 
         kind : mechanism of the randomizers, as in the class. reward_share : probability in (0, 1) that a
-            report is about the reward. It has no effect if rewards are known.
+            report is about the reward. The argument has no effect if rewards are known.
         """
         layout = query.layout
         each = Fraction(epsilon) / steps
@@ -330,7 +330,7 @@ def device_of(
 
 @dataclass(frozen=True, eq=False)
 class ReportEncoder:
-    """Encoder that runs the device's program. Its result depends only on its arguments.
+    """Encoder that runs the device's program. The message depends only on the arguments.
 
     The program is :mod:`discreet.device.randomized_response_device`. If the query has one step, the encoder
     treats that step as step 0 of a problem with one step, and ``policy_rows`` has the shape (1, S).
@@ -434,7 +434,7 @@ def _unit(
 def _most(one: ReportLaw, other: ReportLaw) -> ReportLaw:
     """Return a distribution with bounds that are valid for both arguments.
 
-    Its variances are those of the argument with the larger variance.
+    The variances of the result are those of the argument with the larger variance.
     """
     first = one if one.variance >= other.variance else other
     bounds = ("worst", "reach", "row_worst", "row_reach")
@@ -447,8 +447,9 @@ def _indicator(
     """Return the largest variance and the largest absolute error of one user's estimated count.
 
     The count is the number of the user's records in a cell (or in a row) at one step, or at all steps if
-    ``pooled``. The estimate of a record is a sum of debiased bits. Its variance is ``own`` if the record is
-    in the cell, and ``out`` otherwise. Its largest and smallest possible values are ``high`` and ``low``.
+    ``pooled``. The estimate of a record is a sum of debiased bits. The variance of this estimate is ``own``
+    if the record is in the cell, and ``out`` otherwise. The largest and smallest possible values of the
+    estimate are ``high`` and ``low``.
 
     For one step, the variance of the count is F out or F (own + 1) - 1. For pooled steps, let c records be in
     the cell. The m drawn steps are a sample without replacement. The variance is therefore F ((H - c) out + c
@@ -518,7 +519,8 @@ def _reward_unit(reports: StepReports, stochastic: bool, pooled: bool) -> Report
 
 @lru_cache(maxsize=64)
 def _units(reports: StepReports, size: int, pooled: bool, plans: str) -> tuple[ReportLaw, ReportLaw]:
-    """Return one user's noise distributions (moves, rewards). They are valid for all policies in ``plans``.
+    """Return one user's noise distributions (moves, rewards). The result is valid for all policies in
+    ``plans``.
 
     size : number of states. pooled : True if steps are pooled. plans : kind of policies.
     """

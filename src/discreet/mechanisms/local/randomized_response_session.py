@@ -94,7 +94,9 @@ class ReportChannel(DeviceMessages, ExactChannel):
         return self._randomizer(s, self.mechanism.counts.copy())
 
     def _randomizer(self, s: ChannelSession, query: CountQuery) -> ReportEncoder:
-        """Return the randomizer of trajectories of the newest plan. It keeps a reference to ``query``."""
+        """Return the randomizer of trajectories of the newest plan. The result keeps a reference to
+        ``query``.
+        """
         stochastic, rows = s.state["policy"]
         secure = self.key is None
         return ReportEncoder(query.layout, self.reports, stochastic, rows.copy(), s._plans, secure=secure)
@@ -144,7 +146,7 @@ class ReportChannel(DeviceMessages, ExactChannel):
 
         Either all messages are added or none.
 
-        nonce : nonce of the message. It is given only if there is one message.
+        nonce : nonce of the message. The nonce is given only for a single message.
         """
         stochastic, policy_rows = s.state["policy"]
         found = [

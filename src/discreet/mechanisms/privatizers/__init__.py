@@ -11,12 +11,12 @@ common factor is then set so that the *joint* loss is exactly the budget:
 * Laplace noise, pure epsilon: levels * l1(1 / b) = epsilon, where levels is the number of noisy sums that
   contain one user. For raw families, b = 6 H L / epsilon (tree with L levels) or 6 H / epsilon (a device's
   noise, or one scheduled batch);
-* pooled families: these are counts and rewards that are summed over all steps. They are released in addition
-  to the sums of each step. ``Schedule.pooled_shares`` can give them a separate share of the budget in each
-  release. The noise of release i is then set by the same rule with the shares of release i. For any shares,
-  the joint loss of release i is the budget. A user's data are in release i with a factor c_i, where
-  sum |c_i| <= 1 (Laplace: one batch) or sum c_i^2 <= 1 (Gaussian, decaying) over the releases. The sum of the
-  losses is therefore at most the budget;
+* pooled families: these are counts and rewards that are summed over all steps. Pooled families are released
+  in addition to the sums of each step. ``Schedule.pooled_shares`` can give them a separate share of the
+  budget in each release. The noise of release i is then set by the same rule with the shares of release i.
+  For any shares, the joint loss of release i is the budget. A user's data are in release i with a factor c_i,
+  where sum |c_i| <= 1 (Laplace: one batch) or sum c_i^2 <= 1 (Gaussian, decaying) over the releases. The sum
+  of the losses is therefore at most the budget;
 * clipped rewards: a release has one of two reward families, and each of these families has the whole share of
   rewards (:mod:`discreet.core.clipped_returns`). The joint loss is the budget with either family;
 * Gaussian noise, mu-GDP: sqrt(levels) * l2(1 / sigma) = mu, where the exact privacy curve gives mu for

@@ -175,9 +175,9 @@ class Budgeted(Knobs):
     def _numerical(self, query: CountQuery, noise: AdditiveNoise, discrete: bool, fresh: bool) -> bool:
         """Return True if a privacy-loss distribution calibrates the noise, False for a closed form.
 
-        Numerical calibration is used for noise whose closed form is not tight. It requires exact calibration,
-        an epsilon, a delta that is not too small, ``fresh`` noise (:meth:`_options`), and a query for which
-        the worst replacement of one user is known.
+        Numerical calibration is used for noise whose closed form is not tight. Numerical calibration requires
+        exact calibration, an epsilon, a delta that is not too small, ``fresh`` noise (:meth:`_options`), and
+        a query for which the worst replacement of one user is known.
         """
         wanted = discrete if noise == GAUSSIAN else self.noise == "laplace"
         # Noise for a smaller delta is calibrated by a closed form.
@@ -256,7 +256,7 @@ def checked_weights(weights: Any) -> tuple[float, ...] | None:
 
 
 def shares_of(query: SumQuery, weights: tuple[float, ...] | None = None) -> tuple[float, ...]:
-    """Return the share of the budget of each family, in the query's order. They sum to 1 in each release.
+    """Return the share of the budget of each family, in the query's order. The shares sum to 1.
 
     If rewards are clipped, each of the two reward families has the whole share of rewards by default. (A
     release contains only one of the two families.)

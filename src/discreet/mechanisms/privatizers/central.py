@@ -1,4 +1,4 @@
-"""Central privatizer, for a trusted server. It selects the mechanism with the least error before any data.
+"""Central privatizer, for a trusted server: selects the mechanism with the least error before any data.
 
 Calibration and sources are described in :mod:`discreet.mechanisms.privatizers`.
 """
@@ -65,7 +65,8 @@ DECAYS = (0.0, *(round(0.5 + 0.05 * i, 2) for i in range(10)), 0.97, 0.98, 0.99)
 def _fresh(walk: Walk) -> bool:
     """Return True if each noise is drawn after the records that it protects.
 
-    This is the case for trees with a known number of time steps. All levels of such a tree have equal noise.
+    The result is True for trees with a known number of time steps. All levels of such a tree have equal
+    noise.
     """
     return isinstance(walk, Tree | OptimalTree) and walk.leaves is not None
 
@@ -282,7 +283,7 @@ class Central(Budgeted, Proposes):
     def budget(self) -> Budget:
         """Stated budget.
 
-        Its field ``reports`` is True if counts are always released as randomized reports, None if this is
+        The field ``reports`` is True if counts are always released as randomized reports, None if this is
         possible, and False if it never happens.
         """
         reports = True if self.release == "reports" else None if self._may_report else False
@@ -404,8 +405,8 @@ class Central(Budgeted, Proposes):
         """Return True if ``release = "auto"`` considers randomized reports.
 
         The result is False if the query has a family that reports do not contain, or if the number of users
-        is unknown. It is also False for a single release, so that :meth:`stored` (offline data) and sessions
-        use the same mechanism.
+        is unknown. The result is also False for a single release, so that :meth:`stored` (offline data) and
+        sessions use the same mechanism.
         """
         alone = schedule.final and schedule.releases == 1
         held = query.pooled == "none" and not query.steered and schedule.pooled_shares is None
@@ -582,7 +583,8 @@ class Central(Budgeted, Proposes):
         )  # fmt: skip
 
     def stored(self, query: Any, randomness: Randomness) -> OneShotSession:
-        """Return a session for an offline data set. It releases one noisy sum over all users, step by step.
+        """Return a session for an offline data set. The session releases one noisy sum over all users, step
+        by step.
 
         Noise and guarantee are those of ``start(query, Schedule.one_shot(n), randomness)`` for every n, so n
         is not an argument. Each user has at most ``query.episodes`` episodes. Raises the ``ValueError`` of

@@ -25,7 +25,7 @@ Published calibration (Luyo et al. 2021, corollaries 5, 6, 10, 11). The standard
 paper. Noise is added to every entry of a vector. In a matrix, noise is added to every entry of the upper
 triangle, which is then mirrored. The tree has one time step per user. The guarantee follows from lemma 3 for
 the noise that is drawn, with the actual number of nodes and steps that contain a user. Batched LSVI (appendix
-E.1) has GOE noise on a tree over batches. Its responses are not centred and have their declared range.
+E.1) has GOE noise on a tree over batches. The responses are not centred and have their declared range.
 """
 
 from __future__ import annotations
@@ -220,8 +220,8 @@ def published_scales(
 ) -> dict[str, Floats]:
     """Return the standard deviations of the paper (Luyo et al. 2021) by family, each with shape (H - 1,).
 
-    They follow corollaries 5 and 10 if ``users`` = K is given. If ``users`` is None, they follow corollaries
-    6 and 11, which are for local privacy.
+    The formulas are those of corollaries 5 and 10 if ``users`` = K is given. If ``users`` is None, they
+    follow corollaries 6 and 11, which are for local privacy.
     """
     horizon, d = query.layout.horizon, query.features.dimension
     if users is not None:
@@ -381,7 +381,7 @@ def central_choices(
 def local_choices(spec: Budgeted, query: LinearQuery, randomness: Randomness) -> list[LinearChoice]:
     """Return the only choice for local privacy: each message has noise in every statistic.
 
-    Its error, 1, is for one user and grows with the square root of the number of users.
+    The error of this choice is 1 for one user and grows with the square root of the number of users.
     """
     noise, _ = _noise_of(spec, isinstance(randomness, Secure))
     return [LinearChoice("every statistic", 1, 1.0, noise="Laplace" if noise == "laplace" else "Gaussian")]

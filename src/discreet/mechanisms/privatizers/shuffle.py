@@ -1,4 +1,4 @@
-"""Privatizer of shuffle privacy. It sets the random bits or the randomized reports of each batch."""
+"""Privatizer of shuffle privacy, which sets the random bits or the randomized reports of each batch."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Shuffle(Knobs, Proposes):
     """Privatizer of shuffle privacy: devices randomize messages, and a shuffler releases sums of batches.
 
     No party sees a trajectory. The privatizer works with every learner that has a public schedule, if each
-    user contributes one bit to each counter. It does not support sums that are pooled over steps, or group
-    returns. The relative noise decreases with the size of the batches.
+    user contributes one bit to each counter. The privatizer does not support sums that are pooled over steps,
+    or group returns. The relative noise decreases with the size of the batches.
 
     Parameters
     ----------

@@ -6,8 +6,8 @@ The file uses little-endian integers and no pickle, so reading the file runs no 
 2. uint32: version of this layout, 3. Version 2 had a kind of session for each strategy
    (:mod:`discreet.mechanisms.saved_state.version_2`). Version 1 stored guarantees as sentences.
 3. uint64: n, length of the header.
-4. n bytes: the header, JSON in UTF-8. It has ``id`` (32 hexadecimal digits), ``library``, ``values`` and
-   ``arrays`` ([dtype, shape, writeable] of each array, in order).
+4. n bytes: the header, JSON in UTF-8. The header has ``id`` (32 hexadecimal digits), ``library``, ``values``
+   and ``arrays`` ([dtype, shape, writeable] of each array, in order).
 5. The arrays, one after the other, in C order, little-endian.
 6. 32 bytes: SHA-256 of all bytes before.
 
@@ -18,15 +18,16 @@ represents one of the following values:
 - ``{"<class>": {argument: value, ...}}`` of a class that the reader lists. The attributes of the class have
   the names of its constructor's arguments.
 
-The checksum detects accidental damage. It is not a signature: anyone who can write the file can also compute
-a valid checksum. The file contains exact sums of users' data and the noise on them, or the records of users
-if the session stores records. The file is created with mode 0600. Store it only where raw data are allowed.
+The checksum detects accidental damage. The checksum is not a signature: anyone who can write the file can
+also compute a valid checksum. The file contains exact sums of users' data and the noise on them, or the
+records of users if the session stores records. The file is created with mode 0600. Store it only where raw
+data are allowed.
 
 A state must exist in one place. If two sessions continued the same state, both would contain the same earlier
 users and noise. Each session would add other users and fresh noise. The guarantee of one session does not
 cover the releases of both. Two protocols, for writing a file and for taking a state from it, ensure that a
-crash or interrupt never creates two usable copies. They also ensure that the only copy is never lost, except
-as stated below.
+crash or interrupt never creates two usable copies. The protocols also ensure that the only copy is never
+lost, except as stated below.
 
 *Writing* (:class:`Draft`):
 
@@ -58,8 +59,8 @@ The following cases are not detected:
 - a disk image or a virtual machine that is reset to an earlier state, including the table;
 - a deleted table.
 
-The detection of a second restore depends on SQLite's locks. These are only as reliable as the locks of the
-file system. Network file systems can lack locks.
+The detection of a second restore depends on SQLite's locks. SQLite's locks are only as reliable as the locks
+of the file system. Network file systems can lack locks.
 """
 
 from __future__ import annotations
@@ -216,7 +217,7 @@ class SavedState:
 
     path : path of the file.
 
-    identity : id of the state. It is equal in every copy of the file.
+    identity : id of the state. The id is equal in every copy of the file.
 
     values : stored values by name.
 
@@ -471,7 +472,7 @@ class Claim:
 
         If the file was already deleted, it is written again from ``values``. The session of this attempt must
         be closed. A second interrupt inside this method can lose the state (if the id stays in the table) or
-        leave the state under another file name. It never creates two usable copies.
+        leave the state under another file name. A second interrupt never creates two usable copies.
         """
         draft = None
         if self._committed and not self._taken.exists() and not os.path.lexists(self._saved.path):

@@ -2,8 +2,8 @@ r"""Shuffle privacy with local reports of a few steps, which shuffling amplifies
 
 Each device sends one report that is epsilon0-locally private: a few random steps, randomized by subset
 selection or unary encoding (:mod:`discreet.mechanisms.local.randomized_response`). The shuffler removes data
-that identify a sender. It releases the number of times that each report was sent. The output is private at a
-much smaller epsilon, which decreases with the number of users
+that identify a sender. The shuffler then releases the number of times that each report was sent. The output
+is private at a much smaller epsilon, which decreases with the number of users
 (:mod:`discreet.accounting.shuffle_amplification`).
 
 - **One randomizer per batch.** Amplification requires that the reports of all users in a batch come from the
@@ -14,8 +14,8 @@ much smaller epsilon, which decreases with the number of users
   at which the reports of the honest users meet (epsilon, delta) by the numerical bound. Small batches have no
   amplification. For these batches, epsilon0 = epsilon.
 - **Output.** For each step and kind of report, the output contains the number of reports and, for each
-  element, the number of reports that contain it. This is a function of the histogram of reports. A batch is
-  not released if it has fewer users than the accounting assumes.
+  element, the number of reports that contain it. The output is a function of the histogram of reports. A
+  batch is not released if it has fewer users than the accounting assumes.
 - **Guarantee without the shuffler.** A message is epsilon0-locally private. The guarantee states the largest
   epsilon0.
 

@@ -175,9 +175,9 @@ class ShuffledMechanism(SumMechanism):
 class FlipMechanism(ShuffledMechanism):
     """Mechanism with random bits (flips) in every counter of every message.
 
-    This is a corrected version of the mechanism of Bai, Talebi, Zhao and Cheng 2024. ``Shuffle()`` chooses
-    this mechanism. ``guarantee`` is computed from the flips of each batch. It is the largest loss of any
-    batch, since each user is in one batch.
+    The mechanism is a corrected version of that of Bai, Talebi, Zhao and Cheng 2024. ``Shuffle()`` chooses
+    this mechanism. ``guarantee`` is computed from the flips of each batch. The guarantee states the largest
+    loss of any batch, since each user is in one batch.
 
     Parameters
     ----------
@@ -292,8 +292,8 @@ class AmplifiedMechanism(ShuffledMechanism):
     """Mechanism with reports of a few steps of each user, amplified by shuffling.
 
     The source is Feldman, McMillan and Talwar 2021. ``Shuffle(randomizer="amplified")`` chooses this
-    mechanism. ``guarantee`` is computed from the reports and the sizes of the batches. It is the largest loss
-    of any batch, since each user is in one batch.
+    mechanism. ``guarantee`` is computed from the reports and the sizes of the batches. The guarantee states
+    the largest loss of any batch, since each user is in one batch.
 
     Parameters
     ----------

@@ -3,10 +3,10 @@ r"""Shuffle model with three parties. Only the user's own device sees raw data.
 1. **The device** (:mod:`discreet.device`) converts a trajectory to bits: for every counter, the user's own
    bits and random bits (flips).
 2. **The shuffler** (:class:`Shuffler`) removes data that identify a sender and rejects messages that do not
-   have the published form. For each counter it releases the number of ones and the number of bits. This is
-   equivalent to a uniform permutation of indistinguishable bits, because counts contain no information about
-   the order. A batch with fewer messages than the privacy accounting assumes is not released, since absent
-   users add no flips.
+   have the published form. For each counter it releases the number of ones and the number of bits. The output
+   is equivalent to a uniform permutation of indistinguishable bits, because counts contain no information
+   about the order. A batch with fewer messages than the privacy accounting assumes is not released, since
+   absent users add no flips.
 3. **The analyzer** (:class:`Analyzer`) subtracts the expected flips. The sums are unbiased, and their noise
    is binomial with an exactly known distribution.
 
@@ -99,7 +99,7 @@ class BatchTooSmall(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class BitEncoder:
-    """Encoder of a device in a session. It checks the trajectory and converts it to one message.
+    """Encoder of a device in a session. The encoder checks the trajectory and converts it to one message.
 
     secure : True if the session guarantees exact noise. Seeded random generators are then rejected.
     """
@@ -161,7 +161,9 @@ class Inbox:
 
     @property
     def refused(self) -> Mapping[Reason, int]:
-        """Number of rejected messages, by reason. It is public, because it does not depend on users' data."""
+        """Number of rejected messages, by reason. The numbers are public, because they do not depend on
+        users' data.
+        """
         return MappingProxyType(self._refused)
 
     @property
@@ -500,7 +502,7 @@ class ShuffledChannel(Channel):
         """Return the device program for the newest plan's users."""
 
     def device(self, s: ChannelSession) -> Any:
-        """Return the device program for the open plan's users. It is published again for each batch.
+        """Return the device program for the open plan's users. The program is published again for each batch.
 
         Raises ``RuntimeError`` if no plan is open.
         """
