@@ -197,7 +197,7 @@ def least_factor(
     ``high`` is a factor that meets the budget by a closed form. The factor ``high`` is returned if no smaller
     factor is found. ``guess`` is the start of the search. A first search on a coarse grid of losses proposes
     a factor. The accountant that states epsilon then checks this factor on every pattern. At most about 0.3 %
-    of
+    of epsilon remains unused.
     """
     most = max(sum(count for *_, count in pattern) for pattern in patterns)
     ends = extremes(patterns)

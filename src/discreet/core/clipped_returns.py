@@ -75,19 +75,18 @@ of transitions does not change. The reward family that is not released has an in
 sums of this family continue.
 
 - *C may depend on earlier releases if it never decreases.* The C of a batch is fixed before its users act and
-    is the same for all of them. A user of batch j adds x with ||x||_1 <= C_j. Replacing x changes release
-    i >= j by a lambda^(i-j) times at most 2 C_j in l1 and sqrt(2) C_j in l2. The noise of release i is
-    proportional to C_i >= C_j. The replacement therefore uses at most (a lambda^(i-j))^2 s L of the loss.
-    (Laplace: lambda = 0, so only i = j.) A smaller C_i is rejected: users of earlier batches are still in the
-    decaying sum and would have too little noise.
+  is the same for all of them. A user of batch j adds x with ||x||_1 <= C_j. Replacing x changes release i >=
+  j by a lambda^(i-j) times at most 2 C_j in l1 and sqrt(2) C_j in l2. The noise of release i is proportional
+  to C_i >= C_j. The replacement therefore uses at most (a lambda^(i-j))^2 s L of the loss. (Laplace: lambda =
+  0, so only i = j.) A smaller C_i is rejected: users of earlier batches are still in the decaying sum and
+  would have too little noise.
 - *The family may change permanently, by a choice that depends on earlier releases.* Both running sums contain
-    every user with the same weights. Given the earlier releases, release i is one mechanism. The sensitivity
-    of release i is the change that a user of batch j causes in it. The loss is at most (a lambda^(i-j))^2 L
-    for either family. These constants are fixed in advance, and their sum is at most L. (Releases before the
-    change do not depend on the user's centred rewards, and releases after the change do not depend on the
-    user's clipped rewards.) Adaptive composition
-  requires only this, as above. With exact discrete noise the composition is that of zCDP, with fixed-point
-  rounding charged for all three families at the smallest scales
+  every user with the same weights. Given the earlier releases, release i is one mechanism. The sensitivity of
+  release i is the change that a user of batch j causes in it. The loss is at most (a lambda^(i-j))^2 L for
+  either family. These constants are fixed in advance, and their sum is at most L. (Releases before the change
+  do not depend on the user's centred rewards, and releases after the change do not depend on the user's
+  clipped rewards.) Adaptive composition requires only this, as above. With exact discrete noise the
+  composition is that of zCDP, with fixed-point rounding charged for all three families at the smallest scales
   (:mod:`discreet.core.correlated_noise.decaying_sum`).
 """
 

@@ -10,10 +10,8 @@ The privacy loss is a product of two factors. The first is the joint sensitivity
 noise, in the norm of the noise. The second is the largest norm of a user's column of the strategy
 (:mod:`discreet.core.strategies`). If scales change from release to release, the loss of each release must be
 at most the loss with ``scales``. The total loss is then a weighted sum of losses. Each of these losses is at
-most the loss of ``scales``,
-would with ``scales``. The total loss is then a weighted sum of losses, each at most the loss of ``scales``,
-and the weights sum to at most 1. A new split of the budget at each release does not change the joint
-sensitivity (:mod:`discreet.core.clipped_returns`).
+most the loss of ``scales``, and the weights sum to at most 1. A new split of the budget at each release does
+not change the joint sensitivity (:mod:`discreet.core.clipped_returns`).
 
 With exact noise (``source = "secure"``) all values are on a grid. Rewards are multiples of 1 /
 ``reward_grid``, and counts are integers. The noise is discrete on the same grid, and its size is within the

@@ -20,7 +20,8 @@ alone (:mod:`discreet.core.query`). The options have these meanings:
 
 With centred rewards and without visits, consider the squared costs of one step. The costliest case is
 SUCCESSOR (same pair, different next states). SUCCESSOR cannot occur at two consecutive steps
-(:mod:`discreet.core.exchange`). Therefore
+(:mod:`discreet.core.exchange`). Therefore the joint sensitivity of the default query is below the sum over
+its families.
 """
 
 from __future__ import annotations

@@ -35,9 +35,10 @@ the largest cost of a case, and m = min(S, H). The price is:
   the triangle inequality);
 - with only the first visit to each state: m C. Proof: suppose that the two users visit u <= m and v <= m
   states, and that c of these states are visited by both. The records of a state that both visit change as in
-    half of OTHER, so it costs at most C / 2. The sum is at most (c + (u - c) / 2 + (v - c) / 2) C <= m C.
-    A visit is classified as first or later before its action and successor are known, so the counted
-    transitions still follow the transition probabilities.
+  one step, which costs at most C. A state that only one of them visits has one record more or less. This is
+  half of OTHER, so it costs at most C / 2. The sum is at most (c + (u - c) / 2 + (v - c) / 2) C <= m C. A
+  visit is classified as first or later before its action and successor are known, so the counted transitions
+  still follow the transition probabilities.
 
 If families of a query add records to cells in different ways, their prices are computed separately and
 summed, because the changes are in different cells.

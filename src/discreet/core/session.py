@@ -495,10 +495,9 @@ class ChannelSession(Saveable):
         Raises
         ------
         ValueError
-            If a record is invalid, ``plan`` is not the open plan, or there are more users than the plan If a
-            record is invalid, ``plan`` is not the open plan, or there are more users than the plan allows.
-            Nothing is added in these cases. If the session is local, because each device must randomize its
-            own record.
+            If a record is invalid, ``plan`` is not the open plan, or there are more users than the plan
+            allows. Nothing is added in these cases. If the session is local, because each device must
+            randomize its own record.
         """
         with self._call():
             self._check_open()
@@ -600,7 +599,6 @@ class ChannelSession(Saveable):
 
         The session ends because two callers must not draw the same noise. Raises ``RuntimeError`` unless the
         session is unused and seeded, and K is known.
-        seeded, and K is known.
         """
         with self._call():
             self._check_open()

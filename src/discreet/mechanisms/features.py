@@ -48,8 +48,8 @@ class Features:
 
     Raises
     ------
+    ValueError
         If a declared bound is violated at some (s, a). The error message names this pair.
-        If a declared bound is violated at some (s, a). The error names this pair.
     """
 
     __repr__ = brief

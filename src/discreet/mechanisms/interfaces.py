@@ -260,6 +260,7 @@ class ProblemSpec(Sized):
 
     Raises
     ------
+    ValueError
         If an array has another shape or a value outside its range, if the sizes of ``features`` differ from
         those of ``layout``, or if ``initial`` does not sum to 1.
     """

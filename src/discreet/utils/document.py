@@ -173,9 +173,8 @@ def text_of(lines: Sequence[Line]) -> str:
 def compared_with(text: str, lines: Sequence[Line]) -> Iterator[tuple[str, object, object, bool]]:
     """Compare the text of a page with the required lines. In free lines, only the fixed text must agree.
 
-    Yields one tuple for each comparison: name of the comparison, found value, required value, and True if
-    they
-    values agree. The content of a free line must match the regular expression of that line.
+    Yields one tuple for each comparison: name of the comparison, found value, required value, and True if the
+    two values agree. The content of a free line must match the regular expression of that line.
     """
     stated = text.split("\n")
     rendered: list[Line] = [*lines, ""]

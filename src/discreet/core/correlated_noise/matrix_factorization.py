@@ -6,7 +6,7 @@ A x + B z with B = A C^{-1}.
 
 Privacy does not depend on the rounding of B. The computed B is lower triangular and has a positive diagonal,
 so it has an inverse. The release is B (S x + z) with S = B^{-1} A. The loss depends on the columns of S and
-not on those of C.
+not on those of C. S is lower triangular and z_n is fresh at release n. Therefore S x + z is a stream as in
 statements (a) and (b) of :mod:`discreet.core.correlated_noise`, for any data of later users. Multiplying by
 the known B is post-processing. The loss of a user is a norm of a column of S times the loss of one draw. For
 Laplace noise this is the l1 norm, for Gaussian noise the l2 norm.

@@ -2,9 +2,9 @@ r"""Square-root Toeplitz: correlated Gaussian noise with std about sqrt(1.07 + l
 
 The matrix of prefix sums has the symbol 1/(1-x). The best factorization (up to lower order terms) has two
 equal factors with the symbol (1-x)^{-1/2} = sum_j binom(2j, j) 4^{-j} x^j (Fichtenberger, Henzinger and
-Upadhyay
-draws. Here B is a buffered linear Toeplitz matrix (McMahan, Krichene et al. 2024) that approximates the
-factor:
+Upadhyay 2022; Henzinger, Upadhyay and Upadhyay 2023). In a stream, the noise of this factorization needs all
+earlier draws. Here B is a buffered linear Toeplitz matrix (McMahan, Krichene et al. 2024) that approximates
+the factor:
 
     b_0 = 1,   b_j = sum_k w_k lambda_k^j  (j >= 1),    S_k <- lambda_k (S_k + z_{n-1}),
     noise(n) = b_0 z_n + sum_k w_k S_k.

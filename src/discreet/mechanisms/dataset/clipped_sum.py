@@ -9,7 +9,7 @@ The question to the second group can depend on everything that was released from
 - if the changed record is in the first group, the loss is that of R. Given this release, the sum of the
   second group has the same distribution in both data sets, so it is post-processing;
 - if the changed record is in the second group, the first release has the same distribution in both data sets.
-    Given any value of this release, the question is a fixed function, and the loss is that of the sum.
+  Given any value of this release, the question is a fixed function, and the loss is that of the sum.
 
 The loss of one user is thus the larger of the two losses (parallel composition). :meth:`ClippedSum.matching`
 makes them equal. If the identifier changes too, the user can leave one group and enter the other. The two
