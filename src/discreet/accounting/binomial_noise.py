@@ -388,8 +388,7 @@ def misses(noise: Noise, found: tuple[Way, ...], epsilon: float, delta: float) -
 
     Suppose that c counters of a family change by s in total, and that each counter has N flips. Reverse the
     sign of counters that decrease, so that all of them increase. Then the noise in their sum is B,
-    distributed as
-    Bin(c N, 1/2), and replacing the user changes the sum from B to B + s. For every t
+    distributed as Bin(c N, 1/2), and replacing the user changes the sum from B to B + s. For every t
 
         delta(epsilon) >= P(B + s >= t) - exp(epsilon) P(B >= t).
 

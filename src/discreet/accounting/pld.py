@@ -227,12 +227,9 @@ def _grid(kept: Sequence[Coordinate], most: int | None) -> tuple[float, bool]:
     in two cases:
 
     - Let r be the root mean square of the losses. A step above r / 32 would change epsilon visibly. The step
-      could
-      even be larger than epsilon. The step is therefore at most r / 32, unless all noise is Gaussian. Losses
-      of
-      Gaussian noise are split between points on every grid. If the usual step is above r / 4, epsilon is
-      computed
-      in closed form (:func:`_closed`).
+      could even be larger than epsilon. The step is therefore at most r / 32, unless all noise is Gaussian.
+      Losses of Gaussian noise are split between points on every grid. If the usual step is above r / 4,
+      epsilon is computed in closed form (:func:`_closed`).
     - The total loss has a mean of about mu^2 / 2 and a standard deviation of about mu, where mu^2 is the sum
       of r^2. A grid over 12 standard deviations on both sides must have at most 6 million points.
 
@@ -471,8 +468,7 @@ def verify(guarantee: Guarantee, records: Sequence[Record]) -> float:
       0.002.
     * Noise that was calibrated by its privacy-loss distribution: :mod:`discreet.accounting.pld_convolution`
       convolves the worst way to replace a user. The tolerance is 0.1 %. The norm of at least one way must be
-      equal
-      to the joint sensitivity in the record.
+      equal to the joint sensitivity in the record.
     * Randomized response: PLDs of the response to two elements are composed. The result must be at most the
       stated epsilon.
     * Laplace noise: the probability of a loss above the stated epsilon must be 0, with a tolerance of 1e-12

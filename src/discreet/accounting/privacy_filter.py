@@ -17,10 +17,9 @@ values, each of which is valid:
   tanh(epsilon / 2) (:func:`pure_rho`);
 - the epsilon by numerical privacy-loss distributions of all coordinates (:mod:`discreet.accounting.pld`), if
   the records list their coordinates and the number of coordinates is not too large. Suppose that one of
-  several records lists several ways to replace a user. The coordinates of all its ways are then
-  combined into one way. The way that applies can depend on the other releases, so the worst single
-  combination
-  of ways would give an epsilon that is too small.
+  several records lists several ways to replace a user. The coordinates of all its ways are then combined into
+  one way. The way that applies can depend on the other releases, so the worst single combination of ways
+  would give an epsilon that is too small.
 
 A record that has Laplace noise in several sums and lists no exchanges counts as one mechanism. The epsilon of
 this mechanism is the sum over these sums. The reason is that the record does not state when its noise was
@@ -46,10 +45,9 @@ This module uses the following rule. A reservation in the ledger passes in two c
 certifies (epsilon, delta), or if the one *approximate* rule of its dataset does. The losses of the two rules
 are not summed. Proof: let A be the set of transcripts that end inside the pure bound. Let B be the set of all
 other transcripts, which end inside the approximate bound. Stopping at a bound changes no probability inside
-it. So for every
-event E, P(E) = P(E in A) + P(E in B) <= e^epsilon P'(E in A) + e^epsilon P'(E in B) + delta, because the pure
-rule has no delta. There is only one approximate rule. The *first* reservation, which no release has
-influenced, determines it:
+it. So for every event E, P(E) = P(E in A) + P(E in B) <= e^epsilon P'(E in A) + e^epsilon P'(E in B) + delta,
+because the pure rule has no delta. There is only one approximate rule. The *first* reservation, which no
+release has influenced, determines it:
 
 - all mechanisms of the first reservation are continuous Gaussian: the Gaussian filter, which excludes
   discrete Gaussian noise (it has no mu);

@@ -5,8 +5,8 @@ An audit is not a certificate. If it passes, no errors were found of the kinds t
 An audit is a statistical game with two hypotheses. The hypotheses are two neighbouring data sets. In code,
 ``world`` is 0 or 1 for the hypothesis that is true.
 
-**The game** has H = 1 and S = A = 2. At H = 20 the loss of a Laplace release concentrates far below its
-worst case, so that no black-box audit detects an error. The target user has one table of responses for each
+**The game** has H = 1 and S = A = 2. At H = 20 the loss of a Laplace release concentrates far below its worst
+case, so that no black-box audit detects an error. The target user has one table of responses for each
 hypothesis, and the two tables differ in every cell that the target visits. All other users respond to actions
 by fixed tables. The transcript contains everything except the target's own actions: releases with their
 public numbers, and every plan. For a local privatizer it also contains the target's message. In this library

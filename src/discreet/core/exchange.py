@@ -21,11 +21,10 @@ A family of sums declares which of its cells change in each case, and by how muc
 distribution declares the cost of a changed cell. The cost of a cell is its loss of pure epsilon, or its
 squared shift in units of the noise. The cost of a case is the sum over all changed cells. The *price* is the
 largest cost of replacing a user. If every step has separate cells, the price is the cost of the path with the
-largest
-cost. Costs do not depend on the step, so only the number of steps in each case matters. SUCCESSOR changes all
-cells that SAME changes. Therefore, among paths with k steps of OTHER, those with the most steps of SUCCESSOR
-cost most. There are at most min(H - k, k + 1) steps of SUCCESSOR, because a step of OTHER must occur between
-two of them.
+largest cost. Costs do not depend on the step, so only the number of steps in each case matters. SUCCESSOR
+changes all cells that SAME changes. Therefore, among paths with k steps of OTHER, those with the most steps
+of SUCCESSOR cost most. There are at most min(H - k, k + 1) steps of SUCCESSOR, because a step of OTHER must
+occur between two of them.
 
 The way in which records are added to cells (:class:`Over`) determines how the costs of steps add up. Let C be
 the largest cost of a case, and m = min(S, H). The price is:

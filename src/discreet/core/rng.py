@@ -1,10 +1,9 @@
 """Sources of randomness: seeded streams for simulation, and the operating system for real users.
 
 The streams of a seeded run are indexed by (seed, run, role, index), so equal seeds give equal results in any
-order and
-with any number of workers. Seeded noise protects no user, because anyone who knows the seed can subtract it.
-Every guarantee states this. Secure noise is exact, discrete, and drawn from the operating system's
-cryptographic source. Secure noise has no seed.
+order and with any number of workers. Seeded noise protects no user, because anyone who knows the seed can
+subtract it. Every guarantee states this. Secure noise is exact, discrete, and drawn from the operating
+system's cryptographic source. Secure noise has no seed.
 """
 
 from __future__ import annotations

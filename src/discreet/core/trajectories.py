@@ -80,9 +80,9 @@ def checked(given: Any, layout: Layout, users: int | None = None) -> Any:
     """Check one trajectory, or the trajectories of ``users`` users, and return copies with the exact dtypes.
 
     The function checks shapes against the horizon, indices against S and A, and admissibility against the
-    mask. Rewards must be finite and in [0, 1]. Nothing is clipped. The ``ValueError`` names the first
-    invalid number. Data are copied first, and the copies are checked. The added data are therefore the
-    checked data, even if the original changes.
+    mask. Rewards must be finite and in [0, 1]. Nothing is clipped. The ``ValueError`` names the first invalid
+    number. Data are copied first, and the copies are checked. The added data are therefore the checked data,
+    even if the original changes.
     """
     from discreet.core import trajectory_checks_kernels as trajectories_kernels
 

@@ -236,8 +236,7 @@ class BatchChannel(Channel):
     - ``estimates`` : sums over the users of the newest batch, for each family of its query. ``covers`` is the
       number of these users. The failure probability of the noise bounds is divided equally among the batches.
       Therefore the bounds of all batches are valid simultaneously with the stated probability. Each bound is
-      for
-      one batch.
+      for one batch.
     - ``measurement`` : the same sums, with decay 0 and gain 1.
     - ``users`` : all users so far.
     - ``number`` : number of the batch, starting at 1. The release before the first user has number 0 and

@@ -41,8 +41,8 @@ e^{-unit/b}. The quotient of the characteristic functions of L and X is the char
 density (e^{-|x|/b} - q^2 e^{|x|/b})/(2b(1-q)^2) on |x| <= unit. This density is not negative. The sum Z of m
 independent copies of X is symmetric and unimodal on the grid, because convolutions of log-concave
 distributions are log-concave. Let k be a grid point. Among all intervals of length 2k, the centred one
-therefore has the largest probability: P(|Z + w| <= k) <= P(|Z| <= k) for every w. Therefore P(|Z| > k)
-<= P(|Y b| > k) at every grid point k. The continuous quantile, rounded up to the grid, is therefore a valid
+therefore has the largest probability: P(|Z + w| <= k) <= P(|Z| <= k) for every w. Therefore P(|Z| > k) <=
+P(|Y b| > k) at every grid point k. The continuous quantile, rounded up to the grid, is therefore a valid
 bound. This bound exceeds the discrete quantile by about one grid unit.
 
 Discrete Gaussian sums. In grid units, one term has P(x) proportional to exp(-x^2/(2 s^2)) on Z with s =

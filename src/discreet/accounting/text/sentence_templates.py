@@ -5,8 +5,8 @@ record. P and P' are the distributions of the release from the two data sets. (e
 e^epsilon P'(E) + delta **for every event E**, and nothing more. In particular:
 
 - delta is an additive term. Delta is not the probability that the factor e^epsilon is exceeded. Let
-  L = ln(P/P') be the privacy loss of the outcome. For Gaussian noise at (1, 1e-6), P(L > epsilon) is
-  20 delta. ``Guarantee.exceeds`` is a bound on this probability (:mod:`discreet.accounting.exceedance`);
+  L = ln(P/P') be the privacy loss of the outcome. For Gaussian noise at (1, 1e-6), P(L > epsilon) is 20
+  delta. ``Guarantee.exceeds`` is a bound on this probability (:mod:`discreet.accounting.exceedance`);
 - the event E = {P' = 0} has P(E) <= delta. So all outcomes that are impossible with the other record have a
   total probability of at most delta. This probability is 0 for noise with the same support for both records;
 - the odds P(E) / (1 - P(E)) of one event can change by e^{2 epsilon}, even at delta = 0 (randomized

@@ -12,9 +12,8 @@ user's own change. The column ``(a, a lambda, a lambda^2, ...)`` has l2 norm bel
 releases. Gaussian noise of standard deviation sigma therefore has the same loss as one release of one batch,
 mu = Delta_2 / sigma. The statement also holds for adaptively chosen data (fresh noise, lower-triangular rows:
 :mod:`discreet.core.correlated_noise`, b). The l1 norm of the column exceeds 1 unless lambda = 0, so Laplace
-noise is used with lambda = 0 only: epsilon
-= Delta_1 / b. The decay is never set from the observed growth of the batches, because the norm of its column
-could exceed 1.
+noise is used with lambda = 0 only: epsilon = Delta_1 / b. The decay is never set from the observed growth of
+the batches, because the norm of its column could exceed 1.
 
 Each release has two parts. The first part is the prefix sum of all users, for learners that need counts. This
 prefix sum is computed from the measurements:

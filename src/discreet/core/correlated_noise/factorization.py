@@ -6,8 +6,7 @@ ones and z independent noise. The mechanism releases A x + B z, and A = B C for 
 Replacing one user changes one entry of x. The release then has the same distribution as if z were shifted by
 one column of C times the change of that entry. The largest norm of a column (:meth:`Walk.column_norm`)
 therefore determines the privacy loss of a user. For (discrete) Laplace noise, epsilon is the l1 norm times
-the epsilon of one
-draw. For Gaussian noise, mu is the l2 norm times the mu of one draw.
+the epsilon of one draw. For Gaussian noise, mu is the l2 norm times the mu of one draw.
 
 The program that computes B z one draw at a time is in
 :mod:`discreet.core.correlated_noise.factorization_kernels`.

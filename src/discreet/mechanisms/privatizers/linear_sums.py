@@ -18,8 +18,7 @@ of separate batches, terms_j is j. For a factorization, terms_j is the number of
 j. "auto" chooses the stream with the least average variance. The candidates are separate batches, the binary
 tree (also with least-squares estimates) and, for Gaussian noise, the square-root Toeplitz factorization. With
 about ten releases or more, the Toeplitz factorization has the least variance. With exact noise, it uses
-integer
-coefficients (:mod:`discreet.mechanisms.linear.exact_square_root`).
+integer coefficients (:mod:`discreet.mechanisms.linear.exact_square_root`).
 
 Published calibration (Luyo et al. 2021, corollaries 5, 6, 10, 11). The standard deviations are those of the
 paper. Noise is added to every entry of a vector. In a matrix, noise is added to every entry of the upper

@@ -298,8 +298,7 @@ class AmplifiedMechanism(ShuffledMechanism):
     Parameters
     ----------
     query, schedule, source, stated : as for :class:`FlipMechanism`
-        The query must have counts per step, without pooled steps and group
-        returns.
+        The query must have counts per step, without pooled steps and group returns.
     choices : tuple of (int, StepReports), one for each batch
         Number of honest users, from 1 to the batch's size, and the parameters of each user's report. A batch
         is released only if at least that number of reports arrived.

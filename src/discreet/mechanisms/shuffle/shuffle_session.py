@@ -10,8 +10,8 @@ r"""Shuffle model with three parties. Only the user's own device sees raw data.
 3. **The analyzer** (:class:`Analyzer`) subtracts the expected flips. The sums are unbiased, and their noise
    is binomial with an exactly known distribution.
 
-:class:`FlipChannel` is both shuffler and analyzer for a learner. In a deployment, each party
-creates its program from the same public :class:`~discreet.device.shuffle_payload.SessionConfig`.
+:class:`FlipChannel` is both shuffler and analyzer for a learner. In a deployment, each party creates its
+program from the same public :class:`~discreet.device.shuffle_payload.SessionConfig`.
 
 Guarantee. For every batch, the output of the shuffler is (epsilon, delta)-indistinguishable if the trajectory
 of one user is replaced. Batches have disjoint users, and policies are functions of earlier outputs. All
